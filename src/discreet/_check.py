@@ -1,0 +1,113 @@
+"""Argument checks, in one place, so that every bad input gets the same clear sentence.
+
+Each check returns the argument in its canonical type and raises `InvalidArgument` with the rule, the name, the
+value and the remedy. They are for public facts only: nothing here may be called on a value taken from data.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import TypeVar
+
+import numpy as np
+
+from discreet.errors import InvalidArgument
+
+T = TypeVar("T")
+
+Real = int | float | Fraction
+
+
+def fail(name: str, rule: str, value: object, remedy: str) -> InvalidArgument:
+    """The one shape of an argument error: `name must rule, got value: remedy`."""
+    shown = repr(value)
+    if len(shown) > 120:
+        shown = shown[:117] + "..."
+    return InvalidArgument(f"{name} must {rule}, got {shown}: {remedy}")
+
+
+def real(name: str, value: object, remedy: str) -> Fraction:
+    """A finite real number as the exact rational that it is; a bool, a string, NaN or ±inf is refused."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise fail(name, "be a real number", value, remedy)
+    if isinstance(value, numbers.Rational):
+        return Fraction(value)
+    as_float = float(value)
+    if not math.isfinite(as_float):
+        raise fail(name, "be finite", value, remedy)
+    return Fraction(as_float)
+
+
+def positive(name: str, value: object, remedy: str) -> Fraction:
+    """A finite real number > 0."""
+    exact = real(name, value, remedy)
+    if exact <= 0:
+        raise fail(name, "be > 0", value, remedy)
+    return exact
+
+
+def nonnegative(name: str, value: object, remedy: str) -> Fraction:
+    """A finite real number ≥ 0."""
+    exact = real(name, value, remedy)
+    if exact < 0:
+        raise fail(name, "be ≥ 0", value, remedy)
+    return exact
+
+
+def epsilon(value: object, name: str = "epsilon") -> Fraction:
+    """A privacy loss ε > 0."""
+    return positive(name, value, "it bounds the factor e^ε by which one record may change the odds")
+
+
+def delta(value: object, name: str = "delta") -> Fraction:
+    """A failure probability with 0 < δ < 1."""
+    remedy = "it is the probability with which the bound e^ε may fail; take much less than 1 / number of people"
+    exact = positive(name, value, remedy)
+    if exact >= 1:
+        raise fail(name, "be < 1", value, remedy)
+    return exact
+
+
+def probability(name: str, value: object, remedy: str) -> Fraction:
+    """A real number with 0 ≤ p ≤ 1."""
+    exact = nonnegative(name, value, remedy)
+    if exact > 1:
+        raise fail(name, "be ≤ 1", value, remedy)
+    return exact
+
+
+def integer(name: str, value: object, remedy: str, *, at_least: int = 1, at_most: int | None = None) -> int:
+    """An integer in [at_least, at_most]; 3.0 is refused, numpy's integers are taken."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral):
+        raise fail(name, "be an integer", value, remedy)
+    if value < at_least:
+        raise fail(name, f"be ≥ {at_least}", value, remedy)
+    if at_most is not None and value > at_most:
+        raise fail(name, f"be ≤ {at_most}", value, remedy)
+    return int(value)
+
+
+def one_of(name: str, value: T, allowed: Iterable[T], remedy: str) -> T:
+    """One of a few public choices."""
+    choices = tuple(allowed)
+    if value not in choices:
+        raise fail(name, "be one of " + ", ".join(repr(choice) for choice in choices), value, remedy)
+    return value
+
+
+def bounds(value: object, name: str = "bounds") -> tuple[Fraction, Fraction]:
+    """A pair (lower, upper) of finite reals with lower < upper."""
+    remedy = "give (lower, upper) from what you know without looking at the data"
+    try:
+        lower, upper = value  # type: ignore[misc]  # whatever does not unpack is reported below
+    except (TypeError, ValueError):
+        raise fail(name, "be a pair (lower, upper)", value, remedy) from None
+    low, high = real(f"{name}[0]", lower, remedy), real(f"{name}[1]", upper, remedy)
+    if low >= high:
+        raise fail(name, "have lower < upper", value, remedy)
+    return low, high

@@ -1,0 +1,316 @@
+"""What was run: the only language between mechanisms, which emit events, and accountants, which price them.
+
+An event is a frozen value made of numbers and other events. It holds public facts alone (noise, sensitivity, rates,
+counts), reads like what happened, and nests:
+
+>>> step = PoissonSampled(rate=0.01, event=Gaussian(noise_multiplier=1.0))
+>>> Composed((Repeated(step, 1000), DiscreteLaplace(sensitivity=1, scale=Fraction(10))))
+Composed(events=(Repeated(event=PoissonSampled(rate=0.01, event=Gaussian(noise_multiplier=1.0)), count=1000), \
+DiscreteLaplace(sensitivity=1, scale=Fraction(10, 1))))
+
+The meaning of an event never changes: a new meaning is a new event. An accountant that does not know an event
+raises `UnknownEvent`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from discreet import _check
+from discreet.errors import InvalidArgument
+
+
+class Event:
+    """Base of everything that can be priced. Abstract; every concrete event is a final frozen dataclass."""
+
+    __slots__ = ()
+
+    def parts(self) -> tuple[Event, ...]:
+        """The events directly inside this one; empty for a leaf."""
+        return ()
+
+    def walk(self) -> Iterator[Event]:
+        """This event and everything inside it, outermost first."""
+        yield self
+        for part in self.parts():
+            yield from part.walk()
+
+
+def _multiplier(name: str, value: object) -> None:
+    remedy = "it is the noise's scale over the sensitivity; no noise at all is events.NonPrivate()"
+    if not (isinstance(value, float) and math.isinf(value) and value > 0):
+        _check.positive(name, value, remedy)
+
+
+def _event(name: str, value: object) -> None:
+    if not isinstance(value, Event):
+        raise _check.fail(name, "be an event", value, "events are the dataclasses in discreet.events")
+
+
+# --- additive noise -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gaussian(Event):
+    """Gaussian noise N(0, σ²) on each coordinate of a value with L2 sensitivity Δ₂.
+
+    `noise_multiplier` is σ/Δ₂. Any function of the noisy value, such as rounding it to a grid, has this event too.
+    """
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _multiplier("noise_multiplier", self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class Laplace(Event):
+    """Laplace noise of scale b on each coordinate of a value with L1 sensitivity Δ₁; `noise_multiplier` is b/Δ₁."""
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _multiplier("noise_multiplier", self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class L2Laplace(Event):
+    """Laplace noise of scale λ on each coordinate of a value with L2 sensitivity Δ₂ (arXiv 2408.07021).
+
+    `noise_multiplier` is λ/Δ₂. `l1_noise_multiplier` is λ/Δ₁ where an L1 bound is known as well, and `shift` holds
+    the |xᵢ|/λ of every coordinate that a neighbour moves, where the neighbours' difference x is known exactly up to
+    sign: each makes the price tighter.
+    """
+
+    noise_multiplier: float
+    l1_noise_multiplier: float | None = None
+    shift: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _multiplier("noise_multiplier", self.noise_multiplier)
+        if self.l1_noise_multiplier is not None:
+            _multiplier("l1_noise_multiplier", self.l1_noise_multiplier)
+        if self.shift is not None:
+            _tuple("shift", self.shift)
+            for part in self.shift:
+                _check.positive("shift", part, "it lists |xᵢ|/λ of the coordinates that move")
+
+
+@dataclass(frozen=True)
+class DiscreteGaussian(Event):
+    """Discrete Gaussian noise on integers: P(x) ∝ exp(−x²/2σ²) (Canonne, Kamath & Steinke 2020).
+
+    `sensitivity_squared` is the integer Δ₂² and `variance` the rational parameter σ², both in grid units.
+    `coordinates` is how many coordinates one unit may move: with 1 the price is exact, with more it is a bound.
+    """
+
+    sensitivity_squared: int
+    variance: Fraction
+    coordinates: int = 1
+
+    def __post_init__(self) -> None:
+        _check.integer("sensitivity_squared", self.sensitivity_squared, "it is the integer Δ₂² in grid units")
+        _check.integer("coordinates", self.coordinates, "it is how many coordinates one unit may move")
+        _rational("variance", self.variance)
+
+
+@dataclass(frozen=True)
+class DiscreteLaplace(Event):
+    """Discrete Laplace noise on integers: P(x) ∝ exp(−|x|/b), under an integer L1 sensitivity Δ₁.
+
+    `sensitivity` is Δ₁ and `scale` the rational b, both in grid units: it is Δ₁/b-DP.
+    """
+
+    sensitivity: int
+    scale: Fraction
+
+    def __post_init__(self) -> None:
+        _check.integer("sensitivity", self.sensitivity, "it is the integer Δ₁ in grid units")
+        _rational("scale", self.scale)
+
+
+# --- selection and local reports ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Exponential(Event):
+    """One draw of the exponential mechanism: ε-DP and ε-bounded-range (Durfee & Rogers 2019)."""
+
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        _rational("epsilon", self.epsilon)
+
+
+@dataclass(frozen=True)
+class NoisyMax(Event):
+    """One private arg-max by permute-and-flip: ε-DP (McKenna & Sheldon 2020)."""
+
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        _rational("epsilon", self.epsilon)
+
+
+@dataclass(frozen=True)
+class SparseVector(Event):
+    """A whole above-threshold run that stops after `answers` positive answers: ε-DP (Lyu, Su & Li 2017)."""
+
+    epsilon: Fraction
+    answers: int = 1
+
+    def __post_init__(self) -> None:
+        _rational("epsilon", self.epsilon)
+        _check.integer("answers", self.answers, "it is after how many positive answers the run stops")
+
+
+@dataclass(frozen=True)
+class RandomizedResponse(Event):
+    """A local report: the truth with probability e^ε/(e^ε + k − 1), else one of the other k − 1 categories."""
+
+    epsilon: Fraction
+    categories: int = 2
+
+    def __post_init__(self) -> None:
+        _rational("epsilon", self.epsilon)
+        _check.integer("categories", self.categories, "a report chooses among them", at_least=2)
+
+
+# --- claims -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Claimed(Event):
+    """Something that is (ε, δ)-DP by a proof from outside; nothing more is known about it."""
+
+    epsilon: float
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check.nonnegative("epsilon", self.epsilon, "it is the ε that was proved")
+        _check.probability("delta", self.delta, "it is the δ that was proved")
+
+
+@dataclass(frozen=True)
+class NonPrivate(Event):
+    """A release without any guarantee: its price is infinite."""
+
+
+@dataclass(frozen=True)
+class Insecure(Event):
+    """`event`, run with reproducible noise: whoever knows the seed removes the noise, so the price is infinite."""
+
+    event: Event
+
+    def __post_init__(self) -> None:
+        _event("event", self.event)
+
+    def parts(self) -> tuple[Event, ...]:
+        return (self.event,)
+
+
+# --- sampling -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PoissonSampled(Event):
+    """`event` on a batch that each unit joins on its own with probability `rate`."""
+
+    rate: float
+    event: Event
+
+    def __post_init__(self) -> None:
+        _check.probability("rate", self.rate, "it is the probability that one unit joins a batch")
+        _event("event", self.event)
+
+    def parts(self) -> tuple[Event, ...]:
+        return (self.event,)
+
+
+@dataclass(frozen=True)
+class SampledWithoutReplacement(Event):
+    """`event` on a uniformly random subset of exactly `size` out of `population` units."""
+
+    size: int
+    population: int
+    event: Event
+
+    def __post_init__(self) -> None:
+        _check.integer("population", self.population, "it is the public number of units")
+        _check.integer("size", self.size, "it is the number of units in a batch", at_most=self.population)
+        _event("event", self.event)
+
+    def parts(self) -> tuple[Event, ...]:
+        return (self.event,)
+
+
+# --- composition --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Repeated(Event):
+    """`event`, `count` times over, each with fresh randomness."""
+
+    event: Event
+    count: int
+
+    def __post_init__(self) -> None:
+        _event("event", self.event)
+        _check.integer("count", self.count, "it is how many times the event is run", at_least=0)
+
+    def parts(self) -> tuple[Event, ...]:
+        return (self.event,)
+
+
+@dataclass(frozen=True)
+class Composed(Event):
+    """All of `events` on the same data, fixed in advance."""
+
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        _tuple("events", self.events)
+        for part in self.events:
+            _event("events", part)
+
+    def parts(self) -> tuple[Event, ...]:
+        return self.events
+
+
+@dataclass(frozen=True)
+class Parallel(Event):
+    """Each of `events` on its own part of the data; the parts are disjoint and every unit lies in one of them."""
+
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        _tuple("events", self.events)
+        for part in self.events:
+            _event("events", part)
+
+    def parts(self) -> tuple[Event, ...]:
+        return self.events
+
+
+def is_secure(event: Event) -> bool:
+    """Whether no part of `event` was run with reproducible noise.
+
+    >>> is_secure(Repeated(Insecure(Gaussian(1.0)), 3))
+    False
+    """
+    return not any(isinstance(part, Insecure) for part in event.walk())
+
+
+def _tuple(name: str, value: object) -> None:
+    if not isinstance(value, tuple):
+        raise _check.fail(name, "be a tuple", value, "events hold nothing mutable")
+
+
+def _rational(name: str, value: object) -> None:
+    if not isinstance(value, Fraction):
+        raise _check.fail(name, "be a fractions.Fraction", value, "exact mechanisms carry exact numbers")
+    if value <= 0:
+        raise InvalidArgument(f"{name} must be > 0, got {value}: it is part of what the mechanism ran with")

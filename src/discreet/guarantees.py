@@ -1,0 +1,230 @@
+"""What is promised: the forms a privacy guarantee takes, and the words that explain them.
+
+Each is a frozen value that states itself (`str`), explains itself to someone who has never met ε (`explain`) and says
+what it means for a group of people (`group`). Converting an event into a guarantee is the work of `accounting`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from discreet import _check
+from discreet.neighbors import Neighbors
+
+
+def strength(epsilon: float) -> str:
+    """The rough scale people use for ε: "strong" up to 1, "moderate" up to 10, "weak" above.
+
+    >>> [strength(0.5), strength(3), strength(11), strength(math.inf)]
+    ['strong', 'moderate', 'weak', 'none']
+    """
+    if math.isinf(epsilon):
+        return "none"
+    if epsilon <= 1:
+        return "strong"
+    return "moderate" if epsilon <= 10 else "weak"
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """Base of all guarantees. Abstract."""
+
+    protects: Neighbors | None = field(default=None, kw_only=True, repr=False)
+
+    def protecting(self, neighbors: Neighbors) -> Self:
+        """The same guarantee, saying for whom it holds."""
+        return replace(self, protects=neighbors)
+
+    def group(self, people: int) -> Guarantee:
+        """What this guarantee gives `people` units that change together."""
+        raise NotImplementedError
+
+    def explain(self) -> str:
+        """This guarantee in words, for a reader who has never met differential privacy."""
+        raise NotImplementedError
+
+    def _with_unit(self, text: str) -> str:
+        return text if self.protects is None else f"{text}, {self.protects}"
+
+    def _who(self) -> str:
+        return "one person's record" if self.protects is None else str(self.protects.unit)
+
+
+def _people(people: object) -> int:
+    return _check.integer("people", people, "it is the number of units that change together")
+
+
+def _finite_or_infinite(name: str, value: float, remedy: str) -> None:
+    if not (isinstance(value, float) and math.isinf(value) and value > 0):
+        _check.nonnegative(name, value, remedy)
+
+
+def _odds(epsilon: float) -> str:
+    if math.isinf(epsilon):
+        return "There is no limit on what the release may tell about anyone."
+    factor = math.exp(min(epsilon, 700.0))
+    shown = f"{factor:.3g}" if epsilon <= 700.0 else "more than 1e304"
+    # An attacker with even odds can become at most this sure.
+    sure = 1.0 / (1.0 + math.exp(-min(epsilon, 700.0)))
+    return (
+        f"Whatever an adversary knew before, seeing the release multiplies their odds about that record by at most "
+        f"e^ε = {shown}: a guess that was 50% sure becomes at most {100 * sure:.3g}% sure."
+    )
+
+
+@dataclass(frozen=True)
+class PureDP(Guarantee):
+    """ε-differential privacy: P[M(D) ∈ S] ≤ e^ε P[M(D′) ∈ S] for all neighbours D, D′ and all S.
+
+    >>> print(PureDP(1.0))
+    1-DP
+    >>> PureDP(0.5).group(4)
+    PureDP(epsilon=2.0)
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _finite_or_infinite("epsilon", self.epsilon, "it bounds the privacy loss")
+
+    def __str__(self) -> str:
+        return self._with_unit(f"{self.epsilon:.6g}-DP")
+
+    def group(self, people: int) -> PureDP:
+        return replace(self, epsilon=_people(people) * self.epsilon)
+
+    def explain(self) -> str:
+        return (
+            f"{self}: {strength(self.epsilon)} protection of {self._who()}. {_odds(self.epsilon)} "
+            f"This holds always, with no probability of failure. "
+            f"For a family of 4 the same release gives ε = {4 * self.epsilon:.3g}."
+        )
+
+
+@dataclass(frozen=True)
+class ApproxDP(Guarantee):
+    """(ε, δ)-differential privacy: P[M(D) ∈ S] ≤ e^ε P[M(D′) ∈ S] + δ.
+
+    >>> print(ApproxDP(2.0, 1e-6))
+    (2, 1e-06)-DP
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        _finite_or_infinite("epsilon", self.epsilon, "it bounds the privacy loss")
+        _check.probability("delta", self.delta, "it is the probability with which the bound e^ε may fail")
+
+    def __str__(self) -> str:
+        return self._with_unit(f"({self.epsilon:.6g}, {self.delta:.6g})-DP")
+
+    def group(self, people: int) -> ApproxDP:
+        """(kε, k e^{(k−1)ε} δ) for k people (Vadhan 2017, Lemma 2.2)."""
+        k = _people(people)
+        if k == 1:
+            return self
+        with_delta = math.inf if (k - 1) * self.epsilon > 700 else k * math.exp((k - 1) * self.epsilon) * self.delta
+        return replace(self, epsilon=k * self.epsilon, delta=min(1.0, with_delta))
+
+    def explain(self) -> str:
+        family = self.group(4)
+        return (
+            f"{self}: {strength(self.epsilon)} protection of {self._who()}. {_odds(self.epsilon)} "
+            f"δ = {self.delta:.3g} is the probability with which that bound may fail altogether; it should be far "
+            f"below one over the number of people. "
+            f"For a family of 4 the same release gives ε = {family.epsilon:.3g}, δ = {family.delta:.3g}."
+        )
+
+
+@dataclass(frozen=True)
+class ZCDP(Guarantee):
+    """ρ-zero-concentrated DP: Rényi divergence of order α at most ρα for every α > 1 (Bun & Steinke 2016)."""
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        _finite_or_infinite("rho", self.rho, "it bounds the slope of the Rényi divergence")
+
+    def __str__(self) -> str:
+        return self._with_unit(f"{self.rho:.6g}-zCDP")
+
+    def group(self, people: int) -> ZCDP:
+        """k²ρ for k people (Bun & Steinke 2016, Proposition 1.9)."""
+        return replace(self, rho=_people(people) ** 2 * self.rho)
+
+    def explain(self) -> str:
+        spread = math.sqrt(2 * self.rho)
+        return (
+            f"{self}: protection of {self._who()} whose privacy loss behaves like a bell curve with mean "
+            f"{self.rho:.3g} and standard deviation {spread:.3g}, as with Gaussian noise of {1 / spread:.3g} times "
+            f"the largest change one record can make."
+            if 0 < self.rho < math.inf
+            else f"{self}: {'perfect' if self.rho == 0 else 'no'} protection of {self._who()}."
+        )
+
+
+@dataclass(frozen=True)
+class RDP(Guarantee):
+    """Rényi DP: for each listed order α > 1, Rényi divergence at most the listed ε (Mironov 2017)."""
+
+    orders: tuple[float, ...]
+    epsilons: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.orders) != len(self.epsilons) or not self.orders:
+            raise _check.fail("orders", "be as many as epsilons, at least one", self.orders, "give one ε for each α")
+        for order in self.orders:
+            if _check.real("orders", order, "Rényi orders are finite") <= 1:
+                raise _check.fail("orders", "be > 1", order, "Rényi DP is defined for orders α > 1")
+        for epsilon in self.epsilons:
+            _finite_or_infinite("epsilons", epsilon, "each bounds the Rényi divergence of its order")
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"({a:.4g}, {e:.4g})" for a, e in zip(self.orders[:3], self.epsilons[:3], strict=True))
+        more = f" and {len(self.orders) - 3} more orders" if len(self.orders) > 3 else ""
+        return self._with_unit(f"RDP at (α, ε) = {shown}{more}")
+
+    def group(self, people: int) -> RDP:
+        """For k = 2^c people, order α/k at 3^c ε, for orders α ≥ 2k (Mironov 2017, Proposition 2)."""
+        steps = math.ceil(math.log2(_people(people)))
+        doubled = 2**steps
+        kept = [(a / doubled, 3**steps * e) for a, e in zip(self.orders, self.epsilons, strict=True) if a >= 2 * doubled]
+        if steps == 0:
+            return self
+        if not kept:
+            raise _check.fail("orders", f"reach {2 * doubled}", self.orders, f"a group of {people} needs larger orders")
+        return replace(self, orders=tuple(a for a, _ in kept), epsilons=tuple(e for _, e in kept))
+
+    def explain(self) -> str:
+        return (
+            f"{self}: the averages of the privacy loss's exponential moments for {self._who()} are bounded at "
+            f"{len(self.orders)} orders. It is a form for adding up costs; convert it to (ε, δ) to read it."
+        )
+
+
+@dataclass(frozen=True)
+class GDP(Guarantee):
+    """μ-Gaussian DP: telling neighbours apart is no easier than telling N(0, 1) from N(μ, 1) (Dong, Roth & Su 2022)."""
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        _finite_or_infinite("mu", self.mu, "it is the distance of the two bell curves")
+
+    def __str__(self) -> str:
+        return self._with_unit(f"{self.mu:.6g}-GDP")
+
+    def group(self, people: int) -> GDP:
+        """kμ for k people (Dong, Roth & Su 2022, Theorem 7)."""
+        return replace(self, mu=_people(people) * self.mu)
+
+    def explain(self) -> str:
+        # Power of the best test of N(0,1) against N(μ,1) at a 5% false-alarm rate.
+        power = 0.5 * math.erfc((1.6448536269514722 - min(self.mu, 1e3)) / math.sqrt(2.0))
+        return (
+            f"{self}: an attacker who wants to know whether {self._who()} was used, and accepts 5% false alarms, is "
+            f"right in at most {100 * power:.3g}% of the cases where it was."
+        )
