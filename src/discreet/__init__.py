@@ -1,2 +1,65 @@
-"""Discreet: one privacy budget for everything that touches your data."""
+"""Discreet: one privacy budget for everything that touches your data.
+
+A query bounds a statistic, a mechanism releases it with exact noise, and the release says what was run and what it
+promises:
+
+>>> import discreet as dp
+>>> ages = [34, 51, 28, 45, 39, 62, 27, 44]
+>>> released = dp.laplace(dp.queries.count(ages), epsilon=1.0)
+>>> print(released.guarantee)
+1-DP, add or remove one row
+"""
+
+from discreet import accounting, datasets, errors, events, mechanisms, queries
+from discreet.bounded import Bounded, Scores, Sensitivity
+from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
+from discreet.mechanisms import (
+    discrete_gaussian,
+    exponential,
+    gaussian,
+    l2_laplace,
+    laplace,
+    noisy_max,
+    randomized_response,
+    sparse_vector,
+    top_k,
+)
+from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Neighbors, Relation, person, rows
+from discreet.release import Release
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "ADD_REMOVE",
+    "GDP",
+    "RDP",
+    "REPLACE_ONE",
+    "ZCDP",
+    "ZERO_OUT",
+    "ApproxDP",
+    "Bounded",
+    "Guarantee",
+    "Neighbors",
+    "PureDP",
+    "Relation",
+    "Release",
+    "Scores",
+    "Sensitivity",
+    "accounting",
+    "datasets",
+    "discrete_gaussian",
+    "errors",
+    "events",
+    "exponential",
+    "gaussian",
+    "l2_laplace",
+    "laplace",
+    "mechanisms",
+    "noisy_max",
+    "person",
+    "queries",
+    "randomized_response",
+    "rows",
+    "sparse_vector",
+    "top_k",
+]

@@ -85,11 +85,12 @@ def integer(name: str, value: object, remedy: str, *, at_least: int = 1, at_most
     """An integer in [at_least, at_most]; 3.0 is refused, numpy's integers are taken."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral):
         raise fail(name, "be an integer", value, remedy)
-    if value < at_least:
+    whole = int(value)
+    if whole < at_least:
         raise fail(name, f"be ≥ {at_least}", value, remedy)
-    if at_most is not None and value > at_most:
+    if at_most is not None and whole > at_most:
         raise fail(name, f"be ≤ {at_most}", value, remedy)
-    return int(value)
+    return whole
 
 
 def one_of(name: str, value: T, allowed: Iterable[T], remedy: str) -> T:
@@ -103,11 +104,9 @@ def one_of(name: str, value: T, allowed: Iterable[T], remedy: str) -> T:
 def bounds(value: object, name: str = "bounds") -> tuple[Fraction, Fraction]:
     """A pair (lower, upper) of finite reals with lower < upper."""
     remedy = "give (lower, upper) from what you know without looking at the data"
-    try:
-        lower, upper = value  # type: ignore[misc]  # whatever does not unpack is reported below
-    except (TypeError, ValueError):
-        raise fail(name, "be a pair (lower, upper)", value, remedy) from None
-    low, high = real(f"{name}[0]", lower, remedy), real(f"{name}[1]", upper, remedy)
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise fail(name, "be a pair (lower, upper)", value, remedy)
+    low, high = real(f"{name}[0]", value[0], remedy), real(f"{name}[1]", value[1], remedy)
     if low >= high:
         raise fail(name, "have lower < upper", value, remedy)
     return low, high

@@ -247,6 +247,41 @@ class SampledWithoutReplacement(Event):
         return (self.event,)
 
 
+@dataclass(frozen=True)
+class Shuffled(Event):
+    """`reports` local reports, each made by `event` on one unit's data, released in random order without names."""
+
+    reports: int
+    event: Event
+
+    def __post_init__(self) -> None:
+        _check.integer("reports", self.reports, "it is the public number of reports that are shuffled together")
+        _event("event", self.event)
+
+    def parts(self) -> tuple[Event, ...]:
+        return (self.event,)
+
+
+@dataclass(frozen=True)
+class ShuffledEpoch(Event):
+    """One pass over `examples` units in random order, `event` on each batch of `batch_size` in turn.
+
+    Every unit is in exactly one batch, so the epoch is not a sequence of Poisson samples and has no amplification.
+    """
+
+    batch_size: int
+    examples: int
+    event: Event
+
+    def __post_init__(self) -> None:
+        _check.integer("examples", self.examples, "it is the public number of units in an epoch")
+        _check.integer("batch_size", self.batch_size, "it is the number of units in a batch", at_most=self.examples)
+        _event("event", self.event)
+
+    def parts(self) -> tuple[Event, ...]:
+        return (self.event,)
+
+
 # --- composition --------------------------------------------------------------------------------------------------
 
 
@@ -293,6 +328,21 @@ class Parallel(Event):
 
     def parts(self) -> tuple[Event, ...]:
         return self.events
+
+
+@dataclass(frozen=True)
+class Group(Event):
+    """`event`, priced for `people` units that change together instead of one."""
+
+    event: Event
+    people: int
+
+    def __post_init__(self) -> None:
+        _event("event", self.event)
+        _check.integer("people", self.people, "it is the number of units that change together")
+
+    def parts(self) -> tuple[Event, ...]:
+        return (self.event,)
 
 
 def is_secure(event: Event) -> bool:

@@ -191,7 +191,9 @@ class RDP(Guarantee):
         """For k = 2^c people, order α/k at 3^c ε, for orders α ≥ 2k (Mironov 2017, Proposition 2)."""
         steps = math.ceil(math.log2(_people(people)))
         doubled = 2**steps
-        kept = [(a / doubled, 3**steps * e) for a, e in zip(self.orders, self.epsilons, strict=True) if a >= 2 * doubled]
+        kept = [
+            (a / doubled, 3**steps * e) for a, e in zip(self.orders, self.epsilons, strict=True) if a >= 2 * doubled
+        ]
         if steps == 0:
             return self
         if not kept:

@@ -71,7 +71,10 @@ def classical_noise_multiplier(epsilon: float, delta: float) -> float:
     epsilon, delta = float(_check.epsilon(epsilon)), float(_check.delta(delta))
     if epsilon >= 1:
         raise _check.fail(
-            "epsilon", "be < 1", epsilon, "the classical formula is not private above; use calibration='analytic'"
+            "epsilon",
+            "be < 1",
+            epsilon,
+            "the classical formula is not private above; use calibration='analytic'",
         )
     return up(math.sqrt(2 * math.log(1.25 / delta)) / epsilon)
 

@@ -1,0 +1,216 @@
+"""Values that know how much one unit can change them: what queries make and mechanisms take.
+
+A `Bounded` is a vector of integers on a public grid together with its sensitivity under each neighbouring relation. A
+`Scores` is the same for selection: one integer score for each public candidate. Only `queries` (and training) make them
+from data, because whoever states a bound must have enforced it. Neither ever shows its value: it is not private yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet import _check
+from discreet.errors import InvalidArgument, InvalidSensitivity
+from discreet.neighbors import Relation, Rows, Unit
+
+#: No coordinate of a bounded value may exceed this, so that adding noise can't overflow 64 bits.
+LARGEST = 1 << 60
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """How far one unit can move a vector of integers: in how many coordinates, and in which norms.
+
+    `l2_squared` is the square of the L2 sensitivity, an integer as everything here, so that nothing is rounded.
+    """
+
+    l0: int
+    l1: int
+    l2_squared: int
+    linf: int
+
+    def __post_init__(self) -> None:
+        for name in ("l0", "l1", "l2_squared", "linf"):
+            _check.integer(name, getattr(self, name), "it bounds what one unit can change, in grid units")
+        if not (self.linf <= self.l1 <= self.l0 * self.linf and self.linf**2 <= self.l2_squared <= self.l1 * self.linf):
+            raise _check.fail("sensitivity", "be consistent between its norms", self, "linf ≤ l2 ≤ l1 ≤ l0·linf")
+
+    @classmethod
+    def scalar(cls, change: int) -> Sensitivity:
+        """The sensitivity of a single number that moves by at most `change`."""
+        return cls(1, change, change * change, change)
+
+    def times(self, rows: int, dimension: int) -> Sensitivity:
+        """The sensitivity to `rows` changes of this size at once, in a vector of `dimension` coordinates."""
+        return Sensitivity(
+            min(self.l0 * rows, dimension), self.l1 * rows, self.l2_squared * rows * rows, self.linf * rows
+        )
+
+
+class Finish(Protocol):
+    """Post-processing that turns noisy grid integers into the statistic that was asked for."""
+
+    @property
+    def mixes(self) -> int:
+        """How many noisy coordinates one statistic depends on."""
+
+    def value(self, noisy: NDArray[np.int64]) -> Any:
+        """The statistic."""
+
+    def standard_error(self, noisy: NDArray[np.int64], spread: float) -> Any:
+        """Its standard error when each coordinate carries noise with standard deviation `spread`."""
+
+    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[Any, Any]:
+        """A range that holds the statistic if no coordinate's noise exceeds `half_width`."""
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """The plain finish: grid integers times the grid's step. A step of 1 keeps integers integers."""
+
+    granularity: Fraction
+
+    @property
+    def mixes(self) -> int:
+        return 1
+
+    def value(self, noisy: NDArray[np.int64]) -> Any:
+        return self._scale(noisy)
+
+    def standard_error(self, noisy: NDArray[np.int64], spread: float) -> Any:
+        one = spread * float(self.granularity)
+        return one if noisy.ndim == 0 else np.full(noisy.shape, one)
+
+    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[Any, Any]:
+        half = int(np.ceil(half_width))
+        return self._scale(noisy - half), self._scale(noisy + half)
+
+    def _scale(self, grid: NDArray[np.int64]) -> Any:
+        if self.granularity == 1:
+            return int(grid) if grid.ndim == 0 else grid
+        scaled = np.asarray(grid) * float(self.granularity)
+        return float(scaled) if scaled.ndim == 0 else scaled
+
+
+class _Guarded:
+    """Shared by `Bounded` and `Scores`: sensitivities by relation, and a repr that hides the value."""
+
+    name: str
+    unit: Unit
+    sensitivities: Mapping[Relation, Any]
+
+    @property
+    def relation(self) -> Relation:
+        """The relation that mechanisms use unless told otherwise: the first one that this value is bounded for."""
+        return next(iter(self.sensitivities))
+
+    def _lookup(self, relation: Relation | None) -> Any:
+        wanted = self.relation if relation is None else relation
+        if wanted not in self.sensitivities:
+            known = ", ".join(repr(r) for r in self.sensitivities)
+            raise InvalidSensitivity(
+                f"relation must be one that {self.name} is bounded for ({known}), got {wanted!r}: "
+                f"ask the query for that relation"
+            )
+        return self.sensitivities[wanted]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Bounded(_Guarded):
+    """Integers on a grid, with how far one unit can move them.
+
+    Attributes:
+        values: the exact, unprotected integers; 0- or 1-dimensional.
+        granularity: the grid's step in the units of the statistic.
+        sensitivities: for each neighbouring relation that is covered, how far one unit can move `values`.
+        unit: who is protected.
+        finish: the post-processing that makes the statistic out of noisy integers.
+        labels: the public names of the coordinates, where they have some.
+        name: what the query is called in messages.
+    """
+
+    values: NDArray[np.int64]
+    granularity: Fraction
+    sensitivities: Mapping[Relation, Sensitivity]
+    name: str
+    unit: Unit = Rows()
+    finish: Finish | None = None
+    labels: tuple[Any, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _freeze(self)
+        if self.values.ndim > 1:
+            raise _check.fail("values", "be a number or a vector", f"{self.values.ndim} dimensions", "flatten it")
+        if self.finish is None:
+            object.__setattr__(self, "finish", Scaled(self.granularity))
+
+    @property
+    def dimension(self) -> int:
+        """How many coordinates there are."""
+        return int(self.values.size)
+
+    def sensitivity(self, relation: Relation | None = None) -> Sensitivity:
+        """How far one unit can move the value, in grid units, under `relation`."""
+        found: Sensitivity = self._lookup(relation)
+        return found
+
+    def __repr__(self) -> str:
+        s = self.sensitivity()
+        return (
+            f"<{self.name}: value hidden, L1 ≤ {s.l1 * float(self.granularity):.6g}, "
+            f"L2 ≤ {s.l2_squared**0.5 * float(self.granularity):.6g} for {self.unit}, {self.relation.value}>"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scores(_Guarded):
+    """One integer score for each public candidate, with how far one unit can move any of them.
+
+    `monotone` lists the relations under which one unit moves all scores in the same direction: selection then costs
+    half.
+    """
+
+    values: NDArray[np.int64]
+    candidates: tuple[Any, ...]
+    sensitivities: Mapping[Relation, int]
+    name: str
+    unit: Unit = Rows()
+    monotone: frozenset[Relation] = frozenset()
+
+    def __post_init__(self) -> None:
+        _freeze(self)
+        if len(self.candidates) != self.values.size or not self.candidates:
+            raise _check.fail("candidates", "be as many as scores, at least one", len(self.candidates), "list them")
+        for change in self.sensitivities.values():
+            _check.integer("sensitivity", change, "it bounds how far one unit moves a score")
+
+    def sensitivity(self, relation: Relation | None = None) -> int:
+        """How far one unit can move one score, in grid units, under `relation`."""
+        found: int = self._lookup(relation)
+        return found
+
+    def is_monotone(self, relation: Relation | None = None) -> bool:
+        """Whether one unit moves all scores in the same direction under `relation`."""
+        return (self.relation if relation is None else relation) in self.monotone
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {len(self.candidates)} candidates, scores hidden, sensitivity {self.sensitivity()}>"
+
+
+def _freeze(made: Bounded | Scores) -> None:
+    """Check the parts that both share, and make them read-only."""
+    values = np.array(made.values, dtype=np.int64)
+    if np.any(values > LARGEST) or np.any(values < -LARGEST):
+        raise InvalidArgument(f"values of {made.name} must lie within ±2^60: use a coarser grid")
+    values.flags.writeable = False
+    if not made.sensitivities:
+        raise InvalidSensitivity(f"sensitivities of {made.name} must name a relation: nothing bounds it")
+    object.__setattr__(made, "values", values)
+    object.__setattr__(made, "sensitivities", MappingProxyType(dict(made.sensitivities)))

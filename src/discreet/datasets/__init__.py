@@ -1,0 +1,29 @@
+"""The small real data that the examples, the demo and the tests use, and what is publicly known about it."""
+
+from discreet.datasets.adult import (
+    CATEGORIES,
+    EDUCATION,
+    INCOME,
+    MARITAL_STATUS,
+    NATIVE_COUNTRY,
+    OCCUPATION,
+    RACE,
+    RELATIONSHIP,
+    SEX,
+    WORKCLASS,
+    adult,
+)
+
+__all__ = [
+    "CATEGORIES",
+    "EDUCATION",
+    "INCOME",
+    "MARITAL_STATUS",
+    "NATIVE_COUNTRY",
+    "OCCUPATION",
+    "RACE",
+    "RELATIONSHIP",
+    "SEX",
+    "WORKCLASS",
+    "adult",
+]

@@ -1,0 +1,106 @@
+"""What all mechanisms that add noise share: take a `Bounded`, add exact integer noise, finish, and say what was run."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet import events, neighbors
+from discreet.bounded import LARGEST, Bounded, Sensitivity
+from discreet.errors import InvalidSensitivity
+from discreet.guarantees import Guarantee, PureDP
+from discreet.mechanisms import entropy
+from discreet.neighbors import Neighbors, Relation
+from discreet.release import Error, Noise, Release
+
+#: Noisy values are clipped to ±this, so that no draw, however unlikely, wraps around 64 bits. As |value| ≤ 2^60 and
+#: draws beyond ±2^62 are clipped to it first, the result is the same function of value + noise for every value.
+_CLIP = (1 << 62) - LARGEST
+
+
+@dataclass(frozen=True)
+class Additive(ABC):
+    """Noise of a fixed scale, in the units of the value it is added to. Abstract."""
+
+    @abstractmethod
+    def event(self, bounded: Bounded, relation: Relation | str | None = None) -> events.Event:
+        """What releasing `bounded` will run; looks at its sensitivity, never at its value."""
+
+    @abstractmethod
+    def guarantee(self, bounded: Bounded, relation: Relation | str | None = None) -> Guarantee:
+        """What releasing `bounded` promises."""
+
+    @abstractmethod
+    def _noise(self, granularity: Fraction) -> Noise:
+        """The noise in grid units, for error bars."""
+
+    @abstractmethod
+    def _draw(self, granularity: Fraction, size: int, bits: entropy.Bits) -> NDArray[np.int64]:
+        """`size` exact noise integers in grid units."""
+
+    def standard_error(self, bounded: Bounded) -> float:
+        """The standard deviation of the noise on each coordinate of `bounded`, in its units; spends nothing."""
+        return self._noise(bounded.granularity).standard_deviation() * float(bounded.granularity)
+
+    def release(
+        self,
+        bounded: Bounded,
+        *,
+        relation: Relation | str | None = None,
+        insecure_seed: int | None = None,
+        guarantee: Guarantee | None = None,
+    ) -> Release[Any]:
+        """Add the noise.
+
+        Args:
+            bounded: what a query made.
+            relation: which neighbours to protect; by default the one that the query is bounded for first.
+            insecure_seed: for tests and teaching: repeatable noise, whose event is marked and worth nothing.
+            guarantee: how to state the promise, where the caller has calibrated for one; never checked here.
+
+        Guarantee: as `guarantee(bounded)` says, for the sensitivity that travels with `bounded`.
+        """
+        wanted = require_bounded(bounded, relation)
+        event = self.event(bounded, wanted)
+        promise = guarantee if guarantee is not None else self.guarantee(bounded, wanted)
+        event, promise = marked(event, promise, bounded.unit, wanted, insecure_seed)
+        noise = self._draw(bounded.granularity, bounded.dimension, entropy.bits(insecure_seed))
+        noisy = np.clip(
+            bounded.values + np.clip(noise, -(1 << 62), 1 << 62).reshape(bounded.values.shape), -_CLIP, _CLIP
+        )
+        noisy = np.asarray(noisy)
+        assert bounded.finish is not None
+        error = Error(bounded.finish, noisy, self._noise(bounded.granularity))
+        return Release(bounded.finish.value(noisy), event, promise, error, bounded.labels)
+
+
+def require_bounded(bounded: object, relation: Relation | str | None) -> Relation:
+    """The relation to protect, for something that really is a `Bounded`; what only claims a bound is refused."""
+    if type(bounded) is not Bounded:
+        raise InvalidSensitivity(
+            f"bounded must be a Bounded made by a query, got {type(bounded).__name__}: "
+            f"a mechanism trusts no sensitivity that did not come with the value; see discreet.queries"
+        )
+    wanted = bounded.relation if relation is None else neighbors.relation(relation)
+    bounded.sensitivity(wanted)
+    return wanted
+
+
+def marked(
+    event: events.Event, promise: Guarantee, unit: Any, relation: Relation, insecure_seed: int | None
+) -> tuple[events.Event, Guarantee]:
+    """The event and the promise, saying for whom they hold; worth nothing if the noise can be repeated."""
+    protects = Neighbors(relation, unit)
+    if insecure_seed is not None:
+        return events.Insecure(event), PureDP(float("inf"), protects=protects)
+    return event, promise.protecting(protects)
+
+
+def sensitivity_of(bounded: Bounded, relation: Relation | str | None) -> Sensitivity:
+    """The sensitivity to calibrate for."""
+    return bounded.sensitivity(require_bounded(bounded, relation))

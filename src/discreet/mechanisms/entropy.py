@@ -1,0 +1,101 @@
+"""Where random bits come from: the operating system, or, for tests and teaching only, a seed.
+
+Every sampler asks a `Bits` for whole words and for arbitrary-length integers; nothing else in Discreet draws randomness
+for a release. A `SystemBits` buffers what it read so that small requests are cheap. A buffer must never serve twice:
+it is emptied in a forked child and never copied or pickled along with its owner.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet import _check
+
+_BUFFER = 1 << 13
+
+
+class Bits(ABC):
+    """A source of independent fair bits."""
+
+    #: Whether nobody can predict or repeat the bits. A release made with other bits is marked `events.Insecure`.
+    secure: bool = False
+
+    @abstractmethod
+    def read(self, count: int) -> bytes:
+        """`count` fresh random bytes."""
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """`count` independent uniform 64-bit words."""
+        return np.frombuffer(self.read(8 * count), dtype=np.uint64)
+
+    def half_words(self, count: int) -> NDArray[np.uint32]:
+        """`count` independent uniform 32-bit words."""
+        return np.frombuffer(self.read(4 * count), dtype=np.uint32)
+
+    def integer(self, width: int) -> int:
+        """A uniform integer in [0, 2^width)."""
+        return int.from_bytes(self.read((width + 7) // 8), "little") >> (-width % 8)
+
+
+class SystemBits(Bits):
+    """The operating system's generator, buffered; safe for threads and after a fork."""
+
+    secure = True
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._buffer = b""
+        self._owner = os.getpid()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def read(self, count: int) -> bytes:
+        if count >= _BUFFER // 4:
+            return os.urandom(count)
+        with self._lock:
+            # The process id is looked at as well, for forks that Python was not told about.
+            if self._owner != os.getpid():
+                self._buffer, self._owner = b"", os.getpid()
+            if len(self._buffer) < count:
+                self._buffer = os.urandom(_BUFFER)
+            taken, self._buffer = self._buffer[:count], self._buffer[count:]
+            return taken
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._buffer, self._owner = b"", os.getpid()
+
+    def __reduce__(self) -> str:
+        return "SYSTEM"  # copies and pickles name the one source instead of duplicating its buffer
+
+
+#: The one source that secure releases use.
+SYSTEM = SystemBits()
+
+
+class SeededBits(Bits):
+    """Bits that a seed determines, from numpy's Philox, for tests and teaching.
+
+    Whoever knows the seed removes the noise.
+    """
+
+    secure = False
+
+    def __init__(self, insecure_seed: int) -> None:
+        seed = _check.integer(
+            "insecure_seed", insecure_seed, "it makes noise repeatable, and so not private", at_least=0
+        )
+        self._generator = np.random.Generator(np.random.Philox(seed))
+
+    def read(self, count: int) -> bytes:
+        return self._generator.bytes(count)
+
+
+def bits(insecure_seed: int | None = None) -> Bits:
+    """The system's bits, or those of `insecure_seed` where one is given."""
+    return SYSTEM if insecure_seed is None else SeededBits(insecure_seed)

@@ -1,0 +1,142 @@
+"""From whatever numbers a caller has to integers on a public grid, one row at a time and without ever failing.
+
+A row's integer depends on that row and on public parameters alone, so a neighbour can change no other row. Nothing
+here raises because of what a row holds: an error would be an output that nobody paid for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet import _check
+
+#: One row's integer is at most this large, and a query takes at most MAX_ROWS rows, so no sum exceeds 2^60.
+MAX_LEVEL = 1 << 28
+MAX_ROWS = 1 << 32
+
+
+def column(values: ArrayLike, name: str = "values") -> NDArray[Any]:
+    """A one-dimensional array; its shape and, for numpy arrays, its declared type are public facts."""
+    if isinstance(values, np.ndarray):
+        array = values
+    elif hasattr(values, "to_numpy"):
+        array = np.asarray(values.to_numpy())
+    elif isinstance(values, list | tuple):
+        array = np.fromiter(values, dtype=object, count=len(values))
+    else:
+        raise _check.fail(name, "be an array, a list or a column", type(values).__name__, "pass one value for each row")
+    if isinstance(array, np.ma.MaskedArray):
+        array = np.ma.filled(array.astype(object), None)
+    if array.ndim != 1:
+        raise _check.fail(name, "have one dimension", f"{array.ndim} dimensions", "pass one value for each row")
+    if array.size > MAX_ROWS:
+        raise _check.fail(name, f"have at most {MAX_ROWS} rows", array.size, "sum the parts and add the releases")
+    return array
+
+
+def numbers(values: ArrayLike, name: str = "values") -> NDArray[np.float64]:
+    """A column as 64-bit floats; what is missing or is no number becomes NaN, what is too large ±inf."""
+    array = column(values, name)
+    if array.dtype.kind in "biuf":
+        with np.errstate(all="ignore"):
+            return array.astype(np.float64)
+    if array.dtype.kind == "O":
+        return np.fromiter((_number(value) for value in array), dtype=np.float64, count=array.size)
+    raise _check.fail(name, "hold numbers", f"dtype {array.dtype}", "cast the column before the query")
+
+
+def _number(value: object) -> float:
+    try:
+        if isinstance(value, str | bytes):
+            return math.nan
+        return float(value)  # type: ignore[arg-type]  # whatever is no number raises and is counted as missing
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf  # type: ignore[operator]  # a large integer or fraction
+    except Exception:  # a row may hold any object: none of them may raise out of here
+        return math.nan
+
+
+def is_missing(value: object) -> bool:
+    """Whether a row holds no value: None, NaN, NaT, pandas' NA, or something that refuses to be compared."""
+    try:
+        return value is None or not bool(value == value)
+    except Exception:  # a row may hold any object: none of them may raise out of here
+        return True
+
+
+def selected(where: ArrayLike | None, rows: int) -> NDArray[np.bool_]:
+    """A mask of rows; None selects all. A missing answer selects nothing."""
+    if where is None:
+        return np.ones(rows, dtype=bool)
+    mask = column(where, "where")
+    if mask.size != rows:
+        raise _check.fail("where", "have one answer for each row", "another length", "derive it from the same table")
+    if mask.dtype.kind == "b":
+        return mask.astype(bool)
+    if mask.dtype.kind == "O":
+        return np.fromiter((v is True or v is np.True_ for v in mask), dtype=bool, count=rows)
+    raise _check.fail("where", "hold booleans", f"dtype {mask.dtype}", "compare the column with something")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A public interval cut into steps of 2^exponent around `center`: levels `lower` … `upper`."""
+
+    center: Fraction
+    exponent: int
+    lower: int
+    upper: int
+
+    @classmethod
+    def over(cls, bounds: object, *, center: bool = False, levels: int = MAX_LEVEL) -> Grid:
+        """The finest grid over `bounds` whose levels stay within ±`levels`, around 0 or around the middle."""
+        low, high = _check.bounds(bounds)
+        middle = Fraction(float((low + high) / 2)) if center else Fraction(0)
+        largest = max(abs(low - middle), abs(high - middle))
+        exponent = _ceil_log2(largest / levels)
+        step = Fraction(2) ** exponent
+        lower, upper = round((low - middle) / step), round((high - middle) / step)
+        if lower >= upper:
+            raise _check.fail(
+                "bounds",
+                "be wider, for numbers this large",
+                bounds,
+                "subtract a public offset from the column first",
+            )
+        return cls(middle, exponent, lower, upper)
+
+    @property
+    def step(self) -> Fraction:
+        """The grid's granularity."""
+        return Fraction(2) ** self.exponent
+
+    @property
+    def reach(self) -> int:
+        """The largest absolute level."""
+        return max(-self.lower, self.upper)
+
+    def levels(self, values: NDArray[np.float64], missing: int) -> NDArray[np.int64]:
+        """Each value's level, clamped to the grid; NaN becomes `missing`."""
+        center = float(self.center)
+        edge = float((self.reach + 1) * self.step)
+        with np.errstate(all="ignore"):
+            offset = np.clip(values - center, -edge, edge)
+            near = np.rint(np.ldexp(offset, -self.exponent))
+        absent = np.isnan(near)
+        near[absent] = 0.0
+        levels = np.clip(near.astype(np.int64), self.lower, self.upper)
+        levels[absent] = missing
+        return levels
+
+
+def _ceil_log2(x: Fraction) -> int:
+    guess = x.numerator.bit_length() - x.denominator.bit_length() - 1
+    while Fraction(2) ** guess < x:
+        guess += 1
+    return guess

@@ -1,0 +1,144 @@
+"""What comes out: a noisy value together with its event, its guarantee and how far off it may be.
+
+>>> from discreet import events
+>>> from discreet.guarantees import PureDP
+>>> from fractions import Fraction
+>>> count = Release(41, events.DiscreteLaplace(1, Fraction(2)), PureDP(0.5))
+>>> count.map(lambda n: max(n, 0)).event == count.event
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from discreet import _check
+from discreet.bounded import Finish
+from discreet.events import Event
+from discreet.guarantees import Guarantee
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise that a release carries, for error bars only: its family, and its scale (b or σ) in grid units."""
+
+    gaussian: bool
+    rounded: bool
+    scale: float
+
+    def standard_deviation(self) -> float:
+        """The standard deviation in grid units.
+
+        Discrete Laplace: 1/(√2 sinh h), rounded Laplace: √(cosh h/2)/sinh h, with h = 1/2b. Gaussian: by summation
+        below σ = 4; above it σ (discrete) or √(σ² + 1/12) (rounded), to more digits than a float has.
+        """
+        if not self.gaussian:
+            h = 1 / (2 * self.scale)
+            if h > 300:
+                return math.sqrt(2.0) * math.exp(-h) * (math.exp(h / 2) if self.rounded else 1.0)
+            return math.sqrt(math.cosh(h) / 2 if self.rounded else 0.5) / math.sinh(h)
+        if self.scale >= 4:
+            return math.sqrt(self.scale**2 + (1 / 12 if self.rounded else 0.0))
+        x = np.arange(-60.0, 61.0)
+        if self.rounded:
+            mass = special.ndtr((x + 0.5) / self.scale) - special.ndtr((x - 0.5) / self.scale)
+        else:
+            mass = np.exp(-0.5 * (x / self.scale) ** 2)
+        return float(np.sqrt(np.sum(mass * x * x) / np.sum(mass)))
+
+    def half_width(self, level: float) -> float:
+        """A t in grid units that |noise| exceeds with probability at most 1 − level.
+
+        Laplace: P(|X| > t) ≤ 2/(1+e^{−1/b}) e^{−(t+1)/b} (discrete) or e^{−(t+1/2)/b} (rounded), for integers t.
+        Gaussian: the normal quantile, plus 1/2 where it was rounded or 1 where it is discrete
+        (Canonne, Kamath & Steinke 2020, Proposition 25: P(X ≥ m) ≤ P(N ≥ m − 1)).
+        """
+        tail = 1 - level
+        if self.gaussian:
+            return float(-special.ndtri(tail / 2)) * self.scale + (0.5 if self.rounded else 1.0)
+        if self.rounded:
+            return max(0.0, math.ceil(-math.log(tail) * self.scale - 0.5))
+        q = math.exp(-1 / self.scale)
+        return max(0.0, math.ceil(math.log(2 / ((1 + q) * tail)) * self.scale - 1))
+
+
+@dataclass(frozen=True)
+class Error:
+    """How far off a noisy statistic may be: its noise, seen through the finish that made the statistic."""
+
+    finish: Finish
+    noisy: NDArray[np.int64]
+    noise: Noise
+
+    def standard_error(self) -> Any:
+        return self.finish.standard_error(self.noisy, self.noise.standard_deviation())
+
+    def interval(self, level: float) -> tuple[Any, Any]:
+        each = 1 - (1 - level) / self.finish.mixes  # union bound over the coordinates that one statistic mixes
+        return self.finish.interval(self.noisy, self.noise.half_width(each))
+
+
+@dataclass(frozen=True)
+class Release(Generic[T]):
+    """A private value: what was computed, what was run, what it promises, and how far off it may be.
+
+    Attributes:
+        value: the noisy result; anything may be done with it.
+        event: what was run, for an accountant or a ledger to price.
+        guarantee: what this release alone promises.
+        error: how noisy the value is, or None where that isn't known (a selection, or after `map`).
+        labels: the public names of the value's coordinates, where they have some.
+    """
+
+    value: T
+    event: Event
+    guarantee: Guarantee
+    error: Error | None = None
+    labels: tuple[Any, ...] | None = None
+
+    def map(self, function: Callable[[T], S]) -> Release[S]:
+        """`function` of the value, under the same event: post-processing is free.
+
+        `function` must not look at the protected data again. The error is not known afterwards.
+
+        Guarantee: post-processing (Dwork & Roth 2014, Proposition 2.1): the event and the guarantee stay as they are.
+        """
+        return Release(function(self.value), self.event, self.guarantee)
+
+    @property
+    def standard_error(self) -> Any:
+        """The standard error that the noise causes, shaped like the value; None where it isn't known."""
+        return None if self.error is None else self.error.standard_error()
+
+    def confidence_interval(self, level: float = 0.95) -> tuple[Any, Any]:
+        """(low, high) that hold the statistic of the data at hand with probability at least `level`.
+
+        It covers the noise alone, not how the data were sampled from a population; each coordinate for itself.
+        """
+        share = float(_check.probability("level", level, "it is the probability to be right, such as 0.95"))
+        if not 0 < share < 1:
+            raise _check.fail("level", "be strictly between 0 and 1", level, "take 0.95")
+        if self.error is None:
+            raise _check.fail("error", "be known", None, "ask before map(), or derive it for your own function")
+        return self.error.interval(share)
+
+    def as_dict(self) -> dict[Any, Any]:
+        """The value by label, for a release with labels."""
+        if self.labels is None:
+            raise _check.fail("labels", "be known", None, "this release has a single value: use .value")
+        return dict(zip(self.labels, np.asarray(self.value).tolist(), strict=True))
+
+    def __str__(self) -> str:
+        if self.error is None or isinstance(self.value, np.ndarray):
+            return f"{self.value} [{self.guarantee}]"
+        return f"{self.value:.6g} ± {self.standard_error:.3g} [{self.guarantee}]"

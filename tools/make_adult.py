@@ -1,0 +1,45 @@
+"""Make src/discreet/datasets/adult.npz out of the UCI files: `python tools/make_adult.py DIR` (adult.data.gz, adult.test.gz).
+
+Text columns become small codes into the public lists of `discreet.datasets`; numbers become the smallest integers that
+hold them. Unknown values ("?") get the code 255.
+"""
+
+import gzip
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from discreet import datasets
+
+COLUMNS = (
+    "age workclass fnlwgt education education_num marital_status occupation relationship race sex "
+    "capital_gain capital_loss hours_per_week native_country income"
+).split()
+
+
+def read(path: Path) -> list[list[str]]:
+    with gzip.open(path, "rt") as lines:
+        rows = [[cell.strip() for cell in line.rstrip(".\n").split(",")] for line in lines]
+    return [row for row in rows if len(row) == len(COLUMNS)]
+
+
+def main(folder: str) -> None:
+    arrays = {}
+    for part, name in (("train", "adult.data.gz"), ("test", "adult.test.gz")):
+        columns = dict(zip(COLUMNS, zip(*read(Path(folder) / name), strict=True), strict=True))
+        for column, cells in columns.items():
+            if column in datasets.CATEGORIES:
+                index = {label: code for code, label in enumerate(datasets.CATEGORIES[column])}
+                coded = [255 if cell == "?" else index[cell] for cell in cells]
+                arrays[f"{part}_{column}"] = np.array(coded, dtype=np.uint8)
+            else:
+                numbers = np.array(cells, dtype=np.int64)
+                arrays[f"{part}_{column}"] = numbers.astype(np.min_scalar_type(numbers.max()))
+    target = Path(datasets.__file__).with_name("adult.npz")
+    np.savez_compressed(target, **arrays)
+    print(target, target.stat().st_size, "bytes")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
