@@ -1,0 +1,65 @@
+"""Groups of people, and rewriting an event that wraps others into a plain one that costs the same or more."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+from discreet import events as ev
+from discreet.accounting.rounding import float_down, float_up
+from discreet.events import Event
+from discreet.neighbors import REPLACE_ONE, Relation
+
+
+def spread(event: ev.Group) -> Event | None:
+    """The group's event as one for a single unit, where the noise says so; None where only a group theorem helps.
+
+    Additive noise under a metric sensitivity: k people move the value k times as far, so the noise multiplier is
+    divided by k (rounded down). A composition on the same data is priced part by part. A `Parallel` is not: k people
+    may sit in different parts.
+
+    >>> spread(ev.Group(ev.DiscreteLaplace(2, Fraction(10)), 3))
+    DiscreteLaplace(sensitivity=6, scale=Fraction(10, 1))
+    """
+    inner, k = event.event, event.people
+    if k == 1:
+        return inner
+    match inner:
+        case ev.Gaussian(multiplier):
+            return ev.Gaussian(_divided(multiplier, k))
+        case ev.Laplace(multiplier):
+            return ev.Laplace(_divided(multiplier, k))
+        case ev.L2Laplace(multiplier, by_l1, shift):
+            return ev.L2Laplace(
+                _divided(multiplier, k),
+                None if by_l1 is None else _divided(by_l1, k),
+                None if shift is None or len(shift) > 1 else (float_up(k * Fraction(shift[0])),),
+            )
+        case ev.DiscreteGaussian(squared, _, coordinates):
+            return replace(inner, sensitivity_squared=k * k * squared, coordinates=k * coordinates)
+        case ev.DiscreteLaplace(sensitivity, _):
+            return replace(inner, sensitivity=k * sensitivity)
+        case ev.Group(part, people):
+            return ev.Group(part, people * k)
+        case ev.Repeated(part, count):
+            return ev.Repeated(ev.Group(part, k), count)
+        case ev.Composed(parts):
+            return ev.Composed(tuple(ev.Group(part, k) for part in parts))
+        case ev.Insecure() | ev.NonPrivate():
+            return inner
+        case _:
+            return None
+
+
+def _divided(multiplier: float, people: int) -> float:
+    return math.inf if math.isinf(multiplier) else float_down(Fraction(multiplier) / people)
+
+
+def caused_together(prices: list[float], relation: Relation) -> list[float]:
+    """The prices, out of one for each part, that one unit can cause together.
+
+    One unit lies in one part, so it is the largest price. A replacement may also take the unit out of one part and put
+    it into another: then it is the two largest, each of which must cover a unit that leaves or joins its part.
+    """
+    return sorted(prices, reverse=True)[: 2 if relation is REPLACE_ONE else 1]
