@@ -1,0 +1,193 @@
+"""Adaptive spending: filters that let an analyst choose what to ask next, and how dearly, until a budget is used up.
+
+A filter is a value: `spend` returns the filter after a spend, or a `Refused` that says what was asked and what
+remains, and leaves everything as it was. Prices and sums are exact rationals of upward-rounded prices, so no sequence
+of small spends can slip under a budget. Why each rule is valid when events are chosen in view of earlier answers is
+proved in docs/proofs/adaptive-filters.md. There is no filter for privacy loss distributions: composing them as one
+goes and stopping at a budget is unsound (arXiv 2602.06756, 2602.15815).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from discreet import _check
+from discreet.accounting.conversions import order_limit
+from discreet.accounting.gdp import mu_squared, root_up
+from discreet.accounting.pure import pure
+from discreet.accounting.rdp import rdp
+from discreet.accounting.rounding import float_down, float_up
+from discreet.accounting.zcdp import zcdp
+from discreet.errors import UnknownEvent
+from discreet.events import Event
+from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
+from discreet.neighbors import ADD_REMOVE, Relation
+
+Price = tuple[Fraction | None, ...]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A spend that the budget does not allow. The filter it was asked of is unchanged and may be asked for less."""
+
+    asked: Event
+    price: Guarantee | None
+    remaining: Guarantee
+    reason: str
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return f"refused {self.asked!r}: {self.reason}; {self.remaining} remains"
+
+
+@dataclass(frozen=True)
+class AdaptiveFilter:
+    """How much of `budget` is left; made by `start`, changed only by `spend`.
+
+    One account is kept for each of `limits`: a single one for pure, zCDP and GDP budgets (in ε, ρ and μ²), and one for
+    each Rényi order for RDP and (ε, δ) budgets. A spend fits an RDP budget when every order has room, and an (ε, δ)
+    budget when some order has room, for which δ was divided among the orders in advance.
+    """
+
+    budget: Guarantee
+    relation: Relation
+    orders: tuple[float, ...]
+    limits: tuple[Fraction, ...]
+    spent: tuple[Fraction | None, ...]
+
+    @classmethod
+    def start(
+        cls, budget: Guarantee, relation: Relation = ADD_REMOVE, orders: Sequence[float] | None = None
+    ) -> AdaptiveFilter:
+        """A filter with nothing spent.
+
+        `orders` are the Rényi orders of an (ε, δ) budget, fixed here once and for all; half of δ goes to the first and
+        the rest is shared equally by the others. Without them `default_orders` chooses.
+
+        >>> from discreet.events import Gaussian, Laplace
+        >>> account = AdaptiveFilter.start(PureDP(1.0))
+        >>> account = account.spend(Laplace(2.0))
+        >>> print(account.remaining())
+        0.5-DP
+        >>> print(account.spend(Laplace(1.0)))
+        refused Laplace(noise_multiplier=1.0): it costs 1-DP; 0.5-DP remains
+        """
+        chosen: tuple[float, ...] = ()
+        limits: tuple[Fraction, ...]
+        match budget:
+            case PureDP(epsilon):
+                limits = (_finite(epsilon),)
+            case ZCDP(rho):
+                limits = (_finite(rho),)
+            case GDP(mu):
+                limits = (_finite(mu) ** 2,)
+            case RDP(listed, epsilons):
+                chosen, limits = listed, tuple(_finite(epsilon) for epsilon in epsilons)
+            case ApproxDP(epsilon, delta):
+                _finite(epsilon)
+                _check.delta(delta)
+                chosen = default_orders(epsilon, delta) if orders is None else _orders(orders)
+                pairs = zip(chosen, shares(delta, len(chosen)), strict=True)
+                limits = tuple(order_limit(order, epsilon, share) for order, share in pairs)
+            case _:
+                raise _check.fail("budget", "be a guarantee", budget, "use PureDP, ApproxDP, ZCDP, RDP or GDP")
+        return cls(budget, relation, chosen, limits, (Fraction(0),) * len(limits))
+
+    def price(self, event: Event) -> Price:
+        """What `event` costs in each account, rounded up; None where it is infinite."""
+        match self.budget:
+            case PureDP():
+                return (_exact(pure(event, self.relation).epsilon),)
+            case ZCDP():
+                return (_exact(zcdp(event, self.relation).rho),)
+            case GDP():
+                return (mu_squared(event, self.relation),)
+            case _:
+                return tuple(_exact(epsilon) for epsilon in rdp(event, self.orders, self.relation).epsilons)
+
+    def spend(self, event: Event) -> AdaptiveFilter | Refused:
+        """The filter after `event`, or `Refused`. An event that no theorem prices is refused as well."""
+        try:
+            price = self.price(event)
+        except UnknownEvent as error:
+            return Refused(event, None, self.remaining(), str(error))
+        spent = tuple(_add(before, cost) for before, cost in zip(self.spent, price, strict=True))
+        room = [total is not None and total <= limit for total, limit in zip(spent, self.limits, strict=True)]
+        if any(room) if isinstance(self.budget, ApproxDP) else all(room):
+            return replace(self, spent=spent)
+        shown = self._shown(price, up=True)
+        return Refused(event, shown, self.remaining(), f"it costs {shown}")
+
+    def remaining(self) -> Guarantee:
+        """What may still be spent: in the budget's own form, or at each order for an (ε, δ) budget.
+
+        For an (ε, δ) budget a spend fits when it fits at one of the orders; an order that is used up shows 0.
+        """
+        left = tuple(
+            Fraction(0) if total is None else max(Fraction(0), limit - total)
+            for limit, total in zip(self.limits, self.spent, strict=True)
+        )
+        return self._shown(left, up=False)
+
+    def _shown(self, amounts: Price, *, up: bool) -> Guarantee:
+        values = tuple(math.inf if a is None else (float_up(a) if up else float_down(a)) for a in amounts)
+        match self.budget:
+            case PureDP():
+                return PureDP(values[0], protects=self.budget.protects)
+            case ZCDP():
+                return ZCDP(values[0], protects=self.budget.protects)
+            case GDP():
+                squared = amounts[0]
+                root = root_up(squared)
+                return GDP(root if up or root == 0 else math.nextafter(root, 0.0), protects=self.budget.protects)
+            case _:
+                return RDP(self.orders, values, protects=self.budget.protects)
+
+
+def shares(delta: float, count: int) -> tuple[float, ...]:
+    """How δ is divided among `count` orders: half for the first, the rest equally, never more than δ together."""
+    whole = Fraction(delta)
+    if count == 1:
+        return (delta,)
+    return (float_down(whole / 2), *(float_down(whole / (2 * (count - 1))) for _ in range(count - 1)))
+
+
+def default_orders(epsilon: float, delta: float) -> tuple[float, ...]:
+    """Nine orders for an (ε, δ) budget, the one that suits a budget spent on Gaussians first.
+
+    A budget all spent in ρ-zCDP is best read at α − 1 = √(ln(1/δ)/ρ), which is twice ln(1/δ)/ε for small ε. The others
+    are spread around it, because sampled events are read at other orders, up to one so large that pure mechanisms
+    lose only a thousandth of ε.
+    """
+    log = -math.log(delta)
+    root = math.sqrt(log + epsilon) - math.sqrt(log) if epsilon > 0 else 0.0
+    best = math.sqrt(log) / root if root > 0 else 1e6
+    multiples = (1.0, 0.6, 0.72, 0.85, 1.2, 1.5, 2.0, 4.0)
+    near = [min(1e6, 1 + best * multiple) for multiple in multiples]
+    far = min(1e6, 1 + 1000 * log / max(epsilon, 1e-3))
+    # Integer orders are cheapest to price; below 16 they would lie too far apart.
+    return tuple(dict.fromkeys(float(round(a)) if a >= 16 else round(a, 3) for a in (*near, far)))
+
+
+def _orders(orders: Sequence[float]) -> tuple[float, ...]:
+    chosen = tuple(float(_check.real("orders", order, "Rényi orders are finite")) for order in orders)
+    if not chosen or min(chosen) <= 1 or len(set(chosen)) < len(chosen):
+        raise _check.fail("orders", "be different and > 1, at least one", orders, "δ is divided among them")
+    return chosen
+
+
+def _finite(amount: float) -> Fraction:
+    return _check.nonnegative("budget", amount, "an infinite budget filters nothing")
+
+
+def _exact(amount: float) -> Fraction | None:
+    return None if math.isinf(amount) else Fraction(amount)
+
+
+def _add(left: Fraction | None, right: Fraction | None) -> Fraction | None:
+    return None if left is None or right is None else left + right

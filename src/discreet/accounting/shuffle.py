@@ -1,0 +1,123 @@
+"""Shuffling: what many local reports cost when they arrive in random order and without names.
+
+The bound is the numerical one of Feldman, McMillan & Talwar (arXiv 2012.12803, Theorem 3.1 and Section 5). For general
+local randomisers the later, stronger reduction of arXiv 2208.04591 is **not** used: its authors withdrew it there (see
+the errata of that paper). It holds for randomised response, where it is the privacy blanket, and is used there.
+
+Neighbours replace the data behind one report; the number of reports is public.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from discreet import _check
+from discreet import events as ev
+from discreet.accounting import closed_forms
+from discreet.accounting.closed_forms import down, up
+from discreet.accounting.pure import pure
+from discreet.accounting.refusal import check_fixed_size, unknown
+from discreet.accounting.rounding import Floats, float_up
+from discreet.neighbors import REPLACE_ONE, Relation
+
+# scipy's binomial tails are good to about 1e-13 of themselves here; a thousand times that is allowed for.
+_TAIL_ERROR = 1e-10
+# What lies outside of the window of clone counts is added in full.
+_OUTSIDE = 1e-14
+_BLOCKS = 512
+
+
+@dataclass(frozen=True)
+class Clones:
+    """How the other reports hide one: each of `others` looks like one of its two values with probability `rate`.
+
+    `loss` is ε₀ between the two values, and `share` bounds the probability that the report is one of the two at all.
+    """
+
+    others: int
+    rate: float
+    loss: float
+    share: float = 1.0
+
+
+def clones(event: ev.Shuffled, relation: Relation = REPLACE_ONE) -> Clones:
+    """The clones of a shuffled event.
+
+    Any ε₀-DP report: each other report is, with probability e^{−ε₀}, an even coin between the two values (arXiv
+    2012.12803, Lemma 3.3). k-ary randomised response: with probability 2/(e^ε + k − 1), because it is a mixture of the
+    truth and a uniform category (Balle, Bell, Gascón & Nissim 2019), and one report is either value with probability
+    (e^ε + 1)/(e^ε + k − 1).
+    """
+    check_fixed_size(event, relation, "shuffle accounting")
+    loss = pure(event.event, relation).epsilon
+    if math.isinf(loss):
+        raise unknown(event.event, "shuffle accounting", "amplification is proved for reports that are ε₀-DP")
+    if isinstance(event.event, ev.RandomizedResponse):
+        loss = float_up(event.event.epsilon)
+        others = (event.event.categories - 1) * math.exp(-loss)
+        share = min(1.0, up((1 + math.exp(-loss)) / (1 + others)))
+        return Clones(event.reports - 1, down(2 * math.exp(-loss) / (1 + others)), loss, share)
+    return Clones(event.reports - 1, down(math.exp(-loss)), loss)
+
+
+def shuffled_epsilon(event: ev.Shuffled, delta: float, relation: Relation = REPLACE_ONE) -> float:
+    """An upper bound on ε at `delta` of `event`: never above the ε₀ of one report.
+
+    >>> round(shuffled_epsilon(ev.Shuffled(10_000, ev.Laplace(1.0)), 1e-6), 4)
+    0.053
+    """
+    target, hidden = float(_check.delta(delta)), clones(event, relation)
+    if hidden.loss == 0 or _delta(hidden, 0.0) <= target:
+        return 0.0
+    fits = _delta(hidden, hidden.loss * (1 - 1e-9)) <= target
+    return closed_forms.least(lambda e: _delta(hidden, e) <= target, start=hidden.loss) if fits else hidden.loss
+
+
+def shuffled_delta(event: ev.Shuffled, epsilon: float, relation: Relation = REPLACE_ONE) -> float:
+    """An upper bound on δ at `epsilon` of `event`; truncation and round-off are added."""
+    _check.nonnegative("epsilon", epsilon, "it is the ε at which δ is asked for")
+    return _delta(clones(event, relation), float(epsilon))
+
+
+def _delta(hidden: Clones, epsilon: float) -> float:
+    """δ(ε) between (A + B, C − A + 1 − B) and (A + 1 − B, C − A + B), averaged over the number of clones C.
+
+    C ~ Bin(n−1, rate), A ~ Bin(C, 1/2), B ~ Bernoulli(e^{ε₀}/(1 + e^{ε₀})). Given C, more clones only help, so counts
+    are taken in blocks at the smallest count of each. The two directions are mirror images.
+    """
+    if epsilon >= hidden.loss:
+        return 0.0
+    alone = up(-math.expm1(epsilon - hidden.loss) / (1 + math.exp(-hidden.loss)))
+    clones_count = stats.binom(hidden.others, hidden.rate)
+    low, high = max(0, int(clones_count.ppf(_OUTSIDE)) - 1), min(hidden.others, int(clones_count.isf(_OUTSIDE)) + 1)
+    edges = np.unique(np.linspace(low, high + 1, min(_BLOCKS, high - low + 1) + 1).astype(np.int64))
+    # Counts above the window do no worse than its last block, counts below it than no clones at all.
+    above = clones_count.sf(edges[:-1] - 1)
+    weights = above - np.append(above[1:], 0.0)
+    within = _given_clones(edges[:-1].astype(np.float64), epsilon, hidden.loss)
+    below = float(clones_count.cdf(low - 1)) if low > 0 else 0.0
+    whole = float(np.sum(weights * within)) + _TAIL_ERROR * float(np.max(within)) + 2 * below * alone
+    return min(1.0, alone, up(hidden.share * whole * (1 + 2 * _TAIL_ERROR)))
+
+
+def _given_clones(count: Floats, epsilon: float, loss: float) -> Floats:
+    """δ(ε) given the number of clones c, an upper bound.
+
+    The likelihood ratio grows with the first coordinate a, and exceeds e^ε for a > t(c+1), with
+    t = (βe^ε − (1−β))/((2β−1)(1+e^ε)), β = e^{ε₀}/(1+e^{ε₀}). The sum over a above the threshold is made of two
+    binomial tails; the thresholds next to it are tried too, so that rounding t cannot lose a term.
+    """
+    stays, flips = 1 / (1 + math.exp(-loss)), 1 / (1 + math.exp(loss))
+    factor = math.exp(epsilon)
+    threshold = (stays * factor - flips) / (math.tanh(loss / 2) * (1 + factor))
+    first = np.floor(threshold * (count + 1)) + 1
+    best = np.zeros_like(count)
+    for start in (first - 1, first, first + 1):
+        shifted, plain = stats.binom.sf(start - 2, count, 0.5), stats.binom.sf(start - 1, count, 0.5)
+        gain = shifted * (stays - factor * flips) + plain * (flips - factor * stays)
+        best = np.maximum(best, gain + _TAIL_ERROR * (shifted + factor * plain))
+    return best
