@@ -9,10 +9,9 @@ from scipy import special
 
 from discreet import events as ev
 from discreet.accounting.closed_forms import down, up
-from discreet.accounting.groups import caused_together, spread
+from discreet.accounting.groups import parts_touched, spread
 from discreet.accounting.pure import pure
 from discreet.accounting.refusal import check_fixed_size, unknown
-from discreet.accounting.rounding import float_up
 from discreet.errors import UnknownEvent
 from discreet.events import Event
 from discreet.guarantees import GDP
@@ -49,8 +48,8 @@ def mu_squared(event: Event, relation: Relation = ADD_REMOVE) -> Fraction | None
             return _total([mu_squared(part, relation) for part in parts])
         case ev.Parallel(parts):
             squares = [mu_squared(part, relation) for part in parts]
-            known = {math.inf if s is None else float_up(s): s for s in squares}
-            return _total([known[price] for price in caused_together([*known], relation)]) if squares else Fraction(0)
+            squares.sort(key=lambda squared: math.inf if squared is None else squared, reverse=True)
+            return _total(squares[: parts_touched(relation)])
         case ev.Group(inner, people):
             plain = spread(event)
             if plain is not None:

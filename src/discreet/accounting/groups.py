@@ -56,10 +56,15 @@ def _divided(multiplier: float, people: int) -> float:
     return math.inf if math.isinf(multiplier) else float_down(Fraction(multiplier) / people)
 
 
-def caused_together(prices: list[float], relation: Relation) -> list[float]:
-    """The prices, out of one for each part, that one unit can cause together.
+def parts_touched(relation: Relation) -> int:
+    """How many of several disjoint parts one unit can change at once.
 
-    One unit lies in one part, so it is the largest price. A replacement may also take the unit out of one part and put
-    it into another: then it is the two largest, each of which must cover a unit that leaves or joins its part.
+    One unit lies in one part. A replacement may also take it out of one part and put it into another; the price of a
+    part must then cover a unit that leaves or joins it.
     """
-    return sorted(prices, reverse=True)[: 2 if relation is REPLACE_ONE else 1]
+    return 2 if relation is REPLACE_ONE else 1
+
+
+def caused_together(prices: list[float], relation: Relation) -> list[float]:
+    """The prices, out of one for each disjoint part, that one unit can cause together."""
+    return sorted(prices, reverse=True)[: parts_touched(relation)]

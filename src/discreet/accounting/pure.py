@@ -38,7 +38,7 @@ def amplified(epsilon: float, rate: float) -> float:
         return 0.0
     if rate == 1 or math.isinf(epsilon):
         return epsilon
-    if epsilon < 1:
+    if epsilon < 30:
         return min(epsilon, up(math.log1p(up(rate * up(math.expm1(epsilon))))))
     return min(epsilon, up(epsilon + up(math.log(up(rate + up((1 - rate) * math.exp(-epsilon)))))))
 

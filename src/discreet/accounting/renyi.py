@@ -79,8 +79,9 @@ def randomized_response(orders: Floats, epsilon: float, categories: int) -> Floa
         return np.full_like(orders, np.inf)
     # 4 sinh(a) sinh(b) = e^{a+b} (1 − e^{−2a})(1 − e^{−2b}), and a + b + ε/2 = αε.
     log_r = -epsilon - math.log1p((categories - 1) * math.exp(-epsilon))
-    log_excess = orders * epsilon + log_r + np.log(np.expm1(-(orders - 1) * epsilon) * np.expm1(-orders * epsilon))
-    margin = 64 * UNIT * (1 + orders * epsilon + abs(log_r))
+    both = np.log(-np.expm1(-(orders - 1) * epsilon)) + np.log(-np.expm1(-orders * epsilon))
+    log_excess = orders * epsilon + log_r + both
+    margin = 64 * UNIT * (1 + orders * epsilon + abs(log_r) + np.abs(both))
     return np.minimum(raised(np.logaddexp(0.0, log_excess + margin) / (orders - 1)), epsilon)
 
 
@@ -102,9 +103,10 @@ def bounded_range(orders: Floats, epsilon: float) -> Floats:
         return np.full_like(orders, np.inf)
     s = orders - 1
     # ln[(e^ε − e^{−sε})/(1 − e^{−sε})] = ε + ln[(1 − e^{−αε})/(1 − e^{−sε})], and likewise against e^ε − 1.
-    log_all = np.log(-np.expm1(-orders * epsilon))
-    peak = np.log(s / orders) + epsilon + log_all - np.log(-np.expm1(-s * epsilon))
-    moment = s * peak + log_all - math.log(-math.expm1(-epsilon)) - np.log(orders)
-    margin = 64 * UNIT * (1 + orders) * (2 + epsilon + np.abs(peak) + np.abs(np.log(s)))
+    log_all, log_down, log_one = (np.log(-np.expm1(-part * epsilon)) for part in (orders, s, np.ones_like(s)))
+    peak = np.log(s / orders) + epsilon + log_all - log_down
+    moment = s * peak + log_all - log_one - np.log(orders)
+    sizes = np.abs(log_all) + np.abs(log_down) + np.abs(log_one) + np.abs(np.log(s)) + np.log(orders)
+    margin = 64 * UNIT * (1 + orders) * (2 + epsilon + sizes)
     exact = raised((moment + margin) / s)
     return np.minimum(np.minimum(exact, linear(orders, float_up(Fraction(epsilon) ** 2 / 8))), pure(orders, epsilon))

@@ -179,9 +179,11 @@ def _bernoulli_gap(order: float, x: Floats, exponent: Floats | float = 1.0) -> F
         by_series = np.log(order * (order - 1) / 2 * y * y * series) + 64 * UNIT
     far = np.where(near, 1.0, x)
     power = order * np.log1p(far)
-    margin = 32 * UNIT * (3 + np.abs(power) + order * exponent)
     top = np.maximum(power, 0.0)
-    rest = np.exp(power - top) - (1 + order * far) * np.exp(-top) + margin * np.exp(np.abs(power - top))
+    # Everything is divided by e^top: the power errs by its exponent's error, the line by that of x and of w.
+    line = np.exp(-top) * (1 + order * (1 + np.abs(far)) * (1 + exponent))
+    margin = 32 * UNIT * (3 + np.abs(power) + order * exponent + line)
+    rest = np.exp(power - top) - (1 + order * far) * np.exp(-top) + margin
     with np.errstate(divide="ignore", invalid="ignore"):
         by_difference = top + np.log(np.maximum(rest, margin))
     return np.where(near, by_series, by_difference)
