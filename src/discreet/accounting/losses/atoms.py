@@ -1,0 +1,126 @@
+"""Privacy losses with finitely many values: reports, discrete noise, claims.
+
+An `AtomLoss` holds P and Q on each outcome class, together with what only P can show (`infinite`) and what only Q can
+(`only_q`). Sampling and the other direction are arithmetic on these masses.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.accounting.losses.continuous import Cells
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class AtomLoss:
+    """Atoms in increasing order of the loss; `q` is Q's mass, so that losses = ln(p/q) up to round-off.
+
+    `exact` is False where far atoms were moved into `infinite`, which keeps an upper bound but not a lower one.
+    """
+
+    losses: Floats
+    p: Floats
+    q: Floats
+    infinite: float = 0.0
+    only_q: float = 0.0
+
+    def atoms(self) -> tuple[Floats, Floats, Floats]:
+        return self.losses, self.p, self.q
+
+    def support(self, tail: float) -> tuple[float, float]:
+        if len(self.losses) == 0:
+            return 0.0, 0.0
+        return float(self.losses[0]), float(self.losses[-1])
+
+    def cells(self, edges: Floats) -> Cells:
+        nothing = np.zeros(len(edges) - 1)
+        return Cells(nothing, nothing.copy(), nothing.copy())
+
+    def sampled(self, rate: float) -> AtomLoss:
+        """The pair ((1−q)Q + qP, Q) (Zhu, Dong & Wang 2022, Theorem 11)."""
+        if rate == 1.0:
+            return self
+        losses = np.log1p(rate * np.expm1(self.losses))
+        p, q = (1 - rate) * self.q + rate * self.p, self.q
+        if self.only_q > 0:
+            losses = np.append(losses, math.log1p(-rate))
+            p, q = np.append(p, (1 - rate) * self.only_q), np.append(q, self.only_q)
+        order = np.argsort(losses)
+        return AtomLoss(losses[order], p[order], q[order], rate * self.infinite, 0.0)
+
+    def reversed(self) -> AtomLoss:
+        """The same pair in the other order."""
+        return AtomLoss(-self.losses[::-1], self.q[::-1], self.p[::-1], self.only_q, self.infinite)
+
+
+def randomized_response(epsilon: float, categories: int = 2) -> AtomLoss:
+    """A k-ary report: the loss is ε, 0 or −ε; with two categories it dominates every ε-DP mechanism.
+
+    That domination is Kairouz, Oh & Viswanath 2015, Theorem 3.4 (binary reports simulate any pure mechanism).
+    """
+    total = 1 + (categories - 1) * math.exp(-epsilon)
+    truth, lie = 1 / total, math.exp(-epsilon) / total
+    if categories == 2:
+        return AtomLoss(np.array([-epsilon, epsilon]), np.array([lie, truth]), np.array([truth, lie]))
+    other = (categories - 2) * lie
+    return AtomLoss(np.array([-epsilon, 0.0, epsilon]), np.array([lie, other, truth]), np.array([truth, other, lie]))
+
+
+def two_points(low: float, high: float) -> AtomLoss:
+    """The pair whose loss takes the two values low < 0 < high."""
+    p_high = -math.expm1(-low) / (math.exp(-high) - math.exp(-low))
+    q_high = p_high * math.exp(-high)
+    return AtomLoss(np.array([low, high]), np.array([1 - p_high, p_high]), np.array([1 - q_high, q_high]))
+
+
+def claimed(epsilon: float, delta: float) -> AtomLoss:
+    """The pair that dominates every (ε, δ)-DP mechanism (Kairouz, Oh & Viswanath 2015, Theorem 3.4)."""
+    if delta >= 1.0:
+        return nothing_hidden()
+    honest = randomized_response(epsilon)
+    losses, p, q = honest.losses, (1 - delta) * honest.p, (1 - delta) * honest.q
+    if epsilon == 0.0:
+        losses, p, q = np.zeros(1), np.array([1 - delta]), np.array([1 - delta])
+    return AtomLoss(losses, p, q, delta, delta)
+
+
+def nothing_hidden() -> AtomLoss:
+    """Two disjoint outputs: no protection at all."""
+    return AtomLoss(np.empty(0), np.empty(0), np.empty(0), 1.0, 1.0)
+
+
+def discrete_laplace(sensitivity: int, scale: Fraction) -> AtomLoss:
+    """P(x) ∝ e^{−|x|/b} against itself moved by Δ: losses (Δ − 2j)/b for j = 0…Δ, the ends with whole tails."""
+    b = float(scale)
+    j = np.arange(sensitivity + 1, dtype=np.float64)
+    ratio = math.exp(-1 / b)
+    norm = -math.expm1(-1 / b) / (1 + ratio)
+    p = norm * np.exp(-j / b)
+    tail = 1 / (1 + ratio)
+    p[0], p[-1] = tail, tail * math.exp(-sensitivity / b)
+    losses = (sensitivity - 2 * j) / b
+    return AtomLoss(losses[::-1].copy(), p[::-1].copy(), p)
+
+
+def discrete_gaussian(shift: int, variance: Fraction) -> AtomLoss:
+    """P(x) ∝ e^{−x²/2σ²} against itself moved by a: the loss at x is (a² − 2ax)/2σ² (Canonne et al. 2020).
+
+    Summed directly out to masses below 1e-300. The two tails beyond are far below the round-off of any sum they
+    could enter, but not below a δ that small: what P has beyond counts as lost (`infinite`).
+    """
+    sigma2 = float(variance)
+    far = math.ceil(math.sqrt(2 * sigma2 * 690)) + shift + 1
+    x = np.arange(-far, far + 1, dtype=np.float64)
+    weights = np.exp(-x * x / (2 * sigma2))
+    total = float(np.sum(np.sort(weights)))
+    p = weights / total
+    q = np.exp(-((x - shift) ** 2) / (2 * sigma2)) / total
+    losses = (shift * shift - 2 * shift * x) / (2 * sigma2)
+    return AtomLoss(losses[::-1].copy(), p[::-1].copy(), q[::-1].copy(), 1e-300, 1e-300)

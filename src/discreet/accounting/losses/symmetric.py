@@ -1,0 +1,73 @@
+"""The privacy loss of a subset of fixed size, when one unit's data is exchanged for another's.
+
+For sampling without replacement at rate γ = size/population under replace-one, Zhu, Dong & Wang 2022 (Theorem 11 and its
+extension in their Appendix) bound the profile by that of ((1−γ)Q + γP, Q) at ε ≥ 0 and by its mirror image below 0. The two
+halves join in one pair: losses above 0 from the first, their mirror images below, and what is left at 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.accounting.losses.atoms import AtomLoss
+from discreet.accounting.losses.continuous import Cells, ContinuousLoss
+
+Floats = NDArray[np.float64]
+
+
+def mirrored(loss: AtomLoss) -> AtomLoss:
+    """The joined pair of a sampled loss with atoms alone."""
+    up = loss.losses > 0
+    losses, p, q = loss.losses[up], loss.p[up], loss.q[up]
+    rest = 1 - float(np.sum(p)) - float(np.sum(q)) - loss.infinite
+    return AtomLoss(
+        np.concatenate((-losses[::-1], np.zeros(1), losses)),
+        np.concatenate((q[::-1], np.array([max(rest, 0.0)]), p)),
+        np.concatenate((p[::-1], np.array([max(rest, 0.0)]), q)),
+        loss.infinite,
+        loss.infinite,
+    )
+
+
+@dataclass(frozen=True)
+class MirroredLoss:
+    """The joined pair of a sampled loss that has a density; `forward` is the direction of removal."""
+
+    forward: ContinuousLoss
+
+    @property
+    def infinite(self) -> float:
+        return 0.0
+
+    def support(self, tail: float) -> tuple[float, float]:
+        _, high = self.forward.support(tail)
+        return -high, high
+
+    def atoms(self) -> tuple[Floats, Floats, Floats]:
+        losses, p, q = self.forward.atoms()
+        up = losses > 0
+        losses, p, q = losses[up], p[up], q[up]
+        p_above, q_above = self.forward.shift.above()
+        rate = self.forward.rate
+        rest = np.array([1 - (rate * p_above + (2 - rate) * q_above)])
+        return (
+            np.concatenate((-losses[::-1], np.zeros(1), losses)),
+            np.concatenate((q[::-1], rest, p)),
+            np.concatenate((p[::-1], rest, q)),
+        )
+
+    def cells(self, edges: Floats) -> Cells:
+        p, q, share = (np.zeros(len(edges) - 1) for _ in range(3))
+        zero = np.zeros(1)
+        backward = ContinuousLoss(self.forward.shift, self.forward.rate, reverse=True)
+        above, below = edges[edges > 0], edges[edges < 0]
+        if len(above):
+            cells, place = self.forward.cells(np.concatenate((zero, above))), slice(len(p) - len(above), None)
+            p[place], q[place], share[place] = cells.p, cells.q, cells.upper_share
+        if len(below):
+            cells, place = backward.cells(np.concatenate((below, zero))), slice(0, len(below))
+            p[place], q[place], share[place] = p[place] + cells.p, q[place] + cells.q, share[place] + cells.upper_share
+        return Cells(p, q, share)

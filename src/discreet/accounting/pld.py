@@ -1,0 +1,280 @@
+"""Composition of discretised privacy losses by FFT, tilted so that tiny δ keep their digits.
+
+Each loss is reweighted by e^{τl} before the transform and back after it. Masses near ε, which decide δ(ε), are then the
+largest of the vector, and the FFT's round-off, which is relative to the largest, is relative to δ. What wraps around the
+window, and every round-off, is bounded and added to the upper end, or taken off the lower one. Proof:
+docs/proofs/pld-discretisation.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+from discreet.accounting import saddle
+from discreet.accounting.discretise import GridLoss
+
+Floats = NDArray[np.float64]
+Side = Literal["upper", "lower"]
+
+_UNIT = 2.0**-53
+_COARSE = 4096
+_ESCAPE = 23.0  # ln of the share of tilted mass that may leave the window, with the sign turned
+
+
+@dataclass(frozen=True, eq=False)
+class ComposedLoss:
+    """A composition's loss around one ε: δ there, from above or from below.
+
+    With d = e^{−τ·step}, `tail[k]` = Σ_{j≥k} d^{j−k} y[j] and `excess[k]` = Σ_{j≥k} d^{j−k} (1 − e^{−(j−k)·step}) y[j]
+    for the tilted masses y; δ at the k-th grid point is e^{K(τ) − τ l_k}·excess[k]. `error` is in the unit of the
+    bracketed sums, `relative` is a relative error of them.
+    """
+
+    side: Side
+    tilt: float
+    log_scale: float
+    losses: Floats
+    tail: Floats
+    excess: Floats
+    error: float
+    relative: float
+    infinite: float
+
+    def at(self, epsilon: float) -> float:
+        """The bound on δ(ε)."""
+        place = int(np.searchsorted(self.losses, epsilon, side="right"))
+        if place >= len(self.losses):
+            return self._bounded(0.0, epsilon)
+        if place == 0:
+            # Below the window nothing is known but that δ ≤ 1 and that δ falls.
+            return 1.0 if self.side == "upper" else self.at(float(self.losses[0]))
+        # 1 − e^{ε−l} = (1 − e^{−gap}) + e^{−gap}(1 − e^{−(l−l_k)}): no cancellation between the two sums.
+        gap = float(self.losses[place]) - epsilon
+        inside = -math.expm1(-gap) * float(self.tail[place]) + math.exp(-gap) * float(self.excess[place])
+        return self._bounded(math.exp(-self.tilt * gap) * inside, epsilon)
+
+    def _on_grid(self) -> Floats:
+        """`at` every grid point."""
+        factor = np.exp(np.minimum(700.0, self.log_scale - self.tilt * self.losses))
+        spread = self.relative * np.abs(self.excess) + self.error
+        return self.infinite + factor * (self.excess + (spread if self.side == "upper" else -spread))
+
+    def _bounded(self, inside: float, epsilon: float) -> float:
+        factor = math.exp(min(700.0, self.log_scale - self.tilt * epsilon))
+        spread = self.relative * abs(inside) + self.error
+        if self.side == "upper":
+            return min(1.0, self.infinite + factor * (inside + spread))
+        return max(0.0, min(1.0, self.infinite + factor * (inside - spread)))
+
+    def solve(self, delta: float) -> float | None:
+        """An ε with bound(ε) ≤ δ (upper) or ≥ δ (lower); None where the window does not hold one."""
+        if self.side == "upper" and delta <= self.infinite:
+            return math.inf
+        if self.side == "lower" and delta < self.infinite * (1 - 1e-9):
+            return math.inf
+        over = np.flatnonzero(self._on_grid() > delta)
+        if self.side == "upper" and len(over) and over[-1] == len(self.losses) - 1:
+            return None
+        if len(over) == 0:
+            return float(self.losses[0]) if self.side == "upper" else None
+        a = int(over[-1])
+        if a == len(self.losses) - 1:
+            return float(self.losses[a])
+        b = a + 1
+        left, right = float(self.losses[a]), float(self.losses[b])
+        for _ in range(60):
+            middle_loss = 0.5 * (left + right)
+            if middle_loss in (left, right):
+                break
+            if self.at(middle_loss) > delta:
+                left = middle_loss
+            else:
+                right = middle_loss
+        return right if self.side == "upper" else left
+
+
+def compose(
+    parts: Sequence[tuple[GridLoss, int]],
+    step: float,
+    side: Side,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    most: int = 1 << 22,
+) -> ComposedLoss | None:
+    """Compose each part as often as its count, tilted for `epsilon` or for `delta`; None where the window is too long."""
+    alive = math.prod((1 - min(part.infinite, 1.0)) ** count for part, count in parts)
+    infinite = _some(parts, side)
+    parts = [(part, count) for part, count in parts if len(part.mass) and part.mass.any()]
+    if not parts or alive == 0.0:
+        nothing = np.zeros(2)
+        return ComposedLoss(side, 1.0, 0.0, np.array([0.0, 1e-300]), nothing, nothing, 0.0, 0.0, infinite)
+    coarse = [(*_merged(part, step), count) for part, count in parts]
+
+    def rough(tilt: float) -> tuple[float, float, float]:
+        return _cumulants(coarse, tilt)
+
+    spread = math.sqrt(max(rough(0.0)[2], 1e-300))
+    limit = 60.0 / spread
+    if epsilon is not None:
+        found = saddle.for_epsilon(rough, epsilon, 1 / spread, limit=limit)
+    else:
+        assert delta is not None
+        wanted = max(delta - infinite, 1e-3 * delta, 1e-320)
+        found = saddle.for_delta(rough, math.log(wanted), 1 / spread, limit=limit)
+    tilt = found.tilt
+    fine = [(part.losses(step), part.mass, count) for part, count in parts]
+    log_scale = _cumulants(fine, tilt)[0]
+    origin = sum(count * part.origin for part, count in parts)
+    window = _window(coarse, fine, tilt, log_scale, step, origin)
+    size = fft.next_fast_len(window.size, real=True)
+    if size > most:
+        return None
+    transform = np.zeros(size // 2 + 1, dtype=np.complex128)
+    modulus = np.zeros(size // 2 + 1)
+    raised = np.zeros(size // 2 + 1)
+    shift = sum(count * part.start for part, count in parts)
+    for (part, count), (losses, mass, _) in zip(parts, fine, strict=True):
+        log_moment = _cumulants([(losses, mass, 1)], tilt)[0]
+        with np.errstate(divide="ignore"):
+            tilted = np.exp(np.log(mass) + (tilt * losses - log_moment))
+        folded = _fold(tilted, size)
+        single = fft.rfft(folded)
+        error = math.sqrt(size) * _fft_error(folded) + 4 * _UNIT * (8 + float(np.sum(tilted * np.abs(tilt * losses))))
+        size_of = np.abs(single)
+        with np.errstate(divide="ignore"):
+            transform += count * np.log(single)
+            modulus += count * np.log(size_of)
+            raised += count * np.log(size_of + error)
+    transform = np.where(modulus > -745, np.exp(np.where(modulus > -745, transform, 0.0)), 0.0)
+    power_error = 8 * _UNIT * (1 + sum(count for _, count in parts)) * np.abs(transform)
+    gap = np.exp(np.minimum(raised, 1.0)) - np.exp(modulus) + power_error
+    gap[1:] *= 2
+    tilted = fft.irfft(transform, n=size)
+    error = float(np.sum(gap)) / size + _fft_error(tilted)
+    # Index k of the window stands for the one multiple of the step that lies in it.
+    base = window.first
+    tilted = np.roll(tilted, -((base - shift) % size))
+    losses = origin + step * np.arange(base, base + size)
+    location = (
+        8 * _UNIT * sum(count * (abs(part.origin) + step * (abs(part.start) + len(part.mass))) for part, count in parts)
+    )
+    losses = losses + location if side == "upper" else losses - location
+    decay = math.exp(-tilt * step)
+    tail = _discounted(tilted, decay)
+    later = np.append(tail[1:], 0.0) * (decay * -math.expm1(-step))
+    excess = _discounted(later, decay * math.exp(-step))
+    relative = 8 * _UNIT * (size + sum(count for _, count in parts) + tilt * float(np.max(np.abs(losses))))
+    total_error = error / -math.expm1(-tilt * step) + window.escaped
+    return ComposedLoss(side, tilt, log_scale, losses, tail, excess, total_error, relative, infinite)
+
+
+def _some(parts: Sequence[tuple[GridLoss, int]], side: Side) -> float:
+    """P that at least one loss is infinite."""
+    log_alive = sum(count * math.log1p(-min(part.infinite, 1 - 1e-16)) for part, count in parts)
+    if any(part.infinite >= 1.0 for part, count in parts):
+        return 1.0
+    return -math.expm1(log_alive) * (1 + 1e-12 if side == "upper" else 1 - 1e-12)
+
+
+def _merged(part: GridLoss, step: float) -> tuple[Floats, Floats]:
+    """The same loss in at most a few thousand atoms: good enough to choose a tilt and a window with."""
+    losses, mass = part.losses(step), part.mass
+    width = -(-len(mass) // _COARSE)
+    if width == 1:
+        return losses, mass
+    starts = np.arange(0, len(mass), width)
+    sums = np.add.reduceat(mass, starts)
+    means = np.add.reduceat(mass * losses, starts)
+    kept = sums > 0
+    return means[kept] / sums[kept], sums[kept]
+
+
+def _cumulants(parts: Sequence[tuple[Floats, Floats, int]], tilt: float) -> tuple[float, float, float]:
+    """K, K′ and K″ at a real point."""
+    k = slope = curvature = 0.0
+    for losses, mass, count in parts:
+        with np.errstate(divide="ignore"):
+            exponent = np.log(mass) + tilt * losses
+        top = float(np.max(exponent))
+        weight = np.exp(exponent - top)
+        total = float(np.sum(weight))
+        mean = float(weight @ losses) / total
+        k += count * (top + math.log(total))
+        slope += count * mean
+        curvature += count * float(weight @ (losses - mean) ** 2) / total
+    return k, slope, curvature
+
+
+@dataclass(frozen=True)
+class _Window:
+    first: int
+    size: int
+    escaped: float
+
+
+def _window(
+    coarse: Sequence[tuple[Floats, Floats, int]],
+    fine: Sequence[tuple[Floats, Floats, int]],
+    tilt: float,
+    log_scale: float,
+    step: float,
+    origin: float,
+) -> _Window:
+    """Where all but e^{−_ESCAPE} of the tilted mass lies, with what may lie outside bounded by Chernoff."""
+    k, mean, curvature = _cumulants(coarse, tilt)
+    spread = math.sqrt(max(curvature, step * step))
+    upward, downward = math.inf, -math.inf
+    s_up = s_down = 1.0
+    for s in (0.125 / spread) * 2.0 ** np.arange(10):
+        reach = (_cumulants(coarse, tilt + s)[0] - k + _ESCAPE) / s
+        if reach < upward:
+            upward, s_up = reach, float(s)
+        reach = -(_cumulants(coarse, tilt - s)[0] - k + _ESCAPE) / s
+        if reach > downward:
+            downward, s_down = reach, float(s)
+    low, high = downward - 2 * step, upward + 2 * step
+    above = _cumulants(fine, tilt + s_up)[0] - log_scale - s_up * high
+    under = _cumulants(fine, tilt - s_down)[0] - log_scale + s_down * low
+    first = math.floor((low - origin) / step)
+    return _Window(
+        first, math.ceil((high - origin) / step) - first + 1, (math.exp(above) + math.exp(under)) * (1 + 1e-6)
+    )
+
+
+def _fold(values: Floats, size: int) -> Floats:
+    """`values` wrapped around a circle of `size` places."""
+    rows = -(-len(values) // size)
+    padded = np.zeros(rows * size)
+    padded[: len(values)] = values
+    return padded.reshape(rows, size).sum(axis=0)
+
+
+def _fft_error(values: Floats) -> float:
+    """A bound on the 2-norm, so on any entry, of the error of `values` as the result of a unitary transform.
+
+    Higham 2002, Theorem 24.2: the 2-norm of the error is at most log2(n) times 7.5 roundings of the result's 2-norm,
+    with the twiddle factors good to one rounding. Allowed here: 16 roundings.
+    """
+    return 16 * _UNIT * (math.log2(len(values)) + 1) * float(np.linalg.norm(values))
+
+
+def _discounted(values: Floats, decay: float) -> Floats:
+    """r[k] = Σ_{j ≥ k} decay^{j−k} values[j], in blocks so that no power under- or overflows."""
+    result = np.empty_like(values)
+    block = len(values) if decay == 1 else max(1, min(len(values), int(300 / -math.log(decay))))
+    carry = 0.0
+    for end in range(len(values), 0, -block):
+        begin = max(0, end - block)
+        powers = decay ** np.arange(end - begin)
+        sums = np.cumsum((values[begin:end] * powers)[::-1])[::-1]
+        result[begin:end] = sums / powers + carry * decay ** np.arange(end - begin, 0, -1)
+        carry = float(result[begin])
+    return result
