@@ -85,10 +85,10 @@ def optimal_pure_delta(epsilon: float, count: int, total: float) -> float:
     loss = float(_check.epsilon(epsilon))
     k = _check.integer("count", count, _COUNT_REMEDY, at_least=0)
     _check.nonnegative("total", total, "it is the ε at which δ is asked for")
-    # Losses on a float grid: rounding the gap up never loses a term.
-    last = min(k, math.floor((k - total / loss) / 2 + 1e-6) + 1)
-    if last < 0:
+    if Fraction(total) >= k * Fraction(loss):
         return 0.0
+    # One count more than the last whose loss exceeds ε: rounding never loses a term.
+    last = min(k, math.floor((k - total / loss) / 2 + 1e-6) + 1)
     losses = np.arange(last + 1, dtype=np.float64)
     gap = (k - 2 * losses) * loss - total
     gap = gap + 8 * UNIT * (k * loss + total)

@@ -160,18 +160,17 @@ def shares(delta: float, count: int) -> tuple[float, ...]:
 def default_orders(epsilon: float, delta: float) -> tuple[float, ...]:
     """Nine orders for an (ε, δ) budget, the one that suits a budget spent on Gaussians first.
 
-    A budget all spent in ρ-zCDP is best read at α − 1 = √(ln(1/δ)/ρ), which is twice ln(1/δ)/ε for small ε. The others
-    are spread around it, because sampled events are read at other orders, up to one so large that pure mechanisms
-    lose only a thousandth of ε.
+    At order α a budget spent in ρ-zCDP may reach ρ = limit(α)/α, and the first order is where that is largest. The
+    others are spread around it, because sampled events are read at other orders, up to one so large that pure
+    mechanisms lose only a thousandth of ε.
     """
-    log = -math.log(delta)
-    root = math.sqrt(log + epsilon) - math.sqrt(log) if epsilon > 0 else 0.0
-    best = math.sqrt(log) / root if root > 0 else 1e6
-    multiples = (1.0, 0.6, 0.72, 0.85, 1.2, 1.5, 2.0, 4.0)
-    near = [min(1e6, 1 + best * multiple) for multiple in multiples]
-    far = min(1e6, 1 + 1000 * log / max(epsilon, 1e-3))
+    candidates = [1 + 10 ** (k / 50) for k in range(-150, 301)]
+    best = max(candidates, key=lambda order: order_limit(order, epsilon, delta / 2) / Fraction(order)) - 1
+    near = [1 + best * multiple for multiple in (1.0, 0.6, 0.72, 0.85, 1.2, 1.5, 2.0, 4.0)]
+    far = 1 - 1000 * math.log(delta) / max(epsilon, 1e-3)
     # Integer orders are cheapest to price; below 16 they would lie too far apart.
-    return tuple(dict.fromkeys(float(round(a)) if a >= 16 else round(a, 3) for a in (*near, far)))
+    rounded = [float(round(a)) if a >= 16 else math.ceil(1000 * a) / 1000 for a in (*near, far)]
+    return tuple(dict.fromkeys(min(1e6, order) for order in rounded))
 
 
 def _orders(orders: Sequence[float]) -> tuple[float, ...]:

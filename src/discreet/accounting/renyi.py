@@ -24,7 +24,9 @@ def raised(values: Floats, units: float = 64.0) -> Floats:
 
 def linear(orders: Floats, slope: float) -> Floats:
     """ρα: Gaussian noise with ρ = 1/(2σ²) (Mironov 2017, Corollary 3), and whatever is ρ-zCDP."""
-    return np.zeros_like(orders) if slope == 0 else raised(orders * slope, 4)
+    if orders.size > 256 or math.isinf(slope):
+        return np.zeros_like(orders) if slope == 0 else np.nextafter(orders * slope, np.inf)
+    return np.array([float_up(Fraction(float(order)) * Fraction(slope)) for order in orders])
 
 
 def laplace(orders: Floats, epsilon: float) -> Floats:
