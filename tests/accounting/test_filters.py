@@ -253,3 +253,37 @@ def test_the_relation_is_fixed_at_the_start() -> None:
 def test_budgets_that_filter_nothing_are_refused(budget: Guarantee, orders: tuple[float, ...] | None) -> None:
     with pytest.raises(InvalidArgument):
         AdaptiveFilter.start(budget, orders=orders)
+
+
+def test_events_that_bring_a_delta_use_what_was_set_aside_for_them() -> None:
+    account = AdaptiveFilter.start(ApproxDP(1.0, 1e-6), aside=4e-7)
+    claim = ev.Claimed(0.05, 1.25e-7)
+    assert _most(account, claim) == 3
+    once = _spend(account, ev.Composed((ev.Laplace(50.0), claim)))
+    assert once.claimed == Fraction(1.25e-7)
+    assert isinstance(once.spend(ev.Repeated(claim, 2)), AdaptiveFilter)
+    refusal = once.spend(ev.Repeated(claim, 3))
+    assert isinstance(refusal, Refused)
+    assert "set aside" in refusal.reason
+    assert isinstance(once.spend(ev.PoissonSampled(0.1, claim)), Refused)
+    assert once.spend(ev.Gaussian(50.0))
+
+
+def test_disjoint_claims_use_the_largest_delta_once() -> None:
+    parts = ev.Parallel((ev.Claimed(0.05, 1e-7), ev.Claimed(0.05, 3e-7)))
+    account = AdaptiveFilter.start(ApproxDP(1.0, 1e-6), aside=3e-7)
+    assert _spend(account, parts).claimed == Fraction(3e-7)
+    assert isinstance(AdaptiveFilter.start(ApproxDP(1.0, 1e-6), REPLACE_ONE, aside=3e-7).spend(parts), Refused)
+
+
+def test_what_is_set_aside_is_taken_from_the_orders() -> None:
+    whole = AdaptiveFilter.start(ApproxDP(1.0, 1e-6), orders=(8.0,))
+    rest = AdaptiveFilter.start(ApproxDP(1.0, 1e-6), orders=(8.0,), aside=5e-7)
+    half = AdaptiveFilter.start(ApproxDP(1.0, 5e-7), orders=(8.0,))
+    assert rest.limits == half.limits
+    assert rest.limits[0] < whole.limits[0]
+    for wrong in (1e-6, 2e-6, -1e-9):
+        with pytest.raises(InvalidArgument):
+            AdaptiveFilter.start(ApproxDP(1.0, 1e-6), aside=wrong)
+    with pytest.raises(InvalidArgument, match="aside"):
+        AdaptiveFilter.start(ZCDP(1.0), aside=1e-7)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from discreet import _check
+from discreet.accounting.claims import without_delta
 from discreet.accounting.conversions import order_limit
 from discreet.accounting.gdp import mu_squared, root_up
 from discreet.accounting.pure import pure
@@ -27,6 +28,8 @@ from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
 from discreet.neighbors import ADD_REMOVE, Relation
 
 Price = tuple[Fraction | None, ...]
+
+_NOTHING = Fraction(0)
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,8 @@ class AdaptiveFilter:
 
     One account is kept for each of `limits`: a single one for pure, zCDP and GDP budgets (in ε, ρ and μ²), and one for
     each Rényi order for RDP and (ε, δ) budgets. A spend fits an RDP budget when every order has room, and an (ε, δ)
-    budget when some order has room, for which δ was divided among the orders in advance.
+    budget when some order has room, for which δ was divided among the orders in advance. `aside` is the part of δ for
+    events that bring a δ of their own, of which `claimed` is used.
     """
 
     budget: Guarantee
@@ -59,15 +63,22 @@ class AdaptiveFilter:
     orders: tuple[float, ...]
     limits: tuple[Fraction, ...]
     spent: tuple[Fraction | None, ...]
+    aside: Fraction = _NOTHING
+    claimed: Fraction = _NOTHING
 
     @classmethod
     def start(
-        cls, budget: Guarantee, relation: Relation = ADD_REMOVE, orders: Sequence[float] | None = None
+        cls,
+        budget: Guarantee,
+        relation: Relation = ADD_REMOVE,
+        orders: Sequence[float] | None = None,
+        aside: float = 0.0,
     ) -> AdaptiveFilter:
         """A filter with nothing spent.
 
         `orders` are the Rényi orders of an (ε, δ) budget, fixed here once and for all; half of δ goes to the first and
-        the rest is shared equally by the others. Without them `default_orders` chooses.
+        the rest is shared equally by the others. Without them `default_orders` chooses. `aside` is how much of an
+        (ε, δ) budget's δ is kept for events that bring their own, such as `events.Claimed`, which are refused otherwise.
 
         >>> from discreet.events import Gaussian, Laplace
         >>> account = AdaptiveFilter.start(PureDP(1.0))
@@ -90,13 +101,17 @@ class AdaptiveFilter:
                 chosen, limits = listed, tuple(_finite(epsilon) for epsilon in epsilons)
             case ApproxDP(epsilon, delta):
                 _finite(epsilon)
-                _check.delta(delta)
-                chosen = default_orders(epsilon, delta) if orders is None else _orders(orders)
-                pairs = zip(chosen, shares(delta, len(chosen)), strict=True)
+                kept = _check.nonnegative("aside", aside, "it is the part of δ for events that bring their own")
+                rest = float_down(Fraction(_check.delta(delta)) - kept)
+                _check.delta(rest, "delta - aside")
+                chosen = default_orders(epsilon, rest) if orders is None else _orders(orders)
+                pairs = zip(chosen, shares(rest, len(chosen)), strict=True)
                 limits = tuple(order_limit(order, epsilon, share) for order, share in pairs)
             case _:
                 raise _check.fail("budget", "be a guarantee", budget, "use PureDP, ApproxDP, ZCDP, RDP or GDP")
-        return cls(budget, relation, chosen, limits, (Fraction(0),) * len(limits))
+        if aside and not isinstance(budget, ApproxDP):
+            raise _check.fail("aside", "be 0", aside, "only an (ε, δ) budget has a δ to set aside")
+        return cls(budget, relation, chosen, limits, (Fraction(0),) * len(limits), Fraction(aside))
 
     def price(self, event: Event) -> Price:
         """What `event` costs in each account, rounded up; None where it is infinite."""
@@ -112,14 +127,19 @@ class AdaptiveFilter:
 
     def spend(self, event: Event) -> AdaptiveFilter | Refused:
         """The filter after `event`, or `Refused`. An event that no theorem prices is refused as well."""
+        plain, brought = without_delta(event, self.relation) if isinstance(self.budget, ApproxDP) else (event, _NOTHING)
+        if self.claimed + brought > self.aside:
+            left = float_down(self.aside - self.claimed)
+            reason = f"it brings δ = {float_up(brought):.6g} of its own, and {left:.6g} is set aside for that"
+            return Refused(event, None, self.remaining(), reason)
         try:
-            price = self.price(event)
+            price = self.price(plain)
         except UnknownEvent as error:
             return Refused(event, None, self.remaining(), str(error))
         spent = tuple(_add(before, cost) for before, cost in zip(self.spent, price, strict=True))
         room = [total is not None and total <= limit for total, limit in zip(spent, self.limits, strict=True)]
         if any(room) if isinstance(self.budget, ApproxDP) else all(room):
-            return replace(self, spent=spent)
+            return replace(self, spent=spent, claimed=self.claimed + brought)
         shown = self._shown(price, up=True)
         return Refused(event, shown, self.remaining(), f"it costs {shown}")
 
