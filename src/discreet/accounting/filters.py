@@ -78,7 +78,7 @@ class AdaptiveFilter:
 
         `orders` are the Rényi orders of an (ε, δ) budget, fixed here once and for all; half of δ goes to the first and
         the rest is shared equally by the others. Without them `default_orders` chooses. `aside` is how much of an
-        (ε, δ) budget's δ is kept for events that bring their own, such as `events.Claimed`, which are refused otherwise.
+        (ε, δ) budget's δ is kept for events that bring their own, such as `events.Claimed`; without it they don't fit.
 
         >>> from discreet.events import Gaussian, Laplace
         >>> account = AdaptiveFilter.start(PureDP(1.0))
