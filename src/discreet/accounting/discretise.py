@@ -25,6 +25,10 @@ Floats = NDArray[np.float64]
 MASS_ERROR = 1e-12
 
 
+# How far off a grid point, in steps, an atom may be and still be put on it; the grid is then moved by as much.
+ON_GRID = 1e-9
+
+
 class Loss(Protocol):
     """What a discretisation asks of a privacy loss."""
 
@@ -78,6 +82,22 @@ def lattice(loss: Loss) -> Lattice | None:
     return Lattice(float(losses[-1]), spacing)
 
 
+def on_grid(loss: Loss, step: float) -> bool:
+    """Whether `loss` is nothing but atoms that lie on its grid, so that discretising it changes nothing."""
+    losses, _, _ = loss.atoms()
+    found = lattice(loss)
+    if found is None or has_density(loss):
+        return False
+    places = (losses - found.origin) / step
+    return bool(np.max(np.abs(places - np.round(places))) < ON_GRID)
+
+
+def has_density(loss: Loss) -> bool:
+    """Whether a loss is more than atoms."""
+    low, high = loss.support(1e-9)
+    return bool(np.any(loss.cells(np.linspace(low, high, 4)).p > 0)) if high > low else False
+
+
 def common_step(lattices: list[Lattice], target: float, *, continuous: bool) -> float:
     """A step near `target` (at most it, if some loss has a density) that puts every lattice on the grid, if any can."""
     spacings = [each.spacing for each in lattices if math.isfinite(each.spacing)]
@@ -117,7 +137,7 @@ def pessimistic(loss: Loss, step: float, tail: float) -> GridLoss:
     if len(losses):
         place = (losses - origin) / step - first
         near = np.round(place)
-        on_grid = np.abs(place - near) < 1e-6
+        on_grid = np.abs(place - near) < ON_GRID
         below = np.clip(np.where(on_grid, near, np.floor(place)).astype(np.int64), 0, len(edges) - 2)
         at = origin + step * (first + below)
         share = np.clip(np.expm1(np.minimum(at - losses, 0.0)) / math.expm1(-step), 0.0, 1.0)

@@ -147,6 +147,8 @@ def invert(smooth: Smooth, point: saddle.Saddle) -> Inversion | None:
     tilt = point.tilt
     spread = math.sqrt(max(point.curvature, 1e-300))
     order, above, period = _period(smooth, point, spread)
+    if not 0 < period < math.inf:
+        return None
     step = 2 * math.pi / period
     scale = 1 / (tilt * (tilt + 1))
     nodes = max(8, math.ceil(7.5 / spread / step))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -46,6 +46,21 @@ class ComposedLoss:
     error: float
     relative: float
     infinite: float
+    location: float
+
+    def from_below(self, off_grid: int, tail: float) -> ComposedLoss:
+        """Of a pessimistic composition, the same bound from below: for what its own splitting has added to the truth.
+
+        `off_grid` is how many of the composed losses were split, `tail` all that was added to them.
+        """
+        grown = 4e-12 * off_grid
+        return replace(
+            self,
+            side="lower",
+            losses=self.losses - 2 * self.location,
+            relative=self.relative + grown,
+            infinite=max(0.0, self.infinite * (1 - grown - 1e-11) - tail),
+        )
 
     def at(self, epsilon: float) -> float:
         """The bound on δ(ε)."""
@@ -62,9 +77,17 @@ class ComposedLoss:
 
     def _on_grid(self) -> Floats:
         """`at` every grid point."""
-        factor = np.exp(np.minimum(700.0, self.log_scale - self.tilt * self.losses))
+        factor = np.exp(np.minimum(600.0, self.log_scale - self.tilt * self.losses))
         spread = self.relative * np.abs(self.excess) + self.error
-        return self.infinite + factor * (self.excess + (spread if self.side == "upper" else -spread))
+        with np.errstate(over="ignore"):
+            return self.infinite + factor * (self.excess + (spread if self.side == "upper" else -spread))
+
+    def _near_a_point(self, delta: float) -> float | None:
+        if len(self.losses) > 4096:
+            return None
+        gaps = float(self.losses[1] - self.losses[0]) * np.array([1e-9, 1e-7, 1e-5, 1e-3, 1e-2, 0.1, 0.5])
+        places = [float(loss - gap) for loss in self.losses for gap in gaps]
+        return max((place for place in places if self.at(place) >= delta), default=None)
 
     def _bounded(self, inside: float, epsilon: float) -> float:
         factor = math.exp(min(700.0, self.log_scale - self.tilt * epsilon))
@@ -80,10 +103,13 @@ class ComposedLoss:
         if self.side == "lower" and delta < self.infinite * (1 - 1e-9):
             return math.inf
         over = np.flatnonzero(self._on_grid() > delta)
+        if self.side == "lower" and len(over) == 0:
+            # A coarse grid: the certificate may hold only close to a grid point from below.
+            return self._near_a_point(delta)
         if self.side == "upper" and len(over) and over[-1] == len(self.losses) - 1:
             return None
         if len(over) == 0:
-            return float(self.losses[0]) if self.side == "upper" else None
+            return float(self.losses[0])
         a = int(over[-1])
         if a == len(self.losses) - 1:
             return float(self.losses[a])
@@ -109,27 +135,32 @@ def compose(
     delta: float | None = None,
     most: int = 1 << 22,
 ) -> ComposedLoss | None:
-    """Compose each part as often as its count, tilted for `epsilon` or for `delta`; None where the window is too long."""
+    """Compose each part as often as its count, tilted for `epsilon` or for `delta`; None where the window is too long.
+
+    With both known, if only roughly, the tilt is the least that keeps the round-off small against δ: a larger one would
+    only blow up rare large losses, and with them the window.
+    """
     alive = math.prod((1 - min(part.infinite, 1.0)) ** count for part, count in parts)
     infinite = _some(parts, side)
     parts = [(part, count) for part, count in parts if len(part.mass) and part.mass.any()]
     if not parts or alive == 0.0:
         nothing = np.zeros(2)
-        return ComposedLoss(side, 1.0, 0.0, np.array([0.0, 1e-300]), nothing, nothing, 0.0, 0.0, infinite)
+        return ComposedLoss(side, 1.0, 0.0, np.array([0.0, 1e-300]), nothing, nothing, 0.0, 0.0, infinite, 0.0)
     coarse = [(*_merged(part, step), count) for part, count in parts]
 
     def rough(tilt: float) -> tuple[float, float, float]:
         return _cumulants(coarse, tilt)
 
     spread = math.sqrt(max(rough(0.0)[2], 1e-300))
-    limit = 60.0 / spread
-    if epsilon is not None:
-        found = saddle.for_epsilon(rough, epsilon, 1 / spread, limit=limit)
+    limit = min(60.0 / spread, 20.0 / step)
+    if epsilon is not None and delta is not None and delta > infinite:
+        tilt = _relaxed(rough, epsilon, math.log(delta - infinite), 0.05 / spread, limit)
+    elif epsilon is not None:
+        tilt = saddle.for_epsilon(rough, epsilon, 1 / spread, limit=limit).tilt
     else:
         assert delta is not None
         wanted = max(delta - infinite, 1e-3 * delta, 1e-320)
-        found = saddle.for_delta(rough, math.log(wanted), 1 / spread, limit=limit)
-    tilt = found.tilt
+        tilt = saddle.for_delta(rough, math.log(wanted), 1 / spread, limit=limit).tilt
     fine = [(part.losses(step), part.mass, count) for part, count in parts]
     log_scale = _cumulants(fine, tilt)[0]
     origin = sum(count * part.origin for part, count in parts)
@@ -150,7 +181,7 @@ def compose(
         error = math.sqrt(size) * _fft_error(folded) + 4 * _UNIT * (8 + float(np.sum(tilted * np.abs(tilt * losses))))
         size_of = np.abs(single)
         with np.errstate(divide="ignore"):
-            transform += count * np.log(single)
+            transform += count * np.log(np.where(size_of > 0, single, 1.0))
             modulus += count * np.log(size_of)
             raised += count * np.log(size_of + error)
     transform = np.where(modulus > -745, np.exp(np.where(modulus > -745, transform, 0.0)), 0.0)
@@ -173,7 +204,20 @@ def compose(
     excess = _discounted(later, decay * math.exp(-step))
     relative = 8 * _UNIT * (size + sum(count for _, count in parts) + tilt * float(np.max(np.abs(losses))))
     total_error = error / -math.expm1(-tilt * step) + window.escaped
-    return ComposedLoss(side, tilt, log_scale, losses, tail, excess, total_error, relative, infinite)
+    return ComposedLoss(side, tilt, log_scale, losses, tail, excess, total_error, relative, infinite, location)
+
+
+def _relaxed(cumulants: saddle.Cumulants, epsilon: float, log_delta: float, start: float, limit: float) -> float:
+    """The least tilt at which e^{K − τε} is within e^9 of δ, or else the one at which it is least."""
+    tilt, best, best_tilt = start, math.inf, start
+    while tilt < limit:
+        excess = cumulants(tilt)[0] - tilt * epsilon - log_delta
+        if excess < 9.0:
+            return tilt
+        if excess < best:
+            best, best_tilt = excess, tilt
+        tilt *= 1.3
+    return best_tilt
 
 
 def _some(parts: Sequence[tuple[GridLoss, int]], side: Side) -> float:
@@ -245,7 +289,9 @@ def _window(
     under = _cumulants(fine, tilt - s_down)[0] - log_scale + s_down * low
     first = math.floor((low - origin) / step)
     return _Window(
-        first, math.ceil((high - origin) / step) - first + 1, (math.exp(above) + math.exp(under)) * (1 + 1e-6)
+        first,
+        math.ceil((high - origin) / step) - first + 1,
+        (math.exp(min(above, 700.0)) + math.exp(min(under, 700.0))) * (1 + 1e-6),
     )
 
 
@@ -278,3 +324,8 @@ def _discounted(values: Floats, decay: float) -> Floats:
         result[begin:end] = sums / powers + carry * decay ** np.arange(end - begin, 0, -1)
         carry = float(result[begin])
     return result
+
+
+def log_moment(part: GridLoss, step: float, order: float) -> float:
+    """ln Σ mass·e^{order·loss}."""
+    return _cumulants([(part.losses(step), part.mass, 1)], order)[0] if part.mass.any() else -math.inf

@@ -185,12 +185,13 @@ def _contour_error(
         modulus = s * (loss[:, :-1] + np.log(np.maximum(np.cos(half), 1 - 2 * share * np.sin(half))))
     real = modulus - nearest * nearest / 2 - log_moment[:, None]
     risen = real + height * height / 2 + turn * height
+    risen = np.minimum(risen, 300.0)  # more would be useless anyway
     kernel = 1 / np.expm1(np.minimum(2 * math.pi * height / h, 700.0))
-    flat = np.sum(h / _ROOT * np.exp(np.minimum(risen, 600.0)) * kernel, axis=1)
+    flat = np.sum(h / _ROOT * np.exp(risen) * kernel, axis=1)
 
     def upright(level: Floats, turn: Floats, height: Floats) -> Floats:
         # The exponent along a vertical segment is convex in the height, so largest at one of its ends.
-        return np.exp(np.minimum(level + height * height / 2 + (turn - 2 * math.pi / h) * height, 600.0)) / _ROOT
+        return np.exp(np.minimum(level + height * height / 2 + (turn - 2 * math.pi / h) * height, 300.0)) / _ROOT
 
     level, most = np.maximum(real[:, :-1], real[:, 1:]), np.maximum(turn[:, :-1], turn[:, 1:])
     top = np.maximum(upright(level, most, height[:, :-1]), upright(level, most, height[:, 1:]))

@@ -49,7 +49,8 @@ class Losses:
     """A composition's losses in one direction, from one side.
 
     `mu_squared` is that of all Gaussians together; `concentrated` is a ρ of which only zCDP is known (upper side only);
-    `shift` and `inflation` say how far the losses were moved and the masses scaled in replacing an event by a near one.
+    `shift` and `inflation` say how far the losses were moved and the masses scaled in replacing an event by a near one;
+    `exact` says that the view from the other side is the same.
     """
 
     mu_squared: float = 0.0
@@ -58,6 +59,7 @@ class Losses:
     concentrated: float = 0.0
     shift: float = 0.0
     inflation: float = 0.0
+    exact: bool = True
 
     def __add__(self, other: Losses) -> Losses:
         return Losses(
@@ -67,6 +69,7 @@ class Losses:
             self.concentrated + other.concentrated,
             self.shift + other.shift,
             self.inflation + other.inflation,
+            self.exact and other.exact,
         )
 
     def times(self, count: int) -> Losses:
@@ -77,6 +80,7 @@ class Losses:
             self.concentrated * count,
             self.shift * count,
             self.inflation * count,
+            self.exact,
         )
 
 
@@ -101,10 +105,29 @@ def closed_form(loss: Loss) -> ClosedLoss | None:
 
 def losses(way: Way, view: View) -> Losses:
     """The losses of a collapsed event."""
-    total = Losses()
-    for leaf, count in sorted(way, key=repr):
-        total += _whole(leaf, view).times(count)
-    return total
+    total = [_whole(leaf, view).times(count) for leaf, count in way]
+    return Losses(
+        math.fsum(part.mu_squared for part in total),
+        tuple(term for part in total for term in part.sampled),
+        tuple(term for part in total for term in part.others),
+        math.fsum(part.concentrated for part in total),
+        math.fsum(part.shift for part in total),
+        math.fsum(part.inflation for part in total),
+        all(part.exact for part in total) and all(_is_exact(leaf) for leaf, _ in way),
+    )
+
+
+def _is_exact(leaf: Event) -> bool:
+    """Whether a leaf's loss is known as a whole distribution, the same from above and from below."""
+    match leaf:
+        case L2Laplace(shift=None) | Exponential() | SampledWithoutReplacement() | Composed() | Repeated():
+            return False
+        case DiscreteGaussian(sensitivity_squared, _, coordinates):
+            return coordinates == 1 or sensitivity_squared == 1
+        case PoissonSampled(_, inner):
+            return _is_exact(inner) and not (isinstance(inner, L2Laplace) and len(inner.shift or ()) != 1)
+        case _:
+            return True
 
 
 def variants(way: Way, *, upper: bool) -> int:
@@ -132,7 +155,7 @@ def _whole(leaf: Event, view: View) -> Losses:
             return _l2_laplace(leaf, view)
         case DiscreteGaussian(sensitivity_squared, variance, coordinates):
             if coordinates > 1 and sensitivity_squared > 1 and view.upper:
-                # Canonne, Kamath & Steinke 2020, Theorem 14: ρ = Δ₂²/2σ² in any number of coordinates.
+                # Canonne, Kamath & Steinke 2020: ρ = Δ₂²/2σ² in any number of coordinates (ρ adds up over them).
                 return Losses(concentrated=float(Fraction(sensitivity_squared) / variance) / 2)
             near = _near_gaussian(leaf, view)
             return near if near is not None else _one(_atoms_of(leaf, view))
@@ -177,8 +200,8 @@ def _atoms_of(leaf: Event, view: View) -> AtomLoss:
 def _l2_laplace(leaf: L2Laplace, view: View) -> Losses:
     """Laplace noise under an L2 bound (arXiv 2408.07021).
 
-    A known shift is a product of Laplaces. Else ρ = Δ₂²/2λ² (Theorem 3's proof: each coordinate's loss is bounded by aᵢ
-    with mean at most aᵢ²/2, so sub-Gaussian), or the pure Δ₁/λ; and from below, n equal coordinates of Δ₂/√n.
+    A known shift is a product of Laplaces. Else each coordinate is aᵢ-DP, so aᵢ²/2-zCDP (Bun & Steinke 2016, Proposition
+    1.4), which adds up to ρ = Δ₂²/2λ²; or the pure Δ₁/λ; and from below, n equal coordinates of Δ₂/√n.
     """
     if leaf.shift is not None:
         total = Losses()
@@ -202,18 +225,21 @@ def _near_gaussian(leaf: DiscreteGaussian, view: View) -> Losses | None:
     variance, shift = float(leaf.variance), math.isqrt(leaf.sensitivity_squared)
     if math.sqrt(variance * 1400) + shift < _MOST_ATOMS / 2:
         return None
-    ratio = 64.0 / variance  # bounds |discrete/rounded − 1| wherever either has more than 1e-300
-    moved = 2 * ratio + (0.0 if view.upper else shift / variance)
-    return Losses(mu_squared=shift * shift / variance, shift=moved, inflation=ratio + 1e-300)
+    mu = shift / math.sqrt(variance)
+    ratio = 1.05 * ((37.5 + mu) ** 2 + 1) / 24 / variance  # bounds |discrete/rounded − 1| where P exceeds 1e-300
+    moved = 2.1 * ratio + (0.0 if view.upper else shift / variance)
+    return Losses(mu_squared=mu * mu, shift=moved, inflation=ratio + 1e-300, exact=False)
 
 
 def _near_laplace(leaf: DiscreteLaplace, view: View) -> Losses:
     """A discrete Laplace too wide to sum, as a Laplace rounded to integers."""
     scale = float(leaf.scale)
     ratio = 0.3 / scale + 0.3 / scale**2
-    moved = 2 * ratio + (0.0 if view.upper else 2 / scale)
+    if ratio > 0.05:
+        raise unknown(leaf, ACCOUNTANT, "its ε is above 30000: choose a larger scale")
+    moved = 2.1 * ratio + (0.0 if view.upper else 2 / scale)
     epsilon = float(leaf.sensitivity / leaf.scale)
-    return replace(_one(ContinuousLoss(LaplaceShift(epsilon))), shift=moved, inflation=ratio)
+    return replace(_one(ContinuousLoss(LaplaceShift(epsilon))), shift=moved, inflation=ratio, exact=False)
 
 
 def _poisson(event: PoissonSampled, view: View) -> Losses:
@@ -348,3 +374,15 @@ def infinite_mass(found: Losses) -> float:
             return 1.0
         log_alive += count * np.log1p(-loss.infinite)
     return -math.expm1(log_alive)
+
+
+def largest_loss(found: Losses, *, adding: bool) -> float:
+    """A bound on every finite loss of the composition; inf where there is none."""
+    if found.mu_squared > 0 or found.concentrated > 0 or (found.sampled and not adding):
+        return math.inf
+    total = [-count * math.log1p(-rate) for rate, _, count in found.sampled]
+    for loss, count in found.others:
+        if isinstance(loss, ContinuousLoss | MirroredLoss) and len(loss.atoms()[0]) < 2:
+            return math.inf
+        total.append(count * loss.support(1e-300)[1])
+    return math.fsum(total) * (1 + 1e-12)
