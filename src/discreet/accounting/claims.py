@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from discreet import events as ev
 from discreet.accounting.groups import parts_touched
+from discreet.accounting.rounding import exact
 from discreet.events import Event
 from discreet.neighbors import ADD_REMOVE, Relation
 
@@ -21,7 +22,7 @@ def without_delta(event: Event, relation: Relation = ADD_REMOVE) -> tuple[Event,
     """
     match event:
         case ev.Claimed(epsilon, delta):
-            return ev.Claimed(epsilon), Fraction(delta)
+            return ev.Claimed(epsilon), exact(delta)
         case ev.Repeated(inner, count):
             plain, brought = without_delta(inner, relation)
             return ev.Repeated(plain, count), count * brought

@@ -16,7 +16,7 @@ from discreet.accounting.conversions import gdp_delta, gdp_epsilon, rdp_epsilon,
 from discreet.accounting.gdp import gdp, limit
 from discreet.accounting.pure import amplified, pure
 from discreet.accounting.rdp import DEFAULT_ORDERS, rdp
-from discreet.accounting.rounding import float_down, float_up
+from discreet.accounting.rounding import exact, float_down, float_up, reported
 from discreet.accounting.shuffle import shuffled_epsilon
 from discreet.accounting.zcdp import zcdp
 from discreet.errors import UnknownEvent
@@ -162,11 +162,11 @@ def _claim(step: Event, delta: float, relation: Relation) -> ApproxDP:
         return ApproxDP(pure(step, relation).epsilon, 0.0)
     match step:
         case ev.Claimed(epsilon, proved) if proved <= delta:
-            return ApproxDP(epsilon, delta)
+            return ApproxDP(float_up(exact(epsilon)), delta)
         case ev.Shuffled():
             return ApproxDP(shuffled_epsilon(step, delta, relation), delta)
         case ev.PoissonSampled(rate, inner) if relation is not REPLACE_ONE:
-            return ApproxDP(_amplified(inner, rate, delta, relation), delta)
+            return ApproxDP(reported(_amplified(inner, float_up(exact(rate)), delta, relation)), delta)
         case ev.SampledWithoutReplacement(size, population, inner) if relation is not ZERO_OUT:
             return ApproxDP(_amplified(inner, float_up(Fraction(size, population)), delta, relation), delta)
         case _:
@@ -175,7 +175,7 @@ def _claim(step: Event, delta: float, relation: Relation) -> ApproxDP:
                 known.append(gdp_epsilon(gdp(step, relation), delta))
             except UnknownEvent:
                 known.append(rdp_epsilon(rdp(step, DEFAULT_ORDERS, relation), delta))
-            return ApproxDP(min(known), delta)
+            return ApproxDP(reported(min(known)), delta)
 
 
 def _amplified(inner: Event, rate: float, delta: float, relation: Relation) -> float:

@@ -15,7 +15,7 @@ from scipy import special
 from discreet import _check
 from discreet.accounting import closed_forms
 from discreet.accounting.closed_forms import up
-from discreet.accounting.rounding import UNIT, float_up, log_sum, total_up
+from discreet.accounting.rounding import UNIT, float_up, log_sum, reported, total_up
 from discreet.guarantees import ApproxDP, Guarantee, PureDP
 
 Claim = PureDP | ApproxDP
@@ -30,7 +30,7 @@ def basic(guarantees: Sequence[Claim]) -> ApproxDP:
     (10, 0)-DP
     """
     epsilon = total_up(claim.epsilon for claim in guarantees)
-    return ApproxDP(epsilon, min(1.0, total_up(_delta(claim) for claim in guarantees)))
+    return ApproxDP(reported(epsilon), min(1.0, total_up(_delta(claim) for claim in guarantees)))
 
 
 def advanced(guarantee: Claim, count: int, slack: float) -> ApproxDP:
@@ -56,7 +56,7 @@ def advanced_of(guarantees: Sequence[Claim], counts: Sequence[int], slack: float
     spread = up(math.sqrt(up(2 * up(-math.log(slack)) * squares)))
     drift = total_up(up(count * up(claim.epsilon * math.expm1(min(claim.epsilon, 700.0)))) for claim, count in pairs)
     deltas = float_up(sum((count * Fraction(_delta(claim)) for claim, count in pairs), Fraction(slack)))
-    return ApproxDP(up(spread + drift), min(1.0, deltas))
+    return ApproxDP(reported(up(spread + drift)), min(1.0, deltas))
 
 
 def optimal_pure(epsilon: float, count: int, delta: float) -> float:

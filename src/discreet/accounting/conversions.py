@@ -14,7 +14,7 @@ from discreet import _check
 from discreet.accounting import closed_forms, renyi
 from discreet.accounting.closed_forms import up
 from discreet.accounting.gdp import pure_mu
-from discreet.accounting.rounding import UNIT, float_down
+from discreet.accounting.rounding import UNIT, float_down, reported
 from discreet.accounting.zcdp import pure_rho
 from discreet.guarantees import GDP, RDP, ZCDP, PureDP
 
@@ -35,7 +35,7 @@ def rdp_epsilon(guarantee: RDP, delta: float, conversion: Conversion = "tight") 
     _check.delta(delta)
     _check.one_of("conversion", conversion, _CONVERSIONS, "tight is never worse; textbook is what papers compare with")
     return min(
-        _order_epsilon(order, divergence, delta, conversion)
+        order_epsilon(order, divergence, delta, conversion)
         for order, divergence in zip(guarantee.orders, guarantee.epsilons, strict=True)
     )
 
@@ -75,7 +75,8 @@ def order_limit(order: float, epsilon: float, delta: float) -> Fraction:
     return Fraction(float_down(limit))
 
 
-def _order_epsilon(order: float, divergence: float, delta: float, conversion: Conversion) -> float:
+def order_epsilon(order: float, divergence: float, delta: float, conversion: Conversion = "tight") -> float:
+    """ε at `delta` from a bound on the divergence of one order."""
     if math.isinf(divergence):
         return math.inf
     terms = [divergence, _minus_log(delta) / (order - 1)]
@@ -103,7 +104,7 @@ def zcdp_epsilon(guarantee: ZCDP, delta: float, conversion: Conversion = "tight"
     if conversion == "textbook":
         return textbook
     start = math.sqrt(_minus_log(delta) / rho)
-    found = _least_over_orders(lambda a: _order_epsilon(a, up(rho * a), delta, "tight"), start)
+    found = _least_over_orders(lambda a: order_epsilon(a, up(rho * a), delta, "tight"), start)
     return min(textbook, found)
 
 
@@ -157,30 +158,30 @@ def pure_delta(guarantee: PureDP, epsilon: float) -> float:
 
 def pure_to_zcdp(guarantee: PureDP) -> ZCDP:
     """ε-DP is ε·tanh(ε/2)-zCDP, at most ε²/2 (Bun & Steinke 2016, Proposition 1.4; exact form in docs/proofs)."""
-    return ZCDP(pure_rho(guarantee.epsilon), protects=guarantee.protects)
+    return ZCDP(reported(pure_rho(guarantee.epsilon)), protects=guarantee.protects)
 
 
 def pure_to_gdp(guarantee: PureDP) -> GDP:
     """ε-DP is μ-GDP with Φ(−μ/2) = 1/(1 + e^ε)."""
-    return GDP(pure_mu(guarantee.epsilon), protects=guarantee.protects)
+    return GDP(reported(pure_mu(guarantee.epsilon)), protects=guarantee.protects)
 
 
 def pure_to_rdp(guarantee: PureDP, orders: Sequence[float]) -> RDP:
     """The Rényi divergences that ε-DP allows: those of randomised response (Bun & Steinke 2016, Proposition 3.3)."""
     values = renyi.pure(np.array(orders, dtype=np.float64), guarantee.epsilon)
-    return RDP(tuple(orders), tuple(float(value) for value in values), protects=guarantee.protects)
+    return RDP(tuple(orders), tuple(reported(float(value)) for value in values), protects=guarantee.protects)
 
 
 def zcdp_to_rdp(guarantee: ZCDP, orders: Sequence[float]) -> RDP:
     """ρ-zCDP has divergence ρα at every order, by definition."""
     values = renyi.linear(np.array(orders, dtype=np.float64), guarantee.rho)
-    return RDP(tuple(orders), tuple(float(value) for value in values), protects=guarantee.protects)
+    return RDP(tuple(orders), tuple(reported(float(value)) for value in values), protects=guarantee.protects)
 
 
 def gdp_to_zcdp(guarantee: GDP) -> ZCDP:
     """μ-GDP is μ²/2-zCDP: a post-processing of one Gaussian (Dong, Roth & Su 2022, Corollary B.6)."""
     mu = guarantee.mu
-    return ZCDP(mu if math.isinf(mu) else up(mu * mu / 2), protects=guarantee.protects)
+    return ZCDP(mu if math.isinf(mu) else reported(up(mu * mu / 2)), protects=guarantee.protects)
 
 
 def _least_over_orders(bound: Callable[[float], float], start: float) -> float:

@@ -20,7 +20,7 @@ from discreet.accounting.conversions import order_limit
 from discreet.accounting.gdp import mu_squared, root_up
 from discreet.accounting.pure import pure
 from discreet.accounting.rdp import rdp
-from discreet.accounting.rounding import float_down, float_up
+from discreet.accounting.rounding import float_down, float_up, reported
 from discreet.accounting.zcdp import zcdp
 from discreet.errors import UnknownEvent
 from discreet.events import Event
@@ -155,7 +155,7 @@ class AdaptiveFilter:
         return self._shown(left, up=False)
 
     def _shown(self, amounts: Price, *, up: bool) -> Guarantee:
-        values = tuple(math.inf if a is None else (float_up(a) if up else float_down(a)) for a in amounts)
+        values = tuple(math.inf if a is None else _shown(float_up(a) if up else float_down(a), up=up) for a in amounts)
         match self.budget:
             case PureDP():
                 return PureDP(values[0], protects=self.budget.protects)
@@ -164,7 +164,7 @@ class AdaptiveFilter:
             case GDP():
                 squared = amounts[0]
                 root = root_up(squared)
-                return GDP(root if up or root == 0 else math.nextafter(root, 0.0), protects=self.budget.protects)
+                return GDP(_shown(root if up else math.nextafter(root, 0.0), up=up), protects=self.budget.protects)
             case _:
                 return RDP(self.orders, values, protects=self.budget.protects)
 
@@ -202,6 +202,11 @@ def _orders(orders: Sequence[float]) -> tuple[float, ...]:
 
 def _finite(amount: float) -> Fraction:
     return _check.nonnegative("budget", amount, "an infinite budget filters nothing")
+
+
+def _shown(amount: float, *, up: bool) -> float:
+    """An amount as a guarantee holds it: a cost is rounded up, what remains is rounded down."""
+    return reported(amount) if up or amount >= 1e-150 else 0.0
 
 
 def _exact(amount: float) -> Fraction | None:

@@ -12,6 +12,7 @@ from discreet.accounting.closed_forms import down, up
 from discreet.accounting.groups import parts_touched, spread
 from discreet.accounting.pure import pure
 from discreet.accounting.refusal import check_fixed_size, unknown
+from discreet.accounting.rounding import exact, infinite, reported
 from discreet.errors import UnknownEvent
 from discreet.events import Event
 from discreet.guarantees import GDP
@@ -31,14 +32,14 @@ def gdp(event: Event, relation: Relation = ADD_REMOVE) -> GDP:
     >>> gdp(ev.Repeated(ev.Gaussian(2.0), 16))
     GDP(mu=2.0)
     """
-    return GDP(root_up(mu_squared(event, relation)))
+    return GDP(reported(root_up(mu_squared(event, relation))))
 
 
 def mu_squared(event: Event, relation: Relation = ADD_REMOVE) -> Fraction | None:
     """An exact rational that is at least μ²; None where μ is infinite (no privacy at all)."""
     match event:
         case ev.Gaussian(multiplier):
-            return Fraction(0) if math.isinf(multiplier) else 1 / Fraction(multiplier) ** 2
+            return Fraction(0) if infinite(multiplier) else 1 / exact(multiplier) ** 2
         case ev.NonPrivate() | ev.Insecure():
             return None
         case ev.Repeated(inner, count):
@@ -116,7 +117,7 @@ def _limit_squared(event: Event) -> float:
             return sum(_limit_squared(part) for part in parts)
         case ev.PoissonSampled(rate, inner) if (multiplier := gaussian_multiplier(inner)) is not None:
             exponent = multiplier**-2
-            return math.inf if exponent > 700 else rate**2 * math.expm1(exponent)
+            return math.inf if exponent > 700 else float(rate) ** 2 * math.expm1(exponent)
         case _ if (multiplier := gaussian_multiplier(event)) is not None:
             return multiplier**-2
         case _:
@@ -127,8 +128,12 @@ def root_up(squared: Fraction | None) -> float:
     """√ of a rational, rounded up; inf for None."""
     if squared is None:
         return math.inf
+    if squared == 0:
+        return 0.0
+    # Scaled by a power of 4 the root is near 1, where no float overflows or underflows.
+    half = (squared.denominator.bit_length() - squared.numerator.bit_length()) // 2
     try:
-        root = math.sqrt(squared)
+        root = math.ldexp(math.sqrt(squared * Fraction(4) ** half), -half)
     except OverflowError:
         return math.inf
     while Fraction(root) ** 2 < squared:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from fractions import Fraction
 
 from discreet import events as ev
-from discreet.accounting.rounding import float_down, float_up
+from discreet.accounting.rounding import exact, float_down, float_up, infinite
 from discreet.events import Event
 from discreet.neighbors import REPLACE_ONE, Relation
 
@@ -34,7 +33,7 @@ def spread(event: ev.Group) -> Event | None:
             return ev.L2Laplace(
                 _divided(multiplier, k),
                 None if by_l1 is None else _divided(by_l1, k),
-                None if shift is None or len(shift) > 1 else (float_up(k * Fraction(shift[0])),),
+                None if shift is None or len(shift) > 1 else (float_up(k * exact(shift[0])),),
             )
         case ev.DiscreteGaussian(squared, _, coordinates):
             return replace(inner, sensitivity_squared=k * k * squared, coordinates=k * coordinates)
@@ -53,7 +52,7 @@ def spread(event: ev.Group) -> Event | None:
 
 
 def _divided(multiplier: float, people: int) -> float:
-    return math.inf if math.isinf(multiplier) else float_down(Fraction(multiplier) / people)
+    return math.inf if infinite(multiplier) else float_down(exact(multiplier) / people)
 
 
 def parts_touched(relation: Relation) -> int:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from discreet import _check
-from discreet.accounting.conversions import rdp_epsilon
+from discreet.accounting.conversions import order_epsilon
 from discreet.accounting.rdp import rdp
-from discreet.accounting.rounding import float_down
+from discreet.accounting.rounding import float_down, reported
 from discreet.events import Event
 from discreet.guarantees import RDP, ApproxDP
 from discreet.neighbors import ADD_REMOVE, Relation
@@ -63,7 +63,7 @@ class Odometer:
             _reading(order, total, self.delta, len(self.orders))
             for order, total in zip(self.orders, self.spent, strict=True)
         ]
-        return ApproxDP(min(readings), self.delta)
+        return ApproxDP(reported(min(readings)), self.delta)
 
 
 def share(delta: float, level: int, orders: int) -> float:
@@ -80,4 +80,4 @@ def _reading(order: float, total: Fraction | None, delta: float, orders: int) ->
     while Fraction(2) ** level < total**2:
         level += 1
     reached = math.nextafter(2.0 ** (level / 2), math.inf)
-    return rdp_epsilon(RDP((order,), (reached,)), share(delta, level, orders))
+    return order_epsilon(order, reached, share(delta, level, orders))

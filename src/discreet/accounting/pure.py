@@ -9,7 +9,7 @@ from discreet import events as ev
 from discreet.accounting.closed_forms import up
 from discreet.accounting.groups import caused_together, spread
 from discreet.accounting.refusal import check_fixed_size, check_poisson, unknown
-from discreet.accounting.rounding import float_up, reciprocal_up, times_up, total_up
+from discreet.accounting.rounding import exact, float_up, infinite, reciprocal_up, reported, times_up, total_up
 from discreet.events import Event
 from discreet.guarantees import PureDP
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Relation
@@ -29,7 +29,7 @@ def pure(event: Event, relation: Relation = ADD_REMOVE) -> PureDP:
     >>> pure(ev.Gaussian(1.0))
     PureDP(epsilon=inf)
     """
-    return PureDP(_epsilon(event, relation))
+    return PureDP(reported(_epsilon(event, relation)))
 
 
 def amplified(epsilon: float, rate: float) -> float:
@@ -46,26 +46,27 @@ def amplified(epsilon: float, rate: float) -> float:
 def _epsilon(event: Event, relation: Relation) -> float:
     match event:
         case ev.Gaussian(multiplier):
-            return 0.0 if math.isinf(multiplier) else math.inf
+            return 0.0 if infinite(multiplier) else math.inf
         case ev.DiscreteGaussian() | ev.NonPrivate() | ev.Insecure():
             return math.inf
         case ev.Laplace(multiplier):
             return reciprocal_up(multiplier)
         case ev.L2Laplace(multiplier, by_l1, shift):
             # Under an L2 bound alone the number of coordinates, and with it the L1 norm, is unbounded.
-            known = [0.0 if math.isinf(multiplier) else math.inf]
+            known = [0.0 if infinite(multiplier) else math.inf]
             known += [] if by_l1 is None else [reciprocal_up(by_l1)]
-            known += [] if shift is None else [total_up(shift)]
+            known += [] if shift is None else [float_up(sum((exact(part) for part in shift), Fraction(0)))]
             return min(known)
         case ev.DiscreteLaplace(sensitivity, scale):
             return float_up(sensitivity / scale)
         case ev.Exponential(epsilon) | ev.NoisyMax(epsilon) | ev.SparseVector(epsilon) | ev.RandomizedResponse(epsilon):
             return float_up(epsilon)
         case ev.Claimed(epsilon, delta):
-            return float(epsilon) if delta == 0 else math.inf
+            return float_up(exact(epsilon)) if delta == 0 else math.inf
         case ev.PoissonSampled(rate, inner):
             check_poisson(event, relation, _NAME)
-            return _epsilon(inner, relation) if relation is REPLACE_ONE else amplified(_epsilon(inner, relation), rate)
+            loss = _epsilon(inner, relation)
+            return loss if relation is REPLACE_ONE else amplified(loss, float_up(exact(rate)))
         case ev.SampledWithoutReplacement(size, population, inner):
             check_fixed_size(event, relation, _NAME)
             loss = _epsilon(inner, relation)

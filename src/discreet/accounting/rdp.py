@@ -11,12 +11,11 @@ import numpy as np
 from discreet import _check
 from discreet import events as ev
 from discreet.accounting import renyi, sampled_renyi
-from discreet.accounting.closed_forms import up
 from discreet.accounting.gdp import gaussian_multiplier
 from discreet.accounting.groups import caused_together, spread
 from discreet.accounting.pure import pure
 from discreet.accounting.refusal import check_fixed_size, check_poisson, unknown
-from discreet.accounting.rounding import Floats, float_up, reciprocal_up, times_up, total_up
+from discreet.accounting.rounding import Floats, exact, float_up, reciprocal_up, reported, times_up, total_up
 from discreet.accounting.zcdp import zcdp
 from discreet.events import Event
 from discreet.guarantees import RDP
@@ -33,7 +32,6 @@ DEFAULT_ORDERS: tuple[float, ...] = (
 
 # A sum over all integer orders up to α is made for leaves; what nests deeper stops here and uses cheaper bounds.
 _NESTED_ORDERS = 512
-_LEAF_ORDERS = 1 << 20
 
 _Leaf = (
     ev.Gaussian
@@ -67,7 +65,7 @@ def rdp(event: Event, orders: Sequence[float] = DEFAULT_ORDERS, relation: Relati
     if alphas.size == 0 or not np.all(alphas > 1):
         raise _check.fail("orders", "be > 1, at least one", tuple(orders), "Rényi DP is defined for orders α > 1")
     values = _curve(event, alphas, relation)
-    return RDP(tuple(float(order) for order in alphas), tuple(float(value) for value in values))
+    return RDP(tuple(float(order) for order in alphas), tuple(reported(float(value)) for value in values))
 
 
 def _curve(event: Event, orders: Floats, relation: Relation) -> Floats:
@@ -79,7 +77,11 @@ def _curve(event: Event, orders: Floats, relation: Relation) -> Floats:
         case ev.L2Laplace(multiplier, by_l1, shift):
             known = [renyi.linear(orders, zcdp(ev.Gaussian(multiplier)).rho)]
             known += [] if by_l1 is None else [renyi.laplace(orders, reciprocal_up(by_l1))]
-            known += [] if shift is None else [_sum([renyi.laplace(orders, part) for part in shift], orders)]
+            known += (
+                []
+                if shift is None
+                else [_sum([renyi.laplace(orders, float_up(exact(part))) for part in shift], orders)]
+            )
             return _least(known)
         case ev.DiscreteLaplace(sensitivity, scale):
             return renyi.discrete_laplace(orders, sensitivity, scale)
@@ -124,10 +126,10 @@ def _sum(curves: list[Floats], orders: Floats) -> Floats:
 
 def _poisson(event: ev.PoissonSampled, orders: Floats, relation: Relation) -> Floats:
     check_poisson(event, relation, _NAME)
-    rate, inner = event.rate, event.event
+    rate, inner = float_up(exact(event.rate)), event.event
     while isinstance(inner, ev.PoissonSampled):
         check_poisson(inner, relation, _NAME)
-        rate, inner = min(1.0, up(rate * inner.rate)), inner.event
+        rate, inner = min(1.0, float_up(Fraction(rate) * exact(inner.rate))), inner.event
     own = _curve(inner, orders, relation)
     if rate == 0 or not np.any(own > 0):
         return np.zeros_like(orders)
@@ -180,7 +182,7 @@ def _without_replacement(event: ev.SampledWithoutReplacement, orders: Floats, re
 
 def _log_moments(inner: Event, orders: Floats, relation: Relation) -> Floats:
     """(k−1)·D_k of `inner` at the integers k = 2, 3, … that the finite orders need, as far as it is cheap."""
-    most = _LEAF_ORDERS if isinstance(inner, _Leaf) else _NESTED_ORDERS
+    most = sampled_renyi.LARGEST_ORDER if isinstance(inner, _Leaf) else _NESTED_ORDERS
     wanted = [math.ceil(order) for order in orders if math.ceil(order) <= most]
     k = np.arange(2, max([2, *wanted]) + 1, dtype=np.float64)
     return np.asarray((k - 1) * _curve(inner, k, relation))

@@ -18,6 +18,16 @@ Floats = NDArray[np.float64]
 UNIT = 2.0**-53
 
 
+def exact(value: object) -> Fraction:
+    """A finite number of any real type (int, float, Fraction, numpy's) as the rational that it is."""
+    return Fraction(value.item() if isinstance(value, np.generic) else value)  # type: ignore[arg-type]  # a Real
+
+
+def infinite(value: object) -> bool:
+    """Whether a noise multiplier is inf, which is the one way to say that nothing is told at all."""
+    return isinstance(value, float) and math.isinf(value)
+
+
 def float_up(value: Fraction) -> float:
     """The smallest float that is not below `value`; inf where it exceeds the largest.
 
@@ -34,6 +44,17 @@ def float_up(value: Fraction) -> float:
 def float_down(value: Fraction) -> float:
     """The largest float that is not above `value`."""
     return -float_up(-value)
+
+
+def reported(price: float) -> float:
+    """A price as a guarantee takes it: up to the smallest number that it holds, and inf beyond the largest.
+
+    >>> [reported(price) for price in (0.0, 1e-200, 1.0, 1e200)]
+    [0.0, 1e-150, 1.0, inf]
+    """
+    if 0 < price < 1e-150:
+        return 1e-150
+    return math.inf if price > 1e150 else price
 
 
 def total_up(values: Iterable[float]) -> float:
@@ -59,7 +80,7 @@ def times_up(count: int, value: float) -> float:
 
 def reciprocal_up(value: float) -> float:
     """1/`value` rounded up, for a noise multiplier that may be inf (infinite noise tells nothing)."""
-    return 0.0 if math.isinf(value) else float_up(1 / Fraction(value))
+    return 0.0 if infinite(value) else float_up(1 / exact(value))
 
 
 def exp_minus_linear(x: Floats | float) -> Floats:

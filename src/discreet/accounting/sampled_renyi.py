@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from scipy import special
@@ -20,6 +21,9 @@ LogMoment = Callable[[int], float]
 # Fractional orders above this are interpolated between integers, which then costs below 1e-5 of the value.
 _QUADRATURE_ORDERS = 256
 _QUADRATURE_POINTS = 1 << 20
+
+#: Sums over all integers below an order stop here; beyond it a sample is priced by cheaper bounds.
+LARGEST_ORDER = 1 << 20
 
 
 def interpolated(order: float, at_integer: LogMoment) -> float:
@@ -106,6 +110,7 @@ def without_replacement(order: int, rate: float, log_moments: Floats, epsilon: f
     return _log_one_plus(log_sum(terms + 16 * UNIT * size) + 64 * UNIT)
 
 
+@lru_cache(maxsize=1 << 14)
 def gaussian(order: float, rate: float, multiplier: float) -> float:
     """K(α) of a Poisson sample of Gaussian noise (Mironov, Talwar & Zhang 2019), both directions, at any real order.
 
@@ -117,6 +122,8 @@ def gaussian(order: float, rate: float, multiplier: float) -> float:
         k = np.arange(2, whole + 1, dtype=np.float64)
         return mixture(whole, rate, k * (k - 1) / 2 / multiplier**2)
 
+    if order > LARGEST_ORDER:
+        return math.inf
     chord = interpolated(order, at_integer)
     if order == math.floor(order) or order > _QUADRATURE_ORDERS:
         return chord

@@ -10,7 +10,16 @@ from discreet.accounting.closed_forms import up
 from discreet.accounting.groups import caused_together, spread
 from discreet.accounting.pure import pure
 from discreet.accounting.refusal import check_fixed_size, check_poisson, unknown
-from discreet.accounting.rounding import exp_minus_linear, float_up, reciprocal_up, times_up, total_up
+from discreet.accounting.rounding import (
+    exact,
+    exp_minus_linear,
+    float_up,
+    infinite,
+    reciprocal_up,
+    reported,
+    times_up,
+    total_up,
+)
 from discreet.events import Event
 from discreet.guarantees import ZCDP
 from discreet.neighbors import ADD_REMOVE, Relation
@@ -33,7 +42,7 @@ def zcdp(event: Event, relation: Relation = ADD_REMOVE) -> ZCDP:
     >>> zcdp(ev.Repeated(ev.Gaussian(2.0), 8))
     ZCDP(rho=1.0)
     """
-    return ZCDP(_rho(event, relation))
+    return ZCDP(reported(_rho(event, relation)))
 
 
 def pure_rho(epsilon: float) -> float:
@@ -51,6 +60,10 @@ def half_square(value: float) -> float:
 def laplace_rho(epsilon: float) -> float:
     """ρ = ε − 1 + e^{−ε}, rounded up, of Laplace noise with ε = Δ₁/b: its Kullback-Leibler divergence."""
     return math.inf if math.isinf(epsilon) else min(half_square(epsilon), up(up(float(exp_minus_linear(-epsilon)))))
+
+
+def _gaussian_rho(multiplier: float) -> float:
+    return 0.0 if infinite(multiplier) else float_up(1 / (2 * exact(multiplier) ** 2))
 
 
 def _discrete_laplace_rho(sensitivity: int, scale: Fraction) -> float:
@@ -80,15 +93,15 @@ def _near(step: float) -> float:
 def _rho(event: Event, relation: Relation) -> float:
     match event:
         case ev.Gaussian(multiplier):
-            return 0.0 if math.isinf(multiplier) else float_up(1 / (2 * Fraction(multiplier) ** 2))
+            return _gaussian_rho(multiplier)
         case ev.DiscreteGaussian(squared, variance):
             return float_up(squared / (2 * variance))
         case ev.Laplace(multiplier):
             return laplace_rho(reciprocal_up(multiplier))
         case ev.L2Laplace(multiplier, by_l1, shift):
-            known = [0.0 if math.isinf(multiplier) else float_up(1 / (2 * Fraction(multiplier) ** 2))]
+            known = [_gaussian_rho(multiplier)]
             known += [] if by_l1 is None else [laplace_rho(reciprocal_up(by_l1))]
-            known += [] if shift is None else [total_up(laplace_rho(part) for part in shift)]
+            known += [] if shift is None else [total_up(laplace_rho(float_up(exact(part))) for part in shift)]
             return min(known)
         case ev.DiscreteLaplace(sensitivity, scale):
             return _discrete_laplace_rho(sensitivity, scale)

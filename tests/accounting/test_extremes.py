@@ -1,0 +1,91 @@
+"""Every accountant on every event at the edges of what an event may hold: no warning, no NaN, never below zero."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from discreet import events as ev
+from discreet.accounting.conversions import gdp_epsilon, rdp_epsilon, zcdp_epsilon
+from discreet.accounting.filters import AdaptiveFilter, Refused
+from discreet.accounting.gdp import gdp
+from discreet.accounting.pure import pure
+from discreet.accounting.rdp import rdp
+from discreet.accounting.zcdp import zcdp
+from discreet.errors import UnknownEvent
+from discreet.guarantees import GDP, ZCDP, ApproxDP, PureDP
+from discreet.neighbors import Relation
+
+NUMBERS = [1e-150, 1e-9, 1, 2.0**53, 10**30, 10**150, 1e150, math.inf, np.float32(0.3), Fraction(1, 3)]
+EXACT = [Fraction(1, 10**150), Fraction(1, 10**9), Fraction(1), Fraction(700), Fraction(10**9), Fraction(10**150)]
+ORDERS = (1.0000001, 1.5, 2.0, 33.0, 1e4, 1e6)
+
+LEAVES: list[ev.Event] = [
+    *(ev.Gaussian(number) for number in NUMBERS),  # type: ignore[arg-type]
+    *(ev.Laplace(number) for number in NUMBERS),  # type: ignore[arg-type]
+    *(ev.L2Laplace(number, number) for number in NUMBERS),  # type: ignore[arg-type]
+    *(ev.L2Laplace(1.0, None, (number, 1)) for number in (1e-150, 1e150, Fraction(1, 3), np.float32(2))),  # type: ignore[arg-type]
+    *(ev.DiscreteLaplace(1, number) for number in EXACT),
+    *(ev.DiscreteLaplace(10**9, number) for number in EXACT),
+    *(ev.DiscreteGaussian(10**9, number, 7) for number in EXACT),
+    *(ev.Exponential(number) for number in EXACT),
+    *(ev.RandomizedResponse(number, 1000) for number in EXACT),
+    *(ev.NoisyMax(number) for number in EXACT),
+    ev.Claimed(0.0),
+    ev.Claimed(10**9, 1),
+]
+
+
+def _priced(event: ev.Event, relation: Relation) -> None:
+    loss, rho = pure(event, relation).epsilon, zcdp(event, relation).rho
+    curve = rdp(event, ORDERS, relation).epsilons
+    for value in (loss, rho, *curve):
+        assert value >= 0
+    for value in curve:
+        assert value <= loss * (1 + 1e-9)
+    assert zcdp_epsilon(ZCDP(rho), 1e-6) >= 0
+    assert rdp_epsilon(rdp(event, ORDERS, relation), 1e-140) >= 0
+    try:
+        mu = gdp(event, relation)
+    except UnknownEvent:
+        return
+    assert mu.mu >= 0
+    if 1e-3 < mu.mu < 1e3:
+        assert gdp_epsilon(mu, 1e-6) >= 0
+
+
+@pytest.mark.parametrize("event", LEAVES, ids=lambda event: repr(event)[:60])
+def test_a_leaf_at_the_edge_has_a_price(event: ev.Event) -> None:
+    for relation in Relation:
+        _priced(event, relation)
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-150, 1e-12, Fraction(1, 3), np.float32(0.01), 1 - 2.0**-53, 1])
+@pytest.mark.parametrize(
+    "inner",
+    [ev.Gaussian(0.01), ev.Gaussian(1), ev.Gaussian(1e12), ev.Laplace(1e-2), ev.DiscreteGaussian(1, Fraction(9))],
+)
+def test_a_sample_at_the_edge_has_a_price(rate: float, inner: ev.Event) -> None:
+    event = ev.PoissonSampled(rate, inner)
+    for relation in Relation:
+        _priced(event, relation)
+    for people in (1, 2, 1000):
+        _priced(ev.Group(event, people), Relation.ADD_REMOVE)
+
+
+@pytest.mark.parametrize("budget", [PureDP(1.0), ZCDP(1.0), GDP(1.0), ApproxDP(1.0, 1e-6)])
+def test_a_filter_answers_for_every_leaf(budget: PureDP | ZCDP | GDP | ApproxDP) -> None:
+    for event in LEAVES:
+        after = AdaptiveFilter.start(budget).spend(event)
+        assert isinstance(after, AdaptiveFilter | Refused)
+
+
+def test_counts_far_beyond_a_float_are_exact() -> None:
+    many = 10**30
+    assert pure(ev.Repeated(ev.Laplace(2.0**100), many)).epsilon == pytest.approx(many / 2.0**100)
+    assert math.isinf(pure(ev.Repeated(ev.Laplace(1.0), 10**400)).epsilon)
+    assert gdp(ev.Repeated(ev.Gaussian(1e15), many)).mu == pytest.approx(1.0)
+    assert gdp(ev.Gaussian(1e140)).mu == pytest.approx(1e-140)
