@@ -1,0 +1,208 @@
+"""The shape of the project: who imports whom, what is public, how long a file is, what a docstring promises."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import discreet
+
+ROOT = Path(discreet.__file__).parent
+REPOSITORY = Path(__file__).parent.parent
+FILES = sorted(ROOT.rglob("*.py"))
+NOUNS = {"errors", "neighbors", "bounded", "events", "guarantees", "release", "_check"}
+
+#: Layers from the bottom up; a package may import those below it, and itself, but not its siblings or those above.
+LAYERS: list[set[str]] = [
+    NOUNS,
+    {"datasets"},
+    {"accounting", "queries"},
+    {"mechanisms"},
+    {"ledger"},
+    {"analytics", "learning"},
+    {"auditing"},
+    {"apps"},
+]
+#: Third-party packages that each layer may import; the base install is numpy and scipy.
+THIRD_PARTY = {"numpy", "scipy"}
+
+
+def place(path: Path) -> str:
+    """The package or root module that a file belongs to."""
+    inside = path.relative_to(ROOT)
+    return inside.parts[0] if len(inside.parts) > 1 else inside.stem
+
+
+def level(name: str) -> int:
+    return next(i for i, layer in enumerate(LAYERS) if name in layer)
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file imports, at its top or inside a function."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_file_imports_downwards_only(path):
+    if path == ROOT / "__init__.py":
+        return
+    mine = place(path)
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] != "discreet":
+            assert parts[0] in THIRD_PARTY or parts[0] in sys.stdlib_module_names, f"{mine} imports {name}"
+            continue
+        if len(parts) == 1 or (theirs := parts[1]) == mine:
+            continue
+        assert theirs in {n for layer in LAYERS for n in layer}, f"{mine} imports {name}, which has no layer"
+        both_nouns = mine in NOUNS and theirs in NOUNS
+        assert both_nouns or level(theirs) < level(mine), f"{mine} must not import {name}"
+
+
+def test_every_package_has_a_layer():
+    known = {name for layer in LAYERS for name in layer} | {"__init__"}
+    assert {place(path) for path in FILES} <= known
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_file_is_one_room(path):
+    text = path.read_text()
+    assert len(text.splitlines()) <= 450, "a file this long is two rooms"
+    docstring = ast.get_docstring(ast.parse(text))
+    assert docstring, "a file starts with a docstring that says why it is there"
+    assert path.stem not in {"utils", "helpers", "misc", "common"}
+
+
+def public_modules():
+    yield discreet
+    for module in pkgutil.walk_packages(discreet.__path__, "discreet."):
+        if not module.name.rpartition(".")[2].startswith("_"):
+            yield importlib.import_module(module.name)
+
+
+def test_all_is_a_literal_and_equals_what_is_importable():
+    for module in public_modules():
+        if not hasattr(module, "__path__"):
+            continue
+        tree = ast.parse(Path(module.__file__).read_text())
+        literal = [
+            ast.literal_eval(node.value)
+            for node in tree.body
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
+        ]
+        assert len(literal) == 1, f"{module.__name__} has no literal __all__"
+        assert len(set(literal[0])) == len(literal[0])
+        missing = [name for name in literal[0] if not hasattr(module, name)]
+        assert not missing, f"{module.__name__} lists {missing}"
+        hidden = [
+            name
+            for name, value in vars(module).items()
+            if not name.startswith("_") and not inspect.ismodule(value) and name not in literal[0]
+        ]
+        assert not hidden, f"{module.__name__} shows {hidden} without listing them"
+
+
+def touches_data(function) -> bool:
+    """Whether a public function takes data, something bounded, or turns one into the other."""
+    names = set(inspect.signature(function).parameters)
+    return bool(names & {"values", "bounded", "scores", "truth", "predicted", "persons", "reports"})
+
+
+def public_callables():
+    for module in public_modules():
+        for name, value in vars(module).items():
+            if name.startswith("_") or getattr(value, "__module__", "") != module.__name__:
+                continue
+            if inspect.isfunction(value):
+                yield f"{module.__name__}.{name}", value
+            elif inspect.isclass(value):
+                for method_name, method in vars(value).items():
+                    if not method_name.startswith("_") and inspect.isfunction(method):
+                        yield f"{module.__name__}.{name}.{method_name}", method
+
+
+def test_every_public_function_that_touches_data_states_its_guarantee():
+    """Those that return a release, or something bounded, or rows."""
+    for name, function in public_callables():
+        returns = str(inspect.signature(function).return_annotation)
+        makes = any(word in returns for word in ("Release", "Bounded", "Scores", "NDArray", "SparseVector"))
+        area = name.split(".")[1]
+        if area not in {"queries", "mechanisms"} or not (touches_data(function) and makes):
+            continue
+        if name.startswith(
+            ("discreet.queries.grid", "discreet.queries.mean.mean_of", "discreet.queries.histogram.cat")
+        ):
+            continue  # shared by the queries, not for users
+        if name.endswith((".limit_rows", ".used_rows")) and "used" in name:
+            continue
+        assert "Guarantee:" in (inspect.getdoc(function) or ""), f"{name} has no Guarantee: section"
+
+
+def test_every_public_name_has_a_docstring():
+    for name, function in public_callables():
+        assert inspect.getdoc(function), f"{name} has no docstring"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_privacy_decision_compares_floats_for_equality(path):
+    """Equality with a float literal, with inf or nan, or of something called epsilon, delta, … is a bug waiting."""
+    suspects = {"epsilon", "delta", "rho", "mu", "sigma", "scale", "noise_multiplier", "rate", "probability"}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Compare) or not any(isinstance(op, ast.Eq | ast.NotEq) for op in node.ops):
+            continue
+        for side in (node.left, *node.comparators):
+            name = getattr(side, "id", getattr(side, "attr", ""))
+            literal = isinstance(side, ast.Constant) and isinstance(side.value, float)
+            assert not literal, f"line {node.lineno}: equality with a float"
+            assert name not in suspects | {"inf", "nan"}, f"line {node.lineno}: equality of {name}"
+
+
+def test_only_queries_and_learning_make_bounded_values():
+    for path in FILES:
+        if place(path) in {"queries", "learning", "bounded"}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in {
+                "Bounded",
+                "Scores",
+            }:
+                pytest.fail(f"{path}:{node.lineno} makes a bounded value")
+
+
+def test_only_the_entropy_file_draws_randomness_for_releases():
+    for path in FILES:
+        names = imports(path)
+        assert not names & {"random", "secrets", "numpy.random"}, path
+        if path.name != "entropy.py":
+            text = path.read_text()
+            assert "np.random" not in text, path
+            assert "urandom" not in text, path
+
+
+def test_the_project_speaks_of_itself_alone():
+    """No registry's host and no machine's path in any tracked text."""
+    hosts = ["py" + "pi.org", "files.python" + "hosted", "registry.npm" + "js"]
+    for path in REPOSITORY.rglob("*"):
+        if path.suffix not in {".py", ".md", ".toml", ".txt", ".yml", ""} or not path.is_file():
+            continue
+        if (
+            any(part.startswith(".") and part != ".ci" for part in path.relative_to(REPOSITORY).parts)
+            or "site" in path.parts
+        ):
+            continue
+        text = path.read_text(errors="ignore")
+        assert not any(host in text for host in hosts), path
+        assert "/work/" + "main" not in text, path
