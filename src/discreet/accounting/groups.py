@@ -18,6 +18,7 @@ def spread(event: ev.Group) -> Event | None:
     divided by k (rounded down). A composition on the same data is priced part by part. A `Parallel` is not: k people
     may sit in different parts.
 
+    >>> from fractions import Fraction
     >>> spread(ev.Group(ev.DiscreteLaplace(2, Fraction(10)), 3))
     DiscreteLaplace(sensitivity=6, scale=Fraction(10, 1))
     """
