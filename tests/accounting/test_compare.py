@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from discreet import events as ev
@@ -80,3 +81,31 @@ def test_the_table_prints_aligned_and_reads_by_machine() -> None:
         assert line[column:].startswith(str(row["standing"]))
     with pytest.raises(InvalidArgument, match="method"):
         table.epsilon("guess")
+
+
+def _random_event(rng: np.random.Generator) -> ev.Event:
+    def leaf() -> ev.Event:
+        kind, size = int(rng.integers(6)), float(10 ** rng.uniform(-0.2, 1.3))
+        whole = Fraction(size).limit_denominator(100)
+        return (
+            ev.Gaussian(size),
+            ev.Laplace(size),
+            ev.DiscreteLaplace(2, 2 * whole),
+            ev.RandomizedResponse(1 / whole, 2),
+            ev.PoissonSampled(float(10 ** rng.uniform(-3, -0.3)), ev.Gaussian(size)),
+            ev.PoissonSampled(float(10 ** rng.uniform(-3, -0.3)), ev.Laplace(size)),
+        )[kind]
+
+    return ev.Composed(tuple(ev.Repeated(leaf(), int(rng.integers(1, 40))) for _ in range(int(rng.integers(1, 4)))))
+
+
+def test_no_valid_method_falls_below_the_certified_lower_end_on_random_events() -> None:
+    tight = pytest.importorskip("discreet.accounting.tight")
+    rng = np.random.default_rng(11)
+    for _ in range(25):
+        event, delta = _random_event(rng), float(10 ** rng.uniform(-10, -3))
+        lower = tight.epsilon(event, delta).lower
+        for row in compare(event, delta).lines:
+            if row.standing == "valid":
+                assert row.epsilon is not None
+                assert row.epsilon >= lower * (1 - 1e-9), (row.method, event, delta)

@@ -101,6 +101,7 @@ def test_a_zcdp_budget_is_a_sum_and_may_be_spent_to_the_end() -> None:
 def test_a_gdp_budget_is_a_sum_of_squares_and_takes_gdp_events_alone() -> None:
     account = AdaptiveFilter.start(GDP(1.0))
     assert _most(account, ev.Gaussian(2.0)) == 4
+    assert _most(AdaptiveFilter.start(GDP(3.0)), ev.Gaussian(2.0)) == 36
     assert isinstance(account.spend(ev.PoissonSampled(1e-6, ev.Gaussian(100.0))), Refused)
     assert isinstance(account.spend(ev.Laplace(10.0)), AdaptiveFilter)
     rest = _spend(account, ev.Gaussian(2.0)).remaining()

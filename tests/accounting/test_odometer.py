@@ -9,7 +9,7 @@ import mpmath
 import pytest
 
 from discreet import events as ev
-from discreet.accounting.conversions import rdp_epsilon
+from discreet.accounting.conversions import order_epsilon, rdp_epsilon
 from discreet.accounting.odometer import ORDERS, Odometer, share
 from discreet.accounting.rdp import rdp
 from discreet.errors import InvalidArgument, UnknownEvent
@@ -42,6 +42,12 @@ def test_a_reading_is_that_of_the_filter_at_the_next_level() -> None:
         a, delta = mpmath.mpf(8), mpmath.mpf(1e-6) / 8
         truth = mpmath.sqrt(2) + mpmath.log((a - 1) / a) - (mpmath.log(delta) + mpmath.log(a)) / (a - 1)
         assert truth <= odometer.reading().epsilon <= truth * (1 + mpmath.mpf(10) ** -12)
+
+
+def test_levels_are_half_powers_of_two() -> None:
+    for noise, level, reached in ((1.0, 4, 4.0), (4.0, -4, 0.25), (math.sqrt(8.0), -2, 0.5)):
+        odometer = Odometer.start(1e-6, orders=(8.0,)).spend(ev.Gaussian(noise * (1 + 1e-9)))
+        assert odometer.reading().epsilon == pytest.approx(order_epsilon(8.0, reached, share(1e-6, level, 1)), rel=1e-9)
 
 
 def test_an_odometer_starts_at_zero_and_ends_at_infinity() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from discreet import events as ev
+from discreet.accounting import sampled_renyi
 from discreet.accounting.conversions import rdp_epsilon
 from discreet.accounting.pure import pure
 from discreet.accounting.rdp import rdp
@@ -213,3 +214,17 @@ def test_peers_agree_on_samples_without_replacement_up_to_their_sharper_differen
     ours = _values(ev.SampledWithoutReplacement(10, 1000, ev.Gaussian(4.0)), REPLACE_ONE, (2.0, 3.0, 8.0))
     assert np.all(ours >= np.array(theirs._rdp) * (1 - 1e-9))
     assert ours == pytest.approx(theirs._rdp, rel=0.2)
+
+
+def test_the_larger_direction_is_charged_where_there_is_no_symmetry() -> None:
+    rate, inner, orders = 0.3, ev.Composed((ev.Gaussian(1.0), ev.Laplace(1.0))), (2.0, 3.0, 6.0)
+    whole = {k: float(_values(inner, orders=(float(k),))[0]) for k in range(2, 7)}
+    moments = np.array([(k - 1) * whole[k] for k in range(2, 7)])
+    later = 0
+    for order, value in zip(orders, _values(ev.PoissonSampled(rate, inner), orders=orders), strict=True):
+        k = int(order)
+        removed = sampled_renyi.mixture(k, rate, moments[: k - 1]) / (order - 1)
+        added = sampled_renyi.towards_mixture(order, rate, float(moments[0]), (order - 1) * whole[k]) / (order - 1)
+        assert value == pytest.approx(min(max(removed, added), whole[k]), rel=1e-9)
+        later += added > removed
+    assert later > 0

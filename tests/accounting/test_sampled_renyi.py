@@ -62,7 +62,10 @@ def test_the_finite_sum_at_integers_is_exact_at_order_ten_thousand() -> None:
     with mpmath.workdps(50):
         q, s, n = mpmath.mpf("0.01"), mpmath.mpf(3), 10_000
         terms = [
-            mpmath.log(mpmath.binomial(n, k)) + k * mpmath.log(q) + (n - k) * mpmath.log(1 - q) + (k * k - k) / (2 * s * s)
+            mpmath.log(mpmath.binomial(n, k))
+            + k * mpmath.log(q)
+            + (n - k) * mpmath.log(1 - q)
+            + (k * k - k) / (2 * s * s)
             for k in range(n - 60, n + 1)
         ]
         truth = max(terms) + mpmath.log(mpmath.fsum(mpmath.exp(t - max(terms)) for t in terms))
@@ -149,3 +152,12 @@ def test_sampled_laplace_at_integers_is_the_integral() -> None:
         removed = mpmath.log(mpmath.quad(lambda x: both(x)[1] ** order * both(x)[0] ** (1 - order), nodes))
         added = mpmath.log(mpmath.quad(lambda x: both(x)[0] ** order * both(x)[1] ** (1 - order), nodes))
         assert added < removed <= ours <= removed * (1 + mpmath.mpf(10) ** -9)
+
+
+def test_the_second_term_without_replacement_has_its_published_constant() -> None:
+    rate, second = 0.1, 0.01
+    for epsilon, factor in ((math.inf, 4 * math.expm1(second)), (0.1, math.exp(second) * math.expm1(0.1) ** 2)):
+        bound = sampled_renyi.without_replacement(2, rate, np.array([second]), epsilon)
+        assert bound == pytest.approx(math.log1p(rate**2 * factor), rel=1e-12)
+    third = sampled_renyi.without_replacement(3, rate, np.array([second, 3.0]), math.inf)
+    assert third == pytest.approx(math.log1p(3 * rate**2 * 4 * math.expm1(second) + rate**3 * 2 * math.exp(3.0)))

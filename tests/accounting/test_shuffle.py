@@ -9,6 +9,7 @@ import mpmath
 import pytest
 
 from discreet import events as ev
+from discreet.accounting import shuffle
 from discreet.accounting.shuffle import Clones, _delta, clones, shuffled_delta, shuffled_epsilon
 from discreet.errors import UnknownEvent
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT
@@ -124,3 +125,10 @@ def test_only_pure_reports_under_a_public_number_of_them_are_amplified() -> None
         shuffled_epsilon(ev.Shuffled(10, _report(1.0)), 1e-6, ADD_REMOVE)
     event = ev.Shuffled(10_000, _report(1.0))
     assert shuffled_epsilon(event, 1e-6, ZERO_OUT) == shuffled_epsilon(event, 1e-6, REPLACE_ONE)
+
+
+def test_what_lies_outside_of_the_window_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    truth = float(_direct(60, 0.2, 2.0, 0.5))
+    for outside in (1e-14, 1e-3, 0.1, 0.4):
+        monkeypatch.setattr(shuffle, "_OUTSIDE", outside)
+        assert _delta(Clones(60, 0.2, 2.0), 0.5) >= truth
