@@ -140,3 +140,13 @@ def test_a_delta_that_is_no_small_probability_is_refused(delta: float) -> None:
 def test_an_unknown_conversion_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="conversion"):
         rdp_epsilon(RDP((2.0,), (1.0,)), 1e-6, "loose")  # type: ignore[arg-type]
+
+
+@given(st.floats(1e-3, 50), st.floats(1e-3, 100))
+def test_textbook_zcdp_is_the_gaussian_tail(rho: float, epsilon: float) -> None:
+    truth = math.exp(-(max(0.0, epsilon - rho) ** 2) / (4 * rho))
+    assert truth * (1 - 1e-14) <= zcdp_delta(ZCDP(rho), epsilon, "textbook") <= truth * (1 + 1e-9) + 1e-300
+
+
+def test_a_gaussian_guarantee_has_half_its_square_as_rho() -> None:
+    assert 2.0 <= gdp_to_zcdp(GDP(2.0)).rho <= 2.0 * (1 + 1e-13)

@@ -96,3 +96,7 @@ def test_the_limit_is_the_formula_and_is_stated_for_sampled_gaussians_alone() ->
     assert limit(event) == pytest.approx(0.01 * math.sqrt(10_000 * math.expm1(1.0)))
     with pytest.raises(UnknownEvent, match="Laplace"):
         limit(ev.Composed((event, ev.Laplace(1.0))))
+
+
+def test_groups_of_pure_events_multiply_the_distance() -> None:
+    assert gdp(ev.Group(ev.NoisyMax(Fraction(1, 2)), 3)).mu == pytest.approx(3 * pure_mu(0.5))

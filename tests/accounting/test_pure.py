@@ -101,3 +101,15 @@ def test_what_no_theorem_covers_is_refused_by_name(event: ev.Event) -> None:
     culprit = next(part for part in reversed([*event.walk()]) if not isinstance(part, ev.Laplace))
     with pytest.raises(UnknownEvent, match=type(culprit).__name__):
         pure(event)
+
+
+def test_a_fixed_size_sampler_inside_a_poisson_sample_is_refused() -> None:
+    for inner in (ev.ShuffledEpoch(1, 10, ev.Laplace(1.0)), ev.SampledWithoutReplacement(1, 10, ev.Laplace(1.0))):
+        with pytest.raises(UnknownEvent, match=type(inner).__name__):
+            pure(ev.PoissonSampled(0.5, inner), ZERO_OUT)
+        assert pure(ev.PoissonSampled(0.5, inner), REPLACE_ONE).epsilon <= 1.0
+
+
+def test_repetitions_are_multiplied_exactly_and_rounded_up() -> None:
+    for count in (3, 7, 10, 10**9 + 7):
+        assert Fraction(pure(ev.Repeated(ev.Claimed(0.1), count)).epsilon) >= count * Fraction(0.1)

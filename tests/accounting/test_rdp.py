@@ -228,3 +228,15 @@ def test_the_larger_direction_is_charged_where_there_is_no_symmetry() -> None:
         assert value == pytest.approx(min(max(removed, added), whole[k]), rel=1e-9)
         later += added > removed
     assert later > 0
+
+
+def test_a_fixed_size_sample_under_zero_out_has_only_what_convexity_gives() -> None:
+    value = _values(ev.SampledWithoutReplacement(10, 1000, ev.Gaussian(2.5)), ZERO_OUT, (3.0,))[0]
+    assert value == pytest.approx(math.log1p(0.01 * math.expm1(2 * 3 / 12.5)) / 2, rel=1e-12)
+    pure_value = _values(ev.SampledWithoutReplacement(10, 1000, ev.Laplace(1.0)), ZERO_OUT, (1e4,))[0]
+    assert pure_value > 0.9
+
+
+def test_groups_of_groups_multiply() -> None:
+    twice = ev.Group(ev.Group(ev.Gaussian(6.0), 2), 3)
+    assert _values(twice) == pytest.approx(_values(ev.Gaussian(1.0)))
