@@ -127,6 +127,8 @@ def test_groups_of_people():
     assert ApproxDP(500.0, 1e-6).group(4).delta == 1.0
     assert ZCDP(0.1).group(3).rho == pytest.approx(0.9)
     assert GDP(0.5).group(4) == GDP(2.0)
+    assert RDP((2.0**60,), (1.0,)).group(2**49 + 1).orders == (2.0**10,)
+    assert Fraction(PureDP(0.1).group(3).epsilon) >= 3 * Fraction(0.1)
     assert RDP((2.0, 8.0), (0.1, 0.4)).group(2) == RDP((4.0,), (3 * 0.4,))
     for guarantee in (PureDP(1.0), ApproxDP(1.0, 0.1), ZCDP(1.0), GDP(1.0), RDP((2.0,), (1.0,))):
         for people in (0, -1, 1.5, math.nan):

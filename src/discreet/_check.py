@@ -18,7 +18,8 @@ from discreet.errors import InvalidArgument
 
 T = TypeVar("T")
 
-Real = int | float | Fraction
+# Within these sizes squares and quotients of parameters neither overflow nor vanish in 64-bit floats.
+_SMALLEST, _LARGEST = Fraction(1, 10**150), Fraction(10**150)
 
 
 def fail(name: str, rule: str, value: object, remedy: str) -> InvalidArgument:
@@ -36,11 +37,14 @@ def real(name: str, value: object, remedy: str) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise fail(name, "be a real number", value, remedy)
     if isinstance(value, numbers.Rational):
-        return Fraction(value)
-    as_float = float(value)
-    if not math.isfinite(as_float):
+        exact = Fraction(value)
+    elif math.isfinite(value):
+        exact = Fraction(float(value))
+    else:
         raise fail(name, "be finite", value, remedy)
-    return Fraction(as_float)
+    if exact and not _SMALLEST <= abs(exact) <= _LARGEST:
+        raise fail(name, "be 0 or between 1e-150 and 1e150 in size", value, remedy)
+    return exact
 
 
 def positive(name: str, value: object, remedy: str) -> Fraction:
@@ -68,7 +72,7 @@ def delta(value: object, name: str = "delta") -> Fraction:
     """A failure probability with 0 < δ < 1."""
     remedy = "it is the probability with which the bound e^ε may fail; take much less than 1 / number of people"
     exact = positive(name, value, remedy)
-    if exact >= 1:
+    if float(exact) >= 1:  # also what only rounds to 1
         raise fail(name, "be < 1", value, remedy)
     return exact
 
@@ -91,6 +95,12 @@ def integer(name: str, value: object, remedy: str, *, at_least: int = 1, at_most
     if at_most is not None and whole > at_most:
         raise fail(name, f"be ≤ {at_most}", value, remedy)
     return whole
+
+
+def settle_integers(made: object, *names: str, remedy: str, at_least: int = 1, at_most: int | None = None) -> None:
+    """Replace the named fields of a frozen dataclass by checked Python integers, which never overflow as numpy's do."""
+    for name in names:
+        object.__setattr__(made, name, integer(name, getattr(made, name), remedy, at_least=at_least, at_most=at_most))
 
 
 def one_of(name: str, value: T, allowed: Iterable[T], remedy: str) -> T:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet import _check
+from discreet import _check, neighbors
 from discreet.errors import InvalidArgument, InvalidSensitivity
 from discreet.neighbors import Relation, Rows, Unit
 
@@ -37,18 +37,20 @@ class Sensitivity:
     linf: int
 
     def __post_init__(self) -> None:
-        for name in ("l0", "l1", "l2_squared", "linf"):
-            _check.integer(name, getattr(self, name), "it bounds what one unit can change, in grid units")
+        remedy = "it bounds what one unit can change, in grid units"
+        _check.settle_integers(self, "l0", "l1", "l2_squared", "linf", remedy=remedy)
         if not (self.linf <= self.l1 <= self.l0 * self.linf and self.linf**2 <= self.l2_squared <= self.l1 * self.linf):
             raise _check.fail("sensitivity", "be consistent between its norms", self, "linf ≤ l2 ≤ l1 ≤ l0·linf")
 
     @classmethod
     def scalar(cls, change: int) -> Sensitivity:
         """The sensitivity of a single number that moves by at most `change`."""
+        change = int(change)
         return cls(1, change, change * change, change)
 
     def times(self, rows: int, dimension: int) -> Sensitivity:
         """The sensitivity to `rows` changes of this size at once, in a vector of `dimension` coordinates."""
+        rows = int(rows)
         return Sensitivity(
             min(self.l0 * rows, dimension), self.l1 * rows, self.l2_squared * rows * rows, self.linf * rows
         )
@@ -111,8 +113,8 @@ class _Guarded:
         """The relation that mechanisms use unless told otherwise: the first one that this value is bounded for."""
         return next(iter(self.sensitivities))
 
-    def _lookup(self, relation: Relation | None) -> Any:
-        wanted = self.relation if relation is None else relation
+    def _lookup(self, relation: Relation | str | None) -> Any:
+        wanted = self.relation if relation is None else neighbors.relation(relation)
         if wanted not in self.sensitivities:
             known = ", ".join(repr(r) for r in self.sensitivities)
             raise InvalidSensitivity(
@@ -134,6 +136,7 @@ class Bounded(_Guarded):
         finish: the post-processing that makes the statistic out of noisy integers.
         labels: the public names of the coordinates, where they have some.
         name: what the query is called in messages.
+        direction: 1 if a unit that is added can only raise the values, −1 if it can only lower them, else 0.
     """
 
     values: NDArray[np.int64]
@@ -143,9 +146,11 @@ class Bounded(_Guarded):
     unit: Unit = Rows()
     finish: Finish | None = None
     labels: tuple[Any, ...] | None = None
+    direction: int = 0
 
     def __post_init__(self) -> None:
         _freeze(self)
+        _check.one_of("direction", self.direction, (-1, 0, 1), "it says which way a unit moves the values")
         if self.values.ndim > 1:
             raise _check.fail("values", "be a number or a vector", f"{self.values.ndim} dimensions", "flatten it")
         if self.finish is None:
@@ -156,7 +161,7 @@ class Bounded(_Guarded):
         """How many coordinates there are."""
         return int(self.values.size)
 
-    def sensitivity(self, relation: Relation | None = None) -> Sensitivity:
+    def sensitivity(self, relation: Relation | str | None = None) -> Sensitivity:
         """How far one unit can move the value, in grid units, under `relation`."""
         found: Sensitivity = self._lookup(relation)
         return found
@@ -188,10 +193,11 @@ class Scores(_Guarded):
         _freeze(self)
         if len(self.candidates) != self.values.size or not self.candidates:
             raise _check.fail("candidates", "be as many as scores, at least one", len(self.candidates), "list them")
-        for change in self.sensitivities.values():
-            _check.integer("sensitivity", change, "it bounds how far one unit moves a score")
+        remedy = "it bounds how far one unit moves a score"
+        checked = {r: _check.integer("sensitivity", s, remedy) for r, s in self.sensitivities.items()}
+        object.__setattr__(self, "sensitivities", MappingProxyType(checked))
 
-    def sensitivity(self, relation: Relation | None = None) -> int:
+    def sensitivity(self, relation: Relation | str | None = None) -> int:
         """How far one unit can move one score, in grid units, under `relation`."""
         found: int = self._lookup(relation)
         return found
@@ -209,8 +215,8 @@ def _freeze(made: Bounded | Scores) -> None:
     values = np.array(made.values, dtype=np.int64)
     if np.any(values > LARGEST) or np.any(values < -LARGEST):
         raise InvalidArgument(f"values of {made.name} must lie within ±2^60: use a coarser grid")
-    values.flags.writeable = False
+    frozen = np.frombuffer(values.tobytes(), dtype=np.int64).reshape(values.shape)  # bytes can't be made writeable
     if not made.sensitivities:
         raise InvalidSensitivity(f"sensitivities of {made.name} must name a relation: nothing bounds it")
-    object.__setattr__(made, "values", values)
+    object.__setattr__(made, "values", frozen)
     object.__setattr__(made, "sensitivities", MappingProxyType(dict(made.sensitivities)))

@@ -112,8 +112,8 @@ class DiscreteGaussian(Event):
     coordinates: int = 1
 
     def __post_init__(self) -> None:
-        _check.integer("sensitivity_squared", self.sensitivity_squared, "it is the integer Δ₂² in grid units")
-        _check.integer("coordinates", self.coordinates, "it is how many coordinates one unit may move")
+        _check.settle_integers(self, "sensitivity_squared", remedy="it is the integer Δ₂² in grid units")
+        _check.settle_integers(self, "coordinates", remedy="it is how many coordinates one unit may move")
         _rational("variance", self.variance)
 
 
@@ -128,7 +128,7 @@ class DiscreteLaplace(Event):
     scale: Fraction
 
     def __post_init__(self) -> None:
-        _check.integer("sensitivity", self.sensitivity, "it is the integer Δ₁ in grid units")
+        _check.settle_integers(self, "sensitivity", remedy="it is the integer Δ₁ in grid units")
         _rational("scale", self.scale)
 
 
@@ -164,7 +164,7 @@ class SparseVector(Event):
 
     def __post_init__(self) -> None:
         _rational("epsilon", self.epsilon)
-        _check.integer("answers", self.answers, "it is after how many positive answers the run stops")
+        _check.settle_integers(self, "answers", remedy="it is after how many positive answers the run stops")
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class RandomizedResponse(Event):
 
     def __post_init__(self) -> None:
         _rational("epsilon", self.epsilon)
-        _check.integer("categories", self.categories, "a report chooses among them", at_least=2)
+        _check.settle_integers(self, "categories", remedy="a report chooses among them", at_least=2)
 
 
 # --- claims -------------------------------------------------------------------------------------------------------
@@ -239,8 +239,8 @@ class SampledWithoutReplacement(Event):
     event: Event
 
     def __post_init__(self) -> None:
-        _check.integer("population", self.population, "it is the public number of units")
-        _check.integer("size", self.size, "it is the number of units in a batch", at_most=self.population)
+        _check.settle_integers(self, "population", remedy="it is the public number of units")
+        _check.settle_integers(self, "size", remedy="it is the number of units in a batch", at_most=self.population)
         _event("event", self.event)
 
     def parts(self) -> tuple[Event, ...]:
@@ -255,7 +255,7 @@ class Shuffled(Event):
     event: Event
 
     def __post_init__(self) -> None:
-        _check.integer("reports", self.reports, "it is the public number of reports that are shuffled together")
+        _check.settle_integers(self, "reports", remedy="it is the public number of reports that are shuffled together")
         _event("event", self.event)
 
     def parts(self) -> tuple[Event, ...]:
@@ -274,8 +274,8 @@ class ShuffledEpoch(Event):
     event: Event
 
     def __post_init__(self) -> None:
-        _check.integer("examples", self.examples, "it is the public number of units in an epoch")
-        _check.integer("batch_size", self.batch_size, "it is the number of units in a batch", at_most=self.examples)
+        _check.settle_integers(self, "examples", remedy="it is the public number of units in an epoch")
+        _check.settle_integers(self, "batch_size", remedy="it is the number of units in a batch", at_most=self.examples)
         _event("event", self.event)
 
     def parts(self) -> tuple[Event, ...]:
@@ -294,7 +294,7 @@ class Repeated(Event):
 
     def __post_init__(self) -> None:
         _event("event", self.event)
-        _check.integer("count", self.count, "it is how many times the event is run", at_least=0)
+        _check.settle_integers(self, "count", remedy="it is how many times the event is run", at_least=0)
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)
@@ -339,7 +339,7 @@ class Group(Event):
 
     def __post_init__(self) -> None:
         _event("event", self.event)
-        _check.integer("people", self.people, "it is the number of units that change together")
+        _check.settle_integers(self, "people", remedy="it is the number of units that change together")
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)

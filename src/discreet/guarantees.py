@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Self
 
 from discreet import _check
@@ -56,6 +57,14 @@ def _people(people: object) -> int:
     return _check.integer("people", people, "it is the number of units that change together")
 
 
+def _times(factor: int, loss: float) -> float:
+    """factor · loss, rounded up if it has to be rounded."""
+    product = factor * loss
+    if math.isinf(product) or Fraction(product) >= factor * Fraction(loss):
+        return product
+    return math.nextafter(product, math.inf)
+
+
 def _finite_or_infinite(name: str, value: float, remedy: str) -> None:
     if not (isinstance(value, float) and math.isinf(value) and value > 0):
         _check.nonnegative(name, value, remedy)
@@ -93,9 +102,11 @@ class PureDP(Guarantee):
         return self._with_unit(f"{self.epsilon:.6g}-DP")
 
     def group(self, people: int) -> PureDP:
-        return replace(self, epsilon=_people(people) * self.epsilon)
+        return replace(self, epsilon=_times(_people(people), self.epsilon))
 
     def explain(self) -> str:
+        if math.isinf(self.epsilon):
+            return f"{self}: no protection of {self._who()}. {_odds(self.epsilon)}"
         return (
             f"{self}: {strength(self.epsilon)} protection of {self._who()}. {_odds(self.epsilon)} "
             f"This holds always, with no probability of failure. "
@@ -122,14 +133,17 @@ class ApproxDP(Guarantee):
         return self._with_unit(f"({self.epsilon:.6g}, {self.delta:.6g})-DP")
 
     def group(self, people: int) -> ApproxDP:
-        """(kε, k e^{(k−1)ε} δ) for k people (Vadhan 2017, Lemma 2.2)."""
+        """(kε, k e^{(k−1)ε} δ) for k people: one after the other, δ + e^ε δ + … + e^{(k−1)ε} δ."""
         k = _people(people)
         if k == 1:
             return self
         with_delta = math.inf if (k - 1) * self.epsilon > 700 else k * math.exp((k - 1) * self.epsilon) * self.delta
-        return replace(self, epsilon=k * self.epsilon, delta=min(1.0, with_delta))
+        with_delta *= 1 + 1e-12  # more than the round-off of the line above
+        return replace(self, epsilon=_times(k, self.epsilon), delta=min(1.0, with_delta))
 
     def explain(self) -> str:
+        if math.isinf(self.epsilon):
+            return f"{self}: no protection of {self._who()}. {_odds(self.epsilon)}"
         family = self.group(4)
         return (
             f"{self}: {strength(self.epsilon)} protection of {self._who()}. {_odds(self.epsilon)} "
@@ -153,7 +167,7 @@ class ZCDP(Guarantee):
 
     def group(self, people: int) -> ZCDP:
         """k²ρ for k people (Bun & Steinke 2016, Proposition 1.9)."""
-        return replace(self, rho=_people(people) ** 2 * self.rho)
+        return replace(self, rho=_times(_people(people) ** 2, self.rho))
 
     def explain(self) -> str:
         spread = math.sqrt(2 * self.rho)
@@ -162,7 +176,7 @@ class ZCDP(Guarantee):
             f"{self.rho:.3g} and standard deviation {spread:.3g}, as with Gaussian noise of {1 / spread:.3g} times "
             f"the largest change one record can make."
             if 0 < self.rho < math.inf
-            else f"{self}: {'perfect' if self.rho == 0 else 'no'} protection of {self._who()}."
+            else f"{self}: {'no' if self.rho > 0 else 'perfect'} protection of {self._who()}."
         )
 
 
@@ -189,10 +203,12 @@ class RDP(Guarantee):
 
     def group(self, people: int) -> RDP:
         """For k = 2^c people, order α/k at 3^c ε, for orders α ≥ 2k (Mironov 2017, Proposition 2)."""
-        steps = math.ceil(math.log2(_people(people)))
+        steps = (_people(people) - 1).bit_length()
         doubled = 2**steps
         kept = [
-            (a / doubled, 3**steps * e) for a, e in zip(self.orders, self.epsilons, strict=True) if a >= 2 * doubled
+            (a / doubled, _times(3**steps, e))
+            for a, e in zip(self.orders, self.epsilons, strict=True)
+            if a >= 2 * doubled
         ]
         if steps == 0:
             return self
@@ -220,8 +236,8 @@ class GDP(Guarantee):
         return self._with_unit(f"{self.mu:.6g}-GDP")
 
     def group(self, people: int) -> GDP:
-        """kμ for k people (Dong, Roth & Su 2022, Theorem 7)."""
-        return replace(self, mu=_people(people) * self.mu)
+        """kμ for k people (Dong, Roth & Su 2022; Theorem 2.14 of arXiv 1905.02383)."""
+        return replace(self, mu=_times(_people(people), self.mu))
 
     def explain(self) -> str:
         # Power of the best test of N(0,1) against N(μ,1) at a 5% false-alarm rate.

@@ -70,9 +70,9 @@ class Person:
     max_groups: int | None = None
 
     def __post_init__(self) -> None:
-        _check.integer("max_rows", self.max_rows, "it is the number of rows of one person that a query may use")
+        _check.settle_integers(self, "max_rows", remedy="it is the number of rows of one person that a query may use")
         if self.max_groups is not None:
-            _check.integer("max_groups", self.max_groups, "it is the number of groups one person may count in")
+            _check.settle_integers(self, "max_groups", remedy="it is the number of groups one person may count in")
         if self.column is not None and not isinstance(self.column, str):
             raise _check.fail("column", "be a string", self.column, "it names the column that holds the person's id")
 

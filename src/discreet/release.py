@@ -45,7 +45,7 @@ class Noise:
         if not self.gaussian:
             h = 1 / (2 * self.scale)
             if h > 300:
-                return math.sqrt(2.0) * math.exp(-h) * (math.exp(h / 2) if self.rounded else 1.0)
+                return math.exp(-h / 2) if self.rounded else math.sqrt(2.0) * math.exp(-h)
             return math.sqrt(math.cosh(h) / 2 if self.rounded else 0.5) / math.sinh(h)
         if self.scale >= 4:
             return math.sqrt(self.scale**2 + (1 / 12 if self.rounded else 0.0))
@@ -53,17 +53,18 @@ class Noise:
         if self.rounded:
             mass = special.ndtr((x + 0.5) / self.scale) - special.ndtr((x - 0.5) / self.scale)
         else:
-            mass = np.exp(-0.5 * (x / self.scale) ** 2)
+            with np.errstate(over="ignore"):
+                mass = np.exp(-0.5 * (x / self.scale) ** 2)
         return float(np.sqrt(np.sum(mass * x * x) / np.sum(mass)))
 
-    def half_width(self, level: float) -> float:
-        """A t in grid units that |noise| exceeds with probability at most 1 − level.
+    def half_width(self, tail: float) -> float:
+        """A t in grid units that |noise| exceeds with probability at most `tail`.
 
         Laplace: P(|X| > t) ≤ 2/(1+e^{−1/b}) e^{−(t+1)/b} (discrete) or e^{−(t+1/2)/b} (rounded), for integers t.
-        Gaussian: the normal quantile, plus 1/2 where it was rounded or 1 where it is discrete
-        (Canonne, Kamath & Steinke 2020, Proposition 25: P(X ≥ m) ≤ P(N ≥ m − 1)).
+        Gaussian: the normal quantile, plus 1/2 where it was rounded, or 1 where it is discrete: for m ≥ 1 each
+        exp(−x²/2σ²), x ≥ m, is at most its integral over [x − 1, x], and the discrete normaliser is at least √(2πσ²),
+        so P(X ≥ m) ≤ P(N ≥ m − 1).
         """
-        tail = 1 - level
         if self.gaussian:
             return float(-special.ndtri(tail / 2)) * self.scale + (0.5 if self.rounded else 1.0)
         if self.rounded:
@@ -84,8 +85,8 @@ class Error:
         return self.finish.standard_error(self.noisy, self.noise.standard_deviation())
 
     def interval(self, level: float) -> tuple[Any, Any]:
-        each = 1 - (1 - level) / self.finish.mixes  # union bound over the coordinates that one statistic mixes
-        return self.finish.interval(self.noisy, self.noise.half_width(each))
+        tail = (1 - level) / self.finish.mixes  # union bound over the coordinates that one statistic mixes
+        return self.finish.interval(self.noisy, self.noise.half_width(tail))
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,8 @@ class Release(Generic[T]):
     def confidence_interval(self, level: float = 0.95) -> tuple[Any, Any]:
         """(low, high) that hold the statistic of the data at hand with probability at least `level`.
 
-        It covers the noise alone, not how the data were sampled from a population; each coordinate for itself.
+        It covers the noise alone, not what clamping did to the data nor how they were sampled from a population; each
+        coordinate for itself.
         """
         share = float(_check.probability("level", level, "it is the probability to be right, such as 0.95"))
         if not 0 < share < 1:
@@ -141,4 +143,5 @@ class Release(Generic[T]):
     def __str__(self) -> str:
         if self.error is None or isinstance(self.value, np.ndarray):
             return f"{self.value} [{self.guarantee}]"
-        return f"{self.value:.6g} ± {self.standard_error:.3g} [{self.guarantee}]"
+        shown = f"{self.value:,}" if isinstance(self.value, int) else f"{self.value:.6g}"
+        return f"{shown} ± {self.standard_error:.3g} [{self.guarantee}]"

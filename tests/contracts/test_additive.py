@@ -276,6 +276,8 @@ def test_a_bounded_value_can_not_be_changed_or_seen():
     assert hidden.values[0] == 41
     with pytest.raises(ValueError, match="read-only"):
         hidden.values[0] = 1
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        hidden.values.flags.writeable = True
     with pytest.raises(dataclasses.FrozenInstanceError):
         hidden.unit = None
     with pytest.raises(TypeError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import os
 import pickle
 from fractions import Fraction
 
@@ -304,6 +305,48 @@ def test_a_run_on_a_finer_grid_takes_sums():
     query = sum([3.0] * 1000, bounds=(0, 10))
     run = sparse_vector(threshold=1000.0, epsilon=1.0, sensitivity=10, granularity=query.granularity)
     assert run.above(query).value
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        sum([1], bounds=(-1, 1)),
+        sum([-1], bounds=(-1, 0)),
+        Bounded(np.array(5), Fraction(1), {ADD_REMOVE: Sensitivity.scalar(1)}, "unknown"),
+    ],
+    ids=["both ways", "the other way", "unknown"],
+)
+def test_a_monotone_run_takes_queries_that_move_one_way_only(query):
+    step = query.granularity
+    run = sparse_vector(threshold=10**9, epsilon=1.0, granularity=step, monotone=True)
+    run.above(count([1]))
+    with pytest.raises(InvalidSensitivity, match="direction of"):
+        run.above(query)
+
+
+def test_a_monotone_run_is_refused_under_replace_one():
+    """Counts of two categories move in opposite directions there: the loss of a run at ε = 1 would be 1.5."""
+    with pytest.raises(InvalidArgument, match="monotone must be False under replace-one"):
+        sparse_vector(threshold=0, epsilon=1.0, monotone=True, relation="replace-one")
+    with pytest.raises(InvalidArgument, match="monotone must be one of"):
+        sparse_vector(threshold=0, epsilon=1.0, monotone="yes")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_run_does_not_answer():
+    run = sparse_vector(threshold=0, epsilon=1.0)
+    read, write = os.pipe()
+    if os.fork() == 0:
+        try:
+            run.above(count([1]))
+            os.write(write, b"answered")
+        except Exhausted:
+            os.write(write, b"refused")
+        finally:
+            os._exit(0)
+    os.wait()
+    assert os.read(read, 100) == b"refused"
+    assert run.answers_left == 1
 
 
 def test_a_run_can_not_be_copied():

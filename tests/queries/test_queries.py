@@ -11,7 +11,7 @@ import pytest
 import discreet as dp
 from discreet import queries
 from discreet.errors import InvalidArgument, InvalidSensitivity
-from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Person, Rows
+from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Person, Rows
 
 
 def exactly(bounded):
@@ -55,6 +55,12 @@ def test_mean_under_both_relations():
     assert exactly(queries.mean(values, bounds=(0, 100))) == pytest.approx(30)
     assert exactly(queries.mean(values, bounds=(0, 100), relation="replace-one")) == pytest.approx((90 + 50) / 4)
     assert queries.mean([1], bounds=(0, 100), relation=REPLACE_ONE).sensitivities.keys() == {REPLACE_ONE}
+
+
+def test_mean_and_accuracy_protect_the_relation_that_was_asked_for():
+    for asked in (ADD_REMOVE, ZERO_OUT, REPLACE_ONE):
+        assert queries.mean([1], bounds=(0, 2), relation=asked).relation is asked
+        assert queries.accuracy([1], [1], relation=asked).relation is asked
 
 
 def test_mean_splits_the_budget_as_it_was_told():

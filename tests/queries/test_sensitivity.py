@@ -218,6 +218,57 @@ def test_mutant_that_lets_nan_through_is_caught(monkeypatch):
         assert_rows_are_covered("sum", [1.0], math.nan, 2.0, 0, (0, 10))
 
 
+# --- found by review, each once wrong --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64, np.uint8])
+def test_a_numpy_integer_as_row_limit_does_not_overflow_the_sensitivity(kind):
+    rows = 100 if kind in (np.int8, np.uint8) else 300
+    for name, ask in QUERIES.items():
+        plain = ask([1], (0, 10), persons=["a"], max_rows=rows)
+        assert dict(ask([1], (0, 10), persons=["a"], max_rows=kind(rows)).sensitivities) == dict(plain.sensitivities), (
+            name
+        )
+
+
+@pytest.mark.parametrize("bounds", [(5, 10), (-10, -5), (0.1, 0.3)])
+def test_a_person_may_be_exchanged_for_one_without_a_usable_row(bounds):
+    first, second = (queries.sum([bounds[1]] * 2, bounds=bounds, persons=["a", who], max_rows=1) for who in ("b", None))
+    assert_within(first, second, REPLACE_ONE)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [(1, math.nan)] * 50,
+        np.array([(1, math.nan)] * 50, dtype=[("a", int), ("b", float)]),
+        [Hostile() for _ in range(50)],
+        [object() for _ in range(50)],
+        [math.nan] * 50,
+    ],
+    ids=["tuple with NaN", "structured", "hostile", "objects", "NaN"],
+)
+def test_an_id_that_does_not_equal_itself_is_no_way_around_the_limit(ids):
+    assert queries.limit_rows(ids, max_rows=1).sum() == 0
+
+
+def test_composite_ids_are_people():
+    assert queries.limit_rows([("a", 1), ("a", 1), ("a", 2)], max_rows=1).tolist() == [True, False, True]
+
+
+@pytest.mark.filterwarnings("error")
+def test_labels_of_mixed_precision_are_compared_without_a_warning():
+    assert queries.accuracy(np.array([1, 2, 3], dtype=np.float32), [1.0, 1e300, 3.0]).values == 1
+
+
+def test_a_person_with_many_rows_and_a_small_epsilon_can_be_released():
+    made = queries.sum([1.0], bounds=(0, 1), persons=["a"], max_rows=1000)
+    assert made.sensitivity().l1 <= 1 << 29
+    import discreet as dp
+
+    assert dp.laplace(made, epsilon=1e-5).standard_error == pytest.approx(math.sqrt(2) * 1000 / 1e-5, rel=0.01)
+
+
 # --- nothing but the release escapes ------------------------------------------------------------------------------------
 
 

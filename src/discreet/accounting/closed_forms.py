@@ -40,7 +40,9 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     """
     if mu <= 0:
         return 0.0
-    near, far = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    wide = epsilon / mu + mu / 2
+    # The subtraction may cancel: it is taken at the end of its error that gives the larger δ.
+    near, far = epsilon / mu - mu / 2 - 2.0**-50 * wide, wide * (1 + 2.0**-50)
     if near < -6:  # δ is close to 1, and erfcx would overflow: the complement is the small number
         missing = special.ndtr(near) + math.exp(min(epsilon + float(special.log_ndtr(-far)), 0.0))
         return min(1.0, up(1.0 - down(float(missing))))
@@ -74,7 +76,7 @@ def classical_noise_multiplier(epsilon: float, delta: float) -> float:
             "epsilon",
             "be < 1",
             epsilon,
-            "the classical formula is not private above; use calibration='analytic'",
+            "the classical formula is not proved from there on; use calibration='analytic'",
         )
     return up(math.sqrt(2 * math.log(1.25 / delta)) / epsilon)
 
@@ -117,7 +119,7 @@ def l2_laplace_noise_multiplier(epsilon: float, delta: float) -> float:
 
 def least(fits: Callable[[float], bool], *, start: float = 1.0) -> float:
     """The smallest x > 0 for which a monotone `fits` holds, to a relative 1e-12, from the side where it does."""
-    high = start
+    high = start if math.isfinite(start) else 1.0
     while not fits(high):
         high *= 2
         if math.isinf(high):

@@ -53,7 +53,6 @@ class Additive(ABC):
         *,
         relation: Relation | str | None = None,
         insecure_seed: int | None = None,
-        guarantee: Guarantee | None = None,
     ) -> Release[Any]:
         """Add the noise.
 
@@ -61,14 +60,17 @@ class Additive(ABC):
             bounded: what a query made.
             relation: which neighbours to protect; by default the one that the query is bounded for first.
             insecure_seed: for tests and teaching: repeatable noise, whose event is marked and worth nothing.
-            guarantee: how to state the promise, where the caller has calibrated for one; never checked here.
 
         Guarantee: as `guarantee(bounded)` says, for the sensitivity that travels with `bounded`.
         """
+        return self._release(bounded, relation, insecure_seed, self.guarantee(bounded, relation))
+
+    def _release(
+        self, bounded: Bounded, relation: Relation | str | None, insecure_seed: int | None, promise: Guarantee
+    ) -> Release[Any]:
+        """Add the noise, and state `promise`, which the caller has calibrated for."""
         wanted = require_bounded(bounded, relation)
-        event = self.event(bounded, wanted)
-        promise = guarantee if guarantee is not None else self.guarantee(bounded, wanted)
-        event, promise = marked(event, promise, bounded.unit, wanted, insecure_seed)
+        event, promise = marked(self.event(bounded, wanted), promise, bounded.unit, wanted, insecure_seed)
         noise = self._draw(bounded.granularity, bounded.dimension, entropy.bits(insecure_seed))
         noisy = np.clip(
             bounded.values + np.clip(noise, -(1 << 62), 1 << 62).reshape(bounded.values.shape), -_CLIP, _CLIP
@@ -103,4 +105,5 @@ def marked(
 
 def sensitivity_of(bounded: Bounded, relation: Relation | str | None) -> Sensitivity:
     """The sensitivity to calibrate for."""
-    return bounded.sensitivity(require_bounded(bounded, relation))
+    wanted = require_bounded(bounded, relation)
+    return bounded.sensitivity(wanted)

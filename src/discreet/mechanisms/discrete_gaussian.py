@@ -26,7 +26,7 @@ class DiscreteGaussian(Additive):
     Privacy: ρ-zCDP with ρ = Δ₂²/2σ², exactly (Canonne, Kamath & Steinke 2020, Theorems 4 and 14). Event:
     `DiscreteGaussian`. For (ε, δ) use `Gaussian`, which is priced tightly in every dimension.
 
-    Error: standard deviation at most σ (their Corollary 9); P(|noise| > t) ≤ 2Φ(−(t − g)/σ) on a grid of step g.
+    Error: standard deviation at most σ; P(|noise| > t) ≤ 2Φ(−(t − g)/σ) on a grid of step g.
     """
 
     variance: Fraction

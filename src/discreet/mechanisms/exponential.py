@@ -11,7 +11,7 @@ from discreet.bounded import Scores
 from discreet.guarantees import PureDP
 from discreet.mechanisms import entropy, samplers
 from discreet.mechanisms.additive import marked
-from discreet.mechanisms.rationals import float_above
+from discreet.mechanisms.rationals import float_above, rounded_down
 from discreet.mechanisms.selection import penalties, rate, require_scores
 from discreet.neighbors import Relation
 from discreet.release import Release
@@ -31,7 +31,7 @@ class Exponential:
     epsilon: Fraction
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _check.epsilon(self.epsilon))
+        object.__setattr__(self, "epsilon", rounded_down(_check.epsilon(self.epsilon)))
 
     def event(self) -> events.Exponential:
         """What one draw runs."""

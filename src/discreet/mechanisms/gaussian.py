@@ -103,4 +103,4 @@ def gaussian(
     """
     mechanism = Gaussian.for_epsilon(bounded, epsilon, delta, calibration=calibration, relation=relation)
     promise = ApproxDP(float(epsilon), float(delta))
-    return mechanism.release(bounded, relation=relation, insecure_seed=insecure_seed, guarantee=promise)
+    return mechanism._release(bounded, relation, insecure_seed, promise)

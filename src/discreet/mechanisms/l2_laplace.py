@@ -77,8 +77,8 @@ def l2_laplace(
     """Release `bounded` with (ε, δ)-DP: Laplace noise calibrated to the L2 sensitivity.
 
     The scale is the true inverse of the theorem, not the "practical" Δ₂√(2 ln(1.25/δ))/ε that circulates and gives more
-    than ε. For many coordinates Gaussian noise has less variance at the same (ε, δ); for δ close to 0, and where tails
-    matter less than δ, Laplace can be preferred.
+    than ε. On the L2 branch Gaussian noise has less variance at the same (ε, δ); what Laplace noise adds is a pure ε as
+    well, Δ₁/λ, which holds without any δ. Where one unit moves few coordinates the L1 branch is the better one.
 
     Args:
         bounded: what a query made.
@@ -96,4 +96,4 @@ def l2_laplace(
     """
     mechanism = L2Laplace.for_epsilon(bounded, epsilon, delta, relation)
     promise = ApproxDP(float(epsilon), float(delta))
-    return mechanism.release(bounded, relation=relation, insecure_seed=insecure_seed, guarantee=promise)
+    return mechanism._release(bounded, relation, insecure_seed, promise)

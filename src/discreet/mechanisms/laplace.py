@@ -23,10 +23,10 @@ from discreet.release import Noise, Release
 class Laplace(Additive):
     """Discrete Laplace noise, P(x) ∝ exp(−|x|/b) on the value's grid, with `scale` b in the value's units.
 
-    Privacy: ε = Δ₁/b, exactly, for a vector with L1 sensitivity Δ₁ (Dwork, McSherry, Nissim & Smith 2006, Theorem 1;
-    on integers Ghosh, Roughgarden & Sundararajan 2009, where it is also optimal for counts). Event: `DiscreteLaplace`.
+    Privacy: ε = Δ₁/b, exactly, for a vector with L1 sensitivity Δ₁ (Dwork & Roth 2014, Theorem 3.6; on integers Ghosh,
+    Roughgarden & Sundararajan 2009, where it is also optimal for counts). Event: `DiscreteLaplace`.
 
-    Error: standard deviation g/(√2 sinh(g/2b)) on a grid of step g, about √2·b; P(|noise| > t) ≤ exp(−t/b).
+    Error: standard deviation g/(√2 sinh(g/2b)) on a grid of step g, about √2·b; P(|noise| > t) ≤ exp(−(t − g)/b).
     """
 
     scale: Fraction

@@ -12,7 +12,7 @@ from discreet.guarantees import PureDP
 from discreet.mechanisms import entropy, samplers
 from discreet.mechanisms.additive import marked
 from discreet.mechanisms.fixed_point import exp_neg, uniform_below
-from discreet.mechanisms.rationals import float_above
+from discreet.mechanisms.rationals import float_above, rounded_down
 from discreet.mechanisms.selection import penalties, rate, require_scores
 from discreet.neighbors import Relation
 from discreet.release import Release
@@ -32,7 +32,7 @@ class NoisyMax:
     epsilon: Fraction
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _check.epsilon(self.epsilon))
+        object.__setattr__(self, "epsilon", rounded_down(_check.epsilon(self.epsilon)))
 
     def event(self) -> events.NoisyMax:
         """What one choice runs."""

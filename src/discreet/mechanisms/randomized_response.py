@@ -15,7 +15,7 @@ from discreet.guarantees import PureDP
 from discreet.mechanisms import entropy, samplers
 from discreet.mechanisms.additive import marked
 from discreet.mechanisms.fixed_point import bernoulli, exp_neg
-from discreet.mechanisms.rationals import float_above
+from discreet.mechanisms.rationals import float_above, rounded_down
 from discreet.neighbors import REPLACE_ONE, Rows
 from discreet.queries.histogram import categorized
 from discreet.release import Release
@@ -36,7 +36,7 @@ class RandomizedResponse:
     categories: tuple[Any, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _check.epsilon(self.epsilon))
+        object.__setattr__(self, "epsilon", rounded_down(_check.epsilon(self.epsilon)))
         if len(self.categories) < 2 or len(set(self.categories)) != len(self.categories):
             raise _check.fail(
                 "categories", "be at least two distinct values", self.categories, "a report is one of them"
@@ -73,6 +73,8 @@ class RandomizedResponse:
 
     def frequencies(self, reports: Sequence[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Unbiased estimates of each category's share, and their standard errors, from released reports.
+
+        Answers outside of the categories, which report at random, spread evenly over all shares.
 
         Guarantee: post-processing of reports that were released.
         """

@@ -29,6 +29,15 @@ def rounded_up(exact: Fraction) -> Fraction:
     return simplest_between(exact, exact * (1 + Fraction(1, 1 << 40)))
 
 
+def rounded_down(exact: Fraction) -> Fraction:
+    """A simple fraction between `exact`·(1 − 2⁻⁴⁰) and `exact`: an ε of 0.1 in floats becomes 1/10, never more.
+
+    >>> rounded_down(Fraction(0.1))
+    Fraction(1, 10)
+    """
+    return simplest_between(exact * (1 - Fraction(1, 1 << 40)), exact)
+
+
 def root_up(square: Fraction) -> Fraction:
     """A fraction at or above √square, and at most about 2⁻⁴⁰ of it too large."""
     scale = 1 << max(0, 200 - square.numerator.bit_length() + square.denominator.bit_length())

@@ -49,7 +49,7 @@ def geometric(scale: Fraction, size: int, bits: Bits = SYSTEM) -> NDArray[np.int
 def discrete_laplace(scale: Fraction, size: int, bits: Bits = SYSTEM) -> NDArray[np.int64]:
     """Integers with P(x) = tanh(1/2b) e^{−|x|/b}, where b = `scale`.
 
-    The distribution of Ghosh, Roughgarden & Sundararajan 2009 and of Canonne, Kamath & Steinke 2020, Definition 1.
+    The two-sided geometric distribution of Ghosh, Roughgarden & Sundararajan 2009.
     """
     return block_sampler(Shape.LAPLACE, Lattice.DISCRETE, _scale("scale", scale)).draw(_size(size), bits)
 
@@ -98,7 +98,7 @@ def softmax(penalties: Sequence[int], rate: Fraction, bits: Bits = SYSTEM) -> in
     """One index i with P(i) ∝ exp(−rate · penalties[i]), for integers penalties[i] ≥ 0 of which one is 0.
 
     Every weight is enclosed between integers, the uniform real is compared with the enclosed cumulative weights, and
-    if they leave it open both get more bits. The time does not depend on which index wins.
+    if they leave it open both get more bits.
     """
     precision = 96
     prefix = bits.integer(precision)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from fractions import Fraction
 from typing import Any
@@ -12,7 +13,7 @@ from discreet.errors import Exhausted, InvalidSensitivity
 from discreet.guarantees import Guarantee, PureDP
 from discreet.mechanisms import entropy, samplers
 from discreet.mechanisms.additive import marked, require_bounded
-from discreet.mechanisms.rationals import float_above, rounded_up
+from discreet.mechanisms.rationals import float_above, rounded_down, rounded_up
 from discreet.neighbors import Relation, Rows, Unit
 from discreet.release import Release
 
@@ -28,7 +29,7 @@ class SparseVector:
     1 : (2c)^{2/3}, or 1 : c^{2/3} if monotone, their optimum (§4.2). Event: `SparseVector(ε, c)`, at creation.
 
     Error: with probability at least 1 − β, among k queries every answer is right for values further than
-    8cΔ(ln k + ln(2/β))/ε from the threshold, up to the split (Dwork & Roth 2014, Theorem 3.26).
+    8cΔ(ln k + ln(2c/β))/ε from the threshold, up to the split (Dwork & Roth 2014, Theorem 3.26).
     """
 
     def __init__(
@@ -52,13 +53,14 @@ class SparseVector:
             max_answers: after how many positive answers the run ends.
             sensitivity: the largest sensitivity that a query of this run may have, in the queries' units.
             granularity: the step of the grid that all queries of this run lie on, 1 for counts.
-            monotone: promise that one unit moves all queries in the same direction, as counts under add/remove.
+            monotone: take only queries that one unit moves in the same direction, such as counts, for less noise.
+                Under add/remove and zero-out only; a query that is not known to be monotone is refused.
             relation: which neighbours to protect.
-            unit: who is protected; queries for another unit are refused. One row by default.
+            unit: who is protected, one row by default; for people with many rows pass the queries' own `bounded.unit`.
             insecure_seed: repeatable answers, for tests and teaching only.
         """
         self._threshold = _check.real("threshold", threshold, "it is what queries are compared with")
-        total = _check.epsilon(epsilon)
+        total = rounded_down(_check.epsilon(epsilon))
         self._answers = _check.integer("max_answers", max_answers, "it is after how many positive answers the run ends")
         self._step = _check.positive("granularity", granularity, "it is the step of the queries' grid")
         reach = _check.positive("sensitivity", sensitivity, "it bounds every query of this run") / self._step
@@ -66,11 +68,16 @@ class SparseVector:
             raise _check.fail("sensitivity", "be a multiple of granularity", sensitivity, "both describe one grid")
         self._reach = int(reach)
         self._relation = neighbors.relation(relation)
+        self._monotone = _check.one_of("monotone", monotone, (False, True), "it says which queries the run takes")
+        if self._monotone and self._relation is neighbors.REPLACE_ONE:
+            raise _check.fail("monotone", "be False under replace-one", True, "an exchange moves queries both ways")
+        self._direction = 0
+        self._owner = os.getpid()
         self._unit: Unit = Rows() if unit is None else unit
         self._bits = entropy.bits(insecure_seed)
         self._lock = threading.Lock()
         self._positive = 0
-        factor = self._answers * (1 if monotone else 2)
+        factor = self._answers * (1 if self._monotone else 2)
         share = Fraction(1) / (1 + Fraction(factor ** (2 / 3)).limit_denominator(1000))
         exact = events.SparseVector(total, self._answers)
         self._event, self._guarantee = marked(
@@ -104,12 +111,18 @@ class SparseVector:
         require_bounded(bounded, self._relation)
         self._refuse_foreign(bounded)
         with self._lock:
+            if self._owner != os.getpid():
+                raise Exhausted(
+                    "a SparseVector must answer in the process that created it, got a fork: two processes would answer "
+                    "with the same noise; create one in each and pay for both"
+                )
             if self._positive >= self._answers:
                 raise Exhausted(
                     f"max_answers must leave an answer, all {self._answers} are given: "
                     f"start a new SparseVector and pay for it"
                 )
             noise = int(samplers.discrete_laplace(self._query_scale, 1, self._bits)[0])
+            self._direction = bounded.direction
             value = int(bounded.values) * (bounded.granularity / self._step)
             answer = value + noise >= self._noisy_threshold
             self._positive += answer
@@ -128,6 +141,11 @@ class SparseVector:
             raise InvalidSensitivity(
                 f"sensitivity of {bounded!r} must be ≤ {float(self._reach * self._step):.6g}, which this run was "
                 f"created for: create it with the largest sensitivity that its queries have"
+            )
+        if self._monotone and (not bounded.direction or bounded.direction == -self._direction):
+            raise InvalidSensitivity(
+                f"direction of {bounded!r} must be that of the run's other queries: in a monotone run one unit moves "
+                f"all of them the same way; create the run with monotone=False"
             )
         if bounded.unit != self._unit:
             raise InvalidSensitivity(f"unit must be {self._unit}, got {bounded.unit}: this run protects {self._unit}")

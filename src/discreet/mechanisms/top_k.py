@@ -11,7 +11,7 @@ from discreet.bounded import Scores
 from discreet.guarantees import PureDP
 from discreet.mechanisms import entropy, samplers
 from discreet.mechanisms.additive import marked
-from discreet.mechanisms.rationals import float_above
+from discreet.mechanisms.rationals import float_above, rounded_down
 from discreet.mechanisms.selection import rate, require_scores
 from discreet.neighbors import Relation
 from discreet.release import Release
@@ -32,8 +32,8 @@ class TopK:
     epsilon: Fraction
 
     def __post_init__(self) -> None:
-        _check.integer("k", self.k, "it is how many candidates to choose")
-        object.__setattr__(self, "epsilon", _check.epsilon(self.epsilon))
+        _check.settle_integers(self, "k", remedy="it is how many candidates to choose")
+        object.__setattr__(self, "epsilon", rounded_down(_check.epsilon(self.epsilon)))
 
     def event(self) -> events.Repeated:
         """What choosing k candidates runs."""

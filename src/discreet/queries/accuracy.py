@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from discreet import _check, neighbors
 from discreet.bounded import Bounded
 from discreet.neighbors import REPLACE_ONE, Relation
-from discreet.queries.grid import Grid, column
+from discreet.queries.grid import Grid, column, plain
 from discreet.queries.mean import mean, mean_of_known_size
 
 
@@ -29,7 +31,8 @@ def accuracy(truth: ArrayLike, predicted: ArrayLike, *, relation: Relation | str
     labels, guesses = column(truth, "truth"), column(predicted, "predicted")
     if labels.size != guesses.size:
         raise _check.fail("predicted", "have one entry for each row", "another length", "predict the same rows")
-    hits = np.fromiter((_same(a, b) for a, b in zip(labels, guesses, strict=True)), dtype=np.float64, count=labels.size)
+    pairs = zip(labels.tolist(), guesses.tolist(), strict=True)
+    hits = np.fromiter((_same(plain(a), plain(b)) for a, b in pairs), dtype=np.float64, count=labels.size)
     if neighbors.relation(relation) is REPLACE_ONE:
         return mean_of_known_size(_HIT_GRID, hits, "accuracy")
     return mean(hits, bounds=(0, 1), relation=relation)
@@ -39,8 +42,5 @@ def accuracy(truth: ArrayLike, predicted: ArrayLike, *, relation: Relation | str
 _HIT_GRID = Grid.over((0, 1), center=True, levels=1)
 
 
-def _same(a: object, b: object) -> bool:
-    try:
-        return bool(a == b)
-    except Exception:  # labels may be any objects: a comparison that fails is a miss
-        return False
+def _same(a: Any, b: Any) -> bool:
+    return a is not None and bool(a == b)

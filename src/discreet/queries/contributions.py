@@ -10,14 +10,15 @@ from numpy.typing import ArrayLike, NDArray
 from discreet import _check
 from discreet.bounded import Sensitivity
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Person, Relation, Rows, Unit
-from discreet.queries.grid import column, is_missing
+from discreet.queries.grid import column, plain
 
 
 def limit_rows(persons: ArrayLike, *, max_rows: int) -> NDArray[np.bool_]:
     """A mask that keeps the first `max_rows` rows of each person, in the order given.
 
     Which of a person's rows are kept depends on that person's rows alone. Rows without a person (None, NaN) are
-    dropped: nobody's limit would cover them.
+    dropped, and so are ids that are no plain values: nobody's limit would cover them. Ids that are equal in Python,
+    such as 1 and 1.0, are one person.
 
     Guarantee: after the mask no person has more than `max_rows` rows; adding, removing or changing one person's rows
     changes the mask on that person's rows only. Not protected: the length of the mask.
@@ -29,22 +30,13 @@ def limit_rows(persons: ArrayLike, *, max_rows: int) -> NDArray[np.bool_]:
     ids = column(persons, "persons")
     kept = np.zeros(ids.size, dtype=bool)
     seen: dict[Any, int] = {}
-    for row, person in enumerate(ids.tolist()):
-        key = _key(person)
-        if key is None:
+    for row, value in enumerate(ids.tolist()):
+        person = plain(value)
+        if person is None:
             continue
-        seen[key] = seen.get(key, 0) + 1
-        kept[row] = seen[key] <= limit
+        seen[person] = seen.get(person, 0) + 1
+        kept[row] = seen[person] <= limit
     return kept
-
-
-def _key(value: object) -> object | None:
-    """A hashable stand-in for a person's id; None for a missing or an unusable one."""
-    try:
-        hash(value)
-        return None if is_missing(value) else value
-    except Exception:  # an id may be any object: none of them may raise out of here
-        return None
 
 
 def used_rows(rows: int, persons: ArrayLike | None, max_rows: int | None) -> tuple[NDArray[np.bool_], Unit, int]:
@@ -55,22 +47,26 @@ def used_rows(rows: int, persons: ArrayLike | None, max_rows: int | None) -> tup
         )
     if persons is None or max_rows is None:
         return np.ones(rows, dtype=bool), Rows(), 1
-    kept = limit_rows(persons, max_rows=max_rows)
+    unit = Person(None, max_rows)
+    kept = limit_rows(persons, max_rows=unit.max_rows)
     if kept.size != rows:
         raise _check.fail("persons", "have one id for each row", "another length", "derive it from the same table")
-    return kept, Person(None, max_rows), max_rows
+    return kept, unit, unit.max_rows
 
 
-def sensitivities(present: Sensitivity, swapped: Sensitivity, rows: int, dimension: int) -> dict[Relation, Sensitivity]:
+def sensitivities(
+    present: Sensitivity, swapped: Sensitivity, unit: Unit, dimension: int
+) -> dict[Relation, Sensitivity]:
     """The sensitivity under each relation.
 
     `present` bounds the contribution of one row, `swapped` the difference of two rows' contributions. Exchanging a
-    person for another pairs up to `rows` rows; a row without a partner counts as present in one dataset only.
+    person for another pairs their rows; a row without a partner counts as present in one dataset only.
     """
-    one = present.times(rows, dimension)
-    if rows == 1:
-        two = swapped
+    if isinstance(unit, Rows):
+        one, two = present, swapped
     else:
+        rows = unit.max_rows
+        one = present.times(rows, dimension)
         worst = Sensitivity(
             max(present.l0, swapped.l0),
             max(present.l1, swapped.l1),
@@ -79,3 +75,8 @@ def sensitivities(present: Sensitivity, swapped: Sensitivity, rows: int, dimensi
         )
         two = worst.times(rows, dimension)
     return {ADD_REMOVE: one, REPLACE_ONE: two, ZERO_OUT: one}
+
+
+def first(wanted: Relation, bounds: dict[Relation, Sensitivity]) -> dict[Relation, Sensitivity]:
+    """`bounds` with `wanted` in front: the relation that mechanisms use unless told otherwise."""
+    return {wanted: bounds[wanted], **bounds}

@@ -35,10 +35,10 @@ def count(
     <count: value hidden, L1 ≤ 1, L2 ≤ 1 for one row, add/remove>
     """
     entries = column(values)
-    use, unit, rows = used_rows(entries.size, persons, max_rows)
+    use, unit, _ = used_rows(entries.size, persons, max_rows)
     present = _present(entries) & use & selected(where, entries.size)
     one = Sensitivity.scalar(1)
-    return Bounded(np.asarray(present.sum()), Fraction(1), sensitivities(one, one, rows, 1), "count", unit)
+    return Bounded(np.asarray(present.sum()), Fraction(1), sensitivities(one, one, unit, 1), "count", unit, direction=1)
 
 
 def _present(entries: NDArray[Any]) -> NDArray[np.bool_]:

@@ -6,8 +6,11 @@ here raises because of what a row holds: an error would be an output that nobody
 
 from __future__ import annotations
 
+import datetime as dt
 import math
+import uuid
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -32,11 +35,13 @@ def column(values: ArrayLike, name: str = "values") -> NDArray[Any]:
     else:
         raise _check.fail(name, "be an array, a list or a column", type(values).__name__, "pass one value for each row")
     if isinstance(array, np.ma.MaskedArray):
-        array = np.ma.filled(array.astype(object), None)
+        hidden = np.ma.getmaskarray(array)
+        array = np.ma.getdata(array).astype(object)
+        array[hidden] = None
     if array.ndim != 1:
         raise _check.fail(name, "have one dimension", f"{array.ndim} dimensions", "pass one value for each row")
     if array.size > MAX_ROWS:
-        raise _check.fail(name, f"have at most {MAX_ROWS} rows", array.size, "sum the parts and add the releases")
+        raise _check.fail(name, f"have at most {MAX_ROWS} rows", "more", "sum the parts and add the releases")
     return array
 
 
@@ -51,23 +56,54 @@ def numbers(values: ArrayLike, name: str = "values") -> NDArray[np.float64]:
     raise _check.fail(name, "hold numbers", f"dtype {array.dtype}", "cast the column before the query")
 
 
+# A row may hold any object, and asking it to convert, compare or hash itself would run its code: it could raise, warn
+# or lie. So only these types are asked anything at all; every other object counts as missing.
+_NUMBERS = (bool, int, float, Fraction, Decimal)
+_PLAIN = (str, bytes, *_NUMBERS, dt.date, dt.datetime, dt.time, dt.timedelta, uuid.UUID)
+
+
+def _unwrapped(value: object) -> object:
+    """The Python value of a numpy scalar, except for extended precision, which has none and becomes a float."""
+    if isinstance(value, np.longdouble):
+        with np.errstate(all="ignore"):
+            return float(value)
+    if isinstance(value, np.generic) and type(value).__module__ == "numpy":
+        return value.item()
+    return value
+
+
 def _number(value: object) -> float:
+    value = _unwrapped(value)
+    if type(value) not in _NUMBERS:
+        return math.nan
     try:
-        if isinstance(value, str | bytes):
-            return math.nan
-        return float(value)  # type: ignore[arg-type]  # whatever is no number raises and is counted as missing
+        return float(value)  # type: ignore[arg-type]  # one of _NUMBERS
     except OverflowError:
-        return math.inf if value > 0 else -math.inf  # type: ignore[operator]  # a large integer or fraction
-    except Exception:  # a row may hold any object: none of them may raise out of here
+        return math.inf if value > 0 else -math.inf  # type: ignore[operator]  # an integer or fraction beyond floats
+    except ValueError:  # a signalling Decimal
         return math.nan
 
 
+def plain(value: object) -> Any:
+    """A row's value if it is plain (text, number, date, id, or a tuple of these) and there, else None.
+
+    Plain values can be compared and hashed without running anyone's code, and each equals itself.
+    """
+    value = _unwrapped(value)
+    if type(value) is tuple:
+        parts = tuple(plain(part) for part in value)
+        return None if any(part is None for part in parts) else parts
+    if type(value) not in _PLAIN or (type(value) in (float, Decimal) and math.isnan(_number(value))):
+        return None
+    return value
+
+
 def is_missing(value: object) -> bool:
-    """Whether a row holds no value: None, NaN, NaT, pandas' NA, or something that refuses to be compared."""
-    try:
-        return value is None or not bool(value == value)
-    except Exception:  # a row may hold any object: none of them may raise out of here
+    """Whether a row holds no value: None, NaN, NaT, pandas' NA. Other objects count as values."""
+    value = _unwrapped(value)
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
+    return type(value) in (float, Decimal) and math.isnan(_number(value))
 
 
 def selected(where: ArrayLike | None, rows: int) -> NDArray[np.bool_]:
@@ -94,9 +130,14 @@ class Grid:
     upper: int
 
     @classmethod
-    def over(cls, bounds: object, *, center: bool = False, levels: int = MAX_LEVEL) -> Grid:
-        """The finest grid over `bounds` whose levels stay within ±`levels`, around 0 or around the middle."""
+    def over(cls, bounds: object, *, center: bool = False, levels: int = MAX_LEVEL, rows: int = 1) -> Grid:
+        """The finest grid over `bounds` whose levels stay within ±`levels`, around 0 or around the middle.
+
+        A unit with many `rows` gets a coarser grid, so that its sensitivity in grid units, and with it the noise, stays
+        as small as for one row; the noise is larger than such a grid's step by as much.
+        """
         low, high = _check.bounds(bounds)
+        levels = max(levels // rows, 1 << 10) if rows > 1 else levels
         middle = Fraction(float((low + high) / 2)) if center else Fraction(0)
         largest = max(abs(low - middle), abs(high - middle))
         exponent = _ceil_log2(largest / levels)

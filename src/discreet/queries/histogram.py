@@ -14,7 +14,7 @@ from discreet import _check
 from discreet.bounded import Bounded, Scores, Sensitivity
 from discreet.neighbors import ADD_REMOVE, ZERO_OUT
 from discreet.queries.contributions import sensitivities, used_rows
-from discreet.queries.grid import column, is_missing, numbers
+from discreet.queries.grid import column, numbers, plain
 
 
 def histogram(
@@ -41,12 +41,12 @@ def histogram(
     <histogram: value hidden, L1 ≤ 1, L2 ≤ 1 for one row, add/remove>
     """
     where, labels = _bins(values, categories, edges)
-    use, unit, rows = used_rows(where.size, persons, max_rows)
+    use, unit, _ = used_rows(where.size, persons, max_rows)
     counts = np.bincount(where[use & (where >= 0)], minlength=len(labels))
     one = Sensitivity.scalar(1)
     moved = Sensitivity(2, 2, 2, 1) if len(labels) > 1 else one
-    bounds = sensitivities(one, moved, rows, len(labels))
-    return Bounded(counts.astype(np.int64), Fraction(1), bounds, "histogram", unit, labels=labels)
+    bounds = sensitivities(one, moved, unit, len(labels))
+    return Bounded(counts.astype(np.int64), Fraction(1), bounds, "histogram", unit, labels=labels, direction=1)
 
 
 def votes(
@@ -97,20 +97,13 @@ def categorized(values: ArrayLike, categories: Sequence[Any]) -> tuple[NDArray[n
     labels = tuple(categories)
     index: dict[Any, int] = {}
     for position, label in enumerate(labels):
-        if is_missing(label):
-            raise _check.fail("categories", "hold no missing value", label, "rows without a value are not counted")
+        if plain(label) is None:
+            raise _check.fail("categories", "be plain values, none of them missing", label, "use text or numbers")
         if label in index:
             raise _check.fail("categories", "be distinct", label, "a row belongs to one bin")
         index[label] = position
     if not labels:
         raise _check.fail("categories", "name at least one value", categories, "the bins are public facts")
     entries = column(values)
-    places = (_lookup(index, value) for value in entries.tolist())
+    places = (index.get(plain(value), -1) for value in entries.tolist())
     return np.fromiter(places, dtype=np.intp, count=entries.size), labels
-
-
-def _lookup(index: dict[Any, int], value: object) -> int:
-    try:
-        return index.get(value, -1)
-    except Exception:  # a row may hold any object: one that can't be hashed is in no bin
-        return -1

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from discreet import _check, neighbors
 from discreet.bounded import Bounded, Sensitivity
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Relation
-from discreet.queries.contributions import sensitivities, used_rows
+from discreet.queries.contributions import first, sensitivities, used_rows
 from discreet.queries.grid import Grid, numbers
 
 #: Levels on each side of the middle. Fewer than a sum has: the count beside it may weigh up to nine times as much.
@@ -100,7 +100,7 @@ def mean(
     Args:
         values: one number for each row.
         bounds: (lower, upper), from what is known without looking at the data.
-        relation: `dp.ADD_REMOVE` or `dp.REPLACE_ONE`.
+        relation: `dp.ADD_REMOVE`, `dp.ZERO_OUT` (the same sums) or `dp.REPLACE_ONE`.
         count_share: in [0.1, 0.9], under add/remove.
         persons: each row's person, to protect people who have many rows (not under replace-one).
         max_rows: with `persons`, how many rows of one person are used.
@@ -113,7 +113,8 @@ def mean(
     <mean: value hidden, L1 ≤ 33.3333, L2 ≤ 33.3333 for one row, replace-one>
     """
     amounts = numbers(values)
-    if neighbors.relation(relation) is REPLACE_ONE:
+    wanted = neighbors.relation(relation)
+    if wanted is REPLACE_ONE:
         if persons is not None:
             raise _check.fail(
                 "relation", "be add/remove with persons", relation, "how many rows a person has is not public"
@@ -122,9 +123,9 @@ def mean(
     share = float(_check.real("count_share", count_share, "it is the count's share of the budget"))
     if not 0.1 <= share <= 0.9:
         raise _check.fail("count_share", "lie in [0.1, 0.9]", count_share, "0.5 is a good start")
-    grid = Grid.over(bounds, center=True, levels=_LEVELS)
-    weight = max(1, round(grid.reach * share / (1 - share)))
     use, unit, rows = used_rows(amounts.size, persons, max_rows)
+    grid = Grid.over(bounds, center=True, levels=_LEVELS, rows=rows)
+    weight = max(1, round(grid.reach * share / (1 - share)))
     use &= ~np.isnan(amounts)
     total = grid.levels(amounts, 0)[use].sum(dtype=np.int64)
     reach, wide = grid.reach, grid.upper - grid.lower
@@ -134,7 +135,7 @@ def mean(
     return Bounded(
         np.array([total, weight * int(use.sum())], dtype=np.int64),
         grid.step,
-        sensitivities(present, swapped, rows, 2),
+        first(wanted, sensitivities(present, swapped, unit, 2)),
         "mean",
         unit,
         Quotient(grid, weight),

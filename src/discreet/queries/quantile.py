@@ -44,7 +44,9 @@ def quantile_scores(
     """
     exact = _check.real("quantile", quantile, "0.5 is the median").limit_denominator(1000)
     if not 0 < exact < 1:
-        raise _check.fail("quantile", "lie strictly between 0 and 1", quantile, "0.5 is the median")
+        raise _check.fail(
+            "quantile", "lie in [0.001, 0.999]", quantile, "0.5 is the median; the ends need bounds instead"
+        )
     a, d = exact.numerator, exact.denominator
     cuts = [float(_check.real("candidates", c, "candidates are finite public numbers")) for c in candidates]
     if not cuts or any(x >= y for x, y in pairwise(cuts)):

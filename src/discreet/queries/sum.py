@@ -34,9 +34,11 @@ def sum(
     <sum: value hidden, L1 ≤ 10, L2 ≤ 10 for one row, add/remove>
     """
     amounts = numbers(values)
-    grid = Grid.over(bounds)
     use, unit, rows = used_rows(amounts.size, persons, max_rows)
+    grid = Grid.over(bounds, rows=rows)
     nearest_zero = min(max(0, grid.lower), grid.upper)
     total = grid.levels(amounts, nearest_zero)[use].sum(dtype=np.int64)
     present, swapped = Sensitivity.scalar(grid.reach), Sensitivity.scalar(grid.upper - grid.lower)
-    return Bounded(np.asarray(total), grid.step, sensitivities(present, swapped, rows, 1), "sum", unit)
+    direction = 1 if grid.lower >= 0 else -1 if grid.upper <= 0 else 0
+    bound = sensitivities(present, swapped, unit, 1)
+    return Bounded(np.asarray(total), grid.step, bound, "sum", unit, direction=direction)

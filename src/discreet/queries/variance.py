@@ -89,9 +89,9 @@ def variance(
     3
     """
     amounts = numbers(values)
-    grid = Grid.over(bounds, center=True, levels=_LEVELS)
-    reach = grid.reach
     use, unit, rows = used_rows(amounts.size, persons, max_rows)
+    grid = Grid.over(bounds, center=True, levels=_LEVELS, rows=rows)
+    reach = grid.reach
     use &= ~np.isnan(amounts)
     levels = grid.levels(amounts, 0)[use]
     squares = 2 * ((levels * levels + reach // 2) // reach) - reach  # in [−R, R]
@@ -101,7 +101,7 @@ def variance(
     return Bounded(
         np.array(sums, dtype=np.int64),
         grid.step,
-        sensitivities(present, swapped, rows, 3),
+        sensitivities(present, swapped, unit, 3),
         "variance",
         unit,
         Spread(grid),

@@ -1,0 +1,1 @@
+"""Speed and utility side by side with other libraries: `python -m benchmarks.<area>`."""

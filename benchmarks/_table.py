@@ -1,0 +1,101 @@
+"""What every benchmark prints and writes: rows of ours against theirs, measured in one run, with the ratio."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison. `theirs` is None where the reference could not run, and `note` says why."""
+
+    case: str
+    metric: str
+    ours: float
+    reference: str
+    theirs: float | None
+    better: Literal["higher", "lower"]
+    note: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours over theirs."""
+        return None if not self.theirs else self.ours / self.theirs
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """The arguments that every benchmark takes."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="the same rows at smaller sizes, within 45 seconds")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows to FILE as well")
+    return parser
+
+
+def median_seconds(function: Callable[[], object], repeats: int) -> float:
+    """The median wall-clock time of `repeats` calls, after one that is not counted."""
+    function()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def print_table(rows: Sequence[Row]) -> None:
+    """The rows as an aligned table."""
+    heads = ("case", "metric", "ours", "reference", "theirs", "ratio", "better", "note")
+    cells = [
+        (r.case, r.metric, _short(r.ours), r.reference, _short(r.theirs), _short(r.ratio), r.better, r.note)
+        for r in rows
+    ]
+    widths = [max(len(row[i]) for row in (heads, *cells)) for i in range(len(heads))]
+    for row in (heads, tuple("-" * width for width in widths), *cells):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def write_json(path: Path, area: str, rows: Sequence[Row], packages: Sequence[str]) -> None:
+    """The rows as JSON, with the machine and the versions that were compared."""
+    content = {
+        "area": area,
+        "machine": f"{_processor()}, {platform.system()}, Python {platform.python_version()}",
+        "date": time.strftime("%Y-%m-%d"),
+        "versions": {name: _version(name) for name in ("discreet", *packages)},
+        "rows": [{key: value for key, value in {**asdict(r), "ratio": r.ratio}.items() if value != ""} for r in rows],
+    }
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def report(args: argparse.Namespace, area: str, rows: Sequence[Row], packages: Sequence[str]) -> None:
+    """Print the table, and write it where `--json` asked for it."""
+    print_table(rows)
+    if args.json:
+        write_json(args.json, area, rows, packages)
+
+
+def _short(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,106 @@
+"""How fast exact noise is drawn, beside OpenDP's exact and numpy's inexact samplers: `python -m benchmarks.sampling`.
+
+One process and one core each, vectors of the same length, in one run. Memory is what one call allocates at its peak.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from benchmarks._table import Row, arguments, median_seconds, report
+from discreet.mechanisms import samplers
+
+OPENDP = "opendp 0.16"
+NUMPY = "numpy, inexact"
+
+
+def opendp_noise(make: str, scale: float, size: int) -> Callable[[], object] | str:
+    """OpenDP's exact integer noise on a vector of zeros, or why it can't run."""
+    try:
+        import opendp.prelude as peer
+    except ImportError:
+        return "opendp is not installed (the bench extra has it)"
+    peer.enable_features("contrib")
+    metric: Any = peer.l1_distance(T=int) if make == "laplace" else peer.l2_distance(T=float)
+    space = peer.vector_domain(peer.atom_domain(T=int)), metric
+    made = (peer.m.make_laplace if make == "laplace" else peer.m.make_gaussian)(*space, scale=scale)
+    zeros = [0] * size
+    return lambda: made(zeros)
+
+
+def throughput(function: Callable[[], object], size: int, repeats: int) -> float:
+    return size / median_seconds(function, repeats)
+
+
+def peak_bytes(function: Callable[[], object]) -> float:
+    tracemalloc.start()
+    function()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return float(peak)
+
+
+def main() -> None:
+    args = arguments(__doc__ or "").parse_args()
+    ours_size = 200_000 if args.quick else 1_000_000
+    theirs_size = 20_000 if args.quick else 1_000_000
+    repeats = 3 if args.quick else 5
+    generator = np.random.default_rng()
+    rows = []
+    for scale in (0.5, 10.0, 1e6, 1e12):
+        variance = Fraction(scale) ** 2
+        cases: list[tuple[str, Callable[[], object], str, Callable[[], object]]] = [
+            (
+                "discrete laplace",
+                lambda s=scale: samplers.discrete_laplace(Fraction(s), ours_size),
+                "laplace",
+                lambda s=scale: generator.laplace(scale=s, size=ours_size),
+            ),
+            (
+                "discrete gaussian",
+                lambda v=variance: samplers.discrete_gaussian(v, ours_size),
+                "gaussian",
+                lambda s=scale: generator.normal(scale=s, size=ours_size),
+            ),
+            (
+                "rounded gaussian",
+                lambda v=variance: samplers.rounded_gaussian(v, ours_size),
+                "gaussian",
+                lambda s=scale: generator.normal(scale=s, size=ours_size),
+            ),
+        ]
+        for name, ours, peer_name, inexact in cases:
+            case = f"{name}, scale {scale:g}, n={ours_size:.0e}"
+            speed = throughput(ours, ours_size, repeats)
+            peer = opendp_noise(peer_name, scale, theirs_size)
+            if isinstance(peer, str):
+                rows.append(Row(case, "samples per second", speed, OPENDP, None, "higher", peer))
+            else:
+                theirs = throughput(peer, theirs_size, 1)
+                note = "" if theirs_size == ours_size else f"theirs at n={theirs_size:.0e}"
+                rows.append(Row(case, "samples per second", speed, OPENDP, theirs, "higher", note))
+            plain = throughput(inexact, ours_size, repeats)
+            rows.append(Row(case, "samples per second", speed, NUMPY, plain, "higher"))
+            rows.append(Row(case, "peak bytes", peak_bytes(ours), NUMPY, peak_bytes(inexact), "lower"))
+    first = median_seconds(lambda: (_forget(), samplers.discrete_laplace(Fraction(10), 1)), repeats)
+    again = median_seconds(lambda: samplers.discrete_laplace(Fraction(10), 1), 50)
+    one = opendp_noise("laplace", 10.0, 1)
+    theirs_one = None if isinstance(one, str) else median_seconds(one, 50)
+    rows.append(Row("one sample, scale seen before", "seconds", again, OPENDP, theirs_one, "lower"))
+    rows.append(Row("one sample, new scale (builds the table)", "seconds", first, OPENDP, theirs_one, "lower"))
+    report(args, "sampling", rows, ["opendp", "numpy"])
+
+
+def _forget() -> None:
+    from discreet.mechanisms.blocks import block_sampler
+
+    block_sampler.cache_clear()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""The benchmark contract: every area runs quickly, prints a table, and writes JSON of one form."""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import benchmarks
+from benchmarks._table import Row, print_table, write_json
+
+AREAS = [m.name for m in pkgutil.iter_modules(benchmarks.__path__) if not m.name.startswith("_")]
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("area", AREAS)
+def test_an_area_runs_and_writes_its_rows(area, tmp_path):
+    target = tmp_path / "rows.json"
+    command = [sys.executable, "-m", f"benchmarks.{area}", "--quick", "--json", str(target)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
+    assert "ratio" in done.stdout
+    check(json.loads(target.read_text()), area)
+
+
+def check(content, area):
+    assert content["area"] == area
+    assert content["machine"]
+    assert content["versions"]["discreet"]
+    assert content["rows"]
+    for row in content["rows"]:
+        assert {"case", "metric", "ours", "reference", "theirs", "ratio", "better"} <= row.keys()
+        assert row["better"] in {"higher", "lower"}
+        if row["theirs"] is None:
+            assert row["note"]
+            assert row["ratio"] is None
+        else:
+            assert row["ratio"] == pytest.approx(row["ours"] / row["theirs"])
+
+
+def test_rows_are_printed_and_written_in_the_one_form(tmp_path, capsys):
+    rows = [
+        Row("a case", "seconds", 1.0, "a peer", 4.0, "lower"),
+        Row("another", "seconds", 1.0, "a peer", None, "lower", "not installed"),
+    ]
+    print_table(rows)
+    assert "0.25" in capsys.readouterr().out
+    write_json(tmp_path / "x.json", "area", rows, ["numpy"])
+    check(json.loads((tmp_path / "x.json").read_text()), "area")
+
+
+@pytest.mark.parametrize("stored", sorted((ROOT / "benchmarks" / "results").glob("*.json")), ids=lambda p: p.name)
+def test_results_that_documents_quote_have_that_form(stored):
+    content = json.loads(stored.read_text())
+    check(content, content["area"])
+    assert content["date"]
