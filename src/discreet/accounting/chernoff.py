@@ -1,7 +1,7 @@
 """An upper bound on δ(ε) from moments alone: for events of which no more is known, and as the last resort.
 
-δ(ε) ≤ e^{K(τ) − τε} τ^τ/(1+τ)^{1+τ} for every τ > 0, where K(τ) = τ·(Rényi divergence of order 1 + τ) (Canonne, Kamath &
-Steinke 2020, Proposition 12).
+δ(ε) ≤ e^{K(τ) − τε} τ^τ/(1+τ)^{1+τ} for every τ > 0, where K(τ) = τ·(Rényi divergence of order 1 + τ) (Canonne, Kamath
+& Steinke 2020, Proposition 12).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def epsilon(log_moment: Moment, delta: float) -> float:
 
 
 def _least(value: Moment) -> float:
-    """The smallest value found of a function of one positive number: any value is a bound, so none needs to be exact."""
+    """The smallest value found of a function of one positive number: any value is a bound, so any place will do."""
     places = [10.0 ** (k / 2) for k in range(-12, 17)]
     values = [_finite(value, place) for place in places]
     best = min(range(len(places)), key=values.__getitem__)

@@ -51,8 +51,11 @@ def _ways(event: Event) -> list[Counter[Event]]:
             ways: list[Counter[Event]] = [Counter()]
             for part, count in Counter(parts).items():
                 some = _repeated(event, _ways(part), count)
+                if len(ways) == 1 and len(some) == 1:
+                    ways[0].update(some[0])
+                    continue
+                _check_number(event, len(ways) * len(some))
                 ways = [one + other for one in ways for other in some]
-                _check_number(event, len(ways))
             return ways
         case Parallel(parts):
             each = [way for part in dict.fromkeys(parts) for way in _ways(part)]

@@ -3,7 +3,8 @@
 Under the tilt, the loss has a density f. If f is cut at a point, the part on one side has a characteristic function of
 modulus at most its mass, the other part at most (its jump + its total variation)/|ω|. The best cut gives a bound for
 each ω; it needs no quadrature and holds out to infinity. Between sampled frequencies |φ|² cannot rise by more than its
-second derivative, at most 2·variance, allows; a few large losses that would spoil the variance are set aside. Proof: docs/proofs/fourier-certificate.md.
+second derivative, at most 2·variance, allows; a few large losses that would spoil the variance are set aside. Proof:
+docs/proofs/fourier-certificate.md.
 """
 
 from __future__ import annotations
@@ -15,30 +16,31 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from discreet.accounting.quadrature import Rule, SampledGaussians
+from discreet.accounting.quadrature import SampledGaussians
 
 Floats = NDArray[np.float64]
 
 _ROOT = math.sqrt(2 * math.pi)
-_ASIDE = (0.0, 1e-5, 1e-4, 1e-3, 4e-3, 1.5e-2, 5e-2)
+_ASIDE = (0.0, 1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 2e-3, 4e-3, 1.5e-2, 5e-2)
 
 
 @dataclass(frozen=True, eq=False)
 class Decay:
     """For each event and each cut: the mass before it, and 4 times the largest density after it.
 
-    `set_aside` and `spread`, for each event and each of a few thresholds: a bound on the mass above the threshold, and
-    on the second moment of the loss below it around a fixed point.
+    `set_aside` and `spread`, for each event and each of a few thresholds of u: a bound on the mass above the threshold,
+    and on the second moment of the loss below it around a fixed point.
     """
 
     mass: Floats
     variation: Floats
     set_aside: Floats
     spread: Floats
+    threshold: Floats
 
     def bound(self, omega: float) -> Floats:
         """An upper bound on |E[e^{iωL}]| for each event, non-increasing in ω."""
-        return np.minimum(1.0, np.min(self.mass + self.variation / omega, axis=1))
+        return np.asarray(np.minimum(1.0, np.min(self.mass + self.variation / omega, axis=1)))
 
 
 def decay(events: SampledGaussians, tilt: float, log_moment: Floats, cells: int = 256) -> Decay:
@@ -68,10 +70,10 @@ def decay(events: SampledGaussians, tilt: float, log_moment: Floats, cells: int 
     log_density = largest(s + 1, -mu) + mu * mu - log_moment[:, None] - np.log(_ROOT * events.rate[:, None] * mu)
     density = np.exp(np.minimum(log_density, 700.0))
     after = np.maximum.accumulate(density[:, ::-1], axis=1)[:, ::-1]
-    return Decay(before, 4 * after, *_set_aside(loss, log_mass, width))
+    return Decay(before, 4 * after, *_set_aside(loss, log_mass, width, edges))
 
 
-def _set_aside(loss: Floats, log_mass: Floats, width: Floats) -> tuple[Floats, Floats]:
+def _set_aside(loss: Floats, log_mass: Floats, width: Floats, edges: Floats) -> tuple[Floats, Floats, Floats]:
     """Cut off the upper losses, in a few ways: what is cut off, and the second moment of what stays.
 
     Beyond the last edge the integrand falls by more than e^{−5} for each unit of u; its integral is below the last
@@ -87,17 +89,25 @@ def _set_aside(loss: Floats, log_mass: Floats, width: Floats) -> tuple[Floats, F
     above = np.concatenate((above[:, 1:], np.zeros_like(above[:, :1])), axis=1)
     rows = np.arange(len(loss))
     places = [np.argmax(above <= allowed, axis=1) for allowed in _ASIDE]
-    return np.stack([above[rows, k] for k in places], axis=1), np.stack([moments[rows, k] for k in places], axis=1)
+    return (
+        np.stack([above[rows, k] for k in places], axis=1),
+        np.stack([moments[rows, k] for k in places], axis=1),
+        np.stack([edges[rows, k + 1] for k in places], axis=1),
+    )
 
 
-def log_envelope(events: SampledGaussians, rule: Rule | None, cuts: Decay, omega: Floats, sampled: int) -> Floats:
-    """ln of a bound on Π|φ_j(ω)|^{count_j} on each [ω_k, ω_{k+1}]; the first `sampled` cells look at φ itself."""
+def log_envelope(
+    events: SampledGaussians, cuts: Decay, omega: Floats, looked_at: Floats | None, error: Floats | float
+) -> Floats:
+    """ln of a bound on Π|φ_j(ω)|^{count_j} on each [ω_k, ω_{k+1}]; the first columns of `looked_at` are |φ_j(ω_k)|."""
     result = np.empty(len(omega) - 1)
-    known = None
-    if rule is not None and sampled > 0:
-        known = np.abs(rule.at(omega[: sampled + 1])) + rule.error[:, None]
+    sampled = 0 if looked_at is None else looked_at.shape[1] - 1
+    known = None if looked_at is None else looked_at + np.reshape(error, (-1, 1))
+    by_cut = np.ones(len(events.rate))
     for k in range(len(omega) - 1):
-        bound = cuts.bound(float(omega[k]))
+        if known is None or k >= sampled or k % 4 == 0:
+            by_cut = cuts.bound(float(omega[k]))  # it falls in ω, so it may be used again
+        bound = by_cut
         if known is not None and k < sampled:
             rise = cuts.spread * (omega[k + 1] - omega[k]) ** 2 / 4
             peak = np.maximum(known[:, k], known[:, k + 1])[:, None] + cuts.set_aside

@@ -52,7 +52,7 @@ class GridLoss:
     infinite: float
 
     def losses(self, step: float) -> Floats:
-        return self.origin + step * np.arange(self.start, self.start + len(self.mass))
+        return np.asarray(self.origin + step * np.arange(self.start, self.start + len(self.mass)), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -190,4 +190,4 @@ def _grid(loss: Loss, step: float, tail: float) -> tuple[float, int, Floats]:
     origin = 0.0 if found is None else found.origin
     low, high = loss.support(tail)
     first, last = math.floor((low - origin) / step - 1e-6) - 1, math.ceil((high - origin) / step + 1e-6) + 1
-    return origin, first, origin + step * np.arange(first, last + 1)
+    return origin, first, np.asarray(origin + step * np.arange(first, last + 1), dtype=np.float64)

@@ -1,8 +1,8 @@
 """δ(ε) by Fourier inversion along a tilted line, with a certificate for everything that is left out.
 
 δ(ε) = (2πi)⁻¹ ∫ e^{K(z) − εz}/(z(z+1)) dz along Re z = τ > 0, with K = Σ ln E[e^{zL}] (Alghamdi et al. 2023). Summed at
-spacing Δ, the integral becomes Σ_k e^{τkP} δ(ε + kP) with P = 2π/Δ (Poisson's formula): no term is negative, so the sum is
-an upper bound, and Chernoff's bound on the terms k ≠ 0 gives the lower one. The contour's truncation, the quadrature
+spacing Δ, the integral becomes Σ_k e^{τkP} δ(ε + kP) with P = 2π/Δ (Poisson's formula): no term is negative, so that
+this is an upper bound, and Chernoff's bound on the terms k ≠ 0 gives the lower one. The contour's truncation, the quadrature
 of E[e^{zL}] and round-off are bounded and added. Proof: docs/proofs/fourier-certificate.md.
 """
 
@@ -24,8 +24,9 @@ Complexes = NDArray[np.complex128]
 
 _UNIT = 2.0**-53
 _ALIAS = 18.0  # ln of how small the aliased terms shall be, relative to δ, with the sign turned
-_MOST_NODES = 1 << 13
-_MOST_WORK = 4e7
+_FALLEN = 24.0  # ln of how far the integrand shall have fallen where the contour ends
+_MOST_NODES = 1 << 15
+_MOST_WORK = 2e8
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +61,9 @@ class Smooth:
             if rule is None:
                 return math.inf
             k += float(self.sampled.count @ (rule.log_moment + rule.error))
-        k += sum(count * loss.cumulants(tilt)[0] for loss, count in self.closed)
-        return k * (1 + 1e-12) + 1e-12
+        for loss, count in self.closed:
+            k += count * (loss.cumulants(tilt)[0] + 1e-13)
+        return k + 1e-12 * (1 + abs(k))
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,16 +154,18 @@ def invert(smooth: Smooth, point: saddle.Saddle) -> Inversion | None:
     step = 2 * math.pi / period
     scale = 1 / (tilt * (tilt + 1))
     nodes = max(8, math.ceil(7.5 / spread / step))
+    earlier = 0.0
     while True:
-        if nodes > _MOST_NODES:
-            return None
         built = _samples(smooth, tilt, step, nodes)
         if built is None:
             return None
         values, error, rule = built
-        if float(np.max(np.abs(values[-max(2, nodes // 16) :]))) < 1e-13 * scale:
+        fallen = -math.log(float(np.max(np.abs(values[-max(2, nodes // 16) :]))) / scale + 1e-300)
+        if fallen > _FALLEN:
             break
-        nodes *= 2
+        if _hopeless(nodes, fallen, earlier, 0 if rule is None else rule.losses.shape[1]):
+            return None
+        nodes, earlier = 2 * nodes, fallen
     left_out = _beyond(smooth, tilt, rule, step, nodes)
     log_scale, relative = _scale(smooth, tilt, rule)
     if left_out > 1e-3 * scale / spread:
@@ -169,8 +173,19 @@ def invert(smooth: Smooth, point: saddle.Saddle) -> Inversion | None:
     return Inversion(tilt, log_scale, step, values, error + left_out, relative, order, above)
 
 
+def _hopeless(nodes: int, fallen: float, earlier: float, quadrature_nodes: int) -> bool:
+    """Whether the contour would grow too long, if the integrand goes on falling like e^{−cω^p}."""
+    if 2 * nodes > _MOST_NODES:
+        return True
+    if earlier <= 0.05 or fallen < 2:
+        return False
+    power = max(math.log2(fallen / earlier), 0.05)
+    growth = (_FALLEN / fallen) ** (1 / power)
+    return bool(growth * nodes > _MOST_NODES or growth**2 * nodes * quadrature_nodes > _MOST_WORK)
+
+
 def _period(smooth: Smooth, point: saddle.Saddle, spread: float) -> tuple[float, float, float]:
-    """The order and K of the Chernoff bound on what aliases from above, and the period that makes both aliases small."""
+    """Order and exponent of Chernoff's bound on what aliases from above, and a period that makes both aliases small."""
     goal = _ALIAS - point.log_delta
     best = (point.tilt + 1 / spread, math.inf)
     for scaled in (1.0, 2.0, 3.0, 4.5, 6.5, 9.0):
@@ -186,7 +201,7 @@ def _period(smooth: Smooth, point: saddle.Saddle, spread: float) -> tuple[float,
 
 def _samples(smooth: Smooth, tilt: float, step: float, nodes: int) -> tuple[Complexes, float, Rule | None] | None:
     """The integrand over e^{K(τ) − ετ} at 0, Δ, 2Δ, …, the error of its sum, and the quadrature behind it."""
-    omega = step * np.arange(nodes)
+    omega = np.asarray(step * np.arange(nodes), dtype=np.float64)
     log_value = smooth.mu_squared / 2 * (1j * omega * (2 * tilt + 1) - omega * omega)
     log_size = log_value.real.copy()
     log_raised = log_size.copy()
@@ -217,8 +232,8 @@ def _samples(smooth: Smooth, tilt: float, step: float, nodes: int) -> tuple[Comp
             log_raised += count * np.log(np.abs(own) + error)
             wound += count * np.abs(np.where(own != 0, log_own, 0.0))
     poles = (tilt + 1j * omega) * (tilt + 1 + 1j * omega)
-    values = np.where(log_size > -700, np.exp(np.where(log_size > -700, log_value, 0.0)), 0.0) / poles
-    gap = np.exp(np.minimum(log_raised, 1.0)) - np.exp(log_size)
+    values: Complexes = np.where(log_size > -700, np.exp(np.where(log_size > -700, log_value, 0.0)), 0.0) / poles
+    gap = np.exp(np.minimum(log_raised, 600.0)) - np.exp(log_size)
     gap += np.exp(log_size) * _UNIT * (16 + 4 * wound) + 1e-300
     gap /= np.abs(poles)
     return values, step / math.pi * float(np.sum(gap)), rule
@@ -248,27 +263,39 @@ def _beyond(smooth: Smooth, tilt: float, rule: Rule | None, step: float, nodes: 
             return math.inf
         return math.exp(-fall * start * start / 2) * (step / start**2 + 1 / start) / math.pi
     cuts = decay(events, tilt, rule.log_moment, 256 if len(events.rate) < 100 else 96)
-    near = _looked_at(start, events, cuts)
-    far = near[-1] * 1.3 ** np.arange(1, 120)
-    omega = np.concatenate((near, far))
-    often = float(np.max(events.count))
-    within = min(1e-4, 1e-2 / often)
-    finer = quadrature.certified(events, tilt, float(near[-1]), within=within) if len(near) > 1 else None
-    log_bound = log_envelope(events, finer, cuts, omega, len(near) - 1)
+    parts = 16
+    omega = (start * 2.0 ** np.arange(24)[:, None] * (1 + np.arange(parts) / parts)).ravel()
+    few, enough = 1, len(omega) - 1  # the bound falls in ω: find the first point where it is small enough
+    while few < enough:
+        middle = (few + enough) // 2
+        if float(events.count @ np.log(cuts.bound(float(omega[middle])))) > -60:
+            few = middle + 1
+        else:
+            enough = middle
+    near = omega[: enough + 1]
+    finer = _finer(events, tilt, float(near[-1]), cuts)
+    if finer is not None:
+        looked_at = finer.octaves(start, -(-len(near) // parts), parts)[:, : len(near)]
+        far = near[-1] * 2.0 ** np.arange(1, 40)
+        omega = np.concatenate((near, far))
+        log_bound = log_envelope(events, cuts, omega, looked_at, finer.error)
+    else:
+        omega = np.asarray(start * 1.3 ** np.arange(120), dtype=np.float64)
+        log_bound = log_envelope(events, cuts, omega, None, 0.0)
     log_bound -= smooth.mu_squared * omega[:-1] ** 2 / 2
     widths = np.diff(omega) + step
     total = float(np.sum(np.exp(log_bound) * widths / omega[:-1] ** 2))
     total += math.exp(log_bound[-1]) * (1 / omega[-1] + step / omega[-1] ** 2)
-    return total / math.pi
+    return float(total / math.pi)
 
 
-def _looked_at(start: float, events: SampledGaussians, cuts: Decay) -> Floats:
-    """Frequencies dense enough to bound |φ| between them, from `start` to where the cut bounds suffice."""
-    # What is set aside counts twice for each time the event runs: more than a few e-folds of it are no use.
-    usable = cuts.set_aside * events.count[:, None] < 4.0
-    widest = math.sqrt(float(np.max(np.min(np.where(usable, cuts.spread, np.inf), axis=1))))
-    omega = [start]
-    most = 400 if len(events.rate) < 8 else 64
-    while len(omega) < most and float(events.count @ np.log(cuts.bound(omega[-1]))) > -60:
-        omega.append(omega[-1] + max(min(0.25 * omega[-1], 0.5 / widest), 0.04 * omega[-1]))
-    return np.array(omega)
+def _finer(events: SampledGaussians, tilt: float, reach: float, cuts: Decay) -> Rule | None:
+    """A rule for the frequencies between; where outliers would need too many nodes, one that leaves them out."""
+    often = float(np.max(events.count))
+    whole = quadrature.certified(events, tilt, reach, within=min(1e-4, 1e-2 / often))
+    if whole is not None:
+        return whole
+    rows = np.arange(len(events.rate))
+    most = np.sum(cuts.set_aside * events.count[:, None] < 1.0, axis=1) - 1
+    cut = cuts.threshold[rows, most], cuts.set_aside[rows, most]
+    return quadrature.certified(events, tilt, reach, within=min(1e-2, 1.0 / often), cut=cut)

@@ -1,4 +1,4 @@
-"""Which engine prices a composition. The choice costs time or width, never truth: every engine's answer is certified."""
+"""Which engine prices a composition. The choice costs time or width, never truth: every engine is certified."""
 
 from __future__ import annotations
 

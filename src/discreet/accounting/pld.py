@@ -1,8 +1,8 @@
 """Composition of discretised privacy losses by FFT, tilted so that tiny δ keep their digits.
 
 Each loss is reweighted by e^{τl} before the transform and back after it. Masses near ε, which decide δ(ε), are then the
-largest of the vector, and the FFT's round-off, which is relative to the largest, is relative to δ. What wraps around the
-window, and every round-off, is bounded and added to the upper end, or taken off the lower one. Proof:
+largest of the vector, and the FFT's round-off, which is relative to the largest, is relative to δ. What wraps around
+the window, and every round-off, is bounded and added to the upper end, or taken off the lower one. Proof:
 docs/proofs/pld-discretisation.md.
 """
 
@@ -172,13 +172,13 @@ def compose(
     modulus = np.zeros(size // 2 + 1)
     raised = np.zeros(size // 2 + 1)
     shift = sum(count * part.start for part, count in parts)
-    for (part, count), (losses, mass, _) in zip(parts, fine, strict=True):
-        log_moment = _cumulants([(losses, mass, 1)], tilt)[0]
+    for support, mass, count in fine:
+        log_moment = _cumulants([(support, mass, 1)], tilt)[0]
         with np.errstate(divide="ignore"):
-            tilted = np.exp(np.log(mass) + (tilt * losses - log_moment))
+            tilted = np.exp(np.log(mass) + (tilt * support - log_moment))
         folded = _fold(tilted, size)
         single = fft.rfft(folded)
-        error = math.sqrt(size) * _fft_error(folded) + 4 * _UNIT * (8 + float(np.sum(tilted * np.abs(tilt * losses))))
+        error = math.sqrt(size) * _fft_error(folded) + 4 * _UNIT * (8 + float(np.sum(tilted * np.abs(tilt * support))))
         size_of = np.abs(single)
         with np.errstate(divide="ignore"):
             transform += count * np.log(np.where(size_of > 0, single, 1.0))
@@ -186,18 +186,18 @@ def compose(
             raised += count * np.log(size_of + error)
     transform = np.where(modulus > -745, np.exp(np.where(modulus > -745, transform, 0.0)), 0.0)
     power_error = 8 * _UNIT * (1 + sum(count for _, count in parts)) * np.abs(transform)
-    gap = np.exp(np.minimum(raised, 1.0)) - np.exp(modulus) + power_error
+    gap = np.exp(np.minimum(raised, 600.0)) - np.exp(modulus) + power_error
     gap[1:] *= 2
     tilted = fft.irfft(transform, n=size)
     error = float(np.sum(gap)) / size + _fft_error(tilted)
     # Index k of the window stands for the one multiple of the step that lies in it.
     base = window.first
     tilted = np.roll(tilted, -((base - shift) % size))
-    losses = origin + step * np.arange(base, base + size)
+    places = np.asarray(origin + step * np.arange(base, base + size), dtype=np.float64)
     location = (
         8 * _UNIT * sum(count * (abs(part.origin) + step * (abs(part.start) + len(part.mass))) for part, count in parts)
     )
-    losses = losses + location if side == "upper" else losses - location
+    losses = places + location if side == "upper" else places - location
     decay = math.exp(-tilt * step)
     tail = _discounted(tilted, decay)
     later = np.append(tail[1:], 0.0) * (decay * -math.expm1(-step))
@@ -273,7 +273,7 @@ def _window(
     origin: float,
 ) -> _Window:
     """Where all but e^{−_ESCAPE} of the tilted mass lies, with what may lie outside bounded by Chernoff."""
-    k, mean, curvature = _cumulants(coarse, tilt)
+    k, _, curvature = _cumulants(coarse, tilt)
     spread = math.sqrt(max(curvature, step * step))
     upward, downward = math.inf, -math.inf
     s_up = s_down = 1.0
@@ -300,7 +300,7 @@ def _fold(values: Floats, size: int) -> Floats:
     rows = -(-len(values) // size)
     padded = np.zeros(rows * size)
     padded[: len(values)] = values
-    return padded.reshape(rows, size).sum(axis=0)
+    return np.asarray(padded.reshape(rows, size).sum(axis=0))
 
 
 def _fft_error(values: Floats) -> float:

@@ -7,7 +7,6 @@ the end, arXiv 2405.20769), and priced by the engine that the gate chooses. Both
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -22,7 +21,8 @@ from discreet.accounting.losses import of_events
 from discreet.accounting.losses.of_events import Losses, View
 from discreet.accounting.quadrature import SampledGaussians
 from discreet.events import Event
-from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Relation, relation as as_relation
+from discreet.neighbors import ADD_REMOVE, Relation
+from discreet.neighbors import relation as as_relation
 
 # Relative width up to which a Fourier answer is taken as it is.
 _WIDE = 3e-4

@@ -207,4 +207,4 @@ def _normal(a: Floats, b: Floats) -> Floats:
     """Φ(b) − Φ(a) without loss of digits in either tail."""
     turn = a + b > 0
     low, high = np.where(turn, -b, a), np.where(turn, -a, b)
-    return np.maximum(special.ndtr(high) - special.ndtr(low), 0.0)
+    return np.asarray(np.maximum(special.ndtr(high) - special.ndtr(low), 0.0))

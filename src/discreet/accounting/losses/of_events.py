@@ -159,7 +159,7 @@ def _whole(leaf: Event, view: View) -> Losses:
                 return Losses(concentrated=float(Fraction(sensitivity_squared) / variance) / 2)
             near = _near_gaussian(leaf, view)
             return near if near is not None else _one(_atoms_of(leaf, view))
-        case DiscreteLaplace(sensitivity, scale) if sensitivity > _MOST_ATOMS:
+        case DiscreteLaplace(sensitivity, _) if sensitivity > _MOST_ATOMS:
             return _near_laplace(leaf, view)
         case Exponential(epsilon) if view.upper and view.variant == 1:
             # ε-bounded range is ε²/8-zCDP (Cesar & Rogers 2021, Lemma 3.2; Dong, Durfee & Rogers 2020).
@@ -200,8 +200,8 @@ def _atoms_of(leaf: Event, view: View) -> AtomLoss:
 def _l2_laplace(leaf: L2Laplace, view: View) -> Losses:
     """Laplace noise under an L2 bound (arXiv 2408.07021).
 
-    A known shift is a product of Laplaces. Else each coordinate is aᵢ-DP, so aᵢ²/2-zCDP (Bun & Steinke 2016, Proposition
-    1.4), which adds up to ρ = Δ₂²/2λ²; or the pure Δ₁/λ; and from below, n equal coordinates of Δ₂/√n.
+    A known shift is a product of Laplaces. Else each coordinate is aᵢ-DP, so aᵢ²/2-zCDP (Bun & Steinke 2016,
+    Proposition 1.4), which adds up to ρ = Δ₂²/2λ²; or the pure Δ₁/λ; and from below, n equal coordinates of Δ₂/√n.
     """
     if leaf.shift is not None:
         total = Losses()

@@ -1,8 +1,8 @@
 """The privacy loss of a subset of fixed size, when one unit's data is exchanged for another's.
 
-For sampling without replacement at rate γ = size/population under replace-one, Zhu, Dong & Wang 2022 (Theorem 11 and its
-extension in their Appendix) bound the profile by that of ((1−γ)Q + γP, Q) at ε ≥ 0 and by its mirror image below 0. The two
-halves join in one pair: losses above 0 from the first, their mirror images below, and what is left at 0.
+For sampling without replacement at rate γ = size/population under replace-one, Zhu, Dong & Wang 2022 (arXiv 2106.08567,
+Theorem 11) bound the profile by that of ((1−γ)Q + γP, Q) at ε ≥ 0 and by its mirror image below 0. The two halves join
+in one pair: losses above 0 from the first, their mirror images below, and what is left at 0.
 """
 
 from __future__ import annotations
