@@ -25,7 +25,8 @@ _NAME = "RDP accounting"
 
 #: Orders that suit most events: dense where training lives, sparse up to where pure mechanisms live.
 DEFAULT_ORDERS: tuple[float, ...] = (
-    *(1 + k / 10 for k in range(1, 100)),
+    *(1 + k / 10 for k in range(1, 10)),
+    *(2 + k / 5 for k in range(45)),
     *(float(k) for k in range(11, 64)),
     *(float(round(64 * 2 ** (k / 4))) for k in range(30)),
 )
