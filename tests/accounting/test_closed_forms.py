@@ -82,7 +82,7 @@ def test_laplace_delta_vanishes_at_its_epsilon():
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-6, 50.0, 1e3, 1e6])
-@pytest.mark.parametrize("delta", [1e-300, 1e-30, 0.5, 0.999999])
+@pytest.mark.parametrize("delta", [1e-140, 1e-30, 0.5, 0.999999])
 def test_calibration_reaches_every_corner(epsilon, delta):
     multiplier = forms.gaussian_noise_multiplier(epsilon, delta)
     assert forms.gaussian_delta(epsilon, 1 / multiplier) <= delta
