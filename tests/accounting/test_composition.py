@@ -95,7 +95,10 @@ def test_parallel_takes_the_largest_and_groups_grow() -> None:
     assert composition.parallel([]) == ApproxDP(0.0, 0.0)
     assert composition.group(PureDP(0.5), 4) == PureDP(2.0)
     assert composition.group(ZCDP(0.5), 4) == ZCDP(8.0)
-    assert composition.group(ApproxDP(0.5, 1e-6), 2) == ApproxDP(1.0, 2 * math.exp(0.5) * 1e-6)
+    pair = composition.group(ApproxDP(0.5, 1e-6), 2)
+    assert isinstance(pair, ApproxDP)
+    assert pair.epsilon == 1.0
+    assert 2 * math.exp(0.5) * 1e-6 <= pair.delta <= 2 * math.exp(0.5) * 1.00001e-6
 
 
 def test_arguments_that_break_a_rule_are_refused() -> None:

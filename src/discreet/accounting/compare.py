@@ -116,7 +116,7 @@ def _limit_row(event: Event, delta: float, relation: Relation) -> Row:
         mu = limit(event)
     except UnknownEvent as error:
         return Row(name, None, "not applicable", str(error))
-    if mu == 0 or math.isinf(mu) or gdp_delta(GDP(mu), 0.0) <= delta:
+    if mu <= 0 or math.isinf(mu) or gdp_delta(GDP(mu), 0.0) <= delta:
         return Row(name, 0.0 if mu < math.inf else None, "approximation", note)
     return Row(name, gdp_epsilon(GDP(mu), delta), "approximation", note)
 
@@ -180,7 +180,7 @@ def _claim(step: Event, delta: float, relation: Relation) -> ApproxDP:
 
 def _amplified(inner: Event, rate: float, delta: float, relation: Relation) -> float:
     """ln(1 + q(e^ε − 1)) at qδ from (ε, δ): Balle, Barthe & Gaboardi 2018, Theorems 8 and 9."""
-    if rate == 0:
+    if rate <= 0:
         return 0.0
     inside = _claim(inner, min(0.5, float_down(Fraction(delta) / Fraction(rate))), relation)
     return amplified(inside.epsilon, rate)
@@ -207,9 +207,9 @@ def _optimal(event: Event, delta: float, relation: Relation) -> tuple[float, str
     if any(claim.delta > 0 for claim in claims):
         raise UnknownEvent("its steps are not all pure")
     largest, count = max((claim.epsilon for claim in claims), default=0.0), sum(counts)
-    if largest == 0:
+    if largest <= 0:
         return 0.0, ""
-    note = "" if all(claim.epsilon == largest for claim in claims) else "every step at the largest ε"
+    note = "" if min(claim.epsilon for claim in claims) >= largest else "every step at the largest ε"
     return composition.optimal_pure(largest, count, delta), note
 
 

@@ -98,7 +98,7 @@ def zcdp_epsilon(guarantee: ZCDP, delta: float, conversion: Conversion = "tight"
     _check.delta(delta)
     _check.one_of("conversion", conversion, _CONVERSIONS, "tight is never worse; textbook is what papers compare with")
     rho = guarantee.rho
-    if rho == 0 or math.isinf(rho):
+    if rho <= 0 or math.isinf(rho):
         return rho
     textbook = up(rho + up(2 * math.sqrt(up(rho * up(_minus_log(delta))))))
     if conversion == "textbook":
@@ -113,7 +113,7 @@ def zcdp_delta(guarantee: ZCDP, epsilon: float, conversion: Conversion = "tight"
     _check.nonnegative("epsilon", epsilon, "it is the ε at which δ is asked for")
     _check.one_of("conversion", conversion, _CONVERSIONS, "tight is never worse; textbook is what papers compare with")
     rho = guarantee.rho
-    if rho == 0:
+    if rho <= 0:
         return 0.0
     if math.isinf(rho):
         return 1.0
@@ -134,7 +134,7 @@ def gdp_epsilon(guarantee: GDP, delta: float) -> float:
     """
     _check.delta(delta)
     mu = guarantee.mu
-    if mu == 0 or math.isinf(mu) or gdp_delta(guarantee, 0.0) <= delta:
+    if mu <= 0 or math.isinf(mu) or gdp_delta(guarantee, 0.0) <= delta:
         return 0.0 if mu < math.inf else math.inf
     return closed_forms.least(lambda epsilon: gdp_delta(guarantee, epsilon) <= delta)
 

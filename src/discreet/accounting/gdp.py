@@ -69,7 +69,7 @@ def mu_squared(event: Event, relation: Relation = ADD_REMOVE) -> Fraction | None
 
 def pure_mu(epsilon: float) -> float:
     """The μ with Φ(−μ/2) = 1/(1 + e^ε), rounded up: every ε-DP event is μ-GDP."""
-    if epsilon == 0 or math.isinf(epsilon):
+    if epsilon <= 0 or math.isinf(epsilon):
         return epsilon
     if epsilon > 30:
         # ln(1/(1 + e^ε)) = −ε − ln(1 + e^{−ε}); the quantile of a logarithm keeps its digits.

@@ -34,9 +34,9 @@ def pure(event: Event, relation: Relation = ADD_REMOVE) -> PureDP:
 
 def amplified(epsilon: float, rate: float) -> float:
     """ln(1 + q(e^ε − 1)), rounded up: the ε of an ε-DP event on a sample that one unit joins with probability q."""
-    if rate == 0 or epsilon == 0:
+    if rate <= 0 or epsilon <= 0:
         return 0.0
-    if rate == 1 or math.isinf(epsilon):
+    if rate >= 1 or math.isinf(epsilon):
         return epsilon
     if epsilon < 30:
         return min(epsilon, up(math.log1p(up(rate * up(math.expm1(epsilon))))))
@@ -62,7 +62,7 @@ def _epsilon(event: Event, relation: Relation) -> float:
         case ev.Exponential(epsilon) | ev.NoisyMax(epsilon) | ev.SparseVector(epsilon) | ev.RandomizedResponse(epsilon):
             return float_up(epsilon)
         case ev.Claimed(epsilon, delta):
-            return float_up(exact(epsilon)) if delta == 0 else math.inf
+            return float_up(exact(epsilon)) if delta <= 0 else math.inf
         case ev.PoissonSampled(rate, inner):
             check_poisson(event, relation, _NAME)
             loss = _epsilon(inner, relation)

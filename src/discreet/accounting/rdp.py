@@ -132,9 +132,9 @@ def _poisson(event: ev.PoissonSampled, orders: Floats, relation: Relation) -> Fl
         check_poisson(inner, relation, _NAME)
         rate, inner = min(1.0, float_up(Fraction(rate) * exact(inner.rate))), inner.event
     own = _curve(inner, orders, relation)
-    if rate == 0 or not np.any(own > 0):
+    if rate <= 0 or not np.any(own > 0):
         return np.zeros_like(orders)
-    if rate == 1:
+    if rate >= 1:
         return own
     if relation is REPLACE_ONE:
         return np.minimum(own, _per_order(orders, lambda a, d: sampled_renyi.convex(a, rate, (a - 1) * d), own))

@@ -25,7 +25,7 @@ def raised(values: Floats, units: float = 64.0) -> Floats:
 def linear(orders: Floats, slope: float) -> Floats:
     """ρα: Gaussian noise with ρ = 1/(2σ²) (Mironov 2017, Corollary 3), and whatever is ρ-zCDP."""
     if orders.size > 256 or math.isinf(slope):
-        return np.zeros_like(orders) if slope == 0 else np.nextafter(orders * slope, np.inf)
+        return np.zeros_like(orders) if slope <= 0 else np.nextafter(orders * slope, np.inf)
     return np.array([float_up(Fraction(float(order)) * Fraction(slope)) for order in orders])
 
 
@@ -36,7 +36,7 @@ def laplace(orders: Floats, epsilon: float) -> Floats:
     is A·h((α−1)ε) + B·h(−αε) with h(x) = e^x − 1 − x ≥ 0. D_α is convex in ε and 0 at 0, so noise on several
     coordinates, whose ε add up to this one, costs no more.
     """
-    if epsilon == 0:
+    if epsilon <= 0:
         return np.zeros_like(orders)
     gain, loss = orders / (2 * orders - 1), (orders - 1) / (2 * orders - 1)
     return _from_two_sided(orders, epsilon, gain, loss, np.zeros_like(orders))
@@ -75,7 +75,7 @@ def _from_two_sided(orders: Floats, epsilon: float, gain: Floats, loss: Floats, 
 
 def randomized_response(orders: Floats, epsilon: float, categories: int) -> Floats:
     """k-ary randomised response, exactly: the excess is 4 r e^{ε/2} sinh((α−1)ε/2) sinh(αε/2), r = 1/(e^ε + k − 1)."""
-    if epsilon == 0:
+    if epsilon <= 0:
         return np.zeros_like(orders)
     if math.isinf(epsilon):
         return np.full_like(orders, np.inf)
@@ -99,7 +99,7 @@ def bounded_range(orders: Floats, epsilon: float) -> Floats:
     moment p e^{st} + (1−p) e^{s(t−ε)} with s = α − 1 and p = (e^ε − e^t)/(e^ε − 1) is largest at
     e^t = (s/α)·(e^ε − e^{−sε})/(1 − e^{−sε}). Never above αε²/8 (Cesar & Rogers 2021, Lemma 3.4) nor the pure bound.
     """
-    if epsilon == 0:
+    if epsilon <= 0:
         return np.zeros_like(orders)
     if math.isinf(epsilon):
         return np.full_like(orders, np.inf)

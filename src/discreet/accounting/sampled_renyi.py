@@ -59,7 +59,7 @@ def symmetric_pure(orders: Floats, epsilon: float, rate: float) -> Floats:
     (Zhu, Dong & Wang 2022, Theorem 11), and for a symmetric pair the direction of (1−q)Q + qP against Q is the larger:
     K(α) = ln[(1−q+qe^ε)^α/(1+e^ε) + (1−q+qe^{−ε})^α·e^ε/(1+e^ε)].
     """
-    if epsilon == 0 or rate == 0:
+    if epsilon <= 0 or rate <= 0:
         return np.zeros_like(orders)
     if math.isinf(epsilon) or epsilon > 300:
         return np.full_like(orders, np.inf)
@@ -87,7 +87,7 @@ def towards_mixture(order: float, rate: float, second: float, own: float) -> flo
 
 def convex(order: float, rate: float, own: float) -> float:
     """K(α) of two mixtures that share all but one component, of weight q: ln[1 − q + q e^{K(α)}]."""
-    if rate == 0 or own == 0:
+    if rate <= 0 or own <= 0:
         return 0.0
     return _log_one_plus(math.log(rate) + float(log_expm1(np.array(own)))) * (1 + 256 * UNIT)
 

@@ -71,7 +71,7 @@ def shuffled_epsilon(event: ev.Shuffled, delta: float, relation: Relation = REPL
     0.053
     """
     target, hidden = float(_check.delta(delta)), clones(event, relation)
-    if hidden.loss == 0 or _delta(hidden, 0.0) <= target:
+    if hidden.loss <= 0 or _delta(hidden, 0.0) <= target:
         return 0.0
     fits = _delta(hidden, hidden.loss * (1 - 1e-9)) <= target
     return closed_forms.least(lambda e: _delta(hidden, e) <= target, start=hidden.loss) if fits else hidden.loss

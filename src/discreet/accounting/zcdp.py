@@ -113,7 +113,7 @@ def _rho(event: Event, relation: Relation) -> float:
             return math.inf
         case ev.PoissonSampled(rate, inner):
             check_poisson(event, relation, _NAME)
-            return 0.0 if rate == 0 else min(_rho(inner, relation), pure_rho(pure(event, relation).epsilon))
+            return 0.0 if rate <= 0 else min(_rho(inner, relation), pure_rho(pure(event, relation).epsilon))
         case ev.SampledWithoutReplacement(_, _, inner):
             check_fixed_size(event, relation, _NAME)
             return min(_rho(inner, relation), pure_rho(pure(event, relation).epsilon))
