@@ -127,7 +127,7 @@ def zcdp_delta(guarantee: ZCDP, epsilon: float, conversion: Conversion = "tight"
 
 
 def gdp_epsilon(guarantee: GDP, delta: float) -> float:
-    """ε at `delta` of a μ-GDP guarantee, exact to round-off (Dong, Roth & Su 2022, Corollary 2.13).
+    """ε at `delta` of a μ-GDP guarantee, exact to round-off (Dong, Roth & Su, arXiv 1905.02383, Corollary 2.13).
 
     >>> round(gdp_epsilon(GDP(1.0), 1e-5), 9)
     4.377178096
@@ -179,7 +179,7 @@ def zcdp_to_rdp(guarantee: ZCDP, orders: Sequence[float]) -> RDP:
 
 
 def gdp_to_zcdp(guarantee: GDP) -> ZCDP:
-    """μ-GDP is μ²/2-zCDP: a post-processing of one Gaussian (Dong, Roth & Su 2022, Corollary B.6)."""
+    """μ-GDP is μ²/2-zCDP: a post-processing of one Gaussian (Dong, Roth & Su, arXiv 1905.02383, Corollary B.6)."""
     mu = guarantee.mu
     return ZCDP(mu if math.isinf(mu) else reported(up(mu * mu / 2)), protects=guarantee.protects)
 

@@ -24,10 +24,11 @@ _NAME = "GDP accounting"
 def gdp(event: Event, relation: Relation = ADD_REMOVE) -> GDP:
     """The μ of μ-GDP that `event` has, rounded up; refused where no theorem gives a finite one.
 
-    Gaussian noise: μ = Δ₂/σ; composition: √Σμ² (Dong, Roth & Su 2022, Theorem 2.7 and Corollary 3.3); a group of k:
-    kμ. Any ε-DP event is μ-GDP with Φ(−μ/2) = 1/(1 + e^ε), exact for randomised response: the trade-off curve of ε-DP
-    is made of the two chords of the convex curve G_μ that meet at its fixed point. Sampled Gaussians, discrete
-    Gaussians and Laplace noise under an L2 bound alone are refused: no μ is known to be valid for them.
+    Gaussian noise: μ = Δ₂/σ; composition: √Σμ² (Dong, Roth & Su, arXiv 1905.02383, Theorem 2.7 and Corollary 3.3); a
+    group of k: kμ. Any ε-DP event is μ-GDP with Φ(−μ/2) = 1/(1 + e^ε), exact for randomised response (Liu, Sun, Jiang &
+    Kong, arXiv 2210.09269): the trade-off curve of ε-DP is made of the two chords of the convex curve G_μ that meet at
+    its fixed point. Sampled Gaussians, discrete Gaussians and Laplace noise under an L2 bound alone are refused: no μ
+    is known to be valid for them.
 
     >>> gdp(ev.Repeated(ev.Gaussian(2.0), 16))
     GDP(mu=2.0)

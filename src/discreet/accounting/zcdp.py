@@ -33,8 +33,9 @@ def zcdp(event: Event, relation: Relation = ADD_REMOVE) -> ZCDP:
     Gaussian noise: 1/(2σ²) (Bun & Steinke 2016, Proposition 1.6); discrete Gaussian: Δ₂²/(2σ²) (Canonne, Kamath &
     Steinke 2020, Theorem 4); Laplace noise under an L2 bound: Δ₂²/(2λ²) (arXiv 2408.07021). Laplace noise has
     ρ = ε − 1 + e^{−ε}, its discrete form ρ = ε − (1 − e^{−ε})·t/sinh(t) with t = 1/scale, and every other ε-DP event
-    ρ = ε·tanh(ε/2): all three are exact, see docs/proofs/zcdp-of-pure-mechanisms.md. The exponential mechanism is of
-    bounded range: ρ = ε²/8 (Cesar & Rogers 2021, Lemma 3.4).
+    ρ = ε·tanh(ε/2): all three are exact (Harrison & Manurangsi, arXiv 2510.25746, and a proof of our own in
+    docs/proofs/zcdp-of-pure-mechanisms.md). The exponential mechanism is of bounded range: ρ = ε²/8 (Cesar & Rogers
+    2021, Lemma 3.4).
 
     Sampling does not lower ρ, because ρ speaks of all orders: a sample costs what its event costs, or what its
     amplified pure ε costs. Composition adds (Bun & Steinke 2016, Lemma 1.7), a group of k costs k²ρ (Proposition 1.9).
