@@ -2,8 +2,8 @@
 
 δ(ε) = (2πi)⁻¹ ∫ e^{K(z) − εz}/(z(z+1)) dz along Re z = τ > 0, with K = Σ ln E[e^{zL}] (Alghamdi et al. 2023). Summed at
 spacing Δ, the integral becomes Σ_k e^{τkP} δ(ε + kP) with P = 2π/Δ (Poisson's formula): no term is negative, so that
-this is an upper bound, and Chernoff's bound on the terms k ≠ 0 gives the lower one. The contour's truncation, the quadrature
-of E[e^{zL}] and round-off are bounded and added. Proof: docs/proofs/fourier-certificate.md.
+this is an upper bound, and Chernoff's bound on the terms k ≠ 0 gives the lower one. The contour's truncation, the
+quadrature of E[e^{zL}] and round-off are bounded and added. Proof: docs/proofs/fourier-certificate.md.
 """
 
 from __future__ import annotations
@@ -232,7 +232,8 @@ def _samples(smooth: Smooth, tilt: float, step: float, nodes: int) -> tuple[Comp
             log_raised += count * np.log(np.abs(own) + error)
             wound += count * np.abs(np.where(own != 0, log_own, 0.0))
     poles = (tilt + 1j * omega) * (tilt + 1 + 1j * omega)
-    values: Complexes = np.where(log_size > -700, np.exp(np.where(log_size > -700, log_value, 0.0)), 0.0) / poles
+    kept = np.where(log_size > -700, log_value, -800.0)
+    values = np.asarray(np.exp(kept) / poles, dtype=np.complex128)
     gap = np.exp(np.minimum(log_raised, 600.0)) - np.exp(log_size)
     gap += np.exp(log_size) * _UNIT * (16 + 4 * wound) + 1e-300
     gap /= np.abs(poles)

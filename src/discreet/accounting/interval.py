@@ -45,7 +45,7 @@ def _digits(value: float, interval: Interval) -> str:
         return repr(value)
     digits = 6
     if 0 < interval.width < math.inf and largest > 0:
-        digits = min(17, max(6, 2 - math.floor(math.log10(interval.width / largest))))
+        digits = min(17, max(6, 1 - math.floor(math.log10(interval.width / largest))))
     if not 1e-4 <= largest < 1e9:
         return f"{value:.{digits - 1}e}"
     return f"{value:.{max(0, digits - 1 - math.floor(math.log10(largest)))}f}"
