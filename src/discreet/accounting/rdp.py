@@ -156,7 +156,8 @@ def _poisson(event: ev.PoissonSampled, orders: Floats, relation: Relation) -> Fl
         return max(out, sampled_renyi.towards_mixture(order, rate, second, (order - 1) * divergence))
 
     known.append(_per_order(orders, both, own))
-    return _least(known)
+    # What underflows is still not nothing.
+    return np.where(own > 0, np.maximum(_least(known), 1e-300), 0.0)
 
 
 def _without_replacement(event: ev.SampledWithoutReplacement, orders: Floats, relation: Relation) -> Floats:

@@ -53,7 +53,8 @@ def discrete_laplace(orders: Floats, sensitivity: int, scale: Fraction) -> Float
     one_less_r, one_less_power = -math.expm1(-step), -np.expm1(-(2 * orders - 1) * step)
     r, power = math.exp(-step), np.exp(-(2 * orders - 1) * step)
     gain = (1 + one_less_r * power / one_less_power) / (1 + r)
-    loss = np.maximum(0.0, (power * -1 + r) / one_less_power / (1 + r))
+    # r − R = r(1 − r^{2(α−1)}), without a difference of numbers that are nearly equal.
+    loss = r * -np.expm1(-2 * (orders - 1) * step) / one_less_power / (1 + r)
     # What A(α−1) − Bα leaves: it is ≥ 0, and only its round-off matters on a fine grid.
     slope = (one_less_r * ((orders - 1) * power + orders) / one_less_power - 1) / (1 + r)
     exact = _from_two_sided(orders, epsilon, gain, loss, np.maximum(slope, 0.0) + 16 * UNIT * orders)

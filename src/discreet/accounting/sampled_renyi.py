@@ -45,9 +45,11 @@ def mixture(order: int, rate: float, log_moments: Floats) -> float:
     k = np.arange(2, order + 1, dtype=np.float64)
     factorials = special.gammaln(np.array([order + 1.0])), special.gammaln(k + 1), special.gammaln(order - k + 1)
     stay, join = (order - k) * math.log1p(-rate), k * math.log(rate)
+    excess = log_expm1(log_moments)
     with np.errstate(invalid="ignore"):
-        terms = factorials[0] - factorials[1] - factorials[2] + stay + join + log_expm1(log_moments)
+        terms = factorials[0] - factorials[1] - factorials[2] + stay + join + excess
     size = factorials[0] + np.abs(factorials[1]) + np.abs(factorials[2]) - stay - join + np.abs(log_moments) + 4
+    size += np.where(np.isfinite(excess), np.abs(excess), 0.0)
     # Each logarithm is good to a few units of its size; e^m − 1 amplifies the error of m by at most m/(1 − e^{−m}).
     return _log_one_plus(log_sum(terms + 16 * UNIT * size) + 64 * UNIT)
 
@@ -82,14 +84,14 @@ def towards_mixture(order: float, rate: float, second: float, own: float) -> flo
     by_convexity = _log_one_plus(math.log(rate) + float(log_expm1(np.array(own)))) if own > 0 else 0.0
     factor = math.log(order * (order - 1) / 2) + 2 * math.log(rate) - (order + 1) * math.log1p(-rate)
     by_taylor = _log_one_plus(factor + float(log_expm1(np.array(second))))
-    return min(by_convexity, by_taylor) * (1 + 256 * UNIT) + 64 * UNIT * abs(factor) * min(1.0, by_taylor)
+    return min(by_convexity, by_taylor) * (1 + 4096 * UNIT) + 64 * UNIT * abs(factor) * min(1.0, by_taylor)
 
 
 def convex(order: float, rate: float, own: float) -> float:
     """K(α) of two mixtures that share all but one component, of weight q: ln[1 − q + q e^{K(α)}]."""
     if rate <= 0 or own <= 0:
         return 0.0
-    return _log_one_plus(math.log(rate) + float(log_expm1(np.array(own)))) * (1 + 256 * UNIT)
+    return _log_one_plus(math.log(rate) + float(log_expm1(np.array(own)))) * (1 + 4096 * UNIT)
 
 
 def without_replacement(order: int, rate: float, log_moments: Floats, epsilon: float) -> float:
@@ -104,9 +106,8 @@ def without_replacement(order: int, rate: float, log_moments: Floats, epsilon: f
     ternary = log_moments + np.minimum(math.log(2), k * by_epsilon)
     ternary[0] = min(ternary[0], math.log(4) + float(log_expm1(log_moments[:1])[0]))
     terms = log_choose + k * math.log(rate) + ternary
-    size = (
-        3 * special.gammaln(order + 1.0) - k * math.log(rate) + np.abs(log_moments) + k * min(abs(by_epsilon), 1e3) + 4
-    )
+    size = 3 * special.gammaln(order + 1.0) - k * math.log(rate) + np.abs(log_moments) + 4
+    size += k * min(abs(by_epsilon), 1e3) + np.minimum(np.abs(ternary), 1e3)
     return _log_one_plus(log_sum(terms + 16 * UNIT * size) + 64 * UNIT)
 
 
