@@ -121,6 +121,29 @@ def test_the_short_bounds_on_the_coin_hold_the_true_probability(shape, lattice):
         assert hi >= exp_neg(sampler._exponent(k, Fraction(f, 1 << 44)), 40)[0]
 
 
+@pytest.mark.parametrize("lattice", Lattice)
+@pytest.mark.parametrize("shape", Shape)
+def test_a_coin_that_is_surely_kept_is_kept_at_every_place_of_its_block(shape, lattice):
+    sampler = BlockSampler(shape, lattice, Fraction(10**5) if shape is Shape.LAPLACE else Fraction(10**10))
+    for block, sure in enumerate(sampler._sure[:-1].tolist()):
+        assert sure <= exp_neg(sampler._exponent(block, Fraction(1)), 20)[0]
+    assert sampler._sure[-1] == 0
+
+
+@pytest.mark.parametrize("scale", [5, 20, 63, 1000])
+@pytest.mark.parametrize("shape", Shape)
+def test_the_last_prefix_always_asks_for_more_bits(shape, scale):
+    """Beyond the last block of the table the prefix alone decides nothing."""
+    sampler = BlockSampler(shape, Lattice.DISCRETE, Fraction(scale) if shape is Shape.LAPLACE else Fraction(scale) ** 2)
+    bits = ScriptedBits()
+    for prefix in range((1 << 31) - 12, 1 << 31):
+        bits.asked.clear()
+        chosen = sampler._choose(np.array([prefix], dtype=np.uint32), bits)[0]
+        if prefix >= sampler._thresholds[-1]:
+            assert bits.asked
+            assert chosen >= len(sampler._thresholds) - 1
+
+
 def test_a_prefix_on_a_threshold_is_decided_with_more_bits():
     sampler = BlockSampler(Shape.LAPLACE, Lattice.DISCRETE, Fraction(3))
     threshold = int(sampler._thresholds[2])
