@@ -1,4 +1,4 @@
-"""What the statistical tests share: exact probabilities, a goodness-of-fit test with a stated error rate, scripted bits."""
+"""What the statistical tests share: exact probabilities, a goodness-of-fit test with a stated error rate, set bits."""
 
 from __future__ import annotations
 

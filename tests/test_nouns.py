@@ -16,7 +16,7 @@ from discreet.events import Composed, DiscreteLaplace, Gaussian, Insecure, Paral
 from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, PureDP, strength
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Neighbors, Person, relation
 
-# --- events -------------------------------------------------------------------------------------------------------------
+# --- events
 
 LEAVES = [
     events.Gaussian(1.0),
@@ -91,7 +91,7 @@ def test_events_refuse_what_could_not_have_been_run(make):
         make()
 
 
-# --- guarantees ---------------------------------------------------------------------------------------------------------
+# --- guarantees
 
 
 def test_a_guarantee_explains_the_odds_what_delta_means_the_scale_and_the_group():
@@ -154,7 +154,7 @@ def test_guarantees_refuse_what_is_no_number(value):
         RDP((2.0, 3.0), (1.0,))
 
 
-# --- neighbours -----------------------------------------------------------------------------------------------------------
+# --- neighbours
 
 
 def test_relations_are_known_by_name():
@@ -171,7 +171,7 @@ def test_units_say_who_is_protected():
             bad()
 
 
-# --- releases -------------------------------------------------------------------------------------------------------------
+# --- releases
 
 
 def test_post_processing_keeps_the_event_and_the_guarantee_and_forgets_the_error():
@@ -207,7 +207,7 @@ def test_counts_stay_integers():
     assert dp.laplace(dp.queries.histogram(["a"], categories=["a"]), epsilon=1.0).value.dtype == np.int64
 
 
-# --- errors ---------------------------------------------------------------------------------------------------------------
+# --- errors
 
 
 def test_every_exception_is_a_discreet_error_and_drawn_in_the_docstring():

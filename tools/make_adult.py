@@ -1,4 +1,4 @@
-"""Make src/discreet/datasets/adult.npz out of the UCI files: `python tools/make_adult.py DIR` (adult.data.gz, adult.test.gz).
+"""Make src/discreet/datasets/adult.npz out of the UCI files: `python tools/make_adult.py DIR`.
 
 Text columns become small codes into the public lists of `discreet.datasets`; numbers become the smallest integers that
 hold them. Unknown values ("?") get the code 255.
@@ -12,10 +12,23 @@ import numpy as np
 
 from discreet import datasets
 
-COLUMNS = (
-    "age workclass fnlwgt education education_num marital_status occupation relationship race sex "
-    "capital_gain capital_loss hours_per_week native_country income"
-).split()
+COLUMNS = [
+    "age",
+    "workclass",
+    "fnlwgt",
+    "education",
+    "education_num",
+    "marital_status",
+    "occupation",
+    "relationship",
+    "race",
+    "sex",
+    "capital_gain",
+    "capital_loss",
+    "hours_per_week",
+    "native_country",
+    "income",
+]
 
 
 def read(path: Path) -> list[list[str]]:

@@ -1,6 +1,6 @@
 """Every mechanism that chooses among candidates, or randomises answers, keeps its promises; mutants break them.
 
-Chi-square tests have a false-alarm rate of 1e-6. The exact privacy of small cases is computed by enumerating neighbours.
+Chi-square tests have a false-alarm rate of 1e-6. The exact privacy of small cases comes from enumerating neighbours.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def test_the_private_median_is_near_the_median():
     assert abs(value - 5000) / 1 <= 2 * (math.log(1001) + 14) + 10
 
 
-# --- sparse vector ----------------------------------------------------------------------------------------------------
+# --- sparse vector
 
 
 def test_a_run_ends_after_its_positive_answers_and_nothing_more_is_drawn():
@@ -376,7 +376,7 @@ def test_bad_parameters_of_a_run_are_refused(name, value):
         sparse_vector(**{"threshold": 0, "epsilon": 1.0, name: value})
 
 
-# --- randomised response ----------------------------------------------------------------------------------------------
+# --- randomised response
 
 
 @pytest.mark.parametrize("k", [2, 3, 10])

@@ -229,7 +229,7 @@ def test_a_query_for_other_neighbours_can_not_be_released():
         (lambda x: queries.mean(x, bounds=(0, 100), relation=REPLACE_ONE), np.mean),
         (lambda x: queries.variance(x, bounds=(0, 100)), np.var),
         (lambda x: queries.sum(x, bounds=(0, 100)), np.sum),
-        (lambda x: queries.count(x), len),
+        (queries.count, len),
     ],
     ids=["mean", "mean of known size", "variance", "sum", "count"],
 )

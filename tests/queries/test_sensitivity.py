@@ -178,7 +178,7 @@ def test_the_declared_sensitivities_are_reached():
     assert 0.99 < best <= 1
 
 
-# --- mutants ----------------------------------------------------------------------------------------------------------
+# --- mutants
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "variance"])
@@ -218,7 +218,7 @@ def test_mutant_that_lets_nan_through_is_caught(monkeypatch):
         assert_rows_are_covered("sum", [1.0], math.nan, 2.0, 0, (0, 10))
 
 
-# --- found by review, each once wrong --------------------------------------------------------------------------------
+# --- found by review, each once wrong
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64, np.uint8])
@@ -269,7 +269,7 @@ def test_a_person_with_many_rows_and_a_small_epsilon_can_be_released():
     assert dp.laplace(made, epsilon=1e-5).standard_error == pytest.approx(math.sqrt(2) * 1000 / 1e-5, rel=0.01)
 
 
-# --- nothing but the release escapes ------------------------------------------------------------------------------------
+# --- nothing but the release escapes
 
 
 @pytest.mark.parametrize("row", JUNK, ids=lambda r: type(r).__name__)
