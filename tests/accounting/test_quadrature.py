@@ -53,7 +53,9 @@ def test_moments_lie_within_their_certificate(rate, sigma, tilt, omega, reverse)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize(("rate", "sigma", "tilt"), [(0.01, 1.0, 3.0), (0.1, 0.3, 2.0), (0.001, 0.8, 7.0), (0.3, 4.0, 1.0)])
+@pytest.mark.parametrize(
+    ("rate", "sigma", "tilt"), [(0.01, 1.0, 3.0), (0.1, 0.3, 2.0), (0.001, 0.8, 7.0), (0.3, 4.0, 1.0)]
+)
 def test_the_characteristic_function_stays_below_its_decay_bound(rate, sigma, tilt, reverse):
     events = SampledGaussians(np.array([rate]), np.array([1 / sigma]), np.ones(1), reverse)
     omega = 2.0 ** np.arange(0, 8) / math.sqrt(quadrature.rough(events, tilt).variance()[0])

@@ -172,7 +172,7 @@ def test_two_laplaces_against_direct_integration(loss, at):
     with mp.workdps(30):
         loss, at = mp.mpf(loss), mp.mpf(at)
         density = mp.quad(
-            lambda l: mp.exp((l - loss) / 2) / 4 * laplace_delta(at - l, loss),
+            lambda x: mp.exp((x - loss) / 2) / 4 * laplace_delta(at - x, loss),
             sorted({-loss, max(-loss, at - loss), min(loss, at + loss), loss}),
         )
         truth = density + laplace_delta(at - loss, loss) / 2 + mp.exp(-loss) / 2 * laplace_delta(at + loss, loss)
@@ -283,7 +283,9 @@ def direct(p, q, at):
     return math.fsum(max(0.0, a - math.exp(at) * b) for a, b in zip(p, q, strict=True))
 
 
-@pytest.mark.parametrize(("shift", "variance", "at"), [(1, Fraction(1), 0.8), (3, Fraction(7, 2), 1.5), (2, Fraction(100), 0.1)])
+@pytest.mark.parametrize(
+    ("shift", "variance", "at"), [(1, Fraction(1), 0.8), (3, Fraction(7, 2), 1.5), (2, Fraction(100), 0.1)]
+)
 def test_discrete_gaussian_is_summed_directly(shift, variance, at):
     span = range(-200, 201)
     weight = [math.exp(-x * x / (2 * float(variance))) for x in span]

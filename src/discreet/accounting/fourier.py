@@ -154,6 +154,11 @@ def invert(smooth: Smooth, point: saddle.Saddle) -> Inversion | None:
     step = 2 * math.pi / period
     scale = 1 / (tilt * (tilt + 1))
     nodes = max(8, math.ceil(7.5 / spread / step))
+    if len(smooth.sampled.rate) == 0:
+        # The Gaussian alone bounds what is left out, so it alone must have fallen.
+        nodes = max(nodes, math.ceil(math.sqrt(2 * _FALLEN / smooth.mu_squared) / step) + 1)
+    if nodes > _MOST_NODES:
+        return None
     earlier = 0.0
     while True:
         built = _samples(smooth, tilt, step, nodes)

@@ -82,7 +82,8 @@ class Profile:
             most = tight.epsilon(self.event, 0.999, self.relation).upper
         if math.isinf(most):
             most = 1.0
-        epsilons = np.concatenate((np.zeros(1), max(most, 1e-9) * np.linspace(0.0, 1.0, 65)[1:] ** 1.5))
+        inside = max(most, 1e-9) * np.linspace(0.0, 1.0, 65) ** 1.5
+        epsilons = np.append(inside, 10 * inside[-1] + 50.0)  # far out, what remains is an infinite loss
         return epsilons, [tight.delta(self.event, float(epsilon), self.relation) for epsilon in epsilons]
 
 

@@ -70,4 +70,9 @@ class MirroredLoss:
         if len(below):
             cells, place = backward.cells(np.concatenate((below, zero))), slice(0, len(below))
             p[place], q[place], share[place] = p[place] + cells.p, q[place] + cells.q, share[place] + cells.upper_share
+        if len(below) and len(above) and not np.any(edges == 0.0):
+            # The cell around 0 holds parts of both halves: its share follows from its masses.
+            k = len(below) - 1
+            whole = (p[k] - q[k] * np.exp(edges[k])) / -np.expm1(edges[k] - edges[k + 1])
+            share[k] = min(max(float(whole), 0.0), float(p[k]))
         return Cells(p, q, share)
