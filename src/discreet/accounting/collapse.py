@@ -98,9 +98,9 @@ def _gaussians_merged(way: Iterable[tuple[Event, int]] | Counter[Event]) -> Way:
 
 
 def _sampled(rate: float, way: Way) -> Counter[Event]:
-    if rate == 0.0 or not way:
+    if rate <= 0 or not way:
         return Counter()
-    if float(rate) == 1.0:
+    if float(rate) >= 1:
         return Counter(dict(way))
     if len(way) == 1:
         ((leaf, count),) = way

@@ -43,7 +43,7 @@ def bounds(upper: Parts, lower: Parts, question: Question) -> tuple[float, float
             continue
         best = (max(best[0], found.lower), min(best[1], found.upper))
         width = (best[1] - best[0]) / best[1] if 0 < best[1] < math.inf else 0.0
-        fits_tail = question.delta is not None or best[1] == 0.0 or tail <= _tail(upper, best[1])
+        fits_tail = question.delta is not None or best[1] <= 0 or tail <= _tail(upper, best[1])
         if fits_tail and (exact or (width < _WIDE and math.isfinite(best[1]))):
             break
         guess = best[1] if 0 < best[1] < math.inf else None

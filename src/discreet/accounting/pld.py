@@ -143,7 +143,7 @@ def compose(
     alive = math.prod((1 - min(part.infinite, 1.0)) ** count for part, count in parts)
     infinite = _some(parts, side)
     parts = [(part, count) for part, count in parts if len(part.mass) and part.mass.any()]
-    if not parts or alive == 0.0:
+    if not parts or alive <= 0:
         nothing = np.zeros(2)
         return ComposedLoss(side, 1.0, 0.0, np.array([0.0, 1e-300]), nothing, nothing, 0.0, 0.0, infinite, 0.0)
     coarse = [(*_merged(part, step), count) for part, count in parts]

@@ -45,7 +45,7 @@ class AtomLoss:
 
     def sampled(self, rate: float) -> AtomLoss:
         """The pair ((1−q)Q + qP, Q) (Zhu, Dong & Wang 2022, Theorem 11)."""
-        if rate == 1.0:
+        if rate >= 1:
             return self
         losses = np.log1p(rate * np.expm1(self.losses))
         p, q = (1 - rate) * self.q + rate * self.p, self.q
@@ -86,7 +86,7 @@ def claimed(epsilon: float, delta: float) -> AtomLoss:
         return nothing_hidden()
     honest = randomized_response(epsilon)
     losses, p, q = honest.losses, (1 - delta) * honest.p, (1 - delta) * honest.q
-    if epsilon == 0.0:
+    if epsilon <= 0:
         losses, p, q = np.zeros(1), np.array([1 - delta]), np.array([1 - delta])
     return AtomLoss(losses, p, q, delta, delta)
 

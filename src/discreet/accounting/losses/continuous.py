@@ -134,7 +134,7 @@ class ContinuousLoss:
 
     def _sampled(self, loss: Floats) -> Floats:
         """ln(1 − q + q e^l)."""
-        if self.rate == 1.0:
+        if self.rate >= 1:
             return loss
         small = np.log1p(self.rate * np.expm1(np.minimum(loss, 30.0)))
         with np.errstate(over="ignore"):
@@ -142,7 +142,7 @@ class ContinuousLoss:
         return np.where(loss < 30.0, small, large)
 
     def _unsampled(self, loss: Floats) -> Floats:
-        if self.rate == 1.0:
+        if self.rate >= 1:
             return loss
         with np.errstate(divide="ignore", invalid="ignore"):
             small = np.log1p(np.maximum(np.expm1(np.minimum(loss, 30.0)) / self.rate, -1.0))

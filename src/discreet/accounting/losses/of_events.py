@@ -98,7 +98,7 @@ def closed_form(loss: Loss) -> ClosedLoss | None:
     """The same loss for a Fourier inversion, where its moments have a formula."""
     if isinstance(loss, AtomLoss) and 0 < len(loss.losses) <= 4096:
         return ClosedAtoms(loss.losses, loss.p)
-    if isinstance(loss, ContinuousLoss) and isinstance(loss.shift, LaplaceShift) and loss.rate == 1.0:
+    if isinstance(loss, ContinuousLoss) and isinstance(loss.shift, LaplaceShift) and loss.rate >= 1:
         return ClosedLaplace(loss.shift.epsilon)
     return None
 

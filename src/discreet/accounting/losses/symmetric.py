@@ -70,7 +70,7 @@ class MirroredLoss:
         if len(below):
             cells, place = backward.cells(np.concatenate((below, zero))), slice(0, len(below))
             p[place], q[place], share[place] = p[place] + cells.p, q[place] + cells.q, share[place] + cells.upper_share
-        if len(below) and len(above) and not np.any(edges == 0.0):
+        if len(below) and len(above) and np.all(edges):
             # The cell around 0 holds parts of both halves: its share follows from its masses.
             k = len(below) - 1
             whole = (p[k] - q[k] * np.exp(edges[k])) / -np.expm1(edges[k] - edges[k + 1])
