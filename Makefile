@@ -24,11 +24,11 @@ $(VENV)/.base: $(PY) $(NEEDS)
 	@touch $@
 
 $(VENV)/.dev: $(PY) $(NEEDS)
-	$(PIP) install -c constraints.txt -e '.[dev]'
+	$(PIP) install -c constraints.txt -e '.[dev,ledger]'
 	@touch $@
 
 $(VENV)/.full: $(PY) $(NEEDS)
-	$(PIP) install -c constraints.txt -e '.[dev,bench,docs]'
+	$(PIP) install -c constraints.txt -e '.[dev,bench,docs,ledger]'
 	@touch $@ $(VENV)/.dev
 
 demo: $(VENV)/.base

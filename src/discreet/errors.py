@@ -5,12 +5,25 @@
     │   └── InvalidSensitivity            a mechanism was given a bound that it cannot use
     ├── UnknownEvent (LookupError)        an accountant does not know an event: it names the sub-event
     ├── Exhausted                         a mechanism has given all the answers it was paid for
+    ├── BudgetExceeded                    a spend does not fit: says what was asked, what remains and what would fit
+    ├── LedgerError                       a ledger could not do as it was told; nothing was charged unless it says so
+    │   ├── TermsDiffer                   an account exists under another budget, unit or relation, or not at all
+    │   ├── KeyReused                     a key already stands for another spend
+    │   ├── LedgerBusy                    others held the ledger for longer than the timeout
+    │   ├── LedgerUnavailable             the ledger cannot be read or written: disk full, read-only, server gone
+    │   └── NotALedger                    a foreign, newer, truncated or edited file or database; it is left untouched
     └── MissingExtra (ImportError)        a part of Discreet needs a package that is not installed
 
 No message holds a value taken from data: an error is an output too, and a neighbour must not change it.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from discreet.events import Event
+    from discreet.guarantees import Guarantee
 
 
 class DiscreetError(Exception):
@@ -35,6 +48,59 @@ class UnknownEvent(DiscreetError, LookupError):
 
 class Exhausted(DiscreetError):
     """A mechanism has given all the answers that its event paid for."""
+
+
+class BudgetExceeded(DiscreetError):
+    """A spend does not fit its budget. Nothing was charged and nothing may be released.
+
+    Attributes:
+        account: the name of the account that has no room: the one that was asked, or one above it.
+        asked: the event that was asked for.
+        price: what it costs in that account's terms.
+        remaining: what that account has left.
+        fits: the largest amount of the same event that would fit now, or None where no amount does.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        account: str = "",
+        asked: Event | None = None,
+        price: Guarantee | None = None,
+        remaining: Guarantee | None = None,
+        fits: Event | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.account = account
+        self.asked = asked
+        self.price = price
+        self.remaining = remaining
+        self.fits = fits
+
+
+class LedgerError(DiscreetError):
+    """A ledger could not do as it was told. Nothing was charged, unless the message says that this is not known."""
+
+
+class TermsDiffer(LedgerError):
+    """An account exists under another budget, unit of privacy or relation, or does not exist at all."""
+
+
+class KeyReused(LedgerError):
+    """A key already stands for another spend: a retry must ask for the same event."""
+
+
+class LedgerBusy(LedgerError):
+    """Others held the ledger for longer than its timeout. Nothing was charged; try again."""
+
+
+class LedgerUnavailable(LedgerError):
+    """The ledger cannot be read or written now: the disk is full, the file is read-only, or the server is gone."""
+
+
+class NotALedger(LedgerError):
+    """This is not a ledger that can be trusted: foreign, from a newer version, truncated or edited. It is untouched."""
 
 
 class MissingExtra(DiscreetError, ImportError):
