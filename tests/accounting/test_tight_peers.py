@@ -2,7 +2,6 @@
 
 import math
 import random
-import warnings
 from fractions import Fraction
 
 import pytest
@@ -48,7 +47,7 @@ def compose_theirs(parts, interval):
         leaf = {
             "gaussian": dp.GaussianDpEvent,
             "laplace": dp.LaplaceDpEvent,
-            "discrete": lambda n: dp.DiscreteLaplaceDpEvent(1 / n, 1),
+            "discrete": lambda n: dp.dp_event.DiscreteLaplaceDpEvent(1 / n, 1),
         }[kind](noise)
         accountant.compose(leaf if rate is None else dp.PoissonSampledDpEvent(rate, leaf), count)
     return accountant
@@ -80,8 +79,8 @@ def test_a_composed_report_is_not_forgotten():
     dp = pytest.importorskip("dp_accounting")
     from dp_accounting.pld import PLDAccountant
 
-    accountant = PLDAccountant()
-    accountant.compose(dp.RandomizedResponseDpEvent(0.5, 2), 100)
+    accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_ONE)
+    accountant.compose(dp.dp_event.RandomizedResponseDpEvent(0.5, 2), 100)
     found = epsilon(Repeated(RandomizedResponse(Fraction(math.log(3))), 100), 1e-6)
     assert found.lower == pytest.approx(94.29, abs=1e-2)
     assert accountant.get_epsilon(1e-6) < 2
@@ -93,15 +92,14 @@ def test_the_intervals_of_prv_accountant_meet_ours(seed):
     draw = random.Random(1000 + seed)
     rate, sigma = 10 ** draw.uniform(-2.5, -0.5), draw.uniform(0.7, 3.0)
     steps, at = draw.choice((10, 100, 1000)), 10 ** draw.uniform(-7, -4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    mechanism = prv.PoissonSubsampledGaussianMechanism(noise_multiplier=sigma, sampling_probability=rate)
+    try:
         accountant = prv.PRVAccountant(
-            prvs=[prv.PoissonSubsampledGaussianMechanism(noise_multiplier=sigma, sampling_probability=rate)],
-            max_self_compositions=[steps],
-            eps_error=0.02,
-            delta_error=at * 1e-3,
+            prvs=[mechanism], max_self_compositions=[steps], eps_error=0.02, delta_error=at * 1e-3
         )
         low, _, high = accountant.compute_epsilon(delta=at, num_self_compositions=[steps])
+    except RuntimeError as error:
+        pytest.skip(f"prv_accountant gives up: {error}")
     found = epsilon(Repeated(PoissonSampled(rate, Gaussian(sigma)), steps), at)
     assert found.lower <= high * (1 + 1e-9)
     assert found.upper >= low * (1 - 1e-9)
