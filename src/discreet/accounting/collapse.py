@@ -1,7 +1,7 @@
 """Events in their simplest form: nothing nested, equal parts merged and counted.
 
 `collapse` turns an event into the ways a unit can meet it. There is more than one way only where the event is parallel:
-a unit lies in one part, and whoever it is, the worst of them is the price.
+a unit lies in one part, or leaves one and joins another where it is replaced, and the worst of the ways is the price.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from itertools import combinations_with_replacement
+from itertools import combinations, combinations_with_replacement
 
+from discreet.accounting import groups
 from discreet.accounting.refusal import unknown
 from discreet.events import (
     Composed,
     Event,
     Gaussian,
+    Group,
     Insecure,
     Laplace,
     NonPrivate,
@@ -23,7 +25,9 @@ from discreet.events import (
     PoissonSampled,
     Repeated,
     SampledWithoutReplacement,
+    ShuffledEpoch,
 )
+from discreet.neighbors import ADD_REMOVE, Relation
 
 # Leaves with how often each is run; hashable, so that equal ways are one way.
 Way = frozenset[tuple[Event, int]]
@@ -32,25 +36,25 @@ _MOST_WAYS = 64
 ACCOUNTANT = "tight accounting"
 
 
-def collapse(event: Event) -> tuple[Way, ...]:
-    """The distinct ways in which one unit can meet `event`.
+def collapse(event: Event, relation: Relation = ADD_REMOVE) -> tuple[Way, ...]:
+    """The distinct ways in which one unit, that is added, removed or changed as `relation` says, can meet `event`.
 
     >>> [sorted(way, key=repr) for way in collapse(Repeated(Repeated(Gaussian(2.0), 2), 2))]
     [[(Gaussian(noise_multiplier=1.0), 1)]]
     """
-    return tuple(_pruned(_gaussians_merged(way) for way in _ways(event)))
+    return tuple(_pruned(_gaussians_merged(way) for way in _ways(event, relation)))
 
 
-def _ways(event: Event) -> list[Counter[Event]]:
+def _ways(event: Event, relation: Relation) -> list[Counter[Event]]:
     match event:
         case Insecure():
             return [Counter({NonPrivate(): 1})]
         case Repeated(inner, count):
-            return _repeated(event, _ways(inner), count)
+            return _repeated(event, _ways(inner, relation), count)
         case Composed(parts):
             ways: list[Counter[Event]] = [Counter()]
             for part, count in Counter(parts).items():
-                some = _repeated(event, _ways(part), count)
+                some = _repeated(event, _ways(part, relation), count)
                 if len(ways) == 1 and len(some) == 1:
                     ways[0].update(some[0])
                     continue
@@ -58,16 +62,33 @@ def _ways(event: Event) -> list[Counter[Event]]:
                 ways = [one + other for one in ways for other in some]
             return ways
         case Parallel(parts):
-            each = [way for part in dict.fromkeys(parts) for way in _ways(part)]
+            each = [way for part in _touched(parts, relation) for way in _ways(part, relation)]
             return [Counter(dict(way)) for way in _pruned(_gaussians_merged(way) for way in each)] or [Counter()]
         case PoissonSampled(rate, inner):
-            return [_sampled(rate, _gaussians_merged(way)) for way in _pruned(map(_gaussians_merged, _ways(inner)))]
+            return [
+                _sampled(rate, _gaussians_merged(way))
+                for way in _pruned(map(_gaussians_merged, _ways(inner, relation)))
+            ]
         case SampledWithoutReplacement(size, population, inner):
-            return [_subset(size, population, way) for way in _pruned(map(_gaussians_merged, _ways(inner)))]
+            inside = _pruned(map(_gaussians_merged, _ways(inner, relation)))
+            return [_subset(size, population, way) for way in inside]
+        case ShuffledEpoch(_, _, inner) if relation is not ADD_REMOVE:
+            return _ways(inner, relation)  # every unit is in exactly one batch, and which one is not hidden
+        case Group() if (single := groups.spread(event)) is not None:
+            return _ways(single, relation)
         case Gaussian(multiplier) | Laplace(multiplier) if math.isinf(multiplier):
             return [Counter()]
         case _:
             return [Counter({event: 1})]
+
+
+def _touched(parts: tuple[Event, ...], relation: Relation) -> Iterable[Event]:
+    """What one unit can touch of disjoint parts: one of them, or two where it is replaced."""
+    several = Counter(parts)
+    if groups.parts_touched(relation) == 1 or several.total() < 2:
+        return several
+    twice = [Repeated(part, 2) for part, count in several.items() if count > 1]
+    return [*twice, *(Composed(pair) for pair in combinations(several, 2))]
 
 
 def _repeated(event: Event, ways: list[Counter[Event]], count: int) -> list[Counter[Event]]:

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from discreet import _check
-from discreet.accounting import chernoff, fourier, grid, single
+from discreet.accounting import chernoff, fourier, grid, shuffle, single
 from discreet.accounting.collapse import Way, collapse
 from discreet.accounting.gate import choose
 from discreet.accounting.grid import Question
@@ -20,7 +20,7 @@ from discreet.accounting.interval import Interval, largest
 from discreet.accounting.losses import of_events
 from discreet.accounting.losses.of_events import Losses, View
 from discreet.accounting.quadrature import SampledGaussians
-from discreet.events import Event
+from discreet.events import Event, Shuffled
 from discreet.neighbors import ADD_REMOVE, Relation
 from discreet.neighbors import relation as as_relation
 
@@ -60,9 +60,19 @@ def _answer(event: Event, question: Question, relation: Relation) -> Interval:
     if not isinstance(event, Event):
         raise _check.fail("event", "be an event", event, "events are the dataclasses in discreet.events")
     which = as_relation(relation)
-    answers = [_price(way, question, which) for way in collapse(event)]
+    if isinstance(event, Shuffled):
+        return _shuffled(event, question, which)
+    answers = [_price(way, question, which) for way in collapse(event, which)]
     found = largest(answers)
     return Interval(found.lower * (1 - _PAD), found.upper * (1 + _PAD))
+
+
+def _shuffled(event: Shuffled, question: Question, relation: Relation) -> Interval:
+    """Shuffled reports by themselves: there is a certified upper end, and no lower one is known."""
+    if question.epsilon is not None:
+        return Interval(0.0, shuffle.shuffled_delta(event, question.epsilon, relation))
+    assert question.delta is not None
+    return Interval(0.0, shuffle.shuffled_epsilon(event, question.delta, relation))
 
 
 def _price(way: Way, question: Question, relation: Relation) -> Interval:
