@@ -14,12 +14,15 @@ import numpy as np
 from discreet import _check
 from discreet.accounting import chernoff, fourier, grid, shuffle, single
 from discreet.accounting.collapse import Way, collapse
+from discreet.accounting.conversions import rdp_delta, rdp_epsilon
 from discreet.accounting.gate import choose
 from discreet.accounting.grid import Question
 from discreet.accounting.interval import Interval, largest
 from discreet.accounting.losses import of_events
 from discreet.accounting.losses.of_events import Losses, View
 from discreet.accounting.quadrature import SampledGaussians
+from discreet.accounting.rdp import rdp
+from discreet.errors import UnknownEvent
 from discreet.events import Event, Shuffled
 from discreet.neighbors import ADD_REMOVE, Relation
 from discreet.neighbors import relation as as_relation
@@ -64,7 +67,22 @@ def _answer(event: Event, question: Question, relation: Relation) -> Interval:
         return _shuffled(event, question, which)
     answers = [_price(way, question, which) for way in collapse(event, which)]
     found = largest(answers)
-    return Interval(found.lower * (1 - _PAD), found.upper * (1 + _PAD))
+    found = Interval(found.lower * (1 - _PAD), found.upper * (1 + _PAD))
+    return found if _narrow((found.lower, found.upper), 1e-3) else _lowered(found, event, question, which)
+
+
+def _lowered(found: Interval, event: Event, question: Question, relation: Relation) -> Interval:
+    """Where the event is known from one side only, Rényi DP may know it better."""
+    try:
+        moments = rdp(event, relation=relation)
+    except UnknownEvent:
+        return found
+    if question.epsilon is not None:
+        upper = rdp_delta(moments, question.epsilon)
+    else:
+        assert question.delta is not None
+        upper = rdp_epsilon(moments, question.delta)
+    return Interval(found.lower, max(found.lower, min(found.upper, upper)))
 
 
 def _shuffled(event: Shuffled, question: Question, relation: Relation) -> Interval:
@@ -146,9 +164,9 @@ def _bounds(upper: Losses, lower: Losses, question: Question, adding: bool) -> P
             return _on_grid(upper, lower, question, adding)
 
 
-def _narrow(found: Pair) -> bool:
+def _narrow(found: Pair, width: float = _WIDE) -> bool:
     low, high = found
-    return math.isfinite(high) and (high - low <= _WIDE * high)
+    return math.isfinite(high) and (high - low <= width * high)
 
 
 def _combine(one: Pair | None, other: Pair) -> Pair:
