@@ -3,7 +3,7 @@
 Run it with `make demo`, or `python examples/adult.py`.
 """
 
-import math
+import textwrap
 
 import numpy as np
 
@@ -55,13 +55,15 @@ def main() -> None:
     print(f"  the most common occupation:           {common.value}   cost: {common.guarantee}")
     costs += [median, common]
 
-    total = math.fsum(getattr(release.guarantee, "epsilon", math.inf) for release in costs)
-    whole = dp.ApproxDP(total, 1e-6)
-    print(f"\nAll {len(costs)} answers together, by basic composition: ({whole.epsilon:.1f}, 1e-06)-DP.\n")
-    print(whole.protecting(mean_age.guarantee.protects or dp.Neighbors()).explain())
+    everything = dp.events.Composed(tuple(release.event for release in costs))
+    whole = dp.ApproxDP(dp.accounting.epsilon(everything, delta=1e-6).upper, 1e-6)
+    print(f"\nAll {len(costs)} answers together cost {whole.epsilon:.3f}, where each by itself would add up to 0.8:")
+    print(textwrap.fill(whole.protecting(dp.Neighbors()).explain(), 100))
     print("\nWhat was run, as an accountant sees it:")
     for release in costs:
         print(f"  {release.event}")
+    print("\nWhat each method of accounting would have charged for all of it:")
+    print(textwrap.indent(str(dp.accounting.compare(everything, delta=1e-6)).partition("\n\n")[2], "  "))
 
 
 if __name__ == "__main__":
