@@ -65,7 +65,7 @@ def decay(events: SampledGaussians, tilt: float, log_moment: Floats, cells: int 
     log_mass = largest(s, 0.0) - log_moment[:, None]
     before = np.cumsum(width / _ROOT * np.exp(np.minimum(log_mass, 50.0)), axis=1)
     floor = max(0.0, -s) * -np.log1p(-events.rate)
-    left = np.exp(special.log_ndtr(low[:, 0]) + floor - log_moment)[:, None]
+    left = np.exp(np.minimum(special.log_ndtr(low[:, 0]) + floor - log_moment, 50.0))[:, None]
     before = np.concatenate((left, left + before), axis=1)[:, :-1]
     log_density = largest(s + 1, -mu) + mu * mu - log_moment[:, None] - np.log(_ROOT * events.rate[:, None] * mu)
     density = np.exp(np.minimum(log_density, 700.0))

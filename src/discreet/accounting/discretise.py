@@ -106,8 +106,8 @@ def common_step(lattices: list[Lattice], target: float, *, continuous: bool) -> 
     unit = spacings[0]
     for spacing in spacings[1:]:
         unit = _divisor(unit, spacing)
-        if unit < target / 8:
-            return target
+    if unit < target / 8:
+        return target
     if not continuous and unit >= target:
         return unit
     return unit / max(1, math.ceil(unit / target))

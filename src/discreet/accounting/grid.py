@@ -37,9 +37,9 @@ def bounds(upper: Parts, lower: Parts, question: Question) -> tuple[float, float
         found = one_pass.run()
         if found is None:
             # Too fine for the memory that is allowed: the last coarser answer stands, if there is one.
-            if best[0] > 0 or exact:
+            if best[0] > 0:
                 break
-            step *= 8
+            step, exact = 8 * step, False
             continue
         best = (max(best[0], found.lower), min(best[1], found.upper))
         width = (best[1] - best[0]) / best[1] if 0 < best[1] < math.inf else 0.0
@@ -181,5 +181,6 @@ def _first_step(upper: Parts, lower: Parts) -> tuple[float, bool]:
     narrowest = min((width for width in widths if width > 0), default=1.0)
     longest = max((high - low for low, high in (loss.support(1e-30) for loss in parts)), default=1.0)
     fine = any(map(_gains, parts))
-    step = _aligned(upper, lower, max(narrowest / 400, longest / (1 << 16)) if fine else narrowest)
+    # Atoms on lattices ask for the coarsest grid that holds them all, if it is not too long.
+    step = _aligned(upper, lower, max(narrowest / 400, longest / (1 << 16)) if fine else longest / (1 << 20) or 1.0)
     return step, all(discretise.on_grid(loss, step) for loss in parts)

@@ -314,6 +314,8 @@ def _fft_error(values: Floats) -> float:
 
 def _discounted(values: Floats, decay: float) -> Floats:
     """r[k] = Σ_{j ≥ k} decay^{j−k} values[j], in blocks so that no power under- or overflows."""
+    if decay < 1e-300:
+        return values.copy()
     result = np.empty_like(values)
     block = len(values) if decay == 1 else max(1, min(len(values), int(300 / -math.log(decay))))
     carry = 0.0
