@@ -461,3 +461,14 @@ def test_what_is_not_an_event_is_refused():
         epsilon(1.0, 1e-5)
     with pytest.raises(InvalidArgument, match="relation"):
         epsilon(Gaussian(1.0), 1e-5, "neighbours")
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.9, 0.1), (0.4, 0.3, 0.3)])
+@pytest.mark.parametrize("total", [0.2, 1.0, 3.0])
+def test_one_coordinate_is_the_worst_way_to_spend_an_l1_bound(shares, total):
+    spread = L2Laplace(1.0, shift=tuple(total * share for share in shares))
+    for at in (0.0, 0.3 * total, 0.7 * total, 0.95 * total):
+        assert delta(spread, at).lower <= delta(Laplace(1 / total), at).upper
+    for at in (0.0, 0.25, 0.5, 0.9):
+        split = Composed((DiscreteLaplace(1, Fraction(3)), DiscreteLaplace(2, Fraction(3))))
+        assert delta(split, at).lower <= delta(DiscreteLaplace(3, Fraction(3)), at).upper

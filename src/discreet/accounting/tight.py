@@ -39,8 +39,8 @@ def epsilon(event: Event, delta: float, relation: Relation = ADD_REMOVE) -> Inte
     """The smallest ε for which `event` is (ε, δ)-DP, as an interval; its upper end is what to charge.
 
     >>> from discreet.events import Gaussian, PoissonSampled, Repeated
-    >>> epsilon(Repeated(PoissonSampled(0.01, Gaussian(1.0)), 10_000), 1e-5).contains(6.1877124)
-    True
+    >>> round(epsilon(Repeated(PoissonSampled(0.01, Gaussian(1.0)), 10_000), 1e-5).upper, 6)
+    6.187712
     """
     delta = float(_check.delta(delta))
     return _answer(event, Question(delta=delta), relation)
@@ -50,8 +50,8 @@ def delta(event: Event, epsilon: float, relation: Relation = ADD_REMOVE) -> Inte
     """The smallest δ for which `event` is (ε, δ)-DP, as an interval; its upper end is what to charge.
 
     >>> from discreet.events import Gaussian
-    >>> delta(Gaussian(1.0), 1.0)
-    Interval(lower=0.12693673750662, upper=0.12693673750669)
+    >>> round(delta(Gaussian(1.0), 1.0).upper, 9)
+    0.126936738
     """
     remedy = "it is the ε at which δ is asked for"
     epsilon = float(_check.nonnegative("epsilon", epsilon, remedy))
