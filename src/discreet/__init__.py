@@ -13,6 +13,7 @@ promises:
 from discreet import accounting, datasets, errors, events, mechanisms, queries
 from discreet.bounded import Bounded, Scores, Sensitivity
 from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
+from discreet.ledger import Ledger
 from discreet.mechanisms import (
     discrete_gaussian,
     exponential,
@@ -39,6 +40,7 @@ __all__ = [
     "ApproxDP",
     "Bounded",
     "Guarantee",
+    "Ledger",
     "Neighbors",
     "PureDP",
     "Relation",

@@ -1,0 +1,11 @@
+"""Who spent what: durable budgets that survive a restart, are shared by a team and are never overspent."""
+
+from discreet.ledger.account import Account
+from discreet.ledger.chain import Entry
+from discreet.ledger.ledger import Ledger
+from discreet.ledger.receipt import Receipt
+from discreet.ledger.reservation import Reservation
+from discreet.ledger.statement import Statement
+from discreet.ledger.verify import Verification
+
+__all__ = ["Account", "Entry", "Ledger", "Receipt", "Reservation", "Statement", "Verification"]

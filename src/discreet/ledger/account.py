@@ -1,0 +1,228 @@
+"""An account: a budget for one dataset, and the only way to spend it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from discreet import _check
+from discreet.accounting.filters import AdaptiveFilter
+from discreet.errors import BudgetExceeded, InvalidArgument, NotALedger, UnknownEvent
+from discreet.events import Event, NonPrivate, Repeated, is_secure
+from discreet.guarantees import Guarantee
+from discreet.ledger import advice, charging, records
+from discreet.ledger.chain import Entry
+from discreet.ledger.charging import Charged, NoRoom, Request
+from discreet.ledger.codec import encode
+from discreet.ledger.receipt import Receipt
+from discreet.ledger.reservation import Reservation
+from discreet.ledger.statement import Statement, compose
+from discreet.ledger.store import Transaction
+from discreet.ledger.terms import State, Terms, checked_name, checked_text
+from discreet.neighbors import Neighbors
+
+if TYPE_CHECKING:
+    from discreet.ledger.ledger import Ledger
+
+
+class Account:
+    """One budget. Made by `Ledger.account` and `Account.allot`; all that it knows is in the ledger."""
+
+    def __init__(self, ledger: Ledger, path: tuple[Terms, ...]) -> None:
+        self._ledger = ledger
+        self._path = path  # from the dataset's account down to this one
+
+    @property
+    def name(self) -> str:
+        """The account's name; a sub-account's begins with the names above it."""
+        return self._terms.name
+
+    @property
+    def budget(self) -> Guarantee:
+        """What the account promises in all, and for whom."""
+        return self._terms.budget.protecting(self._terms.neighbors)
+
+    @property
+    def neighbors(self) -> Neighbors:
+        """The unit of privacy and the neighbouring relation that every spend must share."""
+        return self._terms.neighbors
+
+    def spend(
+        self, event: Event, purpose: str = "", key: str | None = None, neighbors: Neighbors | None = None
+    ) -> Receipt:
+        """Charge `event`, durably, before anything is computed; or raise, and change nothing.
+
+        Args:
+            event: what is about to be run.
+            purpose: what it is for, in words that may be shown to others.
+            key: a name for this one release. A retry with the same key and event returns the same receipt (marked
+                `replayed`) and charges nothing more.
+            neighbors: for which unit and relation the event speaks; None means the account's own.
+
+        Raises:
+            BudgetExceeded: it does not fit here or in an account above; says what was asked, what remains and what
+                would fit.
+            KeyReused: the key stands for another event.
+            UnknownEvent: no theorem prices the event in this account's terms.
+
+        Guarantee:
+            When it returns, the charge is on disk, here and in every account above, and survives a crash. The check
+            and the charge are one transaction under a lock, so no two spends use the same budget. The order in which
+            events are chosen may depend on earlier releases. One receipt pays for one release: noise drawn twice for
+            one receipt is not covered.
+        """
+        return self._charge(self._request("spend", event, purpose, key, None), neighbors)[1]
+
+    def reserve(self, event: Event, key: str, purpose: str = "", neighbors: Neighbors | None = None) -> Reservation:
+        """Charge a whole plan before it begins; steps that never started can be handed back when it ends early.
+
+        Args:
+            event: the plan; the steps of `events.Repeated(step, n)` are counted, any other event is a single step.
+            key: a name for the plan. The same key and event find the same reservation again, after a crash as well.
+            purpose: what it is for.
+            neighbors: for which unit and relation the event speaks; None means the account's own.
+
+        Guarantee:
+            The price of all steps is charged, durably, before this returns. `Reservation.start_block` must be called
+            before each block of steps runs: only steps that were never started are ever handed back.
+        """
+        if key is None:
+            raise _check.fail("key", "be given", key, "it finds the reservation again after a crash")
+        steps = event.count if isinstance(event, Repeated) else 1
+        charged, receipt = self._charge(self._request("reserve", event, purpose, key, steps), neighbors)
+        return Reservation(self._ledger, self._path, charged.entry.sequence, steps, receipt)
+
+    def would_afford(self, event: Event, neighbors: Neighbors | None = None) -> bool:
+        """Whether `spend` would be accepted now, here and in all accounts above. Charges and promises nothing."""
+        try:
+            self._check(event, neighbors)
+            for terms in self._path:
+                charging.price(terms, event)
+        except (InvalidArgument, UnknownEvent):
+            return False
+        return _fits(self._standing(), event)
+
+    def remaining(self) -> Guarantee:
+        """What this account may still spend, rounded down; an (ε, δ) budget is shown at each Rényi order.
+
+        The account above a sub-account may have less: `would_afford` asks both.
+        """
+        return self._standing()[-1].remaining()
+
+    def allot(self, name: str, budget: Guarantee, *, aside: float = 0.0) -> Account:
+        """Open or reopen a sub-account, such as one for each analyst, with a budget of its own.
+
+        Guarantee:
+            Whatever a sub-account spends is charged to this account, and to all above, in the same transaction. Parts
+            may add up to more than the whole; the whole binds.
+        """
+        whole = f"{self.name}/{checked_name(name)}"
+        if budget.protects is not None and budget.protects != self.neighbors:
+            remedy = "a part of a budget protects whom the whole protects"
+            raise _check.fail("budget", f"protect {self.neighbors}", str(budget.protects), remedy)
+        terms = Terms.start(whole, self.name, budget, self.neighbors, aside)
+        return self._ledger._open(terms, self._path)
+
+    def history(self) -> tuple[Entry, ...]:
+        """All entries of this account, the first one first, with those of its sub-accounts that were charged here."""
+        return self._ledger._store.read(lambda transaction: tuple(_entries(transaction, self.name)))
+
+    def statement(self, delta: float | None = None) -> Statement:
+        """What was spent by whom for what, the bound that holds for adaptive use, and the tight figure beside it.
+
+        `delta` is the δ of the tight figure: that of an (ε, δ) budget unless said otherwise, and 1e-6 for others.
+        """
+
+        def work(transaction: Transaction) -> tuple[State, tuple[Entry, ...]]:
+            row = records.find(transaction, self.name)
+            if row is None:
+                raise NotALedger(f"account {self.name!r} has vanished from the ledger: it was edited")
+            return row.filter_state(), tuple(_entries(transaction, self.name))
+
+        state, entries = self._ledger._store.read(work)
+        return compose(self._terms, state, entries, delta)
+
+    def __repr__(self) -> str:
+        return f"Account({self.name!r}, {self._terms})"
+
+    @property
+    def _terms(self) -> Terms:
+        return self._path[-1]
+
+    def _request(self, kind: str, event: Event, purpose: str, key: str | None, steps: int | None) -> Request:
+        checked_text("purpose", purpose)
+        if key is not None and not checked_text("key", key, 200):
+            raise _check.fail("key", "not be empty", key, "it names one release; None means that there is no retry")
+        return Request(kind, event, purpose, key, steps)
+
+    def _check(self, event: Event, neighbors: Neighbors | None) -> None:
+        encode(event)
+        if not is_secure(event):
+            raise _check.fail(
+                "event", "be run with the operating system's randomness", event, "leave insecure_seed out to release"
+            )
+        if any(isinstance(part, NonPrivate) for part in event.walk()):
+            raise _check.fail("event", "be private", event, "a release without noise has no finite price")
+        if neighbors is not None and neighbors != self.neighbors:
+            remedy = "an account adds up spends for one unit and one relation; open another account for this one"
+            raise _check.fail("neighbors", f"be those of the account ({self.neighbors})", str(neighbors), remedy)
+
+    def _charge(self, request: Request, neighbors: Neighbors | None) -> tuple[Charged, Receipt]:
+        self._check(request.event, neighbors)
+        for terms in self._path:  # priced before anything is locked, and remembered
+            charging.price(terms, request.event)
+        ledger, path, time = self._ledger, self._path, self._ledger._write_time()
+        ledger._on_step("priced")
+        try:
+            charged = ledger._store.write(
+                lambda transaction: charging.charge(transaction, path, request, time, ledger._on_step),
+                keyed=request.key is not None,
+            )
+        except NoRoom as full:
+            raise _exceeded(full, request.event, self.name) from None
+        ledger._on_step("returning")
+        return charged, Receipt.of_entry(self._terms, charged.entry, charged.hash, replayed=charged.replayed)
+
+    def _standing(self) -> list[AdaptiveFilter]:
+        def work(transaction: Transaction) -> list[AdaptiveFilter]:
+            found = [records.find(transaction, terms.name) for terms in self._path]
+            return [
+                terms.filter(row.filter_state())
+                for terms, row in zip(self._path, found, strict=True)
+                if row is not None
+            ]
+
+        return self._ledger._store.read(work)
+
+
+def _entries(transaction: Transaction, name: str) -> list[Entry]:
+    return [Entry.of_body(body) for _, _, _, body, _ in records.pages(transaction, name)]
+
+
+def _fits(standing: list[AdaptiveFilter], event: Event) -> bool:
+    return all(isinstance(before.spend(event), AdaptiveFilter) for before in standing)
+
+
+def _exceeded(full: NoRoom, event: Event, asked_of: str) -> BudgetExceeded:
+    """The refusal in words, with the largest amount that would fit in every account that it touches."""
+    standing = [_plain(before) for before in full.standing]
+    amount = advice.largest(event, lambda smaller: _fits(standing, smaller))
+    refused = full.refused
+    whose = f"account {full.terms.name!r}"
+    if full.terms.name != asked_of:
+        whose += f", which {asked_of!r} is a part of,"
+    return BudgetExceeded(
+        f"{whose} has no room for {event!r}: {refused.reason}, and {refused.remaining} remains; "
+        f"{advice.words(event, amount)}. Nothing was charged",
+        account=full.terms.name,
+        asked=event,
+        price=refused.price,
+        remaining=refused.remaining,
+        fits=amount,
+    )
+
+
+def _plain(before: AdaptiveFilter) -> AdaptiveFilter:
+    """The same filter without memory: the many prices that a search asks for are not worth remembering."""
+    return AdaptiveFilter(
+        before.budget, before.relation, before.orders, before.limits, before.spent, before.aside, before.claimed
+    )

@@ -1,0 +1,229 @@
+"""One transaction that charges an event to an account and to every account above it, or changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from discreet.accounting.claims import without_delta
+from discreet.accounting.filters import AdaptiveFilter, Price, Refused
+from discreet.errors import Exhausted, KeyReused, NotALedger
+from discreet.events import Event, Repeated
+from discreet.guarantees import ApproxDP
+from discreet.ledger import records
+from discreet.ledger.chain import Entry, Origin
+from discreet.ledger.codec import encode
+from discreet.ledger.records import AccountRow
+from discreet.ledger.store import Step, Transaction
+from discreet.ledger.terms import Terms
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be charged: a "spend" at once, or a "reserve" of so many steps."""
+
+    kind: str
+    event: Event
+    purpose: str
+    key: str | None
+    steps: int | None = None
+
+
+@dataclass(frozen=True)
+class Charged:
+    """An entry that is in the ledger, and whether it was there before."""
+
+    entry: Entry
+    hash: str
+    replayed: bool
+
+
+class NoRoom(Exception):
+    """A charge that does not fit, with the filters as they stood; the transaction is rolled back."""
+
+    def __init__(self, terms: Terms, refused: Refused, standing: Sequence[AdaptiveFilter]) -> None:
+        super().__init__(str(refused))
+        self.terms = terms
+        self.refused = refused
+        self.standing = tuple(standing)
+
+
+def price(terms: Terms, event: Event) -> tuple[Price, Fraction]:
+    """What `event` adds to an account's totals and to the δ that is set aside; raises where no theorem prices it."""
+    plain, brought = (
+        without_delta(event, terms.neighbors.relation) if isinstance(terms.budget, ApproxDP) else (event, Fraction(0))
+    )
+    return terms.filter(terms.beginning()).price(plain), brought
+
+
+def charge(transaction: Transaction, path: Sequence[Terms], request: Request, time: str, on_step: Step) -> Charged:
+    """Charge `request` to the last account of `path` and to all above it, which are locked from the top down."""
+    rows = [records.held(transaction, terms.name) for terms in path]
+    on_step("locked")
+    mine = path[-1]
+    if request.key is not None and (known := records.by_key(transaction, mine.name, request.key)) is not None:
+        return _replayed(known, request)
+    standing = [terms.filter(row.filter_state()) for terms, row in zip(path, rows, strict=True)]
+    for terms, before in zip(path, standing, strict=True):
+        after = before.spend(request.event)
+        if isinstance(after, Refused):
+            raise NoRoom(terms, after, standing)
+    on_step("checked")
+    above = tuple((row.name, row.sequence + 1) for row in rows[:-1])
+    entry, stored = _append(transaction, rows[-1], mine, request, time, above=above, origin=None)
+    on_step("recorded")
+    origin = Origin(mine.name, entry.sequence, stored)
+    for terms, row in zip(path[:-1], rows[:-1], strict=True):
+        _append(transaction, row, terms, request, time, above=(), origin=origin)
+        on_step("recorded above")
+    return Charged(entry, stored, replayed=False)
+
+
+def _append(
+    transaction: Transaction,
+    row: AccountRow,
+    terms: Terms,
+    request: Request,
+    time: str,
+    *,
+    above: tuple[tuple[str, int], ...],
+    origin: Origin | None,
+) -> tuple[Entry, str]:
+    change, brought = price(terms, request.event)
+    entry = Entry(
+        account=row.name,
+        sequence=row.sequence + 1,
+        kind=request.kind,
+        time=time,
+        neighbors=terms.neighbors,
+        previous=row.head,
+        event=request.event,
+        change=change,
+        claimed=brought,
+        purpose=request.purpose,
+        key=request.key if origin is None else None,
+        origin=origin,
+        above=above,
+        steps=request.steps,
+    )
+    return entry, records.append(transaction, row, entry, row.filter_state().changed(change, brought))
+
+
+def _replayed(known: tuple[Entry, str], request: Request) -> Charged:
+    entry, stored = known
+    if entry.event is None or entry.kind != request.kind or encode(entry.event) != encode(request.event):
+        raise KeyReused(
+            f"key must stand for one spend, got {request.key!r}: it already stands for {entry.kind} of "
+            f"{entry.event!r}, row {entry.sequence}; a retry asks for the same event, another spend takes another key"
+        )
+    return Charged(entry, stored, replayed=True)
+
+
+# --- reservations
+
+
+def start(transaction: Transaction, terms: Terms, reservation: int, steps: int, time: str, on_step: Step) -> int:
+    """Record that `steps` more steps of a reservation are about to run; how many were started in all."""
+    row = records.held(transaction, terms.name)
+    on_step("locked")
+    reserved, latest = _reserved(transaction, terms, reservation)
+    total = (latest.steps or 0 if latest is not None else 0) + steps
+    if latest is not None and latest.kind == "close":
+        raise Exhausted(f"reservation {reservation} of {terms.name!r} is closed: no more of its steps may run")
+    if total > (reserved.steps or 0):
+        raise Exhausted(
+            f"steps must stay within the {reserved.steps} that were reserved, got {total}: "
+            "steps that ran twice count twice; reserve or spend for more"
+        )
+    entry = Entry(
+        account=row.name,
+        sequence=row.sequence + 1,
+        kind="start",
+        time=time,
+        neighbors=terms.neighbors,
+        previous=row.head,
+        change=(Fraction(0),) * len(terms.limits),
+        reservation=reservation,
+        steps=total,
+    )
+    records.append(transaction, row, entry, row.filter_state())
+    on_step("recorded")
+    return total
+
+
+def close(
+    transaction: Transaction, path: Sequence[Terms], reservation: int, step: Event, time: str, on_step: Step
+) -> Charged:
+    """Replace the price of the reserved steps by that of the steps that were started, here and in all accounts above.
+
+    Why this is valid although the choice to stop may depend on what was released: docs/decisions/0003.
+    """
+    rows = [records.held(transaction, terms.name) for terms in path]
+    on_step("locked")
+    mine = path[-1]
+    reserved, latest = _reserved(transaction, mine, reservation)
+    if latest is not None and latest.kind == "close":
+        found = records.by_sequence(transaction, mine.name, latest.sequence)
+        return Charged(latest, found[1] if found else "", replayed=True)
+    ran = 0 if latest is None else latest.steps or 0
+    event = Repeated(step, ran)
+    above = tuple((row.name, row.sequence + 1) for row in rows[:-1])
+    places = {mine.name: reservation, **dict(reserved.above)}
+    written: tuple[Entry, str] | None = None
+    for terms, row in reversed(list(zip(path, rows, strict=True))):
+        origin = None if written is None else Origin(mine.name, written[0].sequence, written[1])
+        there = records.by_sequence(transaction, terms.name, places[terms.name])
+        if there is None or there[0].kind != "reserve":
+            raise NotALedger(f"the reservation's row of account {terms.name!r} is missing: the ledger was edited")
+        change, brought = handed_back(terms, there[0], step, ran)
+        entry = Entry(
+            account=row.name,
+            sequence=row.sequence + 1,
+            kind="close",
+            time=time,
+            neighbors=terms.neighbors,
+            previous=row.head,
+            event=event,
+            change=change,
+            claimed=brought,
+            purpose=reserved.purpose,
+            origin=origin,
+            above=above if origin is None else (),
+            reservation=places[terms.name],
+            steps=ran,
+        )
+        stored = records.append(transaction, row, entry, row.filter_state().changed(change, brought))
+        on_step("recorded")
+        written = written or (entry, stored)
+    if written is None:
+        raise NotALedger("an account must have a path")
+    return Charged(*written, replayed=False)
+
+
+def handed_back(terms: Terms, reserved: Entry, step: Event, ran: int) -> tuple[Price, Fraction]:
+    """What closing adds to the totals, never more than 0: the price of what ran less the price that was charged.
+
+    Steps are handed back only at an order where they were priced one by one: the price of n steps is at least n times
+    the price of one, before and after. Elsewhere, and where a price is infinite, nothing comes back.
+    """
+    count = reserved.steps or 0
+    one, own = price(terms, step)
+    rest, brought = price(terms, Repeated(step, ran))
+    nothing = Fraction(0)
+    change: list[Fraction | None] = []
+    for charged, single, after in zip(reserved.change, one, rest, strict=True):
+        if charged is None or single is None or after is None or charged < count * single or after < ran * single:
+            change.append(nothing)
+        else:
+            change.append(min(nothing, after - charged))
+    back = brought - reserved.claimed
+    return tuple(change), back if back < 0 and reserved.claimed >= count * own else nothing
+
+
+def _reserved(transaction: Transaction, terms: Terms, reservation: int) -> tuple[Entry, Entry | None]:
+    found = records.by_sequence(transaction, terms.name, reservation)
+    if found is None or found[0].kind != "reserve" or found[0].origin is not None:
+        raise NotALedger(f"row {reservation} of account {terms.name!r} is not a reservation of its own")
+    latest = records.latest_of(transaction, terms.name, reservation)
+    return found[0], None if latest is None else latest[0]

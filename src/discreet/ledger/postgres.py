@@ -1,0 +1,195 @@
+"""A ledger in PostgreSQL, for a team: row locks on the accounts, commits forced to disk, patience with restarts.
+
+A transaction that was lost before its commit was sent is run again, because the server has rolled it back. One that was
+lost in the middle of a commit is run again only where a key finds what it may have left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from discreet import errors
+from discreet.errors import DiscreetError, LedgerBusy, LedgerUnavailable, MissingExtra, NotALedger
+from discreet.ledger import schema
+from discreet.ledger.store import Pool, Step
+
+T = TypeVar("T")
+
+_MIGRATION_LOCK = 0x44534C47
+_WAIT = 0.1
+# What waiting does not mend.
+_HOPELESS = ("authentication failed", "does not exist", "no pg_hba.conf entry", "could not translate host name")
+
+
+def driver() -> Any:
+    """psycopg 3, or how to install it."""
+    try:
+        return importlib.import_module("psycopg")
+    except ImportError as error:
+        raise MissingExtra("a ledger in PostgreSQL needs psycopg: pip install 'discreet[ledger]'") from error
+
+
+class PostgresTransaction:
+    """One open transaction on a server."""
+
+    for_update = " FOR UPDATE"
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = self._connection.execute(sql.replace("?", "%s"), values).fetchall()
+        return found
+
+    def run(self, sql: str, *values: object) -> None:
+        self._connection.execute(sql.replace("?", "%s"), values)
+
+
+class PostgresStore:
+    """A database that keeps a ledger; see `Store` for what each method promises."""
+
+    def __init__(self, url: str, *, create: bool, timeout: float, on_step: Step) -> None:
+        self._driver = driver()
+        self._url = url
+        self._timeout = timeout
+        self._on_step = on_step
+        parts = urlsplit(url)
+        # Never the password: this text goes into messages.
+        self._place = f"the ledger at postgresql://{parts.hostname or ''}{parts.path}"
+        self._pool: Pool[Any] = Pool(self._connect, lambda found: found.close())
+        found = self.read(self._found)
+        if found is None and not create:
+            raise LedgerUnavailable(f"{self._place} does not exist: with create=True one is started there")
+        if found is not None:
+            schema.check(found)
+        if found is None or found < len(schema.MIGRATIONS):
+            self.write(self._migrate)
+
+    def write(self, work: Callable[[PostgresTransaction], T], *, keyed: bool = False) -> T:
+        return self._patiently("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", work, repeatable=keyed)
+
+    def read(self, work: Callable[[PostgresTransaction], T]) -> T:
+        return self._patiently("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", work, repeatable=True)
+
+    def damage(self) -> str | None:
+        return None  # the server checks its own pages
+
+    def close(self) -> None:
+        self._pool.close()
+
+    @staticmethod
+    def _found(transaction: PostgresTransaction) -> int | None:
+        if transaction.rows("SELECT to_regclass('discreet_schema')")[0][0] is None:
+            return None
+        return schema.version(transaction)
+
+    @staticmethod
+    def _migrate(transaction: PostgresTransaction) -> None:
+        transaction.rows("SELECT pg_advisory_xact_lock(?)", _MIGRATION_LOCK)
+        schema.migrate(transaction)
+
+    def _connect(self) -> Any:
+        connection = self._driver.connect(self._url, autocommit=True, connect_timeout=max(2, int(self._timeout)))
+        try:
+            limit = max(1, int(1000 * self._timeout))
+            connection.execute(f"SET lock_timeout = {limit}")
+            # A client that freezes inside a transaction must not hold an account for ever.
+            connection.execute(f"SET idle_in_transaction_session_timeout = {limit + 30_000}")
+            if connection.execute("SHOW synchronous_commit").fetchone()[0] in {"off", "local"}:
+                connection.execute("SET synchronous_commit = on")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _patiently(self, begin: str, work: Callable[[PostgresTransaction], T], *, repeatable: bool) -> T:
+        """Run `work` again after a lost connection, where that is safe, until the timeout has passed."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                return self._transact(begin, work)
+            except _Lost as lost:
+                if lost.committing and not repeatable:
+                    raise LedgerUnavailable(
+                        f"{self._place} was lost in the middle of a commit: it is not known whether the spend was "
+                        "recorded, so nothing may be released for it; give a key to make a retry safe"
+                    ) from lost.__cause__
+                if time.monotonic() >= deadline:
+                    raise LedgerUnavailable(
+                        f"{self._place} could not be reached for {self._timeout:g} s ({lost}): nothing may be released"
+                    ) from lost.__cause__
+                time.sleep(_WAIT)
+
+    def _transact(self, begin: str, work: Callable[[PostgresTransaction], T]) -> T:
+        try:
+            connection, epoch = self._pool.take()
+        except self._driver.Error as error:
+            if any(words in str(error) for words in _HOPELESS):
+                raise LedgerUnavailable(f"{self._place} cannot be opened ({_line(error)})") from error
+            raise _Lost(_line(error), committing=False) from error
+        committing = False
+        try:
+            connection.execute(begin)
+            done = work(PostgresTransaction(connection))
+            self._on_step("committing")
+            committing = True
+            connection.execute("COMMIT")
+            self._on_step("committed")
+        except DiscreetError:
+            self._roll_back(connection, epoch)
+            raise
+        except self._driver.Error as error:
+            lost = connection.closed or connection.broken or _is_shutdown(error)
+            self._roll_back(connection, epoch)
+            if lost or isinstance(error, self._driver.errors.DeadlockDetected):
+                raise _Lost(_line(error), committing=committing) from error
+            raise self._explanation(error) from error
+        except BaseException:
+            self._roll_back(connection, epoch)
+            raise
+        self._pool.give_back(connection, epoch)
+        return done
+
+    def _roll_back(self, connection: Any, epoch: int) -> None:
+        try:
+            connection.execute("ROLLBACK")
+        except self._driver.Error:
+            with contextlib.suppress(self._driver.Error):
+                self._pool.discard(connection)
+        else:
+            self._pool.give_back(connection, epoch)
+
+    def _explanation(self, error: Exception) -> errors.LedgerError:
+        known = self._driver.errors
+        if isinstance(error, known.LockNotAvailable | known.QueryCanceled):
+            return LedgerBusy(
+                f"{self._place} was held by others for {self._timeout:g} s: nothing was charged; try again"
+            )
+        if isinstance(error, known.IntegrityError | known.ProgrammingError) and not isinstance(
+            error, known.InsufficientPrivilege
+        ):
+            return NotALedger(f"{self._place} is not a ledger, or was edited ({_line(error)}); it is left as it is")
+        return LedgerUnavailable(
+            f"{self._place} cannot be used ({_line(error)}): nothing was charged, and nothing may be released"
+        )
+
+
+class _Lost(Exception):
+    """The connection went away; `committing` says whether the server may have committed."""
+
+    def __init__(self, message: str, *, committing: bool) -> None:
+        super().__init__(message)
+        self.committing = committing
+
+
+def _is_shutdown(error: Exception) -> bool:
+    return str(getattr(error, "sqlstate", "") or "").startswith(("57P", "08"))
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

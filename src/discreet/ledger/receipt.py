@@ -1,0 +1,89 @@
+"""What a spend returns: proof that it was charged, for the release, the checkpoint and the file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from discreet.errors import NotALedger
+from discreet.events import Event
+from discreet.guarantees import Guarantee
+from discreet.ledger.chain import Entry, digest
+from discreet.ledger.codec import canonical, parse
+from discreet.ledger.terms import Terms
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """A spend that is durably recorded. Keep it: its hash fixes everything in the account up to it.
+
+    Attributes:
+        account: the account that was charged.
+        sequence: the place of the entry in the account.
+        event: what was charged.
+        charged: what it cost in the account's terms.
+        purpose: what it was for.
+        key: the key that a retry would give.
+        time: when it was recorded, by the spender's clock.
+        hash: the hash of the entry.
+        replayed: whether this receipt was written by an earlier call with the same key. One key pays for one release:
+            if the earlier call's answer may have left already, draw no new noise for it.
+    """
+
+    account: str
+    sequence: int
+    event: Event
+    charged: Guarantee
+    purpose: str
+    key: str | None
+    time: str
+    hash: str
+    body: str = field(repr=False)
+    replayed: bool = field(default=False, compare=False)
+
+    @classmethod
+    def of_entry(cls, terms: Terms, entry: Entry, stored: str, *, replayed: bool) -> Receipt:
+        """The receipt of an entry that is in the ledger."""
+        if entry.event is None:
+            raise NotALedger(f"row {entry.sequence} of account {entry.account!r} charges no event: it was edited")
+        return cls(
+            account=entry.account,
+            sequence=entry.sequence,
+            event=entry.event,
+            charged=terms.shown(tuple(None if part is None else max(part, Fraction(0)) for part in entry.change)),
+            purpose=entry.purpose,
+            key=entry.key,
+            time=entry.time,
+            hash=stored,
+            body=entry.body(),
+            replayed=replayed,
+        )
+
+    def to_json(self) -> str:
+        """The receipt as text, for a checkpoint or a file elsewhere; `anchor` reads it."""
+        return canonical({"body": self.body, "hash": self.hash})
+
+    def __str__(self) -> str:
+        purpose = f" for {self.purpose}" if self.purpose else ""
+        return f"{self.account} #{self.sequence}: {self.event!r}{purpose}, charged {self.charged}"
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A place of a chain that someone kept outside of the ledger."""
+
+    account: str
+    sequence: int
+    hash: str
+
+
+def anchor(kept: Receipt | str) -> Anchor:
+    """The anchor of a receipt, or of a receipt's JSON."""
+    if isinstance(kept, Receipt):
+        return Anchor(kept.account, kept.sequence, kept.hash)
+    value: Any = parse(kept)
+    if not isinstance(value, dict) or set(value) != {"body", "hash"} or digest(str(value["body"])) != value["hash"]:
+        raise NotALedger("this is not a receipt as to_json() writes it: its hash does not fit its text")
+    entry = Entry.of_body(value["body"])
+    return Anchor(entry.account, entry.sequence, value["hash"])

@@ -1,0 +1,182 @@
+"""A ledger in a SQLite file: write-ahead log, every commit forced to disk, one writer at a time.
+
+A file is looked at before it is written to: what is foreign, empty, truncated or newer is refused and left as it was.
+A new ledger is built beside its place and linked into it whole, so no crash leaves half of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from discreet.errors import DiscreetError, LedgerBusy, LedgerError, LedgerUnavailable, NotALedger
+from discreet.ledger import schema
+from discreet.ledger.store import Pool, Step
+
+T = TypeVar("T")
+
+#: "DSLG" in the file's header, which says that a SQLite file is a ledger.
+APPLICATION_ID = 0x44534C47
+
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
+
+
+class SQLiteTransaction:
+    """One open transaction on a file."""
+
+    for_update = ""  # BEGIN IMMEDIATE has locked the whole file
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        return self._connection.execute(sql, values).fetchall()
+
+    def run(self, sql: str, *values: object) -> None:
+        self._connection.execute(sql, values)
+
+
+class SQLiteStore:
+    """A file that keeps a ledger; see `Store` for what each method promises."""
+
+    def __init__(self, path: Path, *, create: bool, timeout: float, on_step: Step) -> None:
+        self._path = path
+        self._timeout = timeout
+        self._on_step = on_step
+        self._pool: Pool[sqlite3.Connection] = Pool(lambda: self._connect("rw"), lambda found: found.close())
+        if not path.exists():
+            if not create:
+                raise LedgerUnavailable(f"there is no ledger at {str(path)!r}: with create=True one is started there")
+            self._create()
+        found = self._inspect()
+        if found < len(schema.MIGRATIONS):
+            self.write(schema.migrate)
+
+    def write(self, work: Callable[[SQLiteTransaction], T], *, keyed: bool = False) -> T:
+        return self._transact("BEGIN IMMEDIATE", work)
+
+    def read(self, work: Callable[[SQLiteTransaction], T]) -> T:
+        return self._transact("BEGIN", work)
+
+    def damage(self) -> str | None:
+        try:
+            found = self.read(lambda transaction: transaction.rows("PRAGMA quick_check(1)"))
+        except NotALedger as error:
+            return str(error)
+        return None if found == [("ok",)] else str(found[0][0])
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _transact(self, begin: str, work: Callable[[SQLiteTransaction], T]) -> T:
+        with self._explained():
+            connection, epoch = self._pool.take()
+            try:
+                connection.execute(begin)
+                done = work(SQLiteTransaction(connection))
+                self._on_step("committing")
+                connection.execute("COMMIT")
+                self._on_step("committed")
+            except BaseException:
+                try:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                except sqlite3.Error:
+                    self._pool.discard(connection)
+                else:
+                    self._pool.give_back(connection, epoch)
+                raise
+            self._pool.give_back(connection, epoch)
+            return done
+
+    def _connect(self, mode: str, path: Path | None = None) -> sqlite3.Connection:
+        place = (path or self._path).absolute().as_uri() + f"?mode={mode}"
+        connection = sqlite3.connect(
+            place, uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False
+        )
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA trusted_schema = OFF")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _create(self) -> None:
+        """Build an empty ledger beside its place and link it in; whoever links first wins."""
+        beside = self._path.with_name(f".{self._path.name}.{os.getpid()}-{threading.get_ident()}.new")
+        with self._explained():
+            try:
+                connection = self._connect("rwc", beside)
+                try:
+                    connection.execute("PRAGMA journal_mode = WAL")
+                    connection.execute("BEGIN IMMEDIATE")
+                    schema.migrate(SQLiteTransaction(connection))
+                    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                    connection.execute("COMMIT")
+                finally:
+                    connection.close()
+                _sync(beside)
+                with contextlib.suppress(FileExistsError):
+                    os.link(beside, self._path)
+                _sync(self._path.absolute().parent)
+            except OSError as error:
+                raise LedgerUnavailable(f"no ledger can be made at {str(self._path)!r}: {error.strerror}") from error
+            finally:
+                beside.unlink(missing_ok=True)
+
+    def _inspect(self) -> int:
+        """The schema's number, read without the right to write."""
+        if self._path.stat().st_size == 0:
+            raise NotALedger(f"{str(self._path)!r} is empty: it was truncated, or was never a ledger; it is untouched")
+        with self._explained():
+            with contextlib.closing(self._connect("ro")) as connection:
+                if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
+                    raise NotALedger(f"{str(self._path)!r} is a SQLite file, but not a ledger; it is untouched")
+                found = schema.version(SQLiteTransaction(connection))
+            schema.check(found)
+            return found
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what SQLite says into what the caller can do about it."""
+        try:
+            yield
+        except DiscreetError:
+            raise
+        except sqlite3.Error as error:
+            raise self._explanation(error) from error
+
+    def _explanation(self, error: sqlite3.Error) -> LedgerError:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        place = f"the ledger {str(self._path)!r}"
+        if code in _BUSY:
+            return LedgerBusy(f"{place} was held by others for {self._timeout:g} s: nothing was charged; try again")
+        if code in _BROKEN or "no such table" in str(error) or "no such column" in str(error):
+            return NotALedger(f"{place} is not a ledger, or was truncated or edited ({error}); it is left as it is")
+        if code == sqlite3.SQLITE_FULL:
+            return LedgerUnavailable(f"{place} has no room left ({error}): nothing was charged; free some space")
+        if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}:
+            return LedgerUnavailable(
+                f"{place} cannot be opened for writing ({error}): nothing was charged; the file, the files beside it "
+                "and their folder must be writable"
+            )
+        return LedgerUnavailable(f"{place} cannot be used ({error}): nothing may be released for this spend")
+
+
+def _sync(path: Path) -> None:
+    """Force a file, or a folder's list of files, to disk."""
+    if os.name == "nt" and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
