@@ -95,7 +95,7 @@ class Inversion:
         turned = self.values * np.exp((-1j * epsilon * self.step) * index)
         centre = self.step / (2 * math.pi) * float(turned[0].real + 2 * np.sum(turned[1:].real))
         size = self.step / math.pi * float(np.sum(np.abs(self.values) * (1 + abs(epsilon) * self.step * index)))
-        error = self.error + abs(centre) * self.relative + 16 * _UNIT * size
+        error = (self.error + 16 * _UNIT * size) * (1 + self.relative) + abs(centre) * self.relative
         return centre, error, math.exp(min(700.0, self.log_scale - self.tilt * epsilon))
 
     def solve(self, delta: float, start: float) -> tuple[float, float]:

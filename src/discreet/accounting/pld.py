@@ -208,7 +208,8 @@ def compose(
     tail = _discounted(tilted, decay)
     later = np.append(tail[1:], 0.0) * (decay * -math.expm1(-step))
     excess = _discounted(later, decay * math.exp(-step))
-    relative = 8 * _UNIT * (size + sum(count for _, count in parts) + tilt * float(np.max(np.abs(losses))))
+    exponents = abs(log_scale) + tilt * float(np.max(np.abs(losses)))
+    relative = 8 * _UNIT * (size + sum(count for _, count in parts) + exponents)
     # Weights d^j on the tail add up to 1/(1 − d), and their squares to 1/(1 − d²).
     summed = min(error / -math.expm1(-tilt * step), square / math.sqrt(-math.expm1(-2 * tilt * step)))
     total_error = summed + window.escaped

@@ -175,7 +175,8 @@ class ContinuousLoss:
             p, q = q[::-1], p[::-1]
         shrink = -np.expm1(low - high)
         with np.errstate(divide="ignore", over="ignore"):
-            share = np.clip((p - np.exp(np.log(q) + low)) / shrink, 0.0, p)
+            # A difference of near numbers: moved up by more than its round-off.
+            share = np.clip((p * (1 + 1e-14) - np.exp(np.log(q) + low)) / shrink, 0.0, p)
         narrow = self.shift.narrow(a, b) & (b > a)
         if narrow.any():
             p_near, q_near, share_near = self._integrated(a[narrow], b[narrow], forward, narrow)

@@ -73,6 +73,6 @@ class MirroredLoss:
         if len(below) and len(above) and np.all(edges):
             # The cell around 0 holds parts of both halves: its share follows from its masses.
             k = len(below) - 1
-            whole = (p[k] - q[k] * np.exp(edges[k])) / -np.expm1(edges[k] - edges[k + 1])
+            whole = (p[k] * (1 + 1e-14) - q[k] * np.exp(edges[k])) / -np.expm1(edges[k] - edges[k + 1])
             share[k] = min(max(float(whole), 0.0), float(p[k]))
         return Cells(p, q, share)
