@@ -176,7 +176,7 @@ def compose(
     for support, mass, count in fine:
         log_moment = _cumulants([(support, mass, 1)], tilt)[0]
         log_mass = np.log(np.maximum(mass, 1e-320))
-        tilted = np.where(mass > 0, np.exp(log_mass + (tilt * support - log_moment)), 0.0)
+        tilted = np.exp(np.where(mass > 0, log_mass + (tilt * support - log_moment), -800.0))
         folded = _fold(tilted, size)
         single = fft.rfft(folded)
         rounded = 4 * _UNIT * tilted * (8 + np.abs(tilt * support) + np.abs(log_mass) + abs(log_moment))
