@@ -6,6 +6,7 @@ it again when it is certain that the first run left nothing behind.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import threading
@@ -97,6 +98,10 @@ class Pool(Generic[C]):
             self._epoch += 1
         for connection in free:
             self._disconnect(connection)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the interpreter may be half gone
+            self.close()
 
     def after_fork(self) -> None:
         """Forget the parent's connections without closing them."""

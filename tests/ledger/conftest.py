@@ -1,0 +1,50 @@
+"""Every test of the ledger runs on both stores, unless it is about one of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.ledger.places import Place
+from tests.ledger.server import Server, programs
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def server():
+    if programs() is None:
+        pytest.skip("PostgreSQL is not installed: initdb was not found")
+    pytest.importorskip("psycopg", reason="psycopg is not installed (the ledger extra has it)")
+    started = Server()
+    yield started
+    started.remove()
+
+
+@pytest.fixture
+def new_postgres(server):
+    import psycopg
+
+    def make() -> Place:
+        name = f"test{next(_numbers)}"
+        with psycopg.connect(server.url(), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return Place(server.url(name), server)
+
+    return make
+
+
+@pytest.fixture
+def new_sqlite(tmp_path):
+    return lambda: Place(str(tmp_path / f"test{next(_numbers)}.ledger"))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def new_place(request):
+    return request.getfixturevalue(f"new_{request.param}")
+
+
+@pytest.fixture
+def place(new_place):
+    return new_place()

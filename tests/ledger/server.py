@@ -1,0 +1,76 @@
+"""A PostgreSQL server of our own, on a local socket, for tests and benchmarks: started, restarted and thrown away."""
+
+from __future__ import annotations
+
+import glob
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+
+def programs() -> Path | None:
+    """Where initdb and pg_ctl are, or None where PostgreSQL is not installed."""
+    found = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"), key=lambda p: int(p.split("/")[4]))
+    path = found[-1] if found else shutil.which("initdb")
+    return None if path is None else Path(path).parent
+
+
+class Server:
+    """A cluster in a temporary folder; PostgreSQL refuses to run as root, so another user runs it then."""
+
+    def __init__(self) -> None:
+        found = programs()
+        if found is None:
+            raise RuntimeError("PostgreSQL is not installed")
+        self._programs = found
+        self.folder = Path(tempfile.mkdtemp(prefix="discreet-pg-"))
+        self._user: pwd.struct_passwd | None = None
+        if os.getuid() == 0:
+            names = {entry.pw_name: entry for entry in pwd.getpwall()}
+            self._user = names.get("postgres") or names["nobody"]
+            os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
+        self._run("initdb", "-D", str(self._data), "-U", "discreet", "-A", "trust", "-E", "UTF8", "--no-sync")
+        self.start()
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    def _run(self, program: str, *arguments: str) -> None:
+        identity: dict[str, object] = {}
+        if self._user is not None:
+            identity = {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
+        subprocess.run(
+            [str(self._programs / program), *arguments],
+            check=True,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=60,
+            env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"},
+            **identity,  # type: ignore[call-overload]  # a user to run as, only where we are root
+        )
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        options = f"-k {self.folder} -h '' -c max_connections=60 -c shared_buffers=16MB"
+        self._run("pg_ctl", "-D", str(self._data), "-w", "-o", options, "-l", str(self.folder / "log"), "start")
+
+    def stop(self, mode: str = "immediate") -> None:
+        """Stop the server: "immediate" is a crash, "fast" cuts all connections."""
+        self._run("pg_ctl", "-D", str(self._data), "-w", "-m", mode, "stop")
+
+    def url(self, database: str = "postgres") -> str:
+        """Where a database of this server is."""
+        return f"postgresql://discreet@/{database}?host={self.folder}"
+
+    def remove(self) -> None:
+        """Stop it and delete everything."""
+        try:
+            self.stop()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
