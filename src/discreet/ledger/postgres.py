@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from discreet import errors
 from discreet.errors import DiscreetError, LedgerBusy, LedgerUnavailable, MissingExtra, NotALedger
 from discreet.ledger import schema
-from discreet.ledger.store import Pool, Step
+from discreet.ledger.store import Pool, Step, no_step
 
 T = TypeVar("T")
 
@@ -71,10 +71,10 @@ class PostgresStore:
             self.write(self._migrate)
 
     def write(self, work: Callable[[PostgresTransaction], T], *, keyed: bool = False) -> T:
-        return self._patiently("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", work, repeatable=keyed)
+        return self._patiently("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", work, self._on_step, repeatable=keyed)
 
     def read(self, work: Callable[[PostgresTransaction], T]) -> T:
-        return self._patiently("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", work, repeatable=True)
+        return self._patiently("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", work, no_step, repeatable=True)
 
     def damage(self) -> str | None:
         return None  # the server checks its own pages
@@ -107,12 +107,12 @@ class PostgresStore:
             raise
         return connection
 
-    def _patiently(self, begin: str, work: Callable[[PostgresTransaction], T], *, repeatable: bool) -> T:
+    def _patiently(self, begin: str, work: Callable[[PostgresTransaction], T], on_step: Step, *, repeatable: bool) -> T:
         """Run `work` again after a lost connection, where that is safe, until the timeout has passed."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                return self._transact(begin, work)
+                return self._transact(begin, work, on_step)
             except _Lost as lost:
                 if lost.committing and not repeatable:
                     raise LedgerUnavailable(
@@ -125,7 +125,7 @@ class PostgresStore:
                     ) from lost.__cause__
                 time.sleep(_WAIT)
 
-    def _transact(self, begin: str, work: Callable[[PostgresTransaction], T]) -> T:
+    def _transact(self, begin: str, work: Callable[[PostgresTransaction], T], on_step: Step) -> T:
         try:
             connection, epoch = self._pool.take()
         except self._driver.Error as error:
@@ -136,10 +136,10 @@ class PostgresStore:
         try:
             connection.execute(begin)
             done = work(PostgresTransaction(connection))
-            self._on_step("committing")
+            on_step("committing")
             committing = True
             connection.execute("COMMIT")
-            self._on_step("committed")
+            on_step("committed")
         except DiscreetError:
             self._roll_back(connection, epoch)
             raise

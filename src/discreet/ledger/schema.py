@@ -5,8 +5,6 @@ All SQL here is understood by SQLite and by PostgreSQL alike. Numbers are kept a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from discreet.errors import NotALedger
 from discreet.ledger.store import Transaction
 
@@ -43,21 +41,21 @@ def version(transaction: Transaction) -> int:
     return int(transaction.rows("SELECT COALESCE(MAX(number), 0) FROM discreet_schema")[0][0])
 
 
-def check(found: int, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+def check(found: int) -> None:
     """Refuse a schema that this version does not know."""
-    if found > len(migrations):
+    if found > len(MIGRATIONS):
         raise NotALedger(
-            f"this ledger has schema {found}, and this version of Discreet knows schemas up to {len(migrations)}: "
+            f"this ledger has schema {found}, and this version of Discreet knows schemas up to {len(MIGRATIONS)}: "
             "open it with a newer version; it was not touched"
         )
 
 
-def migrate(transaction: Transaction, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+def migrate(transaction: Transaction) -> None:
     """Take the steps that are missing, inside the given transaction."""
     transaction.run("CREATE TABLE IF NOT EXISTS discreet_schema (number BIGINT PRIMARY KEY)")
     found = version(transaction)
-    check(found, migrations)
-    for number in range(found + 1, len(migrations) + 1):
-        for statement in migrations[number - 1]:
+    check(found)
+    for number in range(found + 1, len(MIGRATIONS) + 1):
+        for statement in MIGRATIONS[number - 1]:
             transaction.run(statement)
         transaction.run("INSERT INTO discreet_schema (number) VALUES (?)", number)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from discreet.errors import DiscreetError, LedgerBusy, LedgerError, LedgerUnavailable, NotALedger
 from discreet.ledger import schema
-from discreet.ledger.store import Pool, Step
+from discreet.ledger.store import Pool, Step, no_step
 
 T = TypeVar("T")
 
@@ -59,10 +59,10 @@ class SQLiteStore:
             self.write(schema.migrate)
 
     def write(self, work: Callable[[SQLiteTransaction], T], *, keyed: bool = False) -> T:
-        return self._transact("BEGIN IMMEDIATE", work)
+        return self._transact("BEGIN IMMEDIATE", work, self._on_step)
 
     def read(self, work: Callable[[SQLiteTransaction], T]) -> T:
-        return self._transact("BEGIN", work)
+        return self._transact("BEGIN", work, no_step)
 
     def damage(self) -> str | None:
         try:
@@ -74,15 +74,15 @@ class SQLiteStore:
     def close(self) -> None:
         self._pool.close()
 
-    def _transact(self, begin: str, work: Callable[[SQLiteTransaction], T]) -> T:
+    def _transact(self, begin: str, work: Callable[[SQLiteTransaction], T], on_step: Step) -> T:
         with self._explained():
             connection, epoch = self._pool.take()
             try:
                 connection.execute(begin)
                 done = work(SQLiteTransaction(connection))
-                self._on_step("committing")
+                on_step("committing")
                 connection.execute("COMMIT")
-                self._on_step("committed")
+                on_step("committed")
             except BaseException:
                 try:
                     if connection.in_transaction:
@@ -124,8 +124,10 @@ class SQLiteStore:
                 finally:
                     connection.close()
                 _sync(beside)
+                self._on_step("built")
                 with contextlib.suppress(FileExistsError):
                     os.link(beside, self._path)
+                self._on_step("linked")
                 _sync(self._path.absolute().parent)
             except OSError as error:
                 raise LedgerUnavailable(f"no ledger can be made at {str(self._path)!r}: {error.strerror}") from error
@@ -141,8 +143,20 @@ class SQLiteStore:
                 if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
                     raise NotALedger(f"{str(self._path)!r} is a SQLite file, but not a ledger; it is untouched")
                 found = schema.version(SQLiteTransaction(connection))
+                self._check_size(connection)
             schema.check(found)
             return found
+
+    def _check_size(self, connection: sqlite3.Connection) -> None:
+        """Refuse a file that ends within its last page, which SQLite itself would read as if it were whole."""
+        pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        # Asked in this order: where the log is empty, all pages that were counted before are in the file.
+        log = self._path.with_name(self._path.name + "-wal")
+        logged = log.exists() and log.stat().st_size > 0
+        if not logged and self._path.stat().st_size < pages * size:
+            raise NotALedger(
+                f"{str(self._path)!r} was truncated: it has {pages} pages and ends before; it is untouched"
+            )
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:

@@ -1,0 +1,623 @@
+"""Faults: whatever breaks, at whatever instant, the ledger holds at least what was released and at most the budget."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+import discreet as dp
+from discreet import events as ev
+from discreet.errors import BudgetExceeded, LedgerBusy, LedgerError, LedgerUnavailable
+from discreet.ledger.sqlite import SQLiteStore
+from tests.ledger.places import in_child, killer
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+STEP = ev.Laplace(64.0)
+BEFORE = ["priced", "locked", "checked", "recorded", "recorded above", "committing"]
+AFTER = ["committed", "returning"]
+
+
+def opened(place, **options):
+    return dp.Ledger(place.location, **options)
+
+
+def spent(account):
+    return account.budget.epsilon - Fraction(account.remaining().epsilon)
+
+
+@pytest.fixture
+def part(place):
+    """The name of a part of a budget of 1000/64, reached through its own connections."""
+    with opened(place) as ledger:
+        ledger.account("census", budget=dp.PureDP(1000 / 64)).allot("ann", dp.PureDP(500 / 64))
+    return "census/ann"
+
+
+# --- kill -9
+
+
+@pytest.mark.parametrize("step", BEFORE + AFTER)
+def test_a_kill_at_any_step_leaves_all_or_nothing(place, part, step):
+    for attempt in range(4):
+        key = f"{step} {attempt}"
+
+        def victim(key=key):
+            with opened(place, on_step=killer(step)) as ledger:
+                ledger.account(part).spend(STEP, key=key)
+            os._exit(99)  # would be a release
+
+        status = in_child(victim)
+        assert os.WIFSIGNALED(status)
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        with opened(place) as ledger:
+            ann, census = ledger.account(part), ledger.account("census")
+            assert spent(ann) == spent(census) == Fraction(attempt + (step in AFTER), 64)
+            receipt = ann.spend(STEP, key=key)
+            assert receipt.replayed == (step in AFTER)
+            assert spent(ann) == spent(census) == Fraction(attempt + 1, 64)
+            assert ledger.verify([receipt])
+
+
+@pytest.mark.parametrize("step", ["locked", "recorded", "committing", "committed", "returning"])
+def test_a_kill_while_a_plan_runs_never_loses_a_started_step(place, part, step):
+    with opened(place) as ledger:
+        ledger.account(part).reserve(ev.Repeated(STEP, 100), key="plan")
+
+    def start():
+        with opened(place) as ledger:
+            plan = ledger.account(part).reserve(ev.Repeated(STEP, 100), key="plan")
+            ledger._on_step = killer(step)
+            ledger._store._on_step = killer(step)
+            plan.start_block(10)
+        os._exit(99)
+
+    def close():
+        with opened(place) as ledger:
+            plan = ledger.account(part).reserve(ev.Repeated(STEP, 100), key="plan")
+            ledger._on_step = killer(step)
+            ledger._store._on_step = killer(step)
+            plan.close()
+        os._exit(99)
+
+    assert os.WIFSIGNALED(in_child(start))
+    with opened(place) as ledger:
+        plan = ledger.account(part).reserve(ev.Repeated(STEP, 100), key="plan")
+        assert plan.started() == (10 if step in AFTER else 0)
+        ran = plan.start_block(5)
+        assert spent(ledger.account(part)) == Fraction(100, 64)
+        assert os.WIFSIGNALED(in_child(close))
+        closed = step in AFTER
+        assert spent(ledger.account(part)) == Fraction(ran if closed else 100, 64)
+        plan.close()
+        assert spent(ledger.account(part)) == spent(ledger.account("census")) == Fraction(ran, 64)
+        assert ledger.verify()
+
+
+@pytest.mark.parametrize("step", ["built", "linked"])
+def test_a_kill_while_a_ledger_is_started_leaves_a_whole_one_or_none(new_sqlite, step):
+    place = new_sqlite()
+    assert os.WIFSIGNALED(in_child(lambda: opened(place, on_step=killer(step))))
+    assert Path(place.location).exists() == (step == "linked")
+    with opened(place) as ledger:
+        ledger.account("census", budget=dp.PureDP(1.0)).spend(STEP)
+        assert ledger.verify()
+
+
+@pytest.mark.parametrize("step", ["recorded", "committing", "committed"])
+def test_a_kill_while_an_account_is_opened_leaves_a_whole_one_or_none(place, step):
+    with opened(place):
+        pass
+
+    def victim():
+        with opened(place, on_step=killer(step)) as ledger:
+            ledger.account("census", budget=dp.PureDP(1.0))
+
+    assert os.WIFSIGNALED(in_child(victim))
+    with opened(place) as ledger:
+        ledger.account("census", budget=dp.PureDP(1.0)).spend(STEP)
+        assert ledger.verify()
+
+
+def spender(place, name, log):
+    """Spend for ever; write a byte to `log` for each release, which only follows a receipt."""
+    with opened(place) as ledger:
+        account = ledger.account(name)
+        while True:
+            account.spend(STEP)
+            os.write(log, b"x")
+
+
+@pytest.mark.parametrize("attempt", [pytest.param(range(12)), pytest.param(range(12, 150), marks=pytest.mark.slow)])
+def test_a_kill_at_a_random_moment_never_loses_a_release(place, attempt):
+    with opened(place) as ledger:
+        ledger.account("census", budget=dp.PureDP(10000.0)).allot("ann", dp.PureDP(10000.0))
+    generator = random.Random(attempt.start)
+    released = 0
+    for number in attempt:
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                spender(place, "census/ann", write)
+            finally:
+                os._exit(1)
+        os.close(write)
+        time.sleep(generator.uniform(0.02, 0.12))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        while chunk := os.read(read, 65536):
+            released += len(chunk)
+        os.close(read)
+        with opened(place) as ledger:
+            recorded = spent(ledger.account("census")) * 64
+            assert released <= recorded <= released + number - attempt.start + 1
+            assert spent(ledger.account("census/ann")) * 64 == recorded
+    with opened(place) as ledger:
+        assert ledger.verify()
+    assert released > 0
+
+
+# --- many at once
+
+
+def contend(location, name, count, barrier, results):
+    with dp.Ledger(location) as ledger:
+        account = ledger.account(name)
+        barrier.wait()
+        accepted = 0
+        for _ in range(count):
+            try:
+                account.spend(STEP)
+                accepted += 1
+            except BudgetExceeded:
+                pass
+        results.put(accepted)
+
+
+def test_of_two_hundred_spends_for_the_last_drop_exactly_those_that_fit_succeed(place):
+    with opened(place) as ledger:
+        census = ledger.account("census", budget=dp.PureDP(77 / 64))
+        census.allot("ann", dp.PureDP(70 / 64))
+        census.allot("bob", dp.PureDP(70 / 64))
+    context = multiprocessing.get_context("fork")
+    barrier, results = context.Barrier(8), context.Queue()
+    names = ["census", "census/ann", "census/bob"]
+    workers = [
+        context.Process(target=contend, args=(place.location, names[i % 3], 25, barrier, results)) for i in range(8)
+    ]
+    for worker in workers:
+        worker.start()
+    accepted = sum(results.get(timeout=60) for _ in workers)
+    for worker in workers:
+        worker.join()
+    assert accepted == 77
+    with opened(place) as ledger:
+        assert ledger.account("census").remaining().epsilon == 0
+        assert len([e for e in ledger.account("census").history() if e.event]) == 77
+        assert ledger.verify()
+
+
+def test_processes_that_share_nothing_spend_from_one_ledger(place):
+    """Two interpreters of their own, not forks."""
+    with opened(place) as ledger:
+        ledger.account("census", budget=dp.PureDP(30 / 64))
+    code = (
+        "import sys, discreet as dp\n"
+        "account = dp.Ledger(sys.argv[1]).account('census')\n"
+        "for i in range(20):\n"
+        "    try:\n"
+        "        account.spend(dp.events.Laplace(64.0))\n"
+        "        print('released')\n"
+        "    except dp.errors.BudgetExceeded:\n"
+        "        pass\n"
+    )
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, place.location], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    output = "".join(process.communicate(timeout=60)[0] for process in started)
+    assert output.count("released") == 30
+    with opened(place) as ledger:
+        assert ledger.verify()
+
+
+def test_threads_share_a_ledger(place):
+    with opened(place) as ledger:
+        census = ledger.account("census", budget=dp.PureDP(50 / 64))
+        accepted, refused = [], []
+
+        def work():
+            for _ in range(10):
+                try:
+                    accepted.append(census.spend(STEP).sequence)
+                except BudgetExceeded:
+                    refused.append(1)
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(accepted) == list(range(1, 51))
+        assert len(refused) == 30
+        assert ledger.verify()
+
+
+def test_threads_that_open_the_same_ledger_and_account_at_once_agree(place):
+    found, wrong = [], []
+
+    def work():
+        try:
+            with opened(place) as ledger:
+                found.append(ledger.account("census", budget=dp.PureDP(1.0)).spend(STEP).sequence)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert sorted(found) == [1, 2, 3, 4, 5, 6]
+    with opened(place) as ledger:
+        assert ledger.verify()
+
+
+def test_a_fork_takes_no_connection_with_it(place):
+    with opened(place) as ledger:
+        census = ledger.account("census", budget=dp.PureDP(1.0))
+        census.spend(STEP)
+        child = os.fork()
+        if child == 0:
+            try:
+                for _ in range(10):
+                    census.spend(STEP)
+                ledger.close()
+                os._exit(0)
+            except BaseException:
+                os._exit(1)
+        for _ in range(10):
+            census.spend(STEP)
+        assert os.waitpid(child, 0)[1] == 0
+        census.spend(STEP)
+        assert spent(census) == Fraction(22, 64)
+        assert ledger.verify()
+
+
+def test_a_closed_ledger_opens_again_when_needed(place):
+    ledger = opened(place)
+    census = ledger.account("census", budget=dp.PureDP(1.0))
+    ledger.close()
+    census.spend(STEP)
+    ledger.close()
+    assert spent(census) == Fraction(1, 64)
+    ledger.close()
+
+
+# --- waiting
+
+
+def test_a_busy_sqlite_file_waits_with_a_limit_and_then_says_so(new_sqlite):
+    place = new_sqlite()
+    with opened(place, timeout=0.3) as ledger:
+        census = ledger.account("census", budget=dp.PureDP(1.0))
+        other = sqlite3.connect(place.location, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        start = time.monotonic()
+        with pytest.raises(LedgerBusy, match="held by others"):
+            census.spend(STEP)
+        assert 0.2 < time.monotonic() - start < 5
+        assert census.remaining().epsilon == 1.0  # reading waits for nobody
+        other.execute("ROLLBACK")
+        other.close()
+        census.spend(STEP)
+
+
+def test_a_busy_account_in_postgres_waits_with_a_limit_and_then_says_so(new_postgres):
+    import psycopg
+
+    place = new_postgres()
+    with opened(place, timeout=0.3) as ledger:
+        census = ledger.account("census", budget=dp.PureDP(1.0))
+        survey = ledger.account("survey", budget=dp.PureDP(1.0))
+        with psycopg.connect(place.location) as other:
+            other.execute("SELECT * FROM discreet_account WHERE name = 'census' FOR UPDATE")
+            with pytest.raises(LedgerBusy, match="held by others"):
+                census.spend(STEP)
+            survey.spend(STEP)  # another account is another lock
+            assert census.remaining().epsilon == 1.0
+        census.spend(STEP)
+
+
+# --- disks
+
+
+def until_refused(account):
+    """How many spends were accepted before the store failed, and how it did."""
+    for accepted in range(10_000):
+        try:
+            account.spend(STEP)
+        except LedgerUnavailable as error:
+            return accepted, error
+    raise AssertionError("the store never failed")
+
+
+@pytest.mark.parametrize("step", BEFORE + AFTER)
+def test_an_error_at_any_step_charges_all_or_nothing(place, part, step):
+    class Broken(Exception):
+        pass
+
+    failing = [True]
+
+    def on_step(name):
+        if name == step and failing[0]:
+            raise Broken
+
+    with opened(place) as ledger:
+        ann = ledger.account(part)
+        ledger._on_step = on_step
+        ledger._store._on_step = on_step
+        with pytest.raises(Broken):
+            ann.spend(STEP, key="k")
+        failing[0] = False
+        assert spent(ann) == spent(ledger.account("census")) == (Fraction(1, 64) if step in AFTER else 0)
+        assert ann.spend(STEP, key="k").replayed == (step in AFTER)
+        assert spent(ann) == spent(ledger.account("census")) == Fraction(1, 64)
+        assert ledger.verify()
+
+
+def test_a_full_sqlite_file_refuses_and_stays_whole(new_sqlite, monkeypatch):
+    place = new_sqlite()
+    connect = SQLiteStore._connect
+
+    def cramped(self, mode, path=None):
+        connection = connect(self, mode, path)
+        if path is None and mode == "rw":
+            connection.execute("PRAGMA max_page_count = 30")
+        return connection
+
+    monkeypatch.setattr(SQLiteStore, "_connect", cramped)
+    with opened(place) as ledger:
+        census = ledger.account("census", budget=dp.PureDP(100.0))
+        accepted, error = until_refused(census)
+        assert "no room left" in str(error)
+        assert accepted > 10
+        assert spent(census) == Fraction(accepted, 64)
+        assert ledger.verify()
+
+
+def test_a_file_that_may_not_grow_refuses_and_stays_whole(new_sqlite):
+    """The operating system itself refuses to write more; what was returned before is kept."""
+    place = new_sqlite()
+    with opened(place) as ledger:
+        ledger.account("census", budget=dp.PureDP(100.0))
+    read, write = os.pipe()
+
+    def victim():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+        with opened(place) as ledger:
+            census = ledger.account("census")
+            try:
+                while True:
+                    census.spend(STEP)
+                    os.write(write, b"x")
+            except LedgerError:
+                os.write(write, b"e")
+
+    assert in_child(victim) == 0
+    os.close(write)
+    answer = os.read(read, 65536)
+    os.close(read)
+    assert answer.endswith(b"e")
+    with opened(place) as ledger:
+        assert len(answer) - 1 <= spent(ledger.account("census")) * 64 <= len(answer)
+        ledger.account("census").spend(STEP)
+        assert ledger.verify()
+
+
+def test_a_full_disk_refuses_and_stays_whole(tmp_path):
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = (
+        os.getuid() == 0
+        and not subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(folder)], check=False, capture_output=True
+        ).returncode
+    )
+    if not mounted:
+        pytest.skip("mounting a small disk is not allowed here")
+    try:
+        with dp.Ledger(folder / "x.ledger") as ledger:
+            census = ledger.account("census", budget=dp.PureDP(100.0))
+            accepted, _ = until_refused(census)
+            assert accepted > 5
+            assert spent(census) == Fraction(accepted, 64)
+            assert ledger.verify()
+        with dp.Ledger(folder / "x.ledger") as again:
+            assert spent(again.account("census")) == Fraction(accepted, 64)
+    finally:
+        subprocess.run(["umount", str(folder)], check=False)
+
+
+def test_a_full_disk_of_the_server_refuses_and_stays_whole(new_postgres, monkeypatch):
+    import psycopg
+
+    from discreet.ledger.postgres import PostgresTransaction
+
+    place = new_postgres()
+    with opened(place) as ledger:
+        census = ledger.account("census", budget=dp.PureDP(1.0))
+        run = PostgresTransaction.run
+
+        def full(self, sql, *values):
+            if "UPDATE" in sql:
+                raise psycopg.errors.DiskFull("could not extend file: No space left on device")
+            run(self, sql, *values)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(PostgresTransaction, "run", full)
+            with pytest.raises(LedgerUnavailable, match="No space left"):
+                census.spend(STEP)
+        assert spent(census) == 0
+        census.spend(STEP)
+        assert ledger.verify()
+
+
+def test_a_read_only_file_says_so(monkeypatch):
+    """Root may write to anything, so as root the attempt is made by somebody else."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.ledger"
+        with dp.Ledger(path) as ledger:
+            ledger.account("census", budget=dp.PureDP(1.0))
+        path.chmod(0o444)
+        os.chmod(folder, 0o555)
+        before = path.read_bytes()
+
+        def attempt():
+            if os.getuid() == 0:
+                os.setgid(65534)
+                os.setuid(65534)
+            try:
+                dp.Ledger(path).account("census").spend(STEP)
+            except LedgerUnavailable as error:
+                os._exit(7 if "writable" in str(error) else 8)
+            os._exit(9)
+
+        assert os.waitstatus_to_exitcode(in_child(attempt)) == 7
+        assert path.read_bytes() == before
+        os.chmod(folder, 0o755)
+
+
+def test_a_read_only_database_says_so(new_postgres):
+    place = new_postgres()
+    with opened(place) as ledger:
+        census = ledger.account("census", budget=dp.PureDP(1.0))
+        place.execute("ALTER TABLE discreet_entry RENAME TO kept", "CREATE VIEW discreet_entry AS SELECT 1 AS account")
+        with pytest.raises(LedgerError):
+            census.spend(STEP)
+        place.execute("DROP VIEW discreet_entry", "ALTER TABLE kept RENAME TO discreet_entry")
+        assert spent(census) == 0
+
+
+# --- servers
+
+
+def at(step, action):
+    """A hook that acts once, at the named step."""
+    done = []
+
+    def on_step(name):
+        if name == step and not done:
+            done.append(1)
+            action()
+
+    return on_step
+
+
+def hooked(ledger, hook):
+    ledger._on_step = hook
+    ledger._store._on_step = hook
+
+
+@pytest.mark.parametrize("mode", ["immediate", "fast"])
+@pytest.mark.parametrize("step", ["priced", "locked", "recorded", "committing"])
+def test_a_server_that_restarts_in_the_middle_of_a_spend(new_postgres, step, mode):
+    place = new_postgres()
+
+    def restart():
+        place.server.stop(mode)
+        place.server.start()
+
+    with opened(place) as ledger:
+        census = ledger.account("census", budget=dp.PureDP(1.0))
+        hooked(ledger, at(step, restart))
+        if step == "committing":
+            with pytest.raises(LedgerUnavailable, match="not known"):
+                census.spend(STEP)
+            assert spent(census) == 0
+            hooked(ledger, at(step, restart))
+        census.spend(STEP, key="k")
+        assert spent(census) == Fraction(1, 64)
+        assert census.spend(STEP, key="k").replayed
+        assert ledger.verify()
+
+
+def test_an_answer_lost_after_the_commit_is_found_by_its_key(new_postgres):
+    import psycopg
+
+    def lose():
+        raise psycopg.errors.AdminShutdown("terminating connection due to administrator command")
+
+    with opened(new_postgres()) as ledger:
+        census = ledger.account("census", budget=dp.PureDP(1.0))
+        hooked(ledger, at("committed", lose))
+        receipt = census.spend(STEP, key="k")
+        assert receipt.replayed
+        hooked(ledger, at("committed", lose))
+        with pytest.raises(LedgerUnavailable, match="give a key"):
+            census.spend(STEP)
+        assert spent(census) == Fraction(2, 64)  # wasted, not leaked
+        assert ledger.verify()
+
+
+def test_a_server_that_stays_away_is_waited_for_with_a_limit(new_postgres):
+    place = new_postgres()
+    with opened(place, timeout=0.5) as ledger:
+        census = ledger.account("census", budget=dp.PureDP(1.0))
+        place.server.stop("fast")
+        try:
+            with pytest.raises(LedgerUnavailable, match="could not be reached"):
+                census.spend(STEP, key="k")
+        finally:
+            place.server.start()
+        assert not census.spend(STEP, key="k").replayed
+
+
+def test_spends_from_many_processes_survive_restarts(new_postgres):
+    place = new_postgres()
+    with opened(place) as ledger:
+        ledger.account("census", budget=dp.PureDP(10.0))
+
+    def work(number):
+        with opened(place, timeout=60) as ledger:
+            account = ledger.account("census")
+            for i in range(40):
+                account.spend(STEP, key=f"{number} {i}")
+
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=work, args=(number,)) for number in range(4)]
+    for worker in workers:
+        worker.start()
+    for mode in ("fast", "immediate"):
+        time.sleep(0.15)
+        place.server.stop(mode)
+        place.server.start()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    with opened(place) as ledger:
+        assert spent(ledger.account("census")) == Fraction(160, 64)
+        assert ledger.verify()
+
+
+def test_a_wrong_password_or_database_is_not_waited_for(server):
+    start = time.monotonic()
+    with pytest.raises(LedgerUnavailable, match="does not exist"):
+        dp.Ledger(server.url("nowhere"))
+    assert time.monotonic() - start < 10

@@ -1,0 +1,195 @@
+"""The mistakes that a ledger could make: the tests must fail on each of them. A test that cannot fail is not a test."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis.errors import Flaky
+
+import discreet as dp
+from discreet.errors import DiscreetError
+from discreet.ledger import account, charging, records, terms, verify
+from discreet.ledger.chain import digest
+from discreet.ledger.sqlite import SQLiteStore
+from tests.ledger import test_accounts, test_machine, test_verify
+
+# A mutant that breaks the replay of a failure has failed too.
+FAILURES = (AssertionError, DiscreetError, pytest.fail.Exception, Flaky)
+
+
+def the_machine(kind=test_machine.Machine, examples=60):
+    return lambda place, ledger: test_machine.play(
+        kind, lambda folder: f"{folder}/x.ledger", examples, 30, shrink=False
+    )
+
+
+def with_census(check):
+    return lambda place, ledger: check(ledger.account("census", budget=dp.PureDP(1.0)))
+
+
+def tampered(kind):
+    def check(place, ledger):
+        fill(ledger)
+        test_verify.test_tampering_is_found_where_it_was_done(ledger, place, kind)
+
+    return check
+
+
+def fill(ledger):
+    census = ledger.account("census", budget=dp.PureDP(8.0))
+    for purpose in ("ages", "hours", "wages", "towns"):
+        census.spend(dp.events.Laplace(4.0), purpose=purpose, key=purpose)
+    ann = census.allot("ann", dp.PureDP(2.0))
+    ann.spend(dp.events.Laplace(8.0), purpose="model")
+    plan = ann.reserve(dp.events.Repeated(dp.events.Laplace(100.0), 50), key="plan")
+    plan.start_block(20)
+    plan.close()
+
+
+def charge_after_release(patch):
+    """The receipt is handed out first; the charge follows with the next call, if there is one."""
+    pending = []
+    spend = account.Account.spend
+
+    def late(self, event, purpose="", key=None, neighbors=None):
+        for work in pending:
+            work()
+        pending[:] = [lambda: spend(self, event, purpose, key, neighbors)]
+        return test_machine  # anything that is not None lets the caller release
+
+    patch.setattr(account.Account, "spend", late)
+
+
+def key_ignored(patch):
+    request = account.Account._request
+    patch.setattr(
+        account.Account,
+        "_request",
+        lambda self, kind, event, purpose, key, steps: request(self, kind, event, purpose, None, steps),
+    )
+
+
+def parent_not_charged(patch):
+    charge = charging.charge
+    patch.setattr(
+        charging,
+        "charge",
+        lambda transaction, path, request, time, on_step: charge(transaction, path[-1:], request, time, on_step),
+    )
+
+
+def hash_not_checked(patch):
+    class Same(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            return True
+
+        def __ne__(self, other):
+            return False
+
+    patch.setattr(verify, "digest", lambda body: Same(digest(body)))
+
+
+def seal_not_checked(patch):
+    patch.setattr(records.AccountRow, "intact", lambda self: True)
+
+
+def float_sums(patch):
+    def changed(self, change, claimed):
+        spent = tuple(
+            None if a is None or b is None else Fraction(float(a) + float(b))
+            for a, b in zip(self.spent, change, strict=True)
+        )
+        return terms.State(spent, self.claimed + claimed)
+
+    patch.setattr(terms.State, "changed", changed)
+
+
+def all_steps_handed_back(patch):
+    handed_back = charging.handed_back
+    patch.setattr(charging, "handed_back", lambda terms, reserved, step, ran: handed_back(terms, reserved, step, 0))
+
+
+def steps_not_counted(patch):
+    patch.setattr(charging, "start", lambda transaction, terms, reservation, steps, time, on_step: steps)
+
+
+def refusal_ignored(patch):
+    patch.setattr(charging, "Refused", type("Never", (), {}))
+
+
+def commit_forgotten(patch):
+    """Work is done and rolled back, as a commit that never reaches the disk would be."""
+
+    def write(self, work, *, keyed=False):
+        connection, epoch = self._pool.take()
+        connection.execute("BEGIN IMMEDIATE")
+        from discreet.ledger.sqlite import SQLiteTransaction
+
+        try:
+            return work(SQLiteTransaction(connection))
+        finally:
+            connection.execute("ROLLBACK")
+            self._pool.give_back(connection, epoch)
+
+    real = SQLiteStore.write
+    calls = []
+
+    def sometimes(self, work, *, keyed=False):
+        calls.append(1)
+        return (write if len(calls) % 7 == 0 else real)(self, work, keyed=keyed)
+
+    patch.setattr(SQLiteStore, "write", sometimes)
+
+
+def rounded_down(patch):
+    patch.setattr(terms, "settled", lambda total: Fraction(int(total * 64), 64))
+
+
+small_spends = test_accounts.test_many_small_spends_cannot_slip_under_the_budget
+
+MUTANTS = {
+    "charge after release": (charge_after_release, the_machine()),
+    "key ignored": (key_ignored, with_census(test_accounts.test_a_key_counts_once)),
+    "key ignored, by any history": (key_ignored, the_machine()),
+    "parent not charged": (parent_not_charged, the_machine()),
+    "parent not charged, two parts": (
+        parent_not_charged,
+        with_census(test_accounts.test_two_parts_cannot_double_the_whole),
+    ),
+    "hash not checked": (hash_not_checked, tampered("edited text")),
+    "seal not checked": (seal_not_checked, tampered("seal")),
+    "float sums": (float_sums, lambda place, ledger: small_spends(lambda: beside(place))),
+    "all steps handed back": (all_steps_handed_back, the_machine()),
+    "all steps handed back, Gaussian": (all_steps_handed_back, the_machine(test_machine.GaussianMachine)),
+    "steps not counted": (steps_not_counted, the_machine()),
+    "refusal ignored": (refusal_ignored, the_machine()),
+    "commit forgotten": (commit_forgotten, the_machine()),
+    "totals rounded down": (rounded_down, the_machine(test_machine.GDPMachine)),
+}
+
+
+def beside(place):
+    """Another file beside the one of the test."""
+    return type(place)(place.location + ".other")
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_caught(new_sqlite, monkeypatch, name):
+    mutate, check = MUTANTS[name]
+    place = new_sqlite()
+    with dp.Ledger(place.location) as ledger, monkeypatch.context() as patch:
+        mutate(patch)
+        with pytest.raises(BaseException) as caught:
+            check(place, ledger)
+    assert isinstance(caught.value, FAILURES), caught.value
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_without_the_mutation_the_same_check_passes(new_sqlite, name):
+    place = new_sqlite()
+    with dp.Ledger(place.location) as ledger:
+        if "machine" not in MUTANTS[name][1].__qualname__:
+            MUTANTS[name][1](place, ledger)
