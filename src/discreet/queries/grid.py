@@ -162,6 +162,11 @@ class Grid:
         """The largest absolute level."""
         return max(-self.lower, self.upper)
 
+    @property
+    def nearest_zero(self) -> int:
+        """The level that a missing value counts as in a sum: the one nearest to 0."""
+        return min(max(0, self.lower), self.upper)
+
     def levels(self, values: NDArray[np.float64], missing: int) -> NDArray[np.int64]:
         """Each value's level, clamped to the grid; NaN becomes `missing`."""
         center = float(self.center)

@@ -120,26 +120,36 @@ def mean(
                 "relation", "be add/remove with persons", relation, "how many rows a person has is not public"
             )
         return mean_of_known_size(Grid.over(bounds, center=True), amounts, "mean")
+    use, unit, rows = used_rows(amounts.size, persons, max_rows)
+    finish = quotient(bounds, rows, count_share)
+    use &= ~np.isnan(amounts)
+    total = finish.grid.levels(amounts, 0)[use].sum(dtype=np.int64)
+    return Bounded(
+        np.array([total, finish.weight * int(use.sum())], dtype=np.int64),
+        finish.grid.step,
+        first(wanted, sensitivities(*moves(finish), unit, 2)),
+        "mean",
+        unit,
+        finish,
+    )
+
+
+def quotient(bounds: object, rows: int, count_share: float) -> Quotient:
+    """The grid of a mean over `bounds` for units of `rows` rows, and the count's weight beside it."""
     share = float(_check.real("count_share", count_share, "it is the count's share of the budget"))
     if not 0.1 <= share <= 0.9:
         raise _check.fail("count_share", "lie in [0.1, 0.9]", count_share, "0.5 is a good start")
-    use, unit, rows = used_rows(amounts.size, persons, max_rows)
     grid = Grid.over(bounds, center=True, levels=_LEVELS, rows=rows)
-    weight = max(1, round(grid.reach * share / (1 - share)))
-    use &= ~np.isnan(amounts)
-    total = grid.levels(amounts, 0)[use].sum(dtype=np.int64)
-    reach, wide = grid.reach, grid.upper - grid.lower
+    return Quotient(grid, max(1, round(grid.reach * share / (1 - share))))
+
+
+def moves(finish: Quotient) -> tuple[Sensitivity, Sensitivity]:
+    """What one row adds to (sum, weighted count) at most, and how far two rows differ."""
+    weight, reach, wide = finish.weight, finish.grid.reach, finish.grid.upper - finish.grid.lower
     present = Sensitivity(2, reach + weight, reach**2 + weight**2, max(reach, weight))
     # Two rows with a value differ in the sum only; a row with and one without a value differ as `present` says.
     swapped = Sensitivity(2, max(wide, reach + weight), max(wide**2, reach**2 + weight**2), max(wide, reach, weight))
-    return Bounded(
-        np.array([total, weight * int(use.sum())], dtype=np.int64),
-        grid.step,
-        first(wanted, sensitivities(present, swapped, unit, 2)),
-        "mean",
-        unit,
-        Quotient(grid, weight),
-    )
+    return present, swapped
 
 
 def mean_of_known_size(grid: Grid, amounts: NDArray[np.float64], name: str) -> Bounded:

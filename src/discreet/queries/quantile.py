@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from discreet import _check
 from discreet.bounded import Scores
-from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT
+from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Relation
 from discreet.queries.contributions import used_rows
 from discreet.queries.grid import numbers
 
@@ -42,11 +42,7 @@ def quantile_scores(
     >>> quantile_scores([1, 5, 9], candidates=range(11))
     <quantile scores: 11 candidates, scores hidden, sensitivity 1>
     """
-    exact = _check.real("quantile", quantile, "0.5 is the median").limit_denominator(1000)
-    if not 0 < exact < 1:
-        raise _check.fail(
-            "quantile", "lie in [0.001, 0.999]", quantile, "0.5 is the median; the ends need bounds instead"
-        )
+    exact = fraction(quantile)
     a, d = exact.numerator, exact.denominator
     cuts = [float(_check.real("candidates", c, "candidates are finite public numbers")) for c in candidates]
     if not cuts or any(x >= y for x, y in pairwise(cuts)):
@@ -56,6 +52,21 @@ def quantile_scores(
     ordered = np.sort(amounts[use & ~np.isnan(amounts)])
     below = np.searchsorted(ordered, np.array(cuts), side="left").astype(np.int64)
     scores = -np.abs((d - a) * below - a * (ordered.size - below))
+    return Scores(scores, tuple(candidates), moves(exact, rows), "quantile scores", unit)
+
+
+def fraction(quantile: object) -> Fraction:
+    """The quantile as a fraction with a denominator of at most 1000."""
+    exact = _check.real("quantile", quantile, "0.5 is the median").limit_denominator(1000)
+    if not 0 < exact < 1:
+        raise _check.fail(
+            "quantile", "lie in [0.001, 0.999]", quantile, "0.5 is the median; the ends need bounds instead"
+        )
+    return exact
+
+
+def moves(quantile: Fraction, rows: int) -> dict[Relation, int]:
+    """How far a unit of `rows` rows moves one score, under each relation."""
+    a, d = quantile.numerator, quantile.denominator
     one = rows * max(a, d - a)
-    bounds = {ADD_REMOVE: one, REPLACE_ONE: rows * d, ZERO_OUT: one}
-    return Scores(scores, tuple(candidates), bounds, "quantile scores", unit)
+    return {ADD_REMOVE: one, REPLACE_ONE: rows * d, ZERO_OUT: one}

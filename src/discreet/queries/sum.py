@@ -36,9 +36,16 @@ def sum(
     amounts = numbers(values)
     use, unit, rows = used_rows(amounts.size, persons, max_rows)
     grid = Grid.over(bounds, rows=rows)
-    nearest_zero = min(max(0, grid.lower), grid.upper)
-    total = grid.levels(amounts, nearest_zero)[use].sum(dtype=np.int64)
-    present, swapped = Sensitivity.scalar(grid.reach), Sensitivity.scalar(grid.upper - grid.lower)
-    direction = 1 if grid.lower >= 0 else -1 if grid.upper <= 0 else 0
-    bound = sensitivities(present, swapped, unit, 1)
-    return Bounded(np.asarray(total), grid.step, bound, "sum", unit, direction=direction)
+    total = grid.levels(amounts, grid.nearest_zero)[use].sum(dtype=np.int64)
+    bound = sensitivities(*moves(grid), unit, 1)
+    return Bounded(np.asarray(total), grid.step, bound, "sum", unit, direction=direction(grid))
+
+
+def moves(grid: Grid) -> tuple[Sensitivity, Sensitivity]:
+    """What one row adds to the sum of levels at most, and how far two rows differ."""
+    return Sensitivity.scalar(grid.reach), Sensitivity.scalar(grid.upper - grid.lower)
+
+
+def direction(grid: Grid) -> int:
+    """Which way a row can only move the sum, or 0."""
+    return 1 if grid.lower >= 0 else -1 if grid.upper <= 0 else 0

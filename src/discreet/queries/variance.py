@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -90,19 +91,34 @@ def variance(
     """
     amounts = numbers(values)
     use, unit, rows = used_rows(amounts.size, persons, max_rows)
-    grid = Grid.over(bounds, center=True, levels=_LEVELS, rows=rows)
+    grid = spread_grid(bounds, rows)
     reach = grid.reach
     use &= ~np.isnan(amounts)
     levels = grid.levels(amounts, 0)[use]
-    squares = 2 * ((levels * levels + reach // 2) // reach) - reach  # in [−R, R]
-    sums = [levels.sum(dtype=np.int64), squares.sum(dtype=np.int64), reach * int(use.sum())]
-    present = Sensitivity(3, 3 * reach, 3 * reach * reach, reach)
-    swapped = Sensitivity(3, 25 * reach // 8 + 3, 21 * reach * reach // 4 + 8 * reach + 8, 2 * reach + 2)
+    sums = [levels.sum(dtype=np.int64), centered_squares(levels, reach).sum(dtype=np.int64), reach * int(use.sum())]
     return Bounded(
         np.array(sums, dtype=np.int64),
         grid.step,
-        sensitivities(present, swapped, unit, 3),
+        sensitivities(*moves(grid), unit, 3),
         "variance",
         unit,
         Spread(grid),
     )
+
+
+def spread_grid(bounds: object, rows: int) -> Grid:
+    """The grid of a variance over `bounds` for units of `rows` rows."""
+    return Grid.over(bounds, center=True, levels=_LEVELS, rows=rows)
+
+
+def centered_squares(levels: Any, reach: int) -> Any:
+    """2k²/R − R, rounded to integers in [−R, R]; for an array as for a column of an engine."""
+    return 2 * ((levels * levels + reach // 2) // reach) - reach
+
+
+def moves(grid: Grid) -> tuple[Sensitivity, Sensitivity]:
+    """What one row adds to the three numbers at most, and how far two rows differ."""
+    reach = grid.reach
+    present = Sensitivity(3, 3 * reach, 3 * reach * reach, reach)
+    swapped = Sensitivity(3, 25 * reach // 8 + 3, 21 * reach * reach // 4 + 8 * reach + 8, 2 * reach + 2)
+    return present, swapped

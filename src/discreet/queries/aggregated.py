@@ -1,0 +1,280 @@
+"""From integers that an engine has summed to `Bounded`: the same grids, bounds and finishes as the other queries.
+
+A `Statistic` is a public plan: how a row's value becomes grid integers, and how far one row or two rows move their
+sums. An engine clamps and sums by that plan, group by group; `bounded` and `scores` put its totals together with the
+sensitivity that the plan enforces, for rows and for persons (docs/proofs/analytics-person-bounds.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet import _check
+from discreet.bounded import LARGEST, Bounded, Finish, Scaled, Scores, Sensitivity
+from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Relation, Rows, Unit
+from discreet.queries.contributions import first, sensitivities
+from discreet.queries.grid import Grid
+from discreet.queries.mean import Quotient, quotient
+from discreet.queries.mean import moves as mean_moves
+from discreet.queries.quantile import fraction
+from discreet.queries.quantile import moves as quantile_moves
+from discreet.queries.sum import direction
+from discreet.queries.sum import moves as sum_moves
+from discreet.queries.variance import Spread, spread_grid
+from discreet.queries.variance import moves as variance_moves
+
+Kind = Literal["count", "persons", "sum", "mean", "variance", "std", "quantile"]
+
+#: A person's row limit may not exceed this: with it a grid of 2^10 levels still sums within 64 bits.
+MAX_PERSON_ROWS = 1 << 18
+#: Levels on each side of the middle that a quantile is chosen among.
+_CANDIDATES = 512
+
+
+@dataclass(frozen=True)
+class Rooted:
+    """Finish of a standard deviation: the root of a variance."""
+
+    inner: Finish
+
+    @property
+    def mixes(self) -> int:
+        return self.inner.mixes
+
+    def value(self, noisy: NDArray[np.int64]) -> float:
+        return math.sqrt(self.inner.value(noisy))
+
+    def standard_error(self, noisy: NDArray[np.int64], spread: float) -> float:
+        """By the delta method, and never more than the root of the variance's own error."""
+        error = float(self.inner.standard_error(noisy, spread))
+        return error / max(2 * self.value(noisy), math.sqrt(error), 1e-300)
+
+    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[float, float]:
+        low, high = self.inner.interval(noisy, half_width)
+        return math.sqrt(low), math.sqrt(high)
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Finish of one statistic for each group: the inner finish on each group's own coordinates."""
+
+    inner: Finish
+    coordinates: int
+
+    @property
+    def mixes(self) -> int:
+        return self.inner.mixes
+
+    def value(self, noisy: NDArray[np.int64]) -> NDArray[Any]:
+        return np.array([self.inner.value(part) for part in self._parts(noisy)])
+
+    def standard_error(self, noisy: NDArray[np.int64], spread: float) -> NDArray[np.float64]:
+        return np.array([self.inner.standard_error(part, spread) for part in self._parts(noisy)], dtype=np.float64)
+
+    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[NDArray[Any], NDArray[Any]]:
+        both = [self.inner.interval(part, half_width) for part in self._parts(noisy)]
+        return np.array([low for low, _ in both]), np.array([high for _, high in both])
+
+    def _parts(self, noisy: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        if self.coordinates == 1:
+            return [np.asarray(one) for one in noisy]
+        return list(noisy.reshape(-1, self.coordinates))
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """The public plan of one statistic.
+
+    Attributes:
+        kind: what is computed.
+        grid: the levels that a row's value is clamped and rounded to; None where rows or persons are counted.
+        granularity: the step of the sums.
+        present: how much one row adds at most, over the coordinates of its group.
+        swapped: how far two rows of one group differ at most.
+        finish: makes the statistic of one group out of its coordinates.
+        missing: the level of a row without a value; None where such a row counts in nothing.
+        direction: 1 or −1 where a row can only raise or lower every coordinate, else 0.
+        rank: of a quantile, as a fraction.
+    """
+
+    kind: Kind
+    grid: Grid | None
+    granularity: Fraction
+    present: Sensitivity
+    swapped: Sensitivity
+    finish: Finish
+    missing: int | None = None
+    direction: int = 0
+    rank: Fraction | None = None
+
+    @property
+    def coordinates(self) -> int:
+        """How many integers an engine sums for each group."""
+        return {"mean": 2, "variance": 3, "std": 3}.get(self.kind, 1)
+
+
+def plan(
+    kind: Kind,
+    unit: Unit,
+    *,
+    bounds: object = None,
+    count_share: float = 0.5,
+    rank: object = None,
+) -> Statistic:
+    """The plan of a statistic for units of this kind; the finer the grid, the fewer rows a unit may have."""
+    rows = 1 if isinstance(unit, Rows) else unit.max_rows
+    if rows > MAX_PERSON_ROWS:
+        remedy = "a person with so many rows would need too coarse a grid"
+        raise _check.fail("max_rows", f"be ≤ {MAX_PERSON_ROWS}", rows, remedy)
+    one = Sensitivity.scalar(1)
+    if kind in ("count", "persons"):
+        return Statistic(kind, None, Fraction(1), one, one, Scaled(Fraction(1)), direction=1)
+    if kind == "sum":
+        grid = Grid.over(bounds, rows=rows)
+        finish: Finish = Scaled(grid.step)
+        way = direction(grid)
+        return Statistic(kind, grid, grid.step, *sum_moves(grid), finish, grid.nearest_zero, direction=way)
+    if kind == "mean":
+        ratio = quotient(bounds, rows, count_share)
+        return Statistic(kind, ratio.grid, ratio.grid.step, *mean_moves(ratio), ratio)
+    if kind in ("variance", "std"):
+        grid = spread_grid(bounds, rows)
+        spread = Spread(grid)
+        finish = spread if kind == "variance" else Rooted(spread)
+        return Statistic(kind, grid, grid.step, *variance_moves(grid), finish)
+    grid = Grid.over(bounds, center=True, levels=_CANDIDATES)
+    return Statistic(kind, grid, Fraction(1), one, one, Scaled(grid.step), rank=fraction(rank))
+
+
+def touched(unit: Unit, groups: int, relation: Relation) -> int:
+    """How many groups one unit can change: one for a row, as many as a person may count in, both of two for a swap."""
+    own = 1 if isinstance(unit, Rows) else min(unit.max_rows, unit.max_groups or unit.max_rows)
+    return min(groups, own * (2 if relation is REPLACE_ONE else 1))
+
+
+def bounded(
+    statistic: Statistic,
+    totals: Sequence[Sequence[int]],
+    unit: Unit,
+    *,
+    relation: Relation = ADD_REMOVE,
+    labels: tuple[Any, ...] | None = None,
+) -> Bounded:
+    """The totals of each group, in the order of `labels`, with how far one unit can move them all.
+
+    Args:
+        statistic: the plan by which the totals were clamped and summed.
+        totals: for each group the integers that `Statistic.coordinates` counts; a mean's and a variance's last one is
+            the number of rows with a value, not yet weighted.
+        unit: who is protected.
+        relation: which neighbours mechanisms protect unless told otherwise.
+        labels: the public keys of the groups; None where there are no groups.
+
+    Guarantee: as `queries.count`, `sum`, `mean` and `variance` state for one group; a row moves the coordinates of one
+    group (two under replace-one), a person those of `max_groups` groups by `max_rows` rows in all. Assumes that the
+    engine enforced the plan. Totals beyond ±2^60 are clamped, which moves no two of them further apart.
+    """
+    groups = len(totals)
+    per_row = (*(1,) * (statistic.coordinates - 1), _weight(statistic))
+    flat = [int(value) * weight for group in totals for value, weight in zip(group, per_row, strict=True)]
+    values = np.array([min(max(value, -LARGEST), LARGEST) for value in flat], dtype=np.int64)
+    found = _moves(statistic, unit, groups)
+    if labels is None:
+        single = values if statistic.coordinates > 1 else values.reshape(())
+        finish: Finish = statistic.finish
+    else:
+        single, finish = values, Grouped(statistic.finish, statistic.coordinates)
+    return Bounded(
+        single,
+        statistic.granularity,
+        first(relation, found),
+        statistic.kind,
+        unit,
+        finish,
+        labels,
+        statistic.direction,
+    )
+
+
+def scores(
+    statistic: Statistic,
+    counts: Sequence[int],
+    unit: Unit,
+    *,
+    relation: Relation = ADD_REMOVE,
+) -> Scores:
+    """How well each level of the grid serves as the quantile of one group, given how many rows lie on each level.
+
+    With q = a/d, N rows, L of them below a level and E on it, the score is −max(0, dL − aN, aN − d(L + E)): 0 where
+    the level is a q-quantile of the rows, which ties on one level do not blur.
+
+    Guarantee: adding a row moves dL − aN by d − a or −a, and aN − d(L + E) by a or a − d, so each score by at most
+    max(a, d − a); exchanging a row by at most twice that; a person counts `max_rows` times. These bounds hold for the
+    changes of all groups added up, so that one draw for each group costs as much as a single draw
+    (docs/proofs/analytics-person-bounds.md). Assumes that the engine enforced the plan. Not protected: the grid.
+    """
+    assert statistic.rank is not None
+    a, d = statistic.rank.numerator, statistic.rank.denominator
+    most = LARGEST // (d * len(counts))  # clamping a count moves no two of them further apart
+    on = np.array([min(int(count), most) for count in counts], dtype=np.int64)
+    upto = np.cumsum(on)
+    rows = int(upto[-1])
+    values = -np.maximum(0, np.maximum(d * (upto - on) - a * rows, a * rows - d * upto))
+    added = quantile_moves(statistic.rank, 1 if isinstance(unit, Rows) else unit.max_rows)[ADD_REMOVE]
+    # A unit that is exchanged may leave one group and enter another: both changes count.
+    moved = {ADD_REMOVE: added, REPLACE_ONE: 2 * added, ZERO_OUT: added}
+    return Scores(values, candidates(statistic), {relation: moved[relation], **moved}, "quantile", unit)
+
+
+def candidates(statistic: Statistic) -> tuple[float, ...]:
+    """The public answers that a quantile is chosen among."""
+    grid = statistic.grid
+    assert grid is not None
+    return tuple(float(grid.center + level * grid.step) for level in range(grid.lower, grid.upper + 1))
+
+
+def _weight(statistic: Statistic) -> int:
+    """What one row weighs in the last coordinate."""
+    if isinstance(statistic.finish, Quotient):
+        return statistic.finish.weight
+    if statistic.kind in ("variance", "std") and statistic.grid is not None:
+        return statistic.grid.reach
+    return 1
+
+
+def _moves(statistic: Statistic, unit: Unit, groups: int) -> dict[Relation, Sensitivity]:
+    """The sensitivity of all groups together, under each relation."""
+    present, swapped = statistic.present, statistic.swapped
+    dimension = groups * statistic.coordinates
+    if statistic.kind == "persons":
+        # A person counts once in each group, however many rows they have there.
+        once = {r: touched(unit, groups, r) for r in (ADD_REMOVE, REPLACE_ONE, ZERO_OUT)}
+        return {r: Sensitivity(n, n, n, 1) for r, n in once.items()}
+    # A row may also be exchanged for one that a filter drops, so `present` bounds a swap from below.
+    if isinstance(unit, Rows):
+        swap = _larger(present, swapped)
+        if groups > 1:  # out of one group, into another
+            away = Sensitivity(2 * present.l0, 2 * present.l1, 2 * present.l2_squared, present.linf)
+            swap = _larger(swap, away)
+    elif dimension == 1:
+        swap = _larger(present, swapped)
+    else:
+        swap = Sensitivity(2 * present.l0, 2 * present.l1, 4 * present.l2_squared, 2 * present.linf)
+    found = sensitivities(present, swap, unit, dimension)
+    return {
+        r: Sensitivity(min(s.l0, touched(unit, groups, r) * statistic.coordinates), s.l1, s.l2_squared, s.linf)
+        for r, s in found.items()
+    }
+
+
+def _larger(one: Sensitivity, two: Sensitivity) -> Sensitivity:
+    return Sensitivity(
+        max(one.l0, two.l0), max(one.l1, two.l1), max(one.l2_squared, two.l2_squared), max(one.linf, two.linf)
+    )
