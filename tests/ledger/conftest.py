@@ -26,13 +26,19 @@ def server():
 def new_postgres(server):
     import psycopg
 
-    def make() -> Place:
-        name = f"test{next(_numbers)}"
-        with psycopg.connect(server.url(), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
-        return Place(server.url(name), server)
+    made = []
 
-    return make
+    def make() -> Place:
+        made.append(f"test{next(_numbers)}")
+        with psycopg.connect(server.url(), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {made[-1]}")
+        return Place(server.url(made[-1]), server)
+
+    yield make
+    # A crash recovery looks at every file of every database.
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        for name in made:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture

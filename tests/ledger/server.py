@@ -57,7 +57,9 @@ class Server:
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
-        options = f"-k {self.folder} -h '' -c max_connections=60 -c shared_buffers=16MB"
+        options = (
+            f"-k {self.folder} -h '' -c max_connections=60 -c shared_buffers=16MB -c recovery_init_sync_method=syncfs"
+        )
         self._run("pg_ctl", "-D", str(self._data), "-w", "-o", options, "-l", str(self.folder / "log"), "start")
 
     def stop(self, mode: str = "immediate") -> None:

@@ -621,3 +621,23 @@ def test_a_wrong_password_or_database_is_not_waited_for(server):
     with pytest.raises(LedgerUnavailable, match="does not exist"):
         dp.Ledger(server.url("nowhere"))
     assert time.monotonic() - start < 10
+
+
+# --- what durability rests on
+
+
+def test_every_sqlite_commit_is_forced_to_disk(new_sqlite):
+    with opened(new_sqlite()) as ledger:
+        found = {
+            name: ledger._store.read(lambda t, name=name: t.rows(f"PRAGMA {name}"))[0][0]
+            for name in ("journal_mode", "synchronous", "foreign_keys")
+        }
+    assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+
+
+def test_every_postgres_commit_is_forced_to_disk_whatever_the_database_prefers(new_postgres):
+    place = new_postgres()
+    name = place.query("SELECT current_database()")[0][0]
+    place.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    with opened(place) as ledger:
+        assert ledger._store.read(lambda t: t.rows("SHOW synchronous_commit")) == [("on",)]

@@ -33,7 +33,7 @@ class Crash(Exception):
 class Machine(RuleBasedStateMachine):
     """One dataset's budget, parts of it, and everything that can happen to them."""
 
-    budget = dp.PureDP(1.0)
+    budget = dp.PureDP(2.0)
     event = ev.Laplace
     step = PURE_STEP
     make_location = None
@@ -215,11 +215,11 @@ MACHINES = [Machine, GaussianMachine, GDPMachine]
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: m.__name__)
 def test_no_sequence_breaks_the_ledger(machine):
-    play(machine, lambda folder: f"{folder}/x.ledger", 30, 25)
+    play(machine, lambda folder: f"{folder}/x.ledger", 15, 25)
 
 
 def test_no_sequence_breaks_the_ledger_in_postgres(new_postgres):
-    play(GaussianMachine, lambda folder: new_postgres().location, 8, 25)
+    play(GaussianMachine, lambda folder: new_postgres().location, 5, 25)
 
 
 @pytest.mark.slow

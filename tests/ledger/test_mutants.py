@@ -39,7 +39,7 @@ def tampered(kind):
 def fill(ledger):
     census = ledger.account("census", budget=dp.PureDP(8.0))
     for purpose in ("ages", "hours", "wages", "towns"):
-        census.spend(dp.events.Laplace(4.0), purpose=purpose, key=purpose)
+        census.spend(dp.events.Laplace(4.0), purpose=purpose, key=purpose.upper())
     ann = census.allot("ann", dp.PureDP(2.0))
     ann.spend(dp.events.Laplace(8.0), purpose="model")
     plan = ann.reserve(dp.events.Repeated(dp.events.Laplace(100.0), 50), key="plan")
@@ -162,8 +162,18 @@ MUTANTS = {
     "hash not checked": (hash_not_checked, tampered("edited text")),
     "seal not checked": (seal_not_checked, tampered("seal")),
     "float sums": (float_sums, lambda place, ledger: small_spends(lambda: beside(place))),
-    "all steps handed back": (all_steps_handed_back, the_machine()),
-    "all steps handed back, Gaussian": (all_steps_handed_back, the_machine(test_machine.GaussianMachine)),
+    "all steps handed back": (
+        all_steps_handed_back,
+        lambda place, ledger: test_accounts.test_closing_leaves_the_price_of_the_steps_that_started(
+            ledger, dp.PureDP(1.0)
+        ),
+    ),
+    "all steps handed back, Gaussian": (
+        all_steps_handed_back,
+        lambda place, ledger: test_accounts.test_closing_leaves_the_price_of_the_steps_that_started(
+            ledger, dp.ApproxDP(3.0, 1e-6)
+        ),
+    ),
     "steps not counted": (steps_not_counted, the_machine()),
     "refusal ignored": (refusal_ignored, the_machine()),
     "commit forgotten": (commit_forgotten, the_machine()),

@@ -24,7 +24,7 @@ def ledger(place):
     with dp.Ledger(place.location) as opened:
         census = opened.account("census", budget=dp.PureDP(8.0))
         for purpose in ("ages", "hours", "wages", "towns"):
-            census.spend(ev.Laplace(4.0), purpose=purpose, key=purpose)
+            census.spend(ev.Laplace(4.0), purpose=purpose, key=purpose.upper())
         ann = census.allot("ann", dp.PureDP(2.0))  # row 5
         ann.spend(ev.Laplace(8.0), purpose="model")  # row 6
         plan = ann.reserve(ev.Repeated(ev.Laplace(100.0), 50), key="plan")  # row 7
