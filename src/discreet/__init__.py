@@ -10,6 +10,8 @@ promises:
 1-DP, add or remove one row
 """
 
+import typing
+
 from discreet import accounting, datasets, errors, events, mechanisms, queries
 from discreet.bounded import Bounded, Scores, Sensitivity
 from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
@@ -28,6 +30,9 @@ from discreet.mechanisms import (
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Neighbors, Relation, person, rows
 from discreet.release import Release
 
+if typing.TYPE_CHECKING:
+    from discreet.analytics import Private
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -42,6 +47,7 @@ __all__ = [
     "Guarantee",
     "Ledger",
     "Neighbors",
+    "Private",
     "PureDP",
     "Relation",
     "Release",
@@ -65,3 +71,14 @@ __all__ = [
     "sparse_vector",
     "top_k",
 ]
+
+
+def __getattr__(name: str) -> typing.Any:
+    """What needs an extra is imported when it is first used, so that the base install stays small."""
+    if name != "Private":
+        raise AttributeError(f"module 'discreet' has no attribute {name!r}")
+    try:
+        from discreet.analytics import Private
+    except ModuleNotFoundError as error:
+        raise errors.MissingExtra("private tables need Ibis and DuckDB: pip install 'discreet[analytics]'") from error
+    return Private

@@ -186,7 +186,7 @@ def bounded(
     flat = [int(value) * weight for group in totals for value, weight in zip(group, per_row, strict=True)]
     values = np.array([min(max(value, -LARGEST), LARGEST) for value in flat], dtype=np.int64)
     found = _moves(statistic, unit, groups)
-    if labels is None:
+    if labels is None and groups == 1:
         single = values if statistic.coordinates > 1 else values.reshape(())
         finish: Finish = statistic.finish
     else:

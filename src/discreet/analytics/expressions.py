@@ -1,0 +1,411 @@
+"""What may be computed from a row: a short list of expressions whose result depends on that row alone and never fails.
+
+`people.age >= 18` builds one. Each is a small frozen tree that knows how to become an Ibis expression. The semantics
+are ours and the same on every engine:
+
+- arithmetic is in 64-bit floats: nothing overflows into an error; x/0 and ∞ − ∞ are missing;
+- NaN and NULL are the same: missing;
+- a comparison with a missing value is False, and `~` of it is True.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, NoReturn
+
+import ibis
+
+from discreet import _check
+from discreet.errors import InvalidArgument
+
+#: What a public literal may be.
+Literal = str | int | float | bool | dt.date | dt.datetime
+
+_NEAREST = {
+    "cast": "declare the column's type in the table, before it is private",
+    "apply": "compose +, -, *, /, abs(), clip(), fill_null(), comparisons and where()",
+    "map": "use isin() or bin()",
+    "str": "compare text with == or isin()",
+    "contains": "list the values with isin()",
+    "like": "list the values with isin()",
+    "round": "use bin() with public edges",
+    "floor": "use bin() with public edges",
+    "fillna": "use fill_null()",
+    "isna": "use is_null()",
+    "isnull": "use is_null()",
+    "notnull": "use ~column.is_null()",
+    "dt": "compare the date with a datetime.date, or bin() a number",
+    "sum": "ask the table: people.sum(name, bounds=…)",
+    "mean": "ask the table: people.mean(name, bounds=…)",
+    "count": "ask the table: people.count()",
+    "unique": "group_by(name, keys=…) with public keys",
+    "value_counts": "people.histogram(name, categories=…) with public categories",
+    "max": "people.quantile(name, 0.99, bounds=…)",
+    "min": "people.quantile(name, 0.01, bounds=…)",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """A value for each row, computed from that row. Built from a private table's columns; abstract."""
+
+    def to_ibis(self, table: Any) -> Any:
+        """The same on an engine's table."""
+        raise NotImplementedError
+
+    def names(self) -> set[str]:
+        """The columns that it is computed from."""
+        inside = [part for field in fields(self) for part in _parts(getattr(self, field.name))]
+        return {name for part in inside for name in part.names()}
+
+    # numpy arrays must not broadcast over expressions
+    __array_ufunc__ = None
+
+    def __add__(self, other: object) -> Expression:
+        return Arithmetic("+", self, wrap(other))
+
+    def __radd__(self, other: object) -> Expression:
+        return Arithmetic("+", wrap(other), self)
+
+    def __sub__(self, other: object) -> Expression:
+        return Arithmetic("-", self, wrap(other))
+
+    def __rsub__(self, other: object) -> Expression:
+        return Arithmetic("-", wrap(other), self)
+
+    def __mul__(self, other: object) -> Expression:
+        return Arithmetic("*", self, wrap(other))
+
+    def __rmul__(self, other: object) -> Expression:
+        return Arithmetic("*", wrap(other), self)
+
+    def __truediv__(self, other: object) -> Expression:
+        return Arithmetic("/", self, wrap(other))
+
+    def __rtruediv__(self, other: object) -> Expression:
+        return Arithmetic("/", wrap(other), self)
+
+    def __neg__(self) -> Expression:
+        return Arithmetic("-", Constant(0), self)
+
+    def __lt__(self, other: object) -> Expression:
+        return Comparison("<", self, wrap(other))
+
+    def __le__(self, other: object) -> Expression:
+        return Comparison("<=", self, wrap(other))
+
+    def __gt__(self, other: object) -> Expression:
+        return Comparison(">", self, wrap(other))
+
+    def __ge__(self, other: object) -> Expression:
+        return Comparison(">=", self, wrap(other))
+
+    def __eq__(self, other: object) -> Expression:  # type: ignore[override]  # builds an expression
+        return Comparison("==", self, wrap(other))
+
+    def __ne__(self, other: object) -> Expression:  # type: ignore[override]  # builds an expression
+        return Comparison("!=", self, wrap(other))
+
+    __hash__ = None  # type: ignore[assignment]  # == builds an expression, so no dictionary may hold one
+
+    def __and__(self, other: object) -> Expression:
+        return Logic("and", (self, wrap(other)))
+
+    def __or__(self, other: object) -> Expression:
+        return Logic("or", (self, wrap(other)))
+
+    def __invert__(self) -> Expression:
+        return Logic("not", (self,))
+
+    def __abs__(self) -> Expression:
+        return self.abs()
+
+    def abs(self) -> Expression:
+        """The absolute value."""
+        return Clipped(self, None, None, absolute=True)
+
+    def clip(self, lower: float, upper: float) -> Expression:
+        """The value moved into [lower, upper]; missing stays missing."""
+        low, high = _check.bounds((lower, upper))
+        return Clipped(self, float(low), float(high))
+
+    def isin(self, values: Iterable[Literal]) -> Expression:
+        """Whether the value is one of some public ones; False where it is missing."""
+        return Logic("or", tuple(self == value for value in values))
+
+    def between(self, lower: Literal, upper: Literal) -> Expression:
+        """Whether lower ≤ value ≤ upper; False where it is missing."""
+        return (self >= lower) & (self <= upper)
+
+    def is_null(self) -> Expression:
+        """Whether the value is missing."""
+        return Missing(self)
+
+    def fill_null(self, value: Literal) -> Expression:
+        """The value, or a public one where it is missing."""
+        return Filled(self, Constant(literal(value)))
+
+    def bin(self, edges: Iterable[float]) -> Expression:
+        """The left edge of the interval [eᵢ, eᵢ₊₁) that holds the value (the last one closed); missing outside."""
+        return Binned(self, cuts(edges))
+
+    def __bool__(self) -> NoReturn:
+        raise InvalidArgument(
+            "a condition must be joined with &, | and ~, got and, or, not or if: a row's answer is not known here"
+        )
+
+    def __iter__(self) -> NoReturn:
+        raise InvalidArgument("a column must not be iterated over: its rows are private; ask for an aggregate")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise Refused(name, _NEAREST.get(name, _NEAREST["apply"]))
+
+    def __mod__(self, other: object) -> NoReturn:
+        raise Refused("%", "use bin() with public edges")
+
+    def __floordiv__(self, other: object) -> NoReturn:
+        raise Refused("//", "use / or bin() with public edges")
+
+    def __pow__(self, other: object) -> NoReturn:
+        raise Refused("**", "multiply, as in x * x")
+
+
+class Refused(InvalidArgument, AttributeError):
+    """An expression that is not on the list; says which one is nearest to it."""
+
+    def __init__(self, name: str, remedy: str) -> None:
+        super().__init__(f"expressions must be on the list of those that cannot fail or leak, got {name!r}: {remedy}")
+
+
+@dataclass(frozen=True, eq=False)
+class Column(Expression):
+    """A column of the table."""
+
+    name: str
+
+    def to_ibis(self, table: Any) -> Any:
+        return present(table[self.name])
+
+    def names(self) -> set[str]:
+        return {self.name}
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Expression):
+    """A public value."""
+
+    value: Literal
+
+    def to_ibis(self, table: Any) -> Any:
+        return exact(self.value) if isinstance(self.value, float) else ibis.literal(self.value)
+
+
+@dataclass(frozen=True, eq=False)
+class Arithmetic(Expression):
+    """+, −, × or ÷ in 64-bit floats."""
+
+    operator: str
+    left: Expression
+    right: Expression
+
+    def to_ibis(self, table: Any) -> Any:
+        a, b = (number(side.to_ibis(table), self.operator) for side in (self.left, self.right))
+        if self.operator == "/":
+            # Engines disagree on x / 0: some raise, which would tell of a row. Ours is a missing value.
+            nonzero = ibis.cases((b == 0, ibis.null("float64")), else_=b)
+            return present(a / nonzero)
+        return present({"+": a + b, "-": a - b, "*": a * b}[self.operator])
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison(Expression):
+    """Whether two values compare; False where one of them is missing."""
+
+    operator: str
+    left: Expression
+    right: Expression
+
+    def to_ibis(self, table: Any) -> Any:
+        a, b = self.left.to_ibis(table), self.right.to_ibis(table)
+        if _family(a) != _family(b):
+            remedy = "compare numbers with numbers, text with text, dates with dates"
+            raise _check.fail("comparison", "be between values of one kind", f"{_family(a)} and {_family(b)}", remedy)
+        if _family(a) == "number":
+            a, b = number(a, self.operator), number(b, self.operator)
+        compare: dict[str, Callable[[], Any]] = {
+            "<": lambda: a < b,
+            "<=": lambda: a <= b,
+            ">": lambda: a > b,
+            ">=": lambda: a >= b,
+            "==": lambda: a == b,
+            "!=": lambda: a != b,
+        }
+        return compare[self.operator]().fill_null(False)
+
+
+@dataclass(frozen=True, eq=False)
+class Logic(Expression):
+    """and, or, not of conditions, which are True or False and never missing."""
+
+    operator: str
+    parts: tuple[Expression, ...]
+
+    def to_ibis(self, table: Any) -> Any:
+        parts = [condition(part.to_ibis(table)) for part in self.parts]
+        if self.operator == "not":
+            return ~parts[0]
+        joined = ibis.literal(self.operator == "and")
+        for part in parts:
+            joined = (joined & part) if self.operator == "and" else (joined | part)
+        return joined
+
+
+@dataclass(frozen=True, eq=False)
+class Clipped(Expression):
+    """A number moved into an interval, or its absolute value."""
+
+    inner: Expression
+    lower: float | None
+    upper: float | None
+    absolute: bool = False
+
+    def to_ibis(self, table: Any) -> Any:
+        value = number(self.inner.to_ibis(table), "abs" if self.absolute else "clip")
+        return value.abs() if self.absolute else value.clip(self.lower, self.upper)
+
+
+@dataclass(frozen=True, eq=False)
+class Missing(Expression):
+    """Whether a value is missing."""
+
+    inner: Expression
+
+    def to_ibis(self, table: Any) -> Any:
+        return self.inner.to_ibis(table).isnull()
+
+
+@dataclass(frozen=True, eq=False)
+class Filled(Expression):
+    """A value with a public one in place of a missing one."""
+
+    inner: Expression
+    value: Constant
+
+    def to_ibis(self, table: Any) -> Any:
+        value, other = self.inner.to_ibis(table), self.value.to_ibis(table)
+        if _family(value) != _family(other):
+            raise _check.fail("fill_null", "get a value of the column's kind", self.value.value, "fill like with like")
+        if _family(value) == "number":
+            value, other = number(value, "fill_null"), number(other, "fill_null")
+        return value.fill_null(other)
+
+
+@dataclass(frozen=True, eq=False)
+class Binned(Expression):
+    """The left edge of the public interval that holds a number."""
+
+    inner: Expression
+    edges: tuple[float, ...]
+
+    def to_ibis(self, table: Any) -> Any:
+        value = number(self.inner.to_ibis(table), "bin")
+        inside = [((value >= a) & (value < b), a) for a, b in pairwise(exact(edge) for edge in self.edges)]
+        inside.append((value == exact(self.edges[-1]), exact(self.edges[-2])))
+        return ibis.cases(*inside, else_=ibis.null("float64"))
+
+
+def _parts(value: object) -> tuple[Expression, ...]:
+    if isinstance(value, Expression):
+        return (value,)
+    return tuple(part for part in value if isinstance(part, Expression)) if isinstance(value, tuple) else ()
+
+
+def cuts(edges: Iterable[float]) -> tuple[float, ...]:
+    """Public edges of bins, checked."""
+    found = tuple(float(_check.real("edges", edge, "bins have finite public edges")) + 0.0 for edge in edges)
+    if len(found) < 2 or any(a >= b for a, b in pairwise(found)):
+        raise _check.fail("edges", "be at least two ascending numbers", found, "n bins have n + 1 edges")
+    return found
+
+
+def wrap(value: object) -> Expression:
+    """An expression as it is, or a public literal as one."""
+    return value if isinstance(value, Expression) else Constant(literal(value))
+
+
+def literal(value: object) -> Literal:
+    """A public value that an engine's literal can hold."""
+    if hasattr(value, "item") and type(value).__module__ == "numpy":
+        value = value.item()
+    if isinstance(value, Fraction):
+        value = float(value)
+    if not isinstance(value, str | int | float | bool | dt.date | dt.datetime):
+        raise _check.fail(
+            "literal", "be text, a number, a date or a boolean", type(value).__name__, "use a plain value"
+        )
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _check.fail("literal", "be finite", value, "is_null() finds missing values")
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 63:
+        raise _check.fail("literal", "fit 64 bits", value, "use a float")
+    if isinstance(value, str) and "\0" in value:
+        raise _check.fail("literal", "hold no NUL character", value, "no engine stores one")
+    return value
+
+
+def exact(value: float) -> Any:
+    """A float as an engine's 64-bit float, bit for bit.
+
+    Engines read a decimal of 17 digits with an error in the last place; an integer of 53 bits times a power of two is
+    read exactly.
+    """
+    if value.is_integer() and abs(value) < 1 << 53:
+        return ibis.literal(int(value), type="float64")
+    fraction, exponent = math.frexp(value)
+    return ibis.literal(int(math.ldexp(fraction, 53)), type="int64").cast("float64") * ibis.literal(
+        math.ldexp(1.0, max(exponent - 53, -1022)), type="float64"
+    )
+
+
+def present(value: Any) -> Any:
+    """An engine's value with NaN made missing."""
+    if value.type().is_floating():
+        return ibis.cases((value.isnan(), ibis.null(value.type())), else_=value)
+    return value
+
+
+def number(value: Any, wanted_by: str) -> Any:
+    """An engine's number or boolean as a 64-bit float."""
+    if _family(value) not in ("number", "boolean"):
+        raise _check.fail(wanted_by, "get numbers", f"a column of type {value.type()}", "choose a numeric column")
+    if value.type().is_boolean():
+        value = value.cast("int8")
+    return value if value.type().is_float64() else value.cast("float64")
+
+
+def condition(value: Any) -> Any:
+    """An engine's boolean, with missing made False."""
+    if not value.type().is_boolean():
+        raise _check.fail(
+            "condition", "be True or False", f"a value of type {value.type()}", "compare it with something"
+        )
+    return value.fill_null(False)
+
+
+def _family(value: Any) -> str:
+    kind = value.type()
+    if kind.is_boolean():
+        return "boolean"
+    if kind.is_numeric():
+        return "number"
+    if kind.is_string():
+        return "text"
+    if kind.is_timestamp():
+        return "timestamp" if kind.timezone is None else "timestamp with zone"
+    return "date" if kind.is_date() else str(kind)

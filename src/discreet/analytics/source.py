@@ -1,0 +1,76 @@
+"""From whatever table a user has to an Ibis table: an embedded DuckDB for what is local, their own engine otherwise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ibis
+import pyarrow as pa
+
+from discreet import _check
+from discreet.errors import InvalidArgument
+
+#: What the embedded engine calls the table; only the SQL of a preview shows it.
+_NAME = "people"
+
+
+def engine_table(table: object) -> Any:
+    """The Ibis table of pandas, polars, Arrow, a mapping of columns, a Parquet or CSV path, or an Ibis table.
+
+    Column names and types are public facts. A CSV file is read so that no cell can make a query fail: what does not fit
+    its column's type counts as missing.
+    """
+    if isinstance(table, ibis.Table):
+        return table
+    if isinstance(table, str | os.PathLike):
+        return _file(Path(table))
+    return _registered(_arrow(table))
+
+
+def _arrow(table: object) -> pa.Table:
+    kind = type(table).__module__.partition(".")[0]
+    try:
+        if isinstance(table, pa.Table):
+            return table
+        if isinstance(table, pa.RecordBatch):
+            return pa.Table.from_batches([table])
+        if kind == "pandas" and type(table).__name__ == "DataFrame":
+            return pa.Table.from_pandas(table, preserve_index=False)
+        if kind == "polars" and type(table).__name__ == "DataFrame":
+            return table.to_arrow()  # type: ignore[attr-defined]  # polars is not imported to say so
+        if isinstance(table, Mapping):
+            return pa.table({str(name): pa.array(column, from_pandas=True) for name, column in table.items()})
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        # The converter's own message quotes cells.
+        raise InvalidArgument(
+            "table must have columns of one type each, got one with mixed types: cast such columns to text or numbers"
+        ) from None
+    remedy = "pass pandas, polars, Arrow, columns by name, a Parquet or CSV path, or an Ibis table"
+    if kind == "polars":
+        remedy = "call .collect() first: it must be a DataFrame"
+    raise _check.fail("table", "be a table", type(table).__name__, remedy)
+
+
+def _registered(arrow: pa.Table) -> Any:
+    names = arrow.column_names
+    if len({name.lower() for name in names}) != len(names):
+        raise _check.fail("table", "have distinct column names, upper and lower case alike", names, "rename one")
+    connection = ibis.duckdb.connect()
+    connection.con.register(_NAME, arrow)
+    return connection.table(_NAME)
+
+
+def _file(path: Path) -> Any:
+    if not path.exists():
+        raise _check.fail("table", "be a file that exists", str(path), "give the path of a Parquet or CSV file")
+    connection = ibis.duckdb.connect()
+    if path.suffix == ".parquet":
+        return connection.read_parquet(path, table_name=_NAME)
+    if path.suffix in (".csv", ".tsv"):
+        types = connection.read_csv(path, table_name="sniffed").schema()
+        text = connection.read_csv(path, table_name=_NAME, all_varchar=True, null_padding=True, ignore_errors=True)
+        return text.select(**{name: text[name].try_cast(types[name]) for name in text.columns})
+    raise _check.fail("table", "be a .parquet, .csv or .tsv file", str(path), "or read it and pass the table")
