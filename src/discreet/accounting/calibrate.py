@@ -79,7 +79,7 @@ def most_steps(
         if high >= at_most:
             return at_most
         # ε grows at least like the square root of the number of steps, once it is large.
-        factor = 2.0 if not math.isfinite(f_high) else min(64.0, max(1.1, math.exp(-1.8 * f_high)))
+        factor = 2.0 if not math.isfinite(f_high) else min(64.0, max(1.1, math.exp(min(5.0, -1.8 * f_high))))
         low, f_low = high, f_high
         high = min(at_most, max(high + 1, math.ceil(high * factor)))
         f_high = excess(float(high))

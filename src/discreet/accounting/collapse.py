@@ -19,6 +19,7 @@ from discreet.events import (
     Gaussian,
     Group,
     Insecure,
+    L2Laplace,
     Laplace,
     NonPrivate,
     Parallel,
@@ -76,7 +77,7 @@ def _ways(event: Event, relation: Relation) -> list[Counter[Event]]:
             return _ways(inner, relation)  # every unit is in exactly one batch, and which one is not hidden
         case Group() if (single := groups.spread(event)) is not None:
             return _ways(single, relation)
-        case Gaussian(multiplier) | Laplace(multiplier) if math.isinf(multiplier):
+        case Gaussian(multiplier) | Laplace(multiplier) | L2Laplace(multiplier) if math.isinf(multiplier):
             return [Counter()]
         case _:
             return [Counter({event: 1})]

@@ -34,6 +34,8 @@ class Loss(Protocol):
 
     @property
     def infinite(self) -> float: ...
+    @property
+    def unbounded(self) -> bool: ...
     def atoms(self) -> tuple[Floats, Floats, Floats]: ...
     def support(self, tail: float) -> tuple[float, float]: ...
     def cells(self, edges: Floats) -> Cells: ...
@@ -146,10 +148,11 @@ def pessimistic(loss: Loss, step: float, tail: float) -> GridLoss:
         lift = float(np.max(np.where(on_grid, losses - nearest, 0.0), initial=0.0))
         np.add.at(mass, below + 1, np.where(on_grid, 0.0, share * p * raised))
         np.add.at(mass, below, np.where(on_grid, 1.0, 1 - share) * p * raised)
-    has_tails = tail > 0 and len(losses) == 0
-    mass[0] += tail if has_tails else 0.0
+    # What lies beyond the grid counts as an infinite loss above, and as the lowest one below.
+    outside = tail if loss.unbounded else 0.0
+    mass[0] += outside
     # An atom that is off the grid by round-off was put on it: the whole grid is lifted by as much.
-    return GridLoss(origin + lift, first, mass, loss.infinite * (1 + MASS_ERROR) + (tail if has_tails else 0.0))
+    return GridLoss(origin + lift, first, mass, loss.infinite * (1 + MASS_ERROR) + outside)
 
 
 def optimistic(loss: Loss, step: float, tail: float) -> GridLoss:

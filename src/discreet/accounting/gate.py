@@ -21,7 +21,7 @@ def choose(found: Losses) -> Engine:
     """
     if nothing_lost(found):
         return "nothing"
-    if infinite_mass(found) >= 1.0:
+    if infinite_mass(found)[0] >= 1.0:
         return "everything"
     if found.concentrated > 0:
         return "moments"

@@ -92,6 +92,8 @@ def _delta(hidden: Clones, epsilon: float) -> float:
     if epsilon >= hidden.loss:
         return 0.0
     alone = up(-math.expm1(epsilon - hidden.loss) / (1 + math.exp(-hidden.loss)))
+    if hidden.loss > 700:  # beyond what floats hold, and beyond any use
+        return min(1.0, alone)
     clones_count = stats.binom(hidden.others, hidden.rate)
     low, high = max(0, int(clones_count.ppf(_OUTSIDE)) - 1), min(hidden.others, int(clones_count.isf(_OUTSIDE)) + 1)
     edges = np.unique(np.linspace(low, high + 1, min(_BLOCKS, high - low + 1) + 1).astype(np.int64))

@@ -17,7 +17,9 @@ Bounds = Callable[[float], tuple[float, float]]
 def gaussian(epsilon: float, mu: float) -> tuple[float, float]:
     """δ(ε) of Gaussian noise with μ = Δ₂/σ, for any real ε, from below and from above (Balle & Wang 2018)."""
     upper = gaussian_delta(epsilon, mu)
-    near, far = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    wide = epsilon / mu + mu / 2
+    # The subtraction may cancel: it is taken at the end of its error that gives the smaller δ.
+    near, far = epsilon / mu - mu / 2 + 2.0**-50 * abs(wide), wide * (1 - 2.0**-50)
     if near < -6:
         missing = float(special.ndtr(near)) + math.exp(min(epsilon + float(special.log_ndtr(-far)), 0.0))
         return max(0.0, down(1.0 - up(missing))), upper

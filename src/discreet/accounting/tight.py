@@ -20,10 +20,11 @@ from discreet.accounting.grid import Question
 from discreet.accounting.interval import Interval, largest
 from discreet.accounting.losses import of_events
 from discreet.accounting.losses.of_events import Losses, View
+from discreet.accounting.pure import pure
 from discreet.accounting.quadrature import SampledGaussians
 from discreet.accounting.rdp import rdp
-from discreet.errors import UnknownEvent
-from discreet.events import Event, Shuffled
+from discreet.errors import DiscreetError, UnknownEvent
+from discreet.events import Event, Shuffled, ShuffledEpoch
 from discreet.neighbors import ADD_REMOVE, Relation
 from discreet.neighbors import relation as as_relation
 
@@ -65,24 +66,34 @@ def _answer(event: Event, question: Question, relation: Relation) -> Interval:
     which = as_relation(relation)
     if isinstance(event, Shuffled):
         return _shuffled(event, question, which)
-    answers = [_price(way, question, which) for way in collapse(event, which)]
-    found = largest(answers)
-    found = Interval(found.lower * (1 - _PAD), found.upper * (1 + _PAD))
+    try:
+        with np.errstate(all="ignore"):  # what overflows is bounded or declined where it happens
+            found = largest([_price(way, question, which) for way in collapse(event, which)])
+    except DiscreetError:
+        raise
+    except (ArithmeticError, ValueError, IndexError):
+        # Some number left the range of floats: nothing is known but what `_lowered` finds.
+        found = Interval(0.0, math.inf if question.epsilon is None else 1.0)
+    # Batches of an epoch that was shuffled are priced as if the unit's batch were known, which it need not be.
+    known = 0.0 if any(isinstance(part, ShuffledEpoch) for part in event.walk()) else found.lower * (1 - _PAD)
+    found = Interval(known + 0.0, found.upper * (1 + _PAD) + 0.0)
     return found if _narrow((found.lower, found.upper), 1e-3) else _lowered(found, event, question, which)
 
 
 def _lowered(found: Interval, event: Event, question: Question, relation: Relation) -> Interval:
-    """Where the event is known from one side only, Rényi DP may know it better."""
+    """Where the event is known from one side only, pure and Rényi DP may know it better."""
+    upper = found.upper
     try:
+        always = pure(event, relation).epsilon
         moments = rdp(event, relation=relation)
-    except UnknownEvent:
+    except (UnknownEvent, ArithmeticError):
         return found
     if question.epsilon is not None:
-        upper = rdp_delta(moments, question.epsilon)
+        upper = 0.0 if question.epsilon >= always else min(upper, rdp_delta(moments, question.epsilon))
     else:
         assert question.delta is not None
-        upper = rdp_epsilon(moments, question.delta)
-    return Interval(found.lower, max(found.lower, min(found.upper, upper)))
+        upper = min(upper, always, rdp_epsilon(moments, question.delta))
+    return Interval(found.lower, max(found.lower, upper))
 
 
 def _shuffled(event: Shuffled, question: Question, relation: Relation) -> Interval:
@@ -128,7 +139,7 @@ def _one_side(found: Losses, question: Question, adding: bool) -> Pair:
     if question.epsilon is not None:
         _, upper = _bounds(found, found, Question(epsilon=max(question.epsilon - found.shift, 0.0)), adding)
         lower, _ = _bounds(found, found, Question(epsilon=question.epsilon + found.shift), adding)
-        return lower * (1 - grown), min(1.0, upper * (1 + grown))
+        return max(0.0, lower * (1 - grown)), min(1.0, upper * (1 + grown))
     assert question.delta is not None
     _, upper = _bounds(found, found, Question(delta=question.delta / (1 + grown)), adding)
     low_delta = question.delta / (1 - grown) if grown < 1 else 1.0
@@ -139,9 +150,11 @@ def _one_side(found: Losses, question: Question, adding: bool) -> Pair:
 def _bounds(upper: Losses, lower: Losses, question: Question, adding: bool) -> Pair:
     """Bounds on the answer by the engine that fits."""
     none, all_ = (0.0, 0.0), (math.inf, math.inf) if question.epsilon is None else (1.0, 1.0)
+    infinite = of_events.infinite_mass(upper)
     if question.epsilon is not None and question.epsilon >= of_events.largest_loss(upper, adding=adding):
-        infinite = of_events.infinite_mass(upper)
-        return infinite * (1 - _PAD), infinite * (1 + _PAD)
+        return infinite
+    if question.delta is not None and infinite[0] > question.delta:
+        return math.inf, math.inf
     match choose(upper):
         case "nothing":
             return none
@@ -184,9 +197,10 @@ def _on_grid(upper: Losses, lower: Losses, question: Question, adding: bool) -> 
     up = of_events.as_grid_losses(upper, adding=adding)
     low = up if lower is upper else of_events.as_grid_losses(lower, adding=adding)
     found = grid.bounds(up, low, question)
-    if math.isinf(found[1]) and of_events.infinite_mass(upper) < (question.delta or 0.0):
+    infinite = of_events.infinite_mass(upper)[1]
+    if math.isinf(found[1]) and infinite < (question.delta or 0.0):
         found = (found[0], _by_moments(upper, question, adding))
-    if question.delta is not None and of_events.infinite_mass(upper) < question.delta:
+    if question.delta is not None and infinite <= question.delta:
         found = (found[0], min(found[1], max(0.0, of_events.largest_loss(upper, adding=adding))))
     return found
 
@@ -201,7 +215,7 @@ def _by_moments(found: Losses, question: Question, adding: bool) -> float:
         total = found.concentrated * order * (order + 1) + rest.log_moment(order)
         return total + grid.log_moment(parts, order)
 
-    infinite = of_events.infinite_mass(found) * (1 + 1e-12)
+    infinite = of_events.infinite_mass(found)[1]
     if question.epsilon is not None:
         return min(1.0, infinite + chernoff.delta(log_moment, question.epsilon))
     assert question.delta is not None
@@ -221,7 +235,7 @@ def smooth(found: Losses, adding: bool, *, others: bool = True) -> fourier.Smoot
 
 def _by_fourier(found: Losses, question: Question, adding: bool) -> Pair | None:
     """Fourier inversion at its saddle; None where it declines."""
-    infinite = of_events.infinite_mass(found)
+    least, most = of_events.infinite_mass(found)
     composition = smooth(found, adding)
     if question.epsilon is not None:
         point = fourier.locate(composition, epsilon=question.epsilon)
@@ -229,9 +243,9 @@ def _by_fourier(found: Losses, question: Question, adding: bool) -> Pair | None:
         if samples is None:
             return None
         low, high = samples.at(question.epsilon)
-        return low + infinite * (1 - 1e-12), min(1.0, high + infinite * (1 + 1e-12))
+        return low + least, min(1.0, high + most)
     assert question.delta is not None
-    left = question.delta - infinite * (1 + 1e-12)
+    left = question.delta - most
     if left <= 0:
         return None
     point = fourier.locate(composition, delta=left)
@@ -239,6 +253,8 @@ def _by_fourier(found: Losses, question: Question, adding: bool) -> Pair | None:
     if samples is None:
         return None
     low, high = samples.solve(left, point.epsilon)
+    if most > 0:  # from below, more of δ may be left for the finite losses
+        low = samples.solve(question.delta - least, point.epsilon)[0]
     if not high > 0:
         # ε = 0 may be enough already.
         return (0.0, 0.0) if samples.at(0.0)[1] <= left else (0.0, max(high, 0.0))

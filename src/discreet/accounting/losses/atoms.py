@@ -31,6 +31,11 @@ class AtomLoss:
     infinite: float = 0.0
     only_q: float = 0.0
 
+    @property
+    def unbounded(self) -> bool:
+        """Whether some losses lie outside of every finite support: no, there are finitely many."""
+        return False
+
     def atoms(self) -> tuple[Floats, Floats, Floats]:
         return self.losses, self.p, self.q
 

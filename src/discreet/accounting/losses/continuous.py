@@ -132,6 +132,11 @@ class ContinuousLoss:
     def infinite(self) -> float:
         return 0.0
 
+    @property
+    def unbounded(self) -> bool:
+        """Whether some losses lie outside of every finite support."""
+        return isinstance(self.shift, GaussianShift)
+
     def _sampled(self, loss: Floats) -> Floats:
         """ln(1 − q + q e^l)."""
         if self.rate >= 1:

@@ -10,8 +10,6 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-import numpy as np
-
 from discreet.accounting.collapse import ACCOUNTANT, Way
 from discreet.accounting.discretise import Loss
 from discreet.accounting.losses import atoms
@@ -120,7 +118,9 @@ def losses(way: Way, view: View) -> Losses:
 def _is_exact(leaf: Event) -> bool:
     """Whether a leaf's loss is known as a whole distribution, the same from above and from below."""
     match leaf:
-        case L2Laplace(shift=None) | Exponential() | SampledWithoutReplacement() | Composed() | Repeated():
+        case L2Laplace(shift=None) | Exponential() | NoisyMax() | SparseVector():
+            return False
+        case SampledWithoutReplacement() | Composed() | Repeated():
             return False
         case DiscreteGaussian(sensitivity_squared, _, coordinates):
             return coordinates == 1 or sensitivity_squared == 1
@@ -162,7 +162,7 @@ def _whole(leaf: Event, view: View) -> Losses:
         case DiscreteLaplace(sensitivity, _) if sensitivity > _MOST_ATOMS:
             return _near_laplace(leaf, view)
         case Exponential(epsilon) if view.upper and view.variant == 1:
-            # ε-bounded range is ε²/8-zCDP (Cesar & Rogers 2021, Lemma 3.2; Dong, Durfee & Rogers 2020).
+            # ε-bounded range is ε²/8-zCDP (Cesar & Rogers 2021, Lemma 3.4; Dong, Durfee & Rogers 2020).
             return Losses(concentrated=float(epsilon) ** 2 / 8)
         case PoissonSampled():
             return _poisson(leaf, view)
@@ -181,13 +181,18 @@ def _atoms_of(leaf: Event, view: View) -> AtomLoss:
             return atoms.discrete_laplace(sensitivity, scale)
         case RandomizedResponse(epsilon, categories):
             return atoms.randomized_response(float(epsilon), categories)
-        case NoisyMax(epsilon) | SparseVector(epsilon, _):
-            return atoms.randomized_response(float(epsilon))
+        case NoisyMax(epsilon):
+            # From below: two candidates, of which one is ahead by Δ, and then the other one. The one behind wins with
+            # probability e^{−ε/2}/2, which is a binary report.
+            behind = 0.5 * math.exp(-float(epsilon) / 2)
+            return atoms.randomized_response(float(epsilon) if view.upper else math.log1p(-behind) - math.log(behind))
+        case SparseVector(epsilon, _):
+            return atoms.randomized_response(float(epsilon) if view.upper else 0.0)
         case Exponential(epsilon):
             if view.upper:
                 return atoms.randomized_response(float(epsilon))
             # Two candidates whose scores move against each other: any split of the range ε can happen.
-            top = float(epsilon) * (0.5, 0.25, 0.75, 0.95)[view.variant]
+            top = float(epsilon) * (0.5, 0.25, 0.75, 0.95)[view.variant % 4]
             return atoms.two_points(top - float(epsilon), top)
         case Claimed(epsilon, delta):
             return atoms.claimed(float(epsilon), float(delta))
@@ -212,7 +217,7 @@ def _l2_laplace(leaf: L2Laplace, view: View) -> Losses:
         if view.variant == 1 and leaf.l1_noise_multiplier is not None:
             return _one(atoms.randomized_response(1 / leaf.l1_noise_multiplier))
         return Losses(concentrated=leaf.noise_multiplier**-2 / 2)
-    coordinates = (1, 9, 64)[view.variant]
+    coordinates = (1, 9, 64)[view.variant % 3]
     if leaf.l1_noise_multiplier is not None:
         most = (leaf.noise_multiplier / leaf.l1_noise_multiplier) ** 2 * (1 - 1e-12)
         coordinates = max(1, min(coordinates, math.floor(most)))
@@ -227,6 +232,8 @@ def _near_gaussian(leaf: DiscreteGaussian, view: View) -> Losses | None:
         return None
     mu = shift / math.sqrt(variance)
     ratio = 1.05 * ((37.5 + mu) ** 2 + 1) / 24 / variance  # bounds |discrete/rounded − 1| where P exceeds 1e-300
+    if ratio > 0.3:
+        raise unknown(leaf, ACCOUNTANT, "its noise is far smaller than its sensitivity: choose more noise")
     moved = 2.1 * ratio + (0.0 if view.upper else shift / variance)
     return Losses(mu_squared=mu * mu, shift=moved, inflation=ratio + 1e-300, exact=False)
 
@@ -366,14 +373,13 @@ def nothing_lost(found: Losses) -> bool:
     return not found.sampled and not found.others and found.mu_squared == 0 and found.concentrated == 0
 
 
-def infinite_mass(found: Losses) -> float:
-    """P that some loss is infinite."""
-    log_alive = 0.0
-    for loss, count in found.others:
-        if loss.infinite >= 1.0:
-            return 1.0
-        log_alive += count * np.log1p(-loss.infinite)
-    return -math.expm1(log_alive)
+def infinite_mass(found: Losses) -> tuple[float, float]:
+    """P that some loss is infinite, from below and from above."""
+    if any(loss.infinite >= 1.0 for loss, _ in found.others):
+        return 1.0, 1.0
+    # All terms have one sign, so that the sum, and its expm1, are good to a few units in the last place.
+    mass = -math.expm1(math.fsum(count * math.log1p(-loss.infinite) for loss, count in found.others))
+    return mass * (1 - 2.0**-48), min(1.0, mass * (1 + 2.0**-48))
 
 
 def largest_loss(found: Losses, *, adding: bool) -> float:
@@ -382,7 +388,7 @@ def largest_loss(found: Losses, *, adding: bool) -> float:
         return math.inf
     total = [-count * math.log1p(-rate) for rate, _, count in found.sampled]
     for loss, count in found.others:
-        if isinstance(loss, ContinuousLoss | MirroredLoss) and len(loss.atoms()[0]) < 2:
+        if loss.unbounded:
             return math.inf
         total.append(count * loss.support(1e-300)[1])
     return math.fsum(total) * (1 + 1e-12)

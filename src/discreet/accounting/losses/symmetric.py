@@ -42,6 +42,10 @@ class MirroredLoss:
     def infinite(self) -> float:
         return 0.0
 
+    @property
+    def unbounded(self) -> bool:
+        return self.forward.unbounded
+
     def support(self, tail: float) -> tuple[float, float]:
         _, high = self.forward.support(tail)
         return -high, high
