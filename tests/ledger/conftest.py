@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
+from pathlib import Path
 
 import pytest
 
-from tests.ledger.places import Place
+from tests.ledger.places import Place, memory
 from tests.ledger.server import Server, programs
 
 _numbers = itertools.count()
@@ -17,7 +19,7 @@ def server():
     if programs() is None:
         pytest.skip("PostgreSQL is not installed: initdb was not found")
     pytest.importorskip("psycopg", reason="psycopg is not installed (the ledger extra has it)")
-    started = Server()
+    started = Server(durable=False)
     yield started
     started.remove()
 
@@ -42,8 +44,9 @@ def new_postgres(server):
 
 
 @pytest.fixture
-def new_sqlite(tmp_path):
-    return lambda: Place(str(tmp_path / f"test{next(_numbers)}.ledger"))
+def new_sqlite():
+    with tempfile.TemporaryDirectory(dir=memory(), prefix="discreet-") as folder:
+        yield lambda: Place(str(Path(folder) / f"test{next(_numbers)}.ledger"))
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

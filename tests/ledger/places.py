@@ -43,6 +43,11 @@ class Place:
             return connection.execute(statement).fetchall()
 
 
+def memory() -> str | None:
+    """A folder in memory, where forcing to disk costs nothing; a killed process loses nothing there either."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
 def in_child(work) -> int:
     """Run `work` in a forked process; its wait status. Nothing of the test's own clean-up runs in the child."""
     child = os.fork()

@@ -21,7 +21,9 @@ def programs() -> Path | None:
 class Server:
     """A cluster in a temporary folder; PostgreSQL refuses to run as root, so another user runs it then."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, durable: bool = True) -> None:
+        """Without `durable` nothing is forced to disk, which only a loss of power would show."""
+        self._durable = durable
         found = programs()
         if found is None:
             raise RuntimeError("PostgreSQL is not installed")
@@ -57,9 +59,8 @@ class Server:
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
-        options = (
-            f"-k {self.folder} -h '' -c max_connections=60 -c shared_buffers=16MB -c recovery_init_sync_method=syncfs"
-        )
+        options = f"-k {self.folder} -h '' -c max_connections=60 -c shared_buffers=16MB"
+        options += " -c recovery_init_sync_method=syncfs" + ("" if self._durable else " -c fsync=off")
         self._run("pg_ctl", "-D", str(self._data), "-w", "-o", options, "-l", str(self.folder / "log"), "start")
 
     def stop(self, mode: str = "immediate") -> None:

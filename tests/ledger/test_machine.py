@@ -20,6 +20,8 @@ from discreet import events as ev
 from discreet.accounting.gdp import mu_squared
 from discreet.accounting.rdp import rdp
 from discreet.errors import BudgetExceeded, Exhausted, KeyReused
+from discreet.ledger import Receipt
+from tests.ledger.places import memory
 
 STEPS = ["priced", "locked", "checked", "recorded", "recorded above", "committing", "committed", "returning"]
 MULTIPLIERS = st.sampled_from([4.0, 7.0, 16.0, 64.0, 1000.0])
@@ -41,7 +43,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.crash_at = None
-        self.folder = tempfile.mkdtemp()
+        self.folder = tempfile.mkdtemp(dir=memory())
         self.location = type(self).make_location(self.folder)
         self.released = {}  # what left the building, by name of the release
         self.plans = {}  # key → (part, reserved, started)
@@ -85,7 +87,7 @@ class Machine(RuleBasedStateMachine):
         self.number += 1
         if (receipt := self.attempt(crash, lambda: self.parts[part].spend(event))) is not None:
             self.released[self.number] = event
-            self.last = [receipt]
+            self.last = [receipt] if isinstance(receipt, Receipt) else []
 
     @rule(
         part=st.sampled_from([None, "ann", "bob"]),

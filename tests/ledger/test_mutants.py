@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -97,14 +98,7 @@ def seal_not_checked(patch):
 
 
 def float_sums(patch):
-    def changed(self, change, claimed):
-        spent = tuple(
-            None if a is None or b is None else Fraction(float(a) + float(b))
-            for a, b in zip(self.spent, change, strict=True)
-        )
-        return terms.State(spent, self.claimed + claimed)
-
-    patch.setattr(terms.State, "changed", changed)
+    patch.setattr(terms, "settled", lambda total: Fraction(float(total)))
 
 
 def all_steps_handed_back(patch):
@@ -117,7 +111,11 @@ def steps_not_counted(patch):
 
 
 def refusal_ignored(patch):
-    patch.setattr(charging, "Refused", type("Never", (), {}))
+    def spend(self, event):
+        spent = tuple(before + cost for before, cost in zip(self.spent, self.price(event), strict=True))
+        return replace(self, spent=spent)
+
+    patch.setattr(terms.PricedFilter, "spend", spend)
 
 
 def commit_forgotten(patch):

@@ -186,6 +186,7 @@ def test_entries_are_their_own_text(ledger):
     for account in ledger.accounts():
         for entry in account.history():
             assert Entry.of_body(entry.body()) == entry
+            assert entry.body() == canonical(parse(entry.body()))
 
 
 # --- schema

@@ -96,7 +96,7 @@ class Account:
         try:
             self._check(event, neighbors)
             for terms in self._path:
-                charging.price(terms, event)
+                terms.price(event)
         except (InvalidArgument, UnknownEvent):
             return False
         return _fits(self._standing(), event)
@@ -169,7 +169,7 @@ class Account:
     def _charge(self, request: Request, neighbors: Neighbors | None) -> tuple[Charged, Receipt]:
         self._check(request.event, neighbors)
         for terms in self._path:  # priced before anything is locked, and remembered
-            charging.price(terms, request.event)
+            terms.price(request.event)
         ledger, path, time = self._ledger, self._path, self._ledger._write_time()
         ledger._on_step("priced")
         try:

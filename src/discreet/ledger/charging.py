@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from discreet.accounting.claims import without_delta
 from discreet.accounting.filters import AdaptiveFilter, Price, Refused
 from discreet.errors import Exhausted, KeyReused, NotALedger
 from discreet.events import Event, Repeated
-from discreet.guarantees import ApproxDP
 from discreet.ledger import records
 from discreet.ledger.chain import Entry, Origin
 from discreet.ledger.codec import encode
 from discreet.ledger.records import AccountRow
 from discreet.ledger.store import Step, Transaction
-from discreet.ledger.terms import Terms
+from discreet.ledger.terms import State, Terms
 
 
 @dataclass(frozen=True)
@@ -49,14 +47,6 @@ class NoRoom(Exception):
         self.standing = tuple(standing)
 
 
-def price(terms: Terms, event: Event) -> tuple[Price, Fraction]:
-    """What `event` adds to an account's totals and to the δ that is set aside; raises where no theorem prices it."""
-    plain, brought = (
-        without_delta(event, terms.neighbors.relation) if isinstance(terms.budget, ApproxDP) else (event, Fraction(0))
-    )
-    return terms.filter(terms.beginning()).price(plain), brought
-
-
 def charge(transaction: Transaction, path: Sequence[Terms], request: Request, time: str, on_step: Step) -> Charged:
     """Charge `request` to the last account of `path` and to all above it, which are locked from the top down."""
     rows = [records.held(transaction, terms.name) for terms in path]
@@ -65,17 +55,19 @@ def charge(transaction: Transaction, path: Sequence[Terms], request: Request, ti
     if request.key is not None and (known := records.by_key(transaction, mine.name, request.key)) is not None:
         return _replayed(known, request)
     standing = [terms.filter(row.filter_state()) for terms, row in zip(path, rows, strict=True)]
+    after = []
     for terms, before in zip(path, standing, strict=True):
-        after = before.spend(request.event)
-        if isinstance(after, Refused):
-            raise NoRoom(terms, after, standing)
+        found = before.spend(request.event)
+        if isinstance(found, Refused):
+            raise NoRoom(terms, found, standing)
+        after.append(State.after(found))
     on_step("checked")
     above = tuple((row.name, row.sequence + 1) for row in rows[:-1])
-    entry, stored = _append(transaction, rows[-1], mine, request, time, above=above, origin=None)
+    entry, stored = _append(transaction, rows[-1], after[-1], mine, request, time, above=above)
     on_step("recorded")
     origin = Origin(mine.name, entry.sequence, stored)
-    for terms, row in zip(path[:-1], rows[:-1], strict=True):
-        _append(transaction, row, terms, request, time, above=(), origin=origin)
+    for terms, row, state in zip(path[:-1], rows[:-1], after[:-1], strict=True):
+        _append(transaction, row, state, terms, request, time, origin=origin)
         on_step("recorded above")
     return Charged(entry, stored, replayed=False)
 
@@ -83,14 +75,15 @@ def charge(transaction: Transaction, path: Sequence[Terms], request: Request, ti
 def _append(
     transaction: Transaction,
     row: AccountRow,
+    state: State,
     terms: Terms,
     request: Request,
     time: str,
     *,
-    above: tuple[tuple[str, int], ...],
-    origin: Origin | None,
+    above: tuple[tuple[str, int], ...] = (),
+    origin: Origin | None = None,
 ) -> tuple[Entry, str]:
-    change, brought = price(terms, request.event)
+    change, brought = terms.price(request.event)
     entry = Entry(
         account=row.name,
         sequence=row.sequence + 1,
@@ -107,7 +100,7 @@ def _append(
         above=above,
         steps=request.steps,
     )
-    return entry, records.append(transaction, row, entry, row.filter_state().changed(change, brought))
+    return entry, records.append(transaction, row, entry, state)
 
 
 def _replayed(known: tuple[Entry, str], request: Request) -> Charged:
@@ -208,8 +201,8 @@ def handed_back(terms: Terms, reserved: Entry, step: Event, ran: int) -> tuple[P
     the price of one, before and after. Elsewhere, and where a price is infinite, nothing comes back.
     """
     count = reserved.steps or 0
-    one, own = price(terms, step)
-    rest, brought = price(terms, Repeated(step, ran))
+    one, own = terms.price(step)
+    rest, brought = terms.price(Repeated(step, ran))
     nothing = Fraction(0)
     change: list[Fraction | None] = []
     for charged, single, after in zip(reserved.change, one, rest, strict=True):

@@ -17,6 +17,7 @@ import math
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -223,8 +224,9 @@ def decode_tree(value: object) -> Event:
     return event
 
 
+@lru_cache(maxsize=4096)
 def encode(event: Event) -> str:
-    """`event` as canonical text."""
+    """`event` as canonical text. Equal events have equal texts, so it may be remembered."""
     try:
         return canonical(encode_tree(event))
     except ValueError as error:
@@ -294,6 +296,12 @@ def encode_neighbors(neighbors: Neighbors) -> dict[str, Any]:
     else:
         shown = {"tag": "rows"}
     return {"relation": neighbors.relation.value, "unit": shown}
+
+
+@lru_cache(maxsize=256)
+def neighbors_text(neighbors: Neighbors) -> str:
+    """A unit and a relation as canonical text."""
+    return canonical(encode_neighbors(neighbors))
 
 
 def decode_neighbors(value: Any) -> Neighbors:

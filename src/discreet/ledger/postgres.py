@@ -35,19 +35,34 @@ def driver() -> Any:
 
 
 class PostgresTransaction:
-    """One open transaction on a server."""
+    """One open transaction on a server. Changes are kept back and sent together with what follows, in one message."""
 
     for_update = " FOR UPDATE"
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, begin: str) -> None:
         self._connection = connection
+        self._waiting: list[tuple[str, tuple[object, ...]]] = [(begin, ())]
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = self._connection.execute(sql.replace("?", "%s"), values).fetchall()
+        with self._connection.pipeline():
+            self._send()
+            cursor = self._connection.execute(sql.replace("?", "%s"), values)
+        found: list[tuple[Any, ...]] = cursor.fetchall()
         return found
 
     def run(self, sql: str, *values: object) -> None:
-        self._connection.execute(sql.replace("?", "%s"), values)
+        self._waiting.append((sql.replace("?", "%s"), values))
+
+    def commit(self) -> None:
+        """Send the changes that wait and commit. The server skips the commit if one of them fails."""
+        with self._connection.pipeline():
+            self._send()
+            self._connection.execute("COMMIT")
+
+    def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for sql, values in waiting:
+            self._connection.execute(sql, values)
 
 
 class PostgresStore:
@@ -134,11 +149,11 @@ class PostgresStore:
             raise _Lost(_line(error), committing=False) from error
         committing = False
         try:
-            connection.execute(begin)
-            done = work(PostgresTransaction(connection))
+            transaction = PostgresTransaction(connection, begin)
+            done = work(transaction)
             on_step("committing")
             committing = True
-            connection.execute("COMMIT")
+            transaction.commit()
             on_step("committed")
         except DiscreetError:
             self._roll_back(connection, epoch)

@@ -22,11 +22,12 @@ class Receipt:
         account: the account that was charged.
         sequence: the place of the entry in the account.
         event: what was charged.
-        charged: what it cost in the account's terms.
         purpose: what it was for.
         key: the key that a retry would give.
         time: when it was recorded, by the spender's clock.
         hash: the hash of the entry.
+        entry: the whole row.
+        terms: the terms of the account.
         replayed: whether this receipt was written by an earlier call with the same key. One key pays for one release:
             if the earlier call's answer may have left already, draw no new noise for it.
     """
@@ -34,12 +35,12 @@ class Receipt:
     account: str
     sequence: int
     event: Event
-    charged: Guarantee
     purpose: str
     key: str | None
     time: str
     hash: str
-    body: str = field(repr=False)
+    entry: Entry = field(repr=False)
+    terms: Terms = field(repr=False)
     replayed: bool = field(default=False, compare=False)
 
     @classmethod
@@ -51,18 +52,23 @@ class Receipt:
             account=entry.account,
             sequence=entry.sequence,
             event=entry.event,
-            charged=terms.shown(tuple(None if part is None else max(part, Fraction(0)) for part in entry.change)),
             purpose=entry.purpose,
             key=entry.key,
             time=entry.time,
             hash=stored,
-            body=entry.body(),
+            entry=entry,
+            terms=terms,
             replayed=replayed,
         )
 
+    @property
+    def charged(self) -> Guarantee:
+        """What it cost in the account's terms; nothing for the end of a reservation, which only hands back."""
+        return self.terms.shown(tuple(None if part is None else max(part, Fraction(0)) for part in self.entry.change))
+
     def to_json(self) -> str:
         """The receipt as text, for a checkpoint or a file elsewhere; `anchor` reads it."""
-        return canonical({"body": self.body, "hash": self.hash})
+        return canonical({"body": self.entry.body(), "hash": self.hash})
 
     def __str__(self) -> str:
         purpose = f" for {self.purpose}" if self.purpose else ""

@@ -39,6 +39,9 @@ class SQLiteTransaction:
         return self._connection.execute(sql, values).fetchall()
 
     def run(self, sql: str, *values: object) -> None:
+        # Rows kept in the order of their key need no index beside them: one page less for every commit to write.
+        if sql.startswith("CREATE TABLE discreet_entry "):
+            sql += " WITHOUT ROWID"
         self._connection.execute(sql, values)
 
 

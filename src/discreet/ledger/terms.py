@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from discreet import _check
+from discreet.accounting.claims import without_delta
 from discreet.accounting.filters import AdaptiveFilter, Price
 from discreet.errors import NotALedger
 from discreet.events import Event
-from discreet.guarantees import GDP, RDP, ZCDP, Guarantee, PureDP
+from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
 from discreet.ledger.codec import (
     canonical,
     decode_budget,
@@ -63,16 +64,34 @@ class State:
         return State(spent, settled(self.claimed + claimed))
 
     def text(self) -> str:
-        """The state as canonical text."""
-        return canonical({"claimed": ratio_text(self.claimed), "spent": price_list(self.spent)})
+        """The state as canonical text, which is remembered for the next spend."""
+        text = f'{{"claimed":"{ratio_text(self.claimed)}","spent":{price_text(self.spent)}}}'
+        if len(_states) >= _REMEMBERED:
+            _states.clear()
+        _states[text] = self
+        return text
+
+    @classmethod
+    def after(cls, standing: AdaptiveFilter) -> State:
+        """The state that a filter has reached, rounded up where it would grow too long."""
+        spent = tuple(None if total is None else settled(total) for total in standing.spent)
+        return cls(spent, settled(standing.claimed))
 
     @classmethod
     def of_text(cls, text: str) -> State:
         """The state of its canonical text."""
+        known = _states.get(text)
+        if known is not None:
+            return known
         value = parse(text)
         if not isinstance(value, dict) or set(value) != {"claimed", "spent"}:
             raise NotALedger("an account's totals are not readable: the ledger was edited")
         return cls(price_of_list(value["spent"]), ratio_value(value["claimed"]))
+
+
+# What this process wrote last is what it reads next, most of the time.
+_states: dict[str, State] = {}
+_REMEMBERED = 256
 
 
 def settled(total: Fraction) -> Fraction:
@@ -82,9 +101,10 @@ def settled(total: Fraction) -> Fraction:
     return Fraction(-((-total.numerator << _BITS) // total.denominator), 1 << _BITS)
 
 
-def price_list(price: Price) -> list[str | None]:
-    """A price as plain JSON values; null is infinite."""
-    return [None if part is None else ratio_text(part) for part in price]
+def price_text(price: Price) -> str:
+    """A price as canonical JSON; null is infinite."""
+    parts = ["null" if part is None else f'"{part.numerator}/{part.denominator}"' for part in price]
+    return f"[{','.join(parts)}]"
 
 
 def price_of_list(value: Any) -> Price:
@@ -115,17 +135,27 @@ class Terms:
         orders = tuple(float(order) for order in made.orders)
         return cls(name, parent, plain, neighbors, orders, made.limits, made.aside)
 
+    @cached_property
+    def promise(self) -> Guarantee:
+        """The budget, saying whom it protects."""
+        return self.budget.protecting(self.neighbors)
+
     def beginning(self) -> State:
         """Nothing spent."""
         return State((Fraction(0),) * len(self.limits), Fraction(0))
+
+    def price(self, event: Event) -> tuple[Price, Fraction]:
+        """What `event` adds to the totals and to the δ that is set aside; raises where no theorem prices it."""
+        relation = self.neighbors.relation
+        plain, brought = without_delta(event, relation) if isinstance(self.budget, ApproxDP) else (event, Fraction(0))
+        return _price(self.promise, relation, self.orders, plain), brought
 
     def filter(self, state: State) -> PricedFilter:
         """The filter that decides what fits after `state`."""
         if len(state.spent) != len(self.limits):
             raise NotALedger(f"the totals of account {self.name!r} do not match its terms: the ledger was edited")
-        plain = self.budget.protecting(self.neighbors)
         return PricedFilter(
-            plain, self.neighbors.relation, self.orders, self.limits, state.spent, self.aside, state.claimed
+            self.promise, self.neighbors.relation, self.orders, self.limits, state.spent, self.aside, state.claimed
         )
 
     def shown(self, price: Price) -> Guarantee:

@@ -195,7 +195,7 @@ class _Chain:
         if entry.event is None:
             raise _Disagreement(self._terms.name, entry.sequence, "a charge without an event")
         try:
-            price, brought = charging.price(self._terms, entry.event)
+            price, brought = self._terms.price(entry.event)
         except UnknownEvent as error:
             raise _Disagreement(self._terms.name, entry.sequence, f"the event has no price: {error}") from error
         if not _covers(entry.change, price) or entry.claimed * _TOLERANCE < brought:
