@@ -504,6 +504,24 @@ def test_a_read_only_file_says_so(monkeypatch):
         os.chmod(folder, 0o755)
 
 
+def test_a_folder_that_may_not_be_entered_says_so():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o000)
+
+        def attempt():
+            if os.getuid() == 0:
+                os.setgid(65534)
+                os.setuid(65534)
+            try:
+                dp.Ledger(Path(folder) / "x.ledger")
+            except LedgerUnavailable:
+                os._exit(7)
+            os._exit(9)
+
+        assert os.waitstatus_to_exitcode(in_child(attempt)) == 7
+        os.chmod(folder, 0o755)
+
+
 def test_a_read_only_database_says_so(new_postgres):
     place = new_postgres()
     with opened(place) as ledger:

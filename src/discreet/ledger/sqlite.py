@@ -53,11 +53,16 @@ class SQLiteStore:
         self._timeout = timeout
         self._on_step = on_step
         self._pool: Pool[sqlite3.Connection] = Pool(lambda: self._connect("rw"), lambda found: found.close())
-        if not path.exists():
-            if not create:
-                raise LedgerUnavailable(f"there is no ledger at {str(path)!r}: with create=True one is started there")
-            self._create()
-        found = self._inspect()
+        try:
+            if not path.exists():
+                if not create:
+                    raise LedgerUnavailable(
+                        f"there is no ledger at {str(path)!r}: with create=True one is started there"
+                    )
+                self._create()
+            found = self._inspect()
+        except OSError as error:
+            raise LedgerUnavailable(f"the ledger {str(path)!r} cannot be reached: {error.strerror}") from error
         if found < len(schema.MIGRATIONS):
             self.write(schema.migrate)
 
