@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -233,6 +234,7 @@ def scores(
     return Scores(values, candidates(statistic), {relation: moved[relation], **moved}, "quantile", unit)
 
 
+@lru_cache(maxsize=64)
 def candidates(statistic: Statistic) -> tuple[float, ...]:
     """The public answers that a quantile is chosen among."""
     grid = statistic.grid

@@ -1,0 +1,168 @@
+"""No neighbour moves an engine's exact aggregates by more than is declared: the test that catches glue-code bugs.
+
+Random plans, random tables with everything a row may hold, random neighbours, for rows and for persons. Mutants (clamp
+skipped, groups or rows of a person not limited, keys taken from the data) must be caught.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import discreet as dp
+from discreet.analytics import answer, compiling
+from discreet.bounded import Scores
+from tests.analytics.plans import ask, exact, ids, plans, row, table
+
+few = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(few, max_examples=400)
+UNITS = [
+    dp.person("id", max_rows=1),
+    dp.person("id", max_rows=2, max_groups=1),
+    dp.person("id", max_rows=3, max_groups=2),
+    dp.person("id", max_rows=4),
+]
+
+
+def assert_within(first, second, relation):
+    """The difference of the exact integers is at most what is declared, in every norm and over all groups."""
+    assert list(first) == list(second)
+    for name, ones in first.items():
+        others = second[name]
+        assert len(ones) == len(others)
+        if isinstance(ones[0], Scores):
+            moved = [int(abs(a.values - b.values).max()) for a, b in zip(ones, others, strict=True)]
+            assert sum(moved) <= ones[0].sensitivity(relation), name
+            continue
+        (one,), (other,) = ones, others
+        assert one.labels == other.labels
+        moved = [abs(a - b) for a, b in zip(one.values.ravel().tolist(), other.values.ravel().tolist(), strict=True)]
+        bound = one.sensitivity(relation)
+        assert sum(m > 0 for m in moved) <= bound.l0, name
+        assert sum(moved) <= bound.l1, name
+        assert sum(m * m for m in moved) <= bound.l2_squared, name
+        assert max(moved) <= bound.linf, name
+
+
+def check_rows(account_of, rows, extra, other, plan):
+    account = account_of()
+    named = [("p", *one) for one in rows]
+    absent = exact(ask(table(named), account, plan))
+    present = exact(ask(table([*named, ("q", *extra)]), account, plan))
+    swapped = exact(ask(table([("q", *other), *named]), account, plan))
+    assert_within(absent, present, dp.ADD_REMOVE)
+    assert_within(present, swapped, dp.REPLACE_ONE)
+
+
+def check_persons(account_of, unit, rows, theirs, others, plan):
+    account = account_of(unit)
+    absent = exact(ask(table(rows), account, plan))
+    present = exact(ask(table([*rows, *(("new", *one) for one in theirs)]), account, plan))
+    swapped = exact(ask(table([*(("new", *one) for one in others), *rows]), account, plan))
+    assert_within(absent, present, dp.ADD_REMOVE)
+    assert_within(present, swapped, dp.REPLACE_ONE)
+
+
+of_rows = given(rows=st.lists(row, max_size=6), extra=row, other=row, plan=plans)
+of_persons = given(
+    unit=st.sampled_from(UNITS),
+    rows=st.lists(st.tuples(ids, row).map(lambda both: (both[0], *both[1])), max_size=8),
+    theirs=st.lists(row, max_size=8),
+    others=st.lists(row, max_size=8),
+    plan=plans,
+)
+
+
+@of_rows
+@few
+def test_one_row_moves_no_aggregate_further_than_declared(account_of, rows, extra, other, plan):
+    check_rows(account_of, rows, extra, other, plan)
+
+
+@of_persons
+@few
+def test_one_person_moves_no_aggregate_further_than_declared(account_of, unit, rows, theirs, others, plan):
+    check_persons(account_of, unit, rows, theirs, others, plan)
+
+
+@pytest.mark.slow
+@of_rows
+@many
+def test_one_row_moves_no_aggregate_further_than_declared_at_length(account_of, rows, extra, other, plan):
+    check_rows(account_of, rows, extra, other, plan)
+
+
+@pytest.mark.slow
+@of_persons
+@many
+def test_one_person_moves_no_aggregate_further_than_declared_at_length(account_of, unit, rows, theirs, others, plan):
+    check_persons(account_of, unit, rows, theirs, others, plan)
+
+
+# One person with many large rows in many groups; a plan by group, one without, bounds (0, 10).
+MANY = [(1e308, 9, "a", 0.0), (9.0, -9, "b", 1.0), (9.0, 9, "a", 2.0), (-50.0, 9, "é", 0.0), (9.0, 9, "b", 0.0)] * 3
+GROUPED, WHOLE = (0, 0, 4, 0), (0, 0, 0, 0)
+
+
+def check_all(account_of):
+    for unit in UNITS[1:3]:
+        for plan in (GROUPED, WHOLE):
+            check_persons(account_of, unit, [("p", 1.0, 1, "a", 0.0)], MANY, MANY[:1], plan)
+    check_persons(account_of, UNITS[2], [], MANY[:5], [], GROUPED)  # one row in each of several groups
+    check_rows(account_of, [], (1e308, 2**63 - 1, "a", 0.0), (-1e308, 0, "b", 1.0), WHOLE)
+    check_rows(account_of, [], (1.0, 1, "newcomer", 0.0), (1.0, 1, "b", 1.0), (0, 0, 1, 0))
+
+
+def test_the_hand_made_neighbours_are_covered(account_of):
+    check_all(account_of)
+
+
+def no_clamp(monkeypatch):
+    monkeypatch.setattr(
+        compiling,
+        "level",
+        lambda value, grid, missing: (value.fill_null(0.0) / float(grid.step)).clip(-(2.0**30), 2.0**30).cast("int64"),
+    )
+
+
+def no_group_limit(monkeypatch):
+    limited = compiling._allotted
+
+    def free(pieces, groups, finer, keys, unit, hash_key):
+        return limited(pieces, groups, finer, keys, dp.person("id", max_rows=unit.max_rows), hash_key)
+
+    monkeypatch.setattr(compiling, "_allotted", free)
+
+
+def no_row_limit(monkeypatch):
+    monkeypatch.setattr(compiling, "_allotted", lambda pieces, *_: pieces.mutate(used=pieces["rows"]))
+
+
+def no_partial_clamp(monkeypatch):
+    monkeypatch.setattr(compiling, "_shrunk", lambda pieces, term, used: pieces[term.name])
+
+
+def keys_from_the_data(monkeypatch):
+    def places(keys):
+        return ({(): 0}, 0) if keys is None else ({key: i for i, key in enumerate(keys.values)}, len(keys.columns))
+
+    def found(rows, place, one, keys):
+        seen = answer._places(keys)[0]
+        present = {tuple(row[f"g{i}"] for i in range(len(keys.columns) if keys else 0)) for row in rows}
+        kept = totals(rows, place, one, keys)
+        return [group for key, group in zip(seen, kept, strict=True) if key in present] or [[0] * len(kept[0])]
+
+    totals = answer._totals
+    monkeypatch.setattr(answer, "_places", places)
+    monkeypatch.setattr(answer, "_totals", found)
+
+
+MUTANTS = [no_clamp, no_group_limit, no_row_limit, no_partial_clamp, keys_from_the_data]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda f: f.__name__)
+def test_a_mutant_is_caught(mutant, monkeypatch, account_of):
+    mutant(monkeypatch)
+    with pytest.raises((AssertionError, IndexError, ValueError)):
+        check_all(account_of)
