@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -21,6 +22,7 @@ from discreet.errors import (
     InvalidArgument,
     KeyReused,
     LedgerUnavailable,
+    MissingExtra,
     TermsDiffer,
     UnknownEvent,
 )
@@ -532,6 +534,12 @@ def test_every_error_is_a_discreet_error_and_holds_no_password():
         dp.Ledger("postgresql://user:secret@127.0.0.1:1/none", timeout=0.2)
     assert "secret" not in str(caught.value)
     assert "secret" not in repr(caught.value)
+
+
+def test_without_psycopg_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'discreet\[ledger\]'"):
+        dp.Ledger("postgresql://db/privacy")
 
 
 def test_totals_do_not_grow_without_bound():
