@@ -553,7 +553,7 @@ def hooked(ledger, hook):
     ledger._store._on_step = hook
 
 
-@pytest.mark.parametrize("mode", ["immediate", "fast"])
+@pytest.mark.parametrize("mode", ["immediate", pytest.param("fast", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("step", ["priced", "locked", "recorded", "committing"])
 def test_a_server_that_restarts_in_the_middle_of_a_spend(new_postgres, step, mode):
     place = new_postgres()
