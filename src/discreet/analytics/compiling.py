@@ -6,12 +6,15 @@ is no integer division by data, no cast that a value may not fit, and no sum tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import ibis
 
+from discreet import _check
 from discreet.analytics.expressions import Column, exact, number
 from discreet.analytics.keys import Keys
 from discreet.neighbors import Person, Unit
@@ -44,14 +47,32 @@ class Term:
 
 
 def level(value: Any, grid: Grid, missing: int) -> Any:
-    """A row's level on the grid, as `Grid.levels` has it; `value` is a float column without NaN."""
-    absent = value.isnull()
-    edge = float((grid.reach + 1) * grid.step)
-    center = exact(float(grid.center))
-    offset = ibis.greatest(ibis.least(value.fill_null(center) - center, exact(edge)), exact(-edge))
-    near = offset * exact(2.0**-grid.exponent) + exact(_ROUND) - exact(_ROUND)
-    clamped = ibis.greatest(ibis.least(near.cast("int64"), grid.upper), grid.lower)
-    return ibis.cases((absent, ibis.literal(missing, type="int64")), else_=clamped)
+    """A row's level on the grid, as `Grid.levels` has it; NULL and NaN become `missing`.
+
+    From the two ends of the grid outwards the level is the end itself; between them rounding is monotone and stays
+    between. Engines sort NaN above or beside all numbers, so the inner interval and the lower side are asked first.
+    """
+    center, scale = exact(float(grid.center)), exact(2.0**-grid.exponent)
+    rounded = ((value - center) * scale + exact(_ROUND) - exact(_ROUND)).cast("int64")
+    low, high = _end(grid, grid.lower), _end(grid, grid.upper)
+    lower, upper = (ibis.literal(end, type="int64") for end in (grid.lower, grid.upper))
+    return ibis.cases(
+        ((value > exact(low)) & (value < exact(high)), rounded),
+        (value <= exact(low), lower),
+        (~value.isnan() & (value >= exact(high)), upper),
+        else_=ibis.literal(missing, type="int64"),
+    )
+
+
+def _end(grid: Grid, end: int) -> float:
+    """The float nearest to one end of the grid, moved outwards until its own level is that end."""
+    value = float(grid.center + end * grid.step)
+    outwards = math.inf if end == grid.upper else -math.inf
+    for _ in range(4):
+        if round(Fraction(value - float(grid.center)) / grid.step) == end:
+            return value
+        value = math.nextafter(value, outwards)
+    raise _check.fail("bounds", "be wider, for numbers this large", value, "subtract a public offset first")
 
 
 def totals(table: Any, asked: Sequence[Asked], keys: Keys | None, unit: Unit, hash_key: int) -> Any:
@@ -80,7 +101,7 @@ def cells(table: Any, asked: Asked, keys: Keys | None, unit: Unit, hash_key: int
     assert asked.statistic.grid is not None
     groups = _groups(table, keys)
     value = _value(table, asked.column)
-    rows = _narrow(table.filter(value.notnull()), keys, unit, {"level": level(value, asked.statistic.grid, 0)})
+    rows = _narrow(table.filter(_there(value)), keys, unit, {"level": level(value, asked.statistic.grid, 0)})
     if not isinstance(unit, Person):
         return _by(rows, [*groups, "level"], rows=rows.count())
     pieces = _by(rows, ["person", *groups, "level"], rows=rows.count())
@@ -89,7 +110,11 @@ def cells(table: Any, asked: Asked, keys: Keys | None, unit: Unit, hash_key: int
 
 
 def _value(table: Any, column: str) -> Any:
-    return number(Column(column).to_ibis(table), "an aggregate")
+    return number(table[column], "an aggregate")
+
+
+def _there(value: Any) -> Any:
+    return value.notnull() & ~value.isnan()
 
 
 def _by(table: Any, groups: Iterable[str], **columns: Any) -> Any:
@@ -106,7 +131,7 @@ def _narrow(table: Any, keys: Keys | None, unit: Unit, columns: dict[str, Any]) 
     """The rows of public groups and of somebody, with only what is summed, under names of our own."""
     columns = _groups(table, keys) | columns
     if keys is not None:
-        table = table.filter(keys.condition().to_ibis(table))
+        table = table.filter(keys.condition().to_filter(table))
     if isinstance(unit, Person):
         columns["person"] = Column(str(unit.column)).to_ibis(table)
         table = table.filter(columns["person"].notnull())
@@ -129,7 +154,7 @@ def _terms(table: Any, asked: Sequence[Asked]) -> tuple[list[Term], dict[str, An
             assert one.statistic.missing is not None
             terms.append(Term(f"s{i}", level(value, grid, one.statistic.missing), grid.lower, grid.upper, "rows"))
             continue
-        there = value.notnull().cast("int64")
+        there = _there(value).cast("int64")
         counters[f"n{i}"] = there
         near = level(value, grid, 0)
         terms.append(Term(f"s{i}", near, grid.lower, grid.upper, f"n{i}"))
@@ -175,8 +200,9 @@ def _allotted(
 def _mixed(table: Any, columns: list[str], hash_key: int) -> Any:
     """A hash of the person and of some columns under a key; who is hashed and what decides it, no other row."""
     mixed = table["person"].hash() ^ hash_key
-    for column in columns:
-        mixed = mixed.hash() ^ table[column].hash()
+    for place, column in enumerate(columns):
+        own = table[column].hash()
+        mixed = mixed ^ (own if place == 0 else (own ^ place).hash())  # equal values of two columns must not cancel
     return mixed.hash()
 
 

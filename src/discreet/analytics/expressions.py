@@ -58,6 +58,10 @@ class Expression:
         """The same on an engine's table."""
         raise NotImplementedError
 
+    def to_filter(self, table: Any) -> Any:
+        """The same as the condition of a filter, where missing is as good as False and engines skip more."""
+        return condition(self.to_ibis(table))
+
     def names(self) -> set[str]:
         """The columns that it is computed from."""
         inside = [part for field in fields(self) for part in _parts(getattr(self, field.name))]
@@ -233,6 +237,9 @@ class Comparison(Expression):
     right: Expression
 
     def to_ibis(self, table: Any) -> Any:
+        return self.to_filter(table).fill_null(False)
+
+    def to_filter(self, table: Any) -> Any:
         a, b = self.left.to_ibis(table), self.right.to_ibis(table)
         if _family(a) != _family(b):
             remedy = "compare numbers with numbers, text with text, dates with dates"
@@ -247,7 +254,7 @@ class Comparison(Expression):
             "==": lambda: a == b,
             "!=": lambda: a != b,
         }
-        return compare[self.operator]().fill_null(False)
+        return compare[self.operator]()
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,10 +266,19 @@ class Logic(Expression):
 
     def to_ibis(self, table: Any) -> Any:
         parts = [condition(part.to_ibis(table)) for part in self.parts]
+        return ~parts[0] if self.operator == "not" else self._joined(parts)
+
+    def to_filter(self, table: Any) -> Any:
+        # Without a "not" above it, a missing part ends up missing or is outvoted, just as False would be.
         if self.operator == "not":
-            return ~parts[0]
-        joined = ibis.literal(self.operator == "and")
-        for part in parts:
+            return self.to_ibis(table)
+        return self._joined([part.to_filter(table) for part in self.parts])
+
+    def _joined(self, parts: list[Any]) -> Any:
+        if not parts:
+            return ibis.literal(self.operator == "and")
+        joined = parts[0]
+        for part in parts[1:]:
             joined = (joined & part) if self.operator == "and" else (joined | part)
         return joined
 

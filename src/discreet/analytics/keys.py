@@ -54,10 +54,13 @@ class Membership(Expression):
     values: tuple[Any, ...]
 
     def to_ibis(self, table: Any) -> Any:
+        return self.to_filter(table).fill_null(False)
+
+    def to_filter(self, table: Any) -> Any:
         column = self.inner.to_ibis(table)
         for value in self.values:  # refuses a key of another kind
             Comparison("==", self.inner, Constant(value)).to_ibis(table)
-        return column.isin(list(self.values)).fill_null(False)
+        return column.isin(list(self.values))
 
 
 def public_keys(columns: tuple[str, ...], keys: object) -> Keys:

@@ -9,7 +9,7 @@ from typing import Any
 from discreet import _check
 from discreet.analytics.aggregates import Aggregate
 from discreet.analytics.answer import Answer, Question
-from discreet.analytics.expressions import Column, Expression, Refused, condition, cuts
+from discreet.analytics.expressions import Column, Expression, Refused, cuts
 from discreet.analytics.keys import Keys, public_keys
 from discreet.analytics.source import engine_table
 from discreet.ledger import Account
@@ -93,7 +93,7 @@ class Private:
             remedy = "compare a column with something, such as people.age >= 18"
             _require("condition", one, Expression, "be an expression", remedy)
             self._state.check(one)
-            table = table.filter(condition(one.to_ibis(table)))
+            table = table.filter(one.to_filter(table))
         return Private._of(replace(self._state, table=table))
 
     def select(self, *names: str) -> Private:
