@@ -31,7 +31,10 @@ LAYERS: list[set[str]] = [
 ]
 #: Third-party packages that all layers may import (the base install), and what an extra gives to one of them.
 THIRD_PARTY = {"numpy", "scipy"}
-EXTRAS = {"analytics": {"ibis", "pyarrow", "pandas", "polars", "duckdb", "sqlglot", "matplotlib"}}
+EXTRAS = {
+    "ledger": {"psycopg"},
+    "analytics": {"ibis", "pyarrow", "pandas", "polars", "duckdb", "sqlglot", "matplotlib"},
+}
 
 
 def place(path: Path) -> str:

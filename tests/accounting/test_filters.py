@@ -288,3 +288,25 @@ def test_what_is_set_aside_is_taken_from_the_orders() -> None:
             AdaptiveFilter.start(ApproxDP(1.0, 1e-6), aside=wrong)
     with pytest.raises(InvalidArgument, match="aside"):
         AdaptiveFilter.start(ZCDP(1.0), aside=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("budget", "event", "times"),
+    [
+        (PureDP(1.0), ev.DiscreteLaplace(1, Fraction(10)), 10),
+        (PureDP(1.0), ev.Laplace(10.0), 10),
+        (PureDP(0.3), ev.NoisyMax(Fraction(1, 10)), 3),
+        (PureDP(0.7), ev.DiscreteLaplace(7, Fraction(70)), 7),
+        (ZCDP(0.5), ev.DiscreteGaussian(1, Fraction(10)), 10),
+        (ZCDP(0.3), ev.DiscreteGaussian(1, Fraction(5)), 3),
+        (GDP(1.0), ev.Gaussian(10.0), 100),
+    ],
+    ids=str,
+)
+def test_equal_parts_that_add_up_to_the_budget_all_fit_and_no_more(budget, event, times) -> None:
+    account = AdaptiveFilter.start(budget)
+    for _ in range(times):
+        after = account.spend(event)
+        assert isinstance(after, AdaptiveFilter)
+        account = after
+    assert isinstance(account.spend(event), Refused)

@@ -18,10 +18,10 @@ from discreet import _check
 from discreet.accounting.claims import without_delta
 from discreet.accounting.conversions import order_limit
 from discreet.accounting.gdp import mu_squared, root_up
-from discreet.accounting.pure import pure
+from discreet.accounting.pure import exact_pure
 from discreet.accounting.rdp import rdp
 from discreet.accounting.rounding import float_down, float_up, reported
-from discreet.accounting.zcdp import zcdp
+from discreet.accounting.zcdp import exact_rho
 from discreet.errors import UnknownEvent
 from discreet.events import Event
 from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
@@ -117,9 +117,9 @@ class AdaptiveFilter:
         """What `event` costs in each account, rounded up; None where it is infinite."""
         match self.budget:
             case PureDP():
-                return (_exact(pure(event, self.relation).epsilon),)
+                return (exact_pure(event, self.relation),)
             case ZCDP():
-                return (_exact(zcdp(event, self.relation).rho),)
+                return (exact_rho(event, self.relation),)
             case GDP():
                 return (mu_squared(event, self.relation),)
             case _:
@@ -201,7 +201,9 @@ def _orders(orders: Sequence[float]) -> tuple[float, ...]:
 
 
 def _finite(amount: float) -> Fraction:
-    return _check.nonnegative("budget", amount, "an infinite budget filters nothing")
+    """A budget as the number that was written: 0.3 is three tenths, so that three spends of a tenth fit."""
+    checked = _check.nonnegative("budget", amount, "an infinite budget filters nothing")
+    return Fraction(repr(float(amount))) if isinstance(amount, float) else checked
 
 
 def _shown(amount: float, *, up: bool) -> float:

@@ -9,7 +9,7 @@ from discreet import events as ev
 from discreet.accounting.closed_forms import up
 from discreet.accounting.groups import caused_together, spread
 from discreet.accounting.refusal import check_fixed_size, check_poisson, unknown
-from discreet.accounting.rounding import exact, float_up, infinite, reciprocal_up, reported, times_up, total_up
+from discreet.accounting.rounding import added, exact, float_up, infinite, reciprocal_up, reported, times_up, total_up
 from discreet.events import Event
 from discreet.guarantees import PureDP
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Relation
@@ -29,7 +29,32 @@ def pure(event: Event, relation: Relation = ADD_REMOVE) -> PureDP:
     >>> pure(ev.Gaussian(1.0))
     PureDP(epsilon=inf)
     """
-    return PureDP(reported(_epsilon(event, relation)))
+    total = exact_pure(event, relation)
+    return PureDP(math.inf if total is None else reported(float_up(total)))
+
+
+def exact_pure(event: Event, relation: Relation = ADD_REMOVE) -> Fraction | None:
+    """The same as a rational, None where it is infinite: ten times one tenth is one, and not a last digit more.
+
+    >>> exact_pure(ev.Repeated(ev.DiscreteLaplace(1, Fraction(10)), 10))
+    Fraction(1, 1)
+    """
+    match event:
+        case ev.Laplace(multiplier) if not infinite(multiplier):
+            return 1 / exact(multiplier)
+        case ev.DiscreteLaplace(sensitivity, scale):
+            return sensitivity / scale
+        case ev.Exponential(epsilon) | ev.NoisyMax(epsilon) | ev.SparseVector(epsilon) | ev.RandomizedResponse(epsilon):
+            return epsilon
+        case ev.Claimed(epsilon, delta) if delta <= 0:
+            return exact(epsilon)
+        case ev.Repeated(inner, count):
+            return added([exact_pure(inner, relation)], count)
+        case ev.Composed(parts):
+            return added([exact_pure(part, relation) for part in parts])
+        case _:
+            epsilon = _epsilon(event, relation)
+            return None if math.isinf(epsilon) else Fraction(epsilon)
 
 
 def amplified(epsilon: float, rate: float) -> float:

@@ -78,6 +78,14 @@ def times_up(count: int, value: float) -> float:
     return math.inf if math.isinf(value) else float_up(count * Fraction(value))
 
 
+def added(prices: Iterable[Fraction | None], times: int = 1) -> Fraction | None:
+    """The sum of exact prices, `times` over; None, which is infinite, where one of them is and it is run at all."""
+    each = list(prices)
+    if times == 0:
+        return Fraction(0)
+    return None if None in each else times * sum((price for price in each if price is not None), Fraction(0))
+
+
 def reciprocal_up(value: float) -> float:
     """1/`value` rounded up, for a noise multiplier that may be inf (infinite noise tells nothing)."""
     return 0.0 if infinite(value) else float_up(1 / exact(value))

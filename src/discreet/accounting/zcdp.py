@@ -11,6 +11,7 @@ from discreet.accounting.groups import caused_together, spread
 from discreet.accounting.pure import pure
 from discreet.accounting.refusal import check_fixed_size, check_poisson, unknown
 from discreet.accounting.rounding import (
+    added,
     exact,
     exp_minus_linear,
     float_up,
@@ -43,7 +44,8 @@ def zcdp(event: Event, relation: Relation = ADD_REMOVE) -> ZCDP:
     >>> zcdp(ev.Repeated(ev.Gaussian(2.0), 8))
     ZCDP(rho=1.0)
     """
-    return ZCDP(reported(_rho(event, relation)))
+    total = exact_rho(event, relation)
+    return ZCDP(math.inf if total is None else reported(float_up(total)))
 
 
 def pure_rho(epsilon: float) -> float:
@@ -89,6 +91,26 @@ def _near(step: float) -> float:
         term *= square / (k * (k + 1))
         excess += term
     return up(excess / (1 + excess))
+
+
+def exact_rho(event: Event, relation: Relation = ADD_REMOVE) -> Fraction | None:
+    """ρ as a rational, None where it is infinite: exact for Gaussian noise, else the rounded-up price.
+
+    >>> exact_rho(ev.Repeated(ev.DiscreteGaussian(1, Fraction(10)), 10))
+    Fraction(1, 2)
+    """
+    match event:
+        case ev.Gaussian(multiplier) if not infinite(multiplier):
+            return 1 / (2 * exact(multiplier) ** 2)
+        case ev.DiscreteGaussian(squared, variance):
+            return squared / (2 * variance)
+        case ev.Repeated(inner, count):
+            return added([exact_rho(inner, relation)], count)
+        case ev.Composed(parts):
+            return added([exact_rho(part, relation) for part in parts])
+        case _:
+            rho = _rho(event, relation)
+            return None if math.isinf(rho) else Fraction(rho)
 
 
 def _rho(event: Event, relation: Relation) -> float:

@@ -7,7 +7,6 @@ lost in the middle of a commit is run again only where a key finds what it may h
 from __future__ import annotations
 
 import contextlib
-import importlib
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -29,9 +28,10 @@ _HOPELESS = ("authentication failed", "does not exist", "no pg_hba.conf entry", 
 def driver() -> Any:
     """psycopg 3, or how to install it."""
     try:
-        return importlib.import_module("psycopg")
+        import psycopg
     except ImportError as error:
         raise MissingExtra("a ledger in PostgreSQL needs psycopg: pip install 'discreet[ledger]'") from error
+    return psycopg
 
 
 class PostgresTransaction:
