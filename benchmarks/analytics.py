@@ -74,7 +74,7 @@ def measure(rows: int, repeats: int) -> list[Row]:
         (
             "persons, count + mean, no groups",
             few.aggregate(**moments),
-            "SELECT COUNT(*), AVG(value) FROM people",
+            ungrouped,
             "plain",
         ),
         (
