@@ -11,7 +11,9 @@ from discreet.analytics.aggregates import Aggregate
 from discreet.analytics.answer import Answer, Question
 from discreet.analytics.expressions import Column, Expression, Refused, cuts
 from discreet.analytics.keys import Keys, public_keys
+from discreet.analytics.result import Result
 from discreet.analytics.source import engine_table
+from discreet.analytics.sql import parse
 from discreet.ledger import Account
 from discreet.neighbors import Person, Unit
 
@@ -165,6 +167,32 @@ class Private:
         found = public_keys(columns, keys)
         found.condition().to_ibis(self._state.table)  # refuses keys of another kind than their column
         return found
+
+    def plan(self, sql: str, *, keys: object = None) -> Answer:
+        """The answer that a subset of SQL asks for, to preview or to release.
+
+        `SELECT`, with columns of `GROUP BY` and `COUNT(*)`, `COUNT(column)`, `COUNT(DISTINCT person)`, `SUM`, `AVG`,
+        `VAR_POP`, `STDDEV_POP`, `MEDIAN` and `QUANTILE_CONT`; bounds as `CLAMP(column, lower, upper)` or declared for
+        the table. `FROM` one table, whatever its name. `WHERE` with comparisons, `BETWEEN`, `IN`, `IS NULL`, `AND`,
+        `OR`, `NOT` and arithmetic. Anything else is refused by clause.
+
+        Args:
+            sql: the query. It is read into a plan of ours and never run as text.
+            keys: the public keys of `GROUP BY`, as `group_by` takes them.
+        """
+        unit = self._state.unit
+        parsed = parse(sql, self._state.columns, unit.column if isinstance(unit, Person) else None)
+        private = self if parsed.where is None else self.where(parsed.where)
+        if not parsed.groups:
+            return private.aggregate(**parsed.aggregates)
+        return private.group_by(*parsed.groups, keys=keys).aggregate(**parsed.aggregates)
+
+    def sql(self, sql: str, *, epsilon: float, keys: object = None, purpose: str | None = None) -> Result:
+        """Release what a subset of SQL asks for: `plan(sql, keys=…).release(epsilon=…)`.
+
+        Guarantee: as `Answer.release`.
+        """
+        return self.plan(sql, keys=keys).release(epsilon=epsilon, purpose=purpose)
 
     def histogram(
         self, column: str, *, categories: Iterable[Any] | None = None, edges: Iterable[float] | None = None

@@ -1,0 +1,271 @@
+"""A subset of SQL, read into the same plans as the methods: what is outside of it is refused by clause.
+
+    SELECT sex, COUNT(*) AS n, AVG(CLAMP(age, 0, 120)) FROM people WHERE age >= 18 GROUP BY sex
+
+The text is only read, never run: it becomes expressions and aggregates of ours. Each part of the parsed query must be
+on the list, so that a clause which this file has never heard of is refused too. Missing values are treated as SQL does:
+what is compared with one is neither true nor false, so neither a condition nor its NOT keeps the row.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sqlglot
+from sqlglot import expressions as ast
+
+from discreet import _check
+from discreet.analytics.aggregates import Aggregate
+from discreet.analytics.expressions import Column, Constant, Expression, Logic, literal
+from discreet.errors import InvalidArgument
+from discreet.queries.aggregated import Kind
+
+_CLAUSES = {
+    "having": "filter the released result",
+    "order": "sort the released result",
+    "limit": "cut the released result",
+    "offset": "cut the released result",
+    "joins": "join before the table is private, or ask each table",
+    "with_": "use where() and mutate() in place of WITH",
+    "distinct": "COUNT(DISTINCT person) counts persons",
+    "windows": "there are no windows over private rows",
+    "qualify": "there are no windows over private rows",
+    "query": "list the values: there are no subqueries",
+}
+_KINDS: dict[type, Kind] = {
+    ast.Sum: "sum",
+    ast.Avg: "mean",
+    ast.VariancePop: "variance",
+    ast.StddevPop: "std",
+    ast.Median: "quantile",
+    ast.PercentileCont: "quantile",
+}
+_NEAREST = {
+    "Stddev": "STDDEV_POP, which divides by n",
+    "StddevSamp": "STDDEV_POP, which divides by n",
+    "Variance": "VAR_POP, which divides by n",
+    "Max": "QUANTILE_CONT(column, 0.99)",
+    "Min": "QUANTILE_CONT(column, 0.01)",
+    "Like": "IN with a list of values",
+    "Mod": "CASE-free arithmetic, or bin() in Python",
+    "Star": "COUNT(*): rows are private",
+    "Subquery": "the table itself: there are no subqueries",
+    "Window": "GROUP BY: there are no windows over private rows",
+    "Filter": "WHERE",
+    "WithinGroup": "QUANTILE_CONT(column, 0.5)",
+}
+_COMPARE: dict[type, tuple[str, str]] = {
+    ast.EQ: ("==", "!="),
+    ast.NEQ: ("!=", "=="),
+    ast.LT: ("<", ">="),
+    ast.LTE: ("<=", ">"),
+    ast.GT: (">", "<="),
+    ast.GTE: (">=", "<"),
+}
+_APPLY: dict[str, Callable[[Any, Any], Expression]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What a query asks for."""
+
+    where: Expression | None
+    groups: tuple[str, ...]
+    aggregates: Mapping[str, Aggregate]
+
+
+def parse(text: str, columns: tuple[str, ...], person: str | None) -> Parsed:
+    """The plan of a query over one table with these columns; `person` names the person's id."""
+    if not isinstance(text, str):
+        raise _check.fail("sql", "be text", type(text).__name__, "such as SELECT COUNT(*) FROM people")
+    try:
+        statements = sqlglot.parse(text, read="duckdb")
+    except sqlglot.errors.SqlglotError:
+        raise _check.fail("sql", "be one SELECT that can be parsed", text, "check its syntax") from None
+    if len(statements) != 1 or not isinstance(statements[0], ast.Select):
+        raise _check.fail("sql", "be one SELECT", text, "ask one question at a time")
+    return _Reader(columns, person).select(statements[0])
+
+
+class _Reader:
+    def __init__(self, columns: tuple[str, ...], person: str | None) -> None:
+        self._columns = columns
+        self._person = person
+        self._table: set[str] = set()
+
+    def select(self, query: ast.Select) -> Parsed:
+        _only(query, "expressions", "from_", "where", "group")
+        self._source(query)
+        where = query.args.get("where")
+        condition = None if where is None else self._condition(where.this, negated=False)
+        group = query.args.get("group")
+        groups: tuple[str, ...] = ()
+        if group is not None:
+            _only(group, "expressions")
+            groups = tuple(self._name(one) for one in group.expressions)
+        found: dict[str, Aggregate] = {}
+        for item in query.expressions:
+            alias, inner = (item.alias, item.this) if isinstance(item, ast.Alias) else ("", item)
+            if isinstance(inner, ast.Column):
+                if alias or self._name(inner) not in groups:
+                    raise _refused(inner, "a column of GROUP BY under its own name, or an aggregate")
+                continue
+            name, aggregate = self._aggregate(inner)
+            label = alias or name
+            if label in found:
+                raise _check.fail("sql", "name each result once", label, "use AS to name them")
+            found[label] = aggregate
+        return Parsed(condition, groups, found)
+
+    def _source(self, query: ast.Select) -> None:
+        source = query.args.get("from_")
+        if source is None or not isinstance(source.this, ast.Table):
+            raise _check.fail("sql", "have FROM with one table", query.sql(), "such as FROM people")
+        _only(source, "this")
+        _only(source.this, "this", "alias")
+        self._table = {source.this.name.lower(), source.this.alias_or_name.lower()}
+
+    def _name(self, node: Any) -> str:
+        if not isinstance(node, ast.Column) or not isinstance(node.this, ast.Identifier):
+            raise _refused(node, "a column's name")
+        _only(node, "this", "table")
+        if node.table and node.table.lower() not in self._table:
+            raise _check.fail("sql", "name the table of FROM", node.table, "there is one table")
+        if node.name in self._columns:
+            return node.name
+        alike = [column for column in self._columns if column.lower() == node.name.lower()]
+        if len(alike) != 1 or node.this.quoted:
+            raise _check.fail("column", "be one of the table's", node.name, ", ".join(self._columns))
+        return alike[0]
+
+    def _aggregate(self, node: Any) -> tuple[str, Aggregate]:
+        if isinstance(node, ast.Count):
+            _only(node, "this", "big_int")
+            if isinstance(node.this, ast.Star):
+                _only(node.this)
+                return "count", Aggregate("count")
+            if isinstance(node.this, ast.Distinct):
+                _only(node.this, "expressions")
+                if [self._name(one) for one in node.this.expressions] != [self._person]:
+                    raise _refused(node, "COUNT(DISTINCT person) of the account's person column")
+                return "persons", Aggregate("persons")
+            column = self._name(node.this)
+            return f"count_{column}", Aggregate("count", column)
+        kind = _KINDS.get(type(node))
+        if kind is None:
+            raise _refused(node, "COUNT, SUM, AVG, VAR_POP, STDDEV_POP, MEDIAN or QUANTILE_CONT")
+        _only(node, "this", "expression")
+        rank: float | None = None
+        if kind == "quantile":
+            given = node.args.get("expression")
+            rank = 0.5 if given is None else float(self._number(given))
+        column, bounds = self._clamped(node.this)
+        return f"{node.key}_{column}", Aggregate(kind, column, bounds, rank)
+
+    def _clamped(self, node: Any) -> tuple[str, tuple[float, float] | None]:
+        if isinstance(node, ast.Anonymous) and node.name.upper() == "CLAMP":
+            _only(node, "this", "expressions")
+            if len(node.expressions) != 3:
+                raise _refused(node, "CLAMP(column, lower, upper)")
+            column, low, high = node.expressions
+            return self._name(column), (self._number(low), self._number(high))
+        return self._name(node), None
+
+    def _condition(self, node: Any, *, negated: bool) -> Expression:
+        """The rows for which a condition is true in SQL's three-valued logic, or for which its NOT is."""
+        match node:
+            case ast.Paren():
+                return self._condition(node.this, negated=negated)
+            case ast.Not():
+                return self._condition(node.this, negated=not negated)
+            case ast.And() | ast.Or():
+                _only(node, "this", "expression")
+                sides = tuple(self._condition(side, negated=negated) for side in (node.this, node.expression))
+                return Logic("and" if isinstance(node, ast.And) != negated else "or", sides)
+            case ast.EQ() | ast.NEQ() | ast.LT() | ast.LTE() | ast.GT() | ast.GTE():
+                _only(node, "this", "expression")
+                operator = _COMPARE[type(node)][negated]
+                return _APPLY[operator](self._value(node.this), self._value(node.expression))
+            case ast.Between():
+                _only(node, "this", "low", "high")
+                value, low, high = (self._value(node.args[part]) for part in ("this", "low", "high"))
+                return (value < low) | (value > high) if negated else (value >= low) & (value <= high)
+            case ast.In():
+                _only(node, "this", "expressions")
+                value, listed = self._value(node.this), [self._value(one) for one in node.expressions]
+                each = tuple((value != one) if negated else (value == one) for one in listed)
+                return Logic("and" if negated else "or", each)
+            case ast.Is() if isinstance(node.expression, ast.Null):
+                missing = self._value(node.this).is_null()
+                return ~missing if negated else missing
+            case ast.Column():
+                return Column(self._name(node)) == Constant(not negated)
+            case _:
+                raise _refused(node, "comparisons, BETWEEN, IN, IS NULL, AND, OR and NOT")
+
+    def _value(self, node: Any) -> Expression:
+        match node:
+            case ast.Paren():
+                return self._value(node.this)
+            case ast.Column():
+                return Column(self._name(node))
+            case ast.Add() | ast.Sub() | ast.Mul() | ast.Div():
+                _only(node, "this", "expression", "typed", "safe")
+                a, b = self._value(node.this), self._value(node.expression)
+                return {"add": a.__add__, "sub": a.__sub__, "mul": a.__mul__, "div": a.__truediv__}[node.key](b)
+            case ast.Abs():
+                return self._value(node.this).abs()
+            case ast.Neg() if not isinstance(node.this, ast.Literal):
+                return -self._value(node.this)
+            case ast.Boolean():
+                return Constant(bool(node.this))
+            case ast.Cast() if isinstance(node.this, ast.Literal) and node.to.is_type("date"):
+                return Constant(_date(node.this.name))
+            case ast.Literal() if node.is_string:
+                return Constant(literal(node.name))
+            case ast.Literal() | ast.Neg():
+                return Constant(self._number(node))
+            case _:
+                raise _refused(node, "columns, literals, +, -, *, / and ABS")
+
+    def _number(self, node: Any) -> int | float:
+        if isinstance(node, ast.Neg):
+            return -self._number(node.this)
+        if not isinstance(node, ast.Literal) or node.is_string:
+            raise _refused(node, "a number")
+        try:
+            value: int | float = int(node.name)
+        except ValueError:
+            value = float(node.name)
+        literal(value)
+        return value
+
+
+def _date(text: str) -> dt.date:
+    try:
+        return dt.date.fromisoformat(text)
+    except ValueError:
+        raise _check.fail("sql", "hold dates as DATE 'YYYY-MM-DD'", text, "write the date like that") from None
+
+
+def _only(node: Any, *allowed: str) -> None:
+    """Refuse a node with any part that is not on the list, known or not."""
+    for name, value in node.args.items():
+        if value and name not in allowed:
+            clause = name.rstrip("_").upper()
+            raise _check.fail("sql", f"have no {clause} here", node.sql(), _CLAUSES.get(name, "leave it out"))
+
+
+def _refused(node: Any, instead: str) -> InvalidArgument:
+    kind = type(node).__name__
+    return _check.fail("sql", f"not have {kind} here", node.sql(), f"use {_NEAREST.get(kind, instead)}")

@@ -1,0 +1,149 @@
+"""SQL is read into the same plans as the methods; conditions mean what they mean in SQL, and the rest is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import discreet as dp
+from discreet.errors import InvalidArgument
+from tests.analytics.plans import exact
+
+PEOPLE = pa.table(
+    {
+        "id": ["p", "q", None, "p", "r", "q"],
+        "age": [17, 18, None, 40, 65, 40],
+        "pay": [1.5, None, 3.0, -4.0, 0.0, 9.0],
+        "sex": ["f", "m", "f", None, "m", "f"],
+        "member": [True, None, False, True, False, True],
+        "day": [dt.date(1969, 1, 1), dt.date(2020, 1, 1), None, dt.date(2021, 5, 5), None, dt.date(2020, 1, 1)],
+    }
+)
+BOUNDS = {"age": (0, 120), "pay": (-5, 10)}
+
+CONDITIONS = [
+    "age >= 18",
+    "NOT age >= 18",
+    "NOT (age >= 18 AND pay > 0)",
+    "NOT (age >= 18 OR NOT pay > 0)",
+    "sex = 'f' OR age <> 40",
+    "sex IN ('f', 'x')",
+    "sex NOT IN ('f', 'x')",
+    "age BETWEEN 18 AND 40",
+    "age NOT BETWEEN 18 AND 40",
+    "pay IS NULL",
+    "pay IS NOT NULL AND NOT (sex IS NULL)",
+    "member",
+    "NOT member",
+    "pay * 2 + 1 > age / 20",
+    "ABS(pay) > 2 AND -pay < 0",
+    "day < DATE '1970-01-01'",
+    "NOT (day = DATE '2020-01-01')",
+    "1 < 2",
+    "people.age = -(-40)",
+    "NOT NOT (age = 40)",
+]
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_condition_keeps_the_rows_that_sql_keeps(account, condition):
+    people = dp.Private(PEOPLE, account=account)
+    (found,) = exact(people.plan(f"SELECT COUNT(*) FROM people WHERE {condition}"))["count"]
+    connection = duckdb.connect()
+    connection.register("people", PEOPLE)
+    (wanted,) = connection.execute(f"SELECT COUNT(*) FROM people WHERE {condition}").fetchone()
+    assert found.values.tolist() == wanted
+
+
+def test_sql_asks_for_the_same_as_methods(account):
+    people = dp.Private(PEOPLE, account=account, bounds=BOUNDS)
+    text = (
+        "SELECT sex, COUNT(*) AS n, COUNT(pay) AS k, SUM(CLAMP(pay, 0, 5)) AS s, AVG(Age) AS m, VAR_POP(pay) AS v, "
+        "STDDEV_POP(pay) AS d, MEDIAN(age) AS h, QUANTILE_CONT(age, 0.25) AS q "
+        "FROM anything a WHERE a.age > 1 GROUP BY sex"
+    )
+    one = people.plan(text, keys={"sex": ["m", "f", "x"]})
+    analytics = dp.analytics
+    two = (
+        people.where(people.age > 1)
+        .group_by("sex", keys=["m", "f", "x"])
+        .aggregate(
+            n=analytics.count(),
+            k=analytics.count("pay"),
+            s=analytics.sum("pay", bounds=(0, 5)),
+            m=analytics.mean("age"),
+            v=analytics.variance("pay"),
+            d=analytics.std("pay"),
+            h=analytics.median("age"),
+            q=analytics.quantile("age", 0.25),
+        )
+    )
+    assert one.event(0.5) == two.event(0.5)
+    assert one.sql == two.sql
+
+
+def test_persons_are_counted_and_charged(account_of):
+    account = account_of(dp.person("id", max_rows=2), budget=dp.PureDP(50.0), fresh=True)
+    people = dp.Private(PEOPLE, account=account)
+    result = people.sql("SELECT COUNT(DISTINCT id) AS n FROM people", epsilon=40.0)
+    assert result.value == 3
+    assert account.remaining().epsilon == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SELECT * FROM people", "COUNT"),
+        ("SELECT age FROM people", "GROUP BY"),
+        ("SELECT sex AS s, COUNT(*) FROM people GROUP BY sex", "GROUP BY"),
+        ("SELECT COUNT(*) FROM people HAVING COUNT(*) > 1", "HAVING"),
+        ("SELECT COUNT(*) FROM people ORDER BY 1", "ORDER"),
+        ("SELECT COUNT(*) FROM people LIMIT 1", "LIMIT"),
+        ("SELECT DISTINCT COUNT(*) FROM people", "DISTINCT"),
+        ("SELECT COUNT(*) FROM people JOIN other USING (id)", "JOINS"),
+        ("SELECT COUNT(*) FROM people, other", "JOINS"),
+        ("SELECT COUNT(*) FROM (SELECT * FROM people)", "one table"),
+        ("SELECT COUNT(*) FROM people TABLESAMPLE 10%", "sql must"),
+        ("WITH p AS (SELECT 1) SELECT COUNT(*) FROM p", "WITH"),
+        ("SELECT COUNT(*) FROM people UNION SELECT 1", "one SELECT"),
+        ("SELECT COUNT(*) FROM people; SELECT COUNT(*) FROM people", "one SELECT"),
+        ("DROP TABLE people", "one SELECT"),
+        ("SELECT COUNT(*) FILTER (WHERE age > 1) FROM people", "WHERE"),
+        ("SELECT COUNT(*) OVER () FROM people", "windows"),
+        ("SELECT SUM(DISTINCT pay) FROM people", "sql must"),
+        ("SELECT COUNT(DISTINCT sex) FROM people", "person"),
+        ("SELECT MAX(age) FROM people", "QUANTILE_CONT"),
+        ("SELECT STDDEV(age) FROM people", "STDDEV_POP"),
+        ("SELECT SUM(age + 1) FROM people", "column"),
+        ("SELECT SUM(CLAMP(age, 0)) FROM people", "CLAMP"),
+        ("SELECT SUM(CLAMP(age, 5, 1)) FROM people", "lower < upper"),
+        ("SELECT SUM(missing) FROM people", "column"),
+        ("SELECT SUM(day) FROM people", "bounds"),
+        ("SELECT COUNT(*), COUNT(*) FROM people", "once"),
+        ("SELECT COUNT(*) FROM people GROUP BY sex", "keys"),
+        ("SELECT COUNT(*) FROM people GROUP BY 1", "column"),
+        ("SELECT COUNT(*) FROM people GROUP BY ROLLUP (sex)", "sql must"),
+        ("SELECT COUNT(*) FROM people WHERE sex LIKE 'f%'", "IN"),
+        ("SELECT COUNT(*) FROM people WHERE age % 0 = 1", "sql must"),
+        ("SELECT COUNT(*) FROM people WHERE CAST(sex AS INT) = 1", "sql must"),
+        ("SELECT COUNT(*) FROM people WHERE age IN (SELECT 1)", "sql must"),
+        ("SELECT COUNT(*) FROM people WHERE EXISTS (SELECT 1)", "sql must"),
+        ("SELECT COUNT(*) FROM people WHERE error('x')", "sql must"),
+        ("SELECT COUNT(*) FROM people WHERE other.age = 1", "table"),
+        ("SELECT COUNT(*) FROM people WHERE day < DATE 'soon'", "DATE"),
+        ("SELECT COUNT(*) FROM people WHERE sex > 1", "one kind"),
+        ("SELECT COUNT(*) FROM 'secret.csv' WHERE", "sql must"),
+        ("SELEC", "sql must"),
+        ("", "one SELECT"),
+        (7, "text"),
+    ],
+)
+def test_what_is_outside_of_the_subset_is_refused_and_nothing_is_charged(account, text, words):
+    people = dp.Private(PEOPLE, account=account, bounds=BOUNDS)
+    before = account.remaining()
+    with pytest.raises(InvalidArgument, match=words):
+        people.sql(text, epsilon=1.0)
+    assert account.remaining() == before
