@@ -119,7 +119,7 @@ def test_top_k_peels_the_exponential_mechanism():
         follow = exponential_law([VALUES[j] for j in rest], 1.0, 2)
         law[i, rest] = exponential_law(VALUES, 1.0, 2)[i] * follow
     pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
-    chosen = TopK(2, Fraction(2))
+    chosen = TopK(Fraction(2), 2)
     drawn = [chosen.release(made).value for _ in range(DRAWS)]
     seen = np.array([drawn.count((CANDIDATES[a], CANDIDATES[b])) for a, b in pairs])
     expected = np.array([law[pair] for pair in pairs]) * DRAWS

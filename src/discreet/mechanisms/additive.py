@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet import events, neighbors
+from discreet import events
 from discreet.bounded import LARGEST, Bounded, Sensitivity
-from discreet.errors import InvalidSensitivity
-from discreet.guarantees import Guarantee, PureDP
+from discreet.guarantees import Guarantee
 from discreet.mechanisms import entropy
-from discreet.neighbors import Neighbors, Relation
+from discreet.mechanisms.protection import marked, require_bounded
+from discreet.neighbors import Relation
 from discreet.release import Error, Noise, Release
 
 #: Noisy values are clipped to ±this, so that no draw, however unlikely, wraps around 64 bits. As |value| ≤ 2^60 and
@@ -79,28 +79,6 @@ class Additive(ABC):
         assert bounded.finish is not None
         error = Error(bounded.finish, noisy, self._noise(bounded.granularity))
         return Release(bounded.finish.value(noisy), event, promise, error, bounded.labels)
-
-
-def require_bounded(bounded: object, relation: Relation | str | None) -> Relation:
-    """The relation to protect, for something that really is a `Bounded`; what only claims a bound is refused."""
-    if type(bounded) is not Bounded:
-        raise InvalidSensitivity(
-            f"bounded must be a Bounded made by a query, got {type(bounded).__name__}: "
-            f"a mechanism trusts no sensitivity that did not come with the value; see discreet.queries"
-        )
-    wanted = bounded.relation if relation is None else neighbors.relation(relation)
-    bounded.sensitivity(wanted)
-    return wanted
-
-
-def marked(
-    event: events.Event, promise: Guarantee, unit: Any, relation: Relation, insecure_seed: int | None
-) -> tuple[events.Event, Guarantee]:
-    """The event and the promise, saying for whom they hold; worth nothing if the noise can be repeated."""
-    protects = Neighbors(relation, unit)
-    if insecure_seed is not None:
-        return events.Insecure(event), PureDP(float("inf"), protects=protects)
-    return event, promise.protecting(protects)
 
 
 def sensitivity_of(bounded: Bounded, relation: Relation | str | None) -> Sensitivity:

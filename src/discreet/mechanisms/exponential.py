@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from discreet import _check, events
 from discreet.bounded import Scores
-from discreet.guarantees import PureDP
 from discreet.mechanisms import entropy, samplers
-from discreet.mechanisms.additive import marked
-from discreet.mechanisms.rationals import float_above, rounded_down
-from discreet.mechanisms.selection import penalties, rate, require_scores
+from discreet.mechanisms.selection import Selection, penalties, rate
 from discreet.neighbors import Relation
 from discreet.release import Release
 
 
 @dataclass(frozen=True)
-class Exponential:
+class Exponential(Selection):
     """One draw with P(candidate) ∝ exp(ε·score/2Δ), or exp(ε·score/Δ) where the scores are monotone.
 
     Privacy: ε-DP (McSherry & Talwar 2007, Theorem 6) and ε-bounded-range (Durfee & Rogers 2019), which composes better
@@ -28,30 +24,13 @@ class Exponential:
     (Dwork & Roth 2014, Corollary 3.12); half of that where the scores are monotone.
     """
 
-    epsilon: Fraction
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", rounded_down(_check.epsilon(self.epsilon)))
-
     def event(self) -> events.Exponential:
         """What one draw runs."""
         return events.Exponential(self.epsilon)
 
-    def guarantee(self) -> PureDP:
-        """What one draw promises."""
-        return PureDP(float_above(self.epsilon))
-
-    def release(
-        self, scores: Scores, *, relation: Relation | str | None = None, insecure_seed: int | None = None
-    ) -> Release[Any]:
-        """Draw one candidate.
-
-        Guarantee: ε-DP for one unit under `relation`, for the sensitivity that travels with `scores`.
-        """
-        wanted = require_scores(scores, relation)
-        event, promise = marked(self.event(), self.guarantee(), scores.unit, wanted, insecure_seed)
-        chosen = samplers.softmax(penalties(scores), rate(scores, self.epsilon, wanted), entropy.bits(insecure_seed))
-        return Release(scores.candidates[chosen], event, promise)
+    def _choose(self, scores: Scores, relation: Relation, bits: entropy.Bits) -> Any:
+        below = penalties(scores.values.tolist())
+        return scores.candidates[samplers.softmax(below, rate(scores, self.epsilon, relation), bits)]
 
 
 def exponential(

@@ -8,18 +8,15 @@ from typing import Any
 
 from discreet import _check, events
 from discreet.bounded import Scores
-from discreet.guarantees import PureDP
 from discreet.mechanisms import entropy, samplers
-from discreet.mechanisms.additive import marked
 from discreet.mechanisms.fixed_point import exp_neg, uniform_below
-from discreet.mechanisms.rationals import float_above, rounded_down
-from discreet.mechanisms.selection import penalties, rate, require_scores
+from discreet.mechanisms.selection import Selection, penalties, rate
 from discreet.neighbors import Relation
 from discreet.release import Release
 
 
 @dataclass(frozen=True)
-class NoisyMax:
+class NoisyMax(Selection):
     """Permute-and-flip: visit the candidates in random order, and take each with probability exp(−ε(best − score)/2Δ).
 
     Privacy: ε-DP, and never worse in expected score than the exponential mechanism (McKenna & Sheldon 2020, Theorems 1
@@ -29,34 +26,15 @@ class NoisyMax:
     Error: the expected loss of score is at most (2Δ/ε) ln m for m candidates, half of that where scores are monotone.
     """
 
-    epsilon: Fraction
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", rounded_down(_check.epsilon(self.epsilon)))
-
     def event(self) -> events.NoisyMax:
         """What one choice runs."""
         return events.NoisyMax(self.epsilon)
 
-    def guarantee(self) -> PureDP:
-        """What one choice promises."""
-        return PureDP(float_above(self.epsilon))
-
-    def release(
-        self, scores: Scores, *, relation: Relation | str | None = None, insecure_seed: int | None = None
-    ) -> Release[Any]:
-        """Choose one candidate.
-
-        Guarantee: ε-DP for one unit under `relation`, for the sensitivity that travels with `scores`.
-        """
-        wanted = require_scores(scores, relation)
-        event, promise = marked(self.event(), self.guarantee(), scores.unit, wanted, insecure_seed)
-        bits = entropy.bits(insecure_seed)
-        worth, below = rate(scores, self.epsilon, wanted), penalties(scores)
+    def _choose(self, scores: Scores, relation: Relation, bits: entropy.Bits) -> Any:
+        worth, below = rate(scores, self.epsilon, relation), penalties(scores.values.tolist())
         # Every coin is thrown, also after the first success: the time does not tell how many it took.
-        order = samplers.permutation(len(below), bits)
-        heads = [i for i in order if _coin(worth * below[i], bits)]
-        return Release(scores.candidates[heads[0]], event, promise)
+        heads = [i for i in samplers.permutation(len(below), bits) if _coin(worth * below[i], bits)]
+        return scores.candidates[heads[0]]
 
 
 def _coin(gamma: Fraction, bits: entropy.Bits) -> bool:

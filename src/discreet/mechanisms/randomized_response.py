@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from discreet import _check, events
 from discreet.guarantees import PureDP
 from discreet.mechanisms import entropy, samplers
-from discreet.mechanisms.additive import marked
 from discreet.mechanisms.fixed_point import bernoulli, exp_neg
+from discreet.mechanisms.protection import marked
 from discreet.mechanisms.rationals import float_above, rounded_down
 from discreet.neighbors import REPLACE_ONE, Rows
 from discreet.queries.histogram import categorized

@@ -1,25 +1,58 @@
-"""What all mechanisms that choose among public candidates share."""
+"""What all mechanisms that choose among public candidates share: take `Scores`, choose, and say what was run."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
-from discreet import neighbors
+from discreet import _check, events
 from discreet.bounded import Scores
-from discreet.errors import InvalidSensitivity
+from discreet.guarantees import PureDP
+from discreet.mechanisms import entropy
+from discreet.mechanisms.protection import marked, require_scores
+from discreet.mechanisms.rationals import float_above, rounded_down
 from discreet.neighbors import Relation
+from discreet.release import Release
 
 
-def require_scores(scores: object, relation: Relation | str | None) -> Relation:
-    """The relation to protect, for something that really is a `Scores`."""
-    if type(scores) is not Scores:
-        raise InvalidSensitivity(
-            f"scores must be a Scores made by a query, got {type(scores).__name__}: "
-            f"a mechanism trusts no sensitivity that did not come with the value; see discreet.queries.votes"
-        )
-    wanted = scores.relation if relation is None else neighbors.relation(relation)
-    scores.sensitivity(wanted)
-    return wanted
+@dataclass(frozen=True)
+class Selection(ABC):
+    """A private choice that costs `epsilon` in all. Abstract."""
+
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", rounded_down(_check.epsilon(self.epsilon)))
+
+    @abstractmethod
+    def event(self) -> events.Event:
+        """What choosing runs; it does not depend on the scores."""
+
+    @abstractmethod
+    def _choose(self, scores: Scores, relation: Relation, bits: entropy.Bits) -> Any:
+        """The candidate, or candidates, that were chosen."""
+
+    def guarantee(self) -> PureDP:
+        """What choosing promises."""
+        return PureDP(float_above(self.epsilon))
+
+    def release(
+        self, scores: Scores, *, relation: Relation | str | None = None, insecure_seed: int | None = None
+    ) -> Release[Any]:
+        """Choose.
+
+        Args:
+            scores: what a query such as `queries.votes` made.
+            relation: which neighbours to protect; by default the one that the query is bounded for first.
+            insecure_seed: repeatable choices, for tests and teaching only.
+
+        Guarantee: ε-DP for one unit under `relation`, for the sensitivity that travels with `scores`.
+        """
+        wanted = require_scores(scores, relation)
+        event, promise = marked(self.event(), self.guarantee(), scores.unit, wanted, insecure_seed)
+        return Release(self._choose(scores, wanted, entropy.bits(insecure_seed)), event, promise)
 
 
 def rate(scores: Scores, epsilon: Fraction, relation: Relation) -> Fraction:
@@ -28,8 +61,7 @@ def rate(scores: Scores, epsilon: Fraction, relation: Relation) -> Fraction:
     return epsilon / spread
 
 
-def penalties(scores: Scores) -> list[int]:
+def penalties(values: list[int]) -> list[int]:
     """How far each score lies below the best, as exact integers."""
-    values: list[int] = scores.values.tolist()
     best = max(values)
     return [best - value for value in values]

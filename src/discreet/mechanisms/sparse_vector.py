@@ -12,7 +12,7 @@ from discreet.bounded import Bounded
 from discreet.errors import Exhausted, InvalidSensitivity
 from discreet.guarantees import Guarantee, PureDP
 from discreet.mechanisms import entropy, samplers
-from discreet.mechanisms.additive import marked, require_bounded
+from discreet.mechanisms.protection import marked, require_bounded
 from discreet.mechanisms.rationals import float_above, rounded_down, rounded_up
 from discreet.neighbors import Relation, Rows, Unit
 from discreet.release import Release

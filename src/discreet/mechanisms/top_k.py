@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from discreet import _check, events
 from discreet.bounded import Scores
-from discreet.guarantees import PureDP
 from discreet.mechanisms import entropy, samplers
-from discreet.mechanisms.additive import marked
-from discreet.mechanisms.rationals import float_above, rounded_down
-from discreet.mechanisms.selection import rate, require_scores
+from discreet.mechanisms.selection import Selection, penalties, rate
 from discreet.neighbors import Relation
 from discreet.release import Release
 
 
 @dataclass(frozen=True)
-class TopK:
+class TopK(Selection):
     """`k` draws of the exponential mechanism at ε/k each, every one among the candidates not chosen yet.
 
     Privacy: ε-DP by basic composition; the same as adding Gumbel noise once and taking the k largest (Durfee & Rogers
@@ -28,41 +24,26 @@ class TopK:
     Error: each draw's as the exponential mechanism's at ε/k.
     """
 
-    k: int
-    epsilon: Fraction
+    k: int = 1
 
     def __post_init__(self) -> None:
+        Selection.__post_init__(self)
         _check.settle_integers(self, "k", remedy="it is how many candidates to choose")
-        object.__setattr__(self, "epsilon", rounded_down(_check.epsilon(self.epsilon)))
 
     def event(self) -> events.Repeated:
         """What choosing k candidates runs."""
         return events.Repeated(events.Exponential(self.epsilon / self.k), self.k)
 
-    def guarantee(self) -> PureDP:
-        """What choosing k candidates promises."""
-        return PureDP(float_above(self.epsilon))
-
-    def release(
-        self, scores: Scores, *, relation: Relation | str | None = None, insecure_seed: int | None = None
-    ) -> Release[tuple[Any, ...]]:
-        """Choose k candidates, the first drawn first.
-
-        Guarantee: ε-DP for one unit under `relation`, for the sensitivity that travels with `scores`.
-        """
-        wanted = require_scores(scores, relation)
+    def _choose(self, scores: Scores, relation: Relation, bits: entropy.Bits) -> tuple[Any, ...]:
         if self.k > len(scores.candidates):
             raise _check.fail("k", f"be ≤ {len(scores.candidates)}", self.k, "there are only so many candidates")
-        event, promise = marked(self.event(), self.guarantee(), scores.unit, wanted, insecure_seed)
-        bits = entropy.bits(insecure_seed)
-        worth = rate(scores, self.epsilon / self.k, wanted)
-        left = list(range(len(scores.candidates)))
+        worth = rate(scores, self.epsilon / self.k, relation)
         values: list[int] = scores.values.tolist()
-        chosen = []
+        left, chosen = list(range(len(values))), []
         for _ in range(self.k):
-            best = max(values[i] for i in left)
-            chosen.append(left.pop(samplers.softmax([best - values[i] for i in left], worth, bits)))
-        return Release(tuple(scores.candidates[i] for i in chosen), event, promise)
+            drawn = samplers.softmax(penalties([values[i] for i in left]), worth, bits)
+            chosen.append(scores.candidates[left.pop(drawn)])
+        return tuple(chosen)
 
 
 def top_k(
@@ -90,5 +71,5 @@ def top_k(
     >>> top_k(votes(ballots, candidates=["coffee", "mate", "tea"]), k=2, epsilon=2.0).value
     ('tea', 'mate')
     """
-    mechanism = TopK(k, _check.epsilon(epsilon))
+    mechanism = TopK(_check.epsilon(epsilon), k)
     return mechanism.release(scores, relation=relation, insecure_seed=insecure_seed)
