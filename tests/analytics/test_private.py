@@ -313,14 +313,14 @@ def test_what_is_no_table_is_refused(source, account):
         (lambda p: p.x != 3, 10),
         (lambda p: p.x.is_null(), 2),
         (lambda p: p.x / 0 > 0, 0),
-        (lambda p: (p.x - p.x) == 0, 9),
-        (lambda p: p.x * 10 > 1e308, 2),
+        (lambda p: (p.x - p.x) == 0, 11),
+        (lambda p: p.x * p.x * 10 > 1e150, 3),
         (lambda p: p.g == "a", 6),
         (lambda p: p.g.isin(["a", "z"]) & (p.x > 0), 5),
         (lambda p: p.x.fill_null(-5) < 0, 3),
         (lambda p: p.x.between(0.1, 3), 3),
         (lambda p: abs(-p.x) == 3, 1),
-        (lambda p: 1 / p.x > 5, 2),
+        (lambda p: 1 / p.x > 5, 1),
     ],
 )
 def test_an_expression_means_the_same_on_every_engine(people, build, kept):

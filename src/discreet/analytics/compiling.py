@@ -22,7 +22,7 @@ from discreet.queries.aggregated import Statistic
 from discreet.queries.grid import Grid
 from discreet.queries.variance import centered_squares
 
-#: Adding and subtracting it rounds a 64-bit float below 2^51 to the nearest integer, ties to even, on every engine.
+#: Adding and subtracting it, times a step of 2^e, rounds a float below 2^51 steps to whole ones, ties to even levels.
 _ROUND = 1.5 * 2**52
 
 
@@ -53,7 +53,8 @@ def level(value: Any, grid: Grid, missing: int) -> Any:
     between. Engines sort NaN above or beside all numbers, so the inner interval and the lower side are asked first.
     """
     center, scale = exact(float(grid.center)), exact(2.0**-grid.exponent)
-    rounded = ((value - center) * scale + exact(_ROUND) - exact(_ROUND)).cast("int64")
+    magic = exact(_ROUND * float(grid.step))
+    rounded = ((value - center + magic - magic) * scale).cast("int64")  # rounds first: some engines fail on underflow
     low, high = _end(grid, grid.lower), _end(grid, grid.upper)
     lower, upper = (ibis.literal(end, type="int64") for end in (grid.lower, grid.upper))
     return ibis.cases(
@@ -87,7 +88,7 @@ def totals(table: Any, asked: Sequence[Asked], keys: Keys | None, unit: Unit, ha
         counts = {"rows": pieces["used"], **{c: ibis.least(pieces[c], pieces["used"]) for c in counters}}
         outputs = {name: count.sum() for name, count in counts.items()}
         outputs |= {t.name: _shrunk(pieces, t, counts[t.counter]).sum() for t in terms}
-        outputs["persons"] = (pieces["used"] > 0).cast("int64").sum()
+        outputs["persons"] = _one_if(pieces["used"] > 0).sum()
     else:
         pieces = rows
         outputs = {"rows": rows.count(), **{name: rows[name].sum() for name in (*(t.name for t in terms), *counters)}}
@@ -111,6 +112,10 @@ def cells(table: Any, asked: Asked, keys: Keys | None, unit: Unit, hash_key: int
 
 def _value(table: Any, column: str) -> Any:
     return number(table[column], "an aggregate")
+
+
+def _one_if(condition: Any) -> Any:
+    return ibis.cases((condition, ibis.literal(1, type="int64")), else_=ibis.literal(0, type="int64"))
 
 
 def _there(value: Any) -> Any:
@@ -147,14 +152,14 @@ def _terms(table: Any, asked: Sequence[Asked]) -> tuple[list[Term], dict[str, An
         if one.column is None:
             continue
         if grid is None:
-            counters[f"n{i}"] = Column(one.column).to_ibis(table).notnull().cast("int64")
+            counters[f"n{i}"] = _one_if(Column(one.column).to_ibis(table).notnull())
             continue
         value = _value(table, one.column)
         if kind == "sum":
             assert one.statistic.missing is not None
             terms.append(Term(f"s{i}", level(value, grid, one.statistic.missing), grid.lower, grid.upper, "rows"))
             continue
-        there = _there(value).cast("int64")
+        there = _one_if(_there(value))
         counters[f"n{i}"] = there
         near = level(value, grid, 0)
         terms.append(Term(f"s{i}", near, grid.lower, grid.upper, f"n{i}"))

@@ -3,7 +3,8 @@
 `people.age >= 18` builds one. Each is a small frozen tree that knows how to become an Ibis expression. The semantics
 are ours and the same on every engine:
 
-- arithmetic is in 64-bit floats: nothing overflows into an error; x/0 and ∞ − ∞ are missing;
+- arithmetic is in 64-bit floats on operands within ±1e150, where those below 1e-150 in size count as 0, so that
+  nothing overflows or underflows, which some engines report as an error; x/0 is missing;
 - NaN and NULL are the same: missing;
 - a comparison with a missing value is False, and `~` of it is True.
 """
@@ -220,12 +221,12 @@ class Arithmetic(Expression):
     right: Expression
 
     def to_ibis(self, table: Any) -> Any:
-        a, b = (number(side.to_ibis(table), self.operator) for side in (self.left, self.right))
+        a, b = (_tame(number(side.to_ibis(table), self.operator)) for side in (self.left, self.right))
         if self.operator == "/":
             # Engines disagree on x / 0: some raise, which would tell of a row. Ours is a missing value.
             nonzero = ibis.cases((b == 0, ibis.null("float64")), else_=b)
-            return present(a / nonzero)
-        return present({"+": a + b, "-": a - b, "*": a * b}[self.operator])
+            return a / nonzero
+        return {"+": a + b, "-": a - b, "*": a * b}[self.operator]
 
 
 @dataclass(frozen=True, eq=False)
@@ -401,8 +402,16 @@ def number(value: Any, wanted_by: str) -> Any:
     if _family(value) not in ("number", "boolean"):
         raise _check.fail(wanted_by, "get numbers", f"a column of type {value.type()}", "choose a numeric column")
     if value.type().is_boolean():
-        value = value.cast("int8")
+        return ibis.cases((value, exact(1.0)), (~value, exact(0.0)), else_=ibis.null("float64"))
     return value if value.type().is_float64() else value.cast("float64")
+
+
+def _tame(value: Any) -> Any:
+    """A number moved into the sizes whose sums, products and quotients neither overflow nor underflow."""
+    large, small = exact(1e150), exact(1e-150)
+    return ibis.cases(
+        (value > large, large), (value < -large, -large), ((value < small) & (value > -small), exact(0.0)), else_=value
+    )
 
 
 def condition(value: Any) -> Any:
