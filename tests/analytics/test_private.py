@@ -177,6 +177,21 @@ def test_a_preview_touches_no_data(people, monkeypatch):
     assert "remaining" in str(people.mean("x").preview(epsilon=0.1))
 
 
+def test_a_wanted_error_finds_its_epsilon(people):
+    asked = people.aggregate(n=count(), m=mean("x"))
+    preview = asked.preview(error_target={"n": 20, "m": 0.5}, rows=500)
+    assert all(column.error <= limit for column, limit in zip(preview.columns, (20, 0.5), strict=True))
+    less = asked.preview(epsilon=preview.epsilon * 0.95, rows=500)
+    assert any(column.error > limit for column, limit in zip(less.columns, (20, 0.5), strict=True))
+    assert people.count().epsilon_for(30.0) < people.count().epsilon_for(3.0)
+    for wrong in ({"k": 1.0}, {}, -1.0, float("nan")):
+        with pytest.raises(InvalidArgument, match="error_target"):
+            asked.preview(error_target=wrong)
+    for both in ({}, {"epsilon": 1.0, "error_target": 1.0}):
+        with pytest.raises(InvalidArgument, match="not both"):
+            asked.preview(**both)
+
+
 def test_a_key_pays_for_one_release(people):
     people.count().release(epsilon=0.1, key="monday")
     with pytest.raises(Exhausted):
@@ -319,6 +334,8 @@ def test_what_is_no_table_is_refused(source, account):
         (lambda p: p.g.isin(["a", "z"]) & (p.x > 0), 5),
         (lambda p: p.x.fill_null(-5) < 0, 3),
         (lambda p: p.x.between(0.1, 3), 3),
+        (lambda p: p.g.isin([]), 0),
+        (lambda p: ~p.g.isin([]), 13),
         (lambda p: abs(-p.x) == 3, 1),
         (lambda p: 1 / p.x > 5, 1),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -117,17 +118,56 @@ class Answer:
         parts = [part.event for part in self._parts(epsilon).values()]
         return parts[0] if len(parts) == 1 else Composed(tuple(parts))
 
-    def preview(self, *, epsilon: float, rows: int = 1000) -> Preview:
-        """The cost, the expected error at 95% of each column in a group of `rows` rows, the SQL and what remains.
+    def epsilon_for(self, error_target: float | Mapping[str, float], *, rows: int = 1000) -> float:
+        """The least ε at which each column's expected error in a group of `rows` rows is within its target.
+
+        Args:
+            error_target: one error for all columns, or one for each of some columns by name, as `preview` shows them.
+            rows: a guess of how many rows a group has.
 
         Guarantee: spends nothing and touches no data.
         """
-        _check.integer("rows", rows, "it is a guess of how many rows a group has; means get better with it")
+        given = error_target if isinstance(error_target, Mapping) else dict.fromkeys(self._question.asked, error_target)
+        remedy = "it is the error that 95% of the column's numbers should stay within"
+        targets = {name: float(_check.positive(f"error_target of {name}", e, remedy)) for name, e in given.items()}
+        unknown = [name for name in targets if name not in self._question.asked]
+        if unknown or not targets:
+            raise _check.fail("error_target", "name columns of this answer", unknown, ", ".join(self._question.asked))
+
+        def enough(epsilon: float) -> bool:
+            return all(one.error <= targets[one.name] for one in self._expected(epsilon, rows) if one.name in targets)
+
+        low, high = 1e-6, 1e4
+        if not enough(high):
+            raise _check.fail("error_target", "be reachable with ε ≤ 1e4", error_target, "allow for more, or more rows")
+        while high / low > 1.001:
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if enough(middle) else (middle, high)
+        return high
+
+    def preview(
+        self,
+        *,
+        epsilon: float | None = None,
+        error_target: float | Mapping[str, float] | None = None,
+        rows: int = 1000,
+    ) -> Preview:
+        """The cost, the expected error at 95% of each column in a group of `rows` rows, the SQL and what remains.
+
+        Args:
+            epsilon: what would be spent.
+            error_target: instead, the errors that are wanted: the ε for them is found (see `epsilon_for`).
+            rows: a guess of how many rows a group has.
+
+        Guarantee: spends nothing and touches no data.
+        """
+        if (epsilon is None) == (error_target is None):
+            raise _check.fail("epsilon", "be given, or error_target, but not both", epsilon, "say which one is wanted")
+        if epsilon is None:
+            assert error_target is not None
+            epsilon = self.epsilon_for(error_target, rows=rows)
         event = self.event(epsilon)
-        found: list[Expected] = [
-            expected(name, part.asked, part.epsilon, part.event, self._question.unit, self._relation, rows)
-            for name, part in self._parts(epsilon).items()
-        ]
+        found = self._expected(epsilon, rows)
         return Preview(
             epsilon=float(_check.epsilon(epsilon)),
             event=event,
@@ -168,6 +208,13 @@ class Answer:
 
     def __repr__(self) -> str:
         return f"<Answer, not released: {self._question}>"
+
+    def _expected(self, epsilon: float, rows: int) -> list[Expected]:
+        _check.integer("rows", rows, "it is a guess of how many rows a group has; means get better with it")
+        return [
+            expected(name, part.asked, part.epsilon, part.event, self._question.unit, self._relation, rows)
+            for name, part in self._parts(epsilon).items()
+        ]
 
     @property
     def _relation(self) -> Relation:

@@ -58,7 +58,7 @@ class Membership(Expression):
 
     def to_filter(self, table: Any) -> Any:
         column = self.inner.to_ibis(table)
-        for value in self.values:  # refuses a key of another kind
+        for value in {type(one): one for one in self.values}.values():  # refuses a key of another kind
             Comparison("==", self.inner, Constant(value)).to_ibis(table)
         return column.isin(list(self.values))
 
