@@ -189,14 +189,16 @@ def _allotted(
     groups = list(groups)
     if not groups and not finer:
         return pieces.mutate(used=ibis.least(pieces["rows"], unit.max_rows))
-    by_group = [_mixed(pieces, groups, hash_key), *groups] if groups else []
+    # One piece for each group may be numbered with ties in any order; several pieces of a group need the group itself.
+    by_group = [_mixed(pieces, groups, hash_key), *(groups if finer else ())] if groups else []
     order = by_group + ([_mixed(pieces, [*groups, *finer], hash_key), *finer] if finer else [])
     earlier = ibis.window(group_by="person", order_by=order, preceding=(None, 1))
     before = pieces["rows"].sum().over(earlier).fill_null(0)
     used = ibis.least(ibis.greatest(unit.max_rows - before, 0), pieces["rows"])
     limit = unit.max_groups
     if limit is not None and keys is not None and limit < min(len(keys.values), unit.max_rows):
-        place = ibis.dense_rank().over(ibis.window(group_by="person", order_by=by_group))
+        number_groups = ibis.dense_rank() if finer else ibis.row_number()
+        place = number_groups.over(ibis.window(group_by="person", order_by=by_group))
         ranked = pieces.mutate(used=used, place=place)
         return ranked.filter(ranked["place"] < limit)
     return pieces.mutate(used=used)
