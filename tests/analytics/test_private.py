@@ -67,7 +67,7 @@ def test_the_engine_sums_the_very_integers_of_queries(account, bounds):
 @given(
     values=st.lists(st.floats(width=64) | st.none(), min_size=1, max_size=30),
     low=st.floats(-1e6, 1e6).map(lambda low: round(low, 9)),
-    width=st.floats(1e-3, 1e6),
+    width=st.floats(1.0, 1e6),
     center=st.booleans(),
 )
 @settings(max_examples=40, deadline=None)
