@@ -237,6 +237,17 @@ def test_absent_keys_are_answered_and_unlisted_ones_are_not(people):
     assert str(result).startswith("g ")
 
 
+def test_a_plot_has_a_bar_for_each_group(people):
+    figures = pytest.importorskip("matplotlib.figure", reason="matplotlib is not installed (the docs extra has it)")
+    result = people.group_by("g", keys=["a", "b", "no"]).aggregate(n=count(), m=median("x")).release(epsilon=1.0)
+    for column in (None, "m"):
+        axes = result.plot(column, axes=figures.Figure().subplots())
+        assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b", "no"]
+        assert len(axes.patches) == 3
+    with pytest.raises(InvalidArgument, match="column"):
+        result.plot("g")
+
+
 def test_an_empty_table_has_the_same_shape(account):
     empty = dp.Private(table([]), account=account)
     asked = empty.group_by("g", keys=["a", "b"]).aggregate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from discreet import _check
 from discreet.analytics.preview import rank_error
+from discreet.errors import MissingExtra
 from discreet.events import Event
 from discreet.ledger import Receipt
 from discreet.neighbors import Relation
@@ -94,9 +97,30 @@ class Result:
 
     def to_polars(self) -> Any:
         """A polars data frame."""
-        import polars
+        return _extra("polars").from_arrow(self.to_arrow())
 
-        return polars.from_arrow(self.to_arrow())
+    def plot(self, column: str | None = None, axes: Any = None) -> Any:
+        """Bars with whiskers for the 95% errors, one for each group, on matplotlib axes, which are returned.
+
+        Args:
+            column: which aggregate; by default the first one.
+            axes: where to draw; by default on a new figure.
+        """
+        asked = list(self.releases)
+        name = _check.one_of(
+            "column", asked[0] if column is None else column, asked, "it is an aggregate of the answer"
+        )
+        keys = list(self.columns.values())[: self.group_columns]
+        labels = [", ".join(str(part) for part in key) for key in zip(*keys, strict=True)] or [name]
+        if axes is None:
+            height = 1.2 + 0.28 * len(labels)
+            axes = _extra("matplotlib.pyplot").subplots(figsize=(7, height), layout="constrained")[1]
+        errors = self.columns.get(f"{name}_error")
+        axes.barh(labels, self.columns[name], xerr=errors, color="#2a9d8f", ecolor="#1d3557", capsize=3)
+        axes.invert_yaxis()
+        axes.set_xlabel(name + ("" if errors is None else ", with 95% error"))
+        axes.spines[["top", "right"]].set_visible(False)
+        return axes
 
     def __str__(self) -> str:
         heads = list(self.columns)
@@ -106,6 +130,14 @@ class Result:
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in (heads, *cells)
         )
+
+
+def _extra(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        package = name.partition(".")[0]
+        raise MissingExtra(f"this needs {package}: pip install {package}") from error
 
 
 def _short(value: Any) -> str:
