@@ -184,12 +184,13 @@ class Account:
 
     def _standing(self) -> list[AdaptiveFilter]:
         def work(transaction: Transaction) -> list[AdaptiveFilter]:
-            found = [records.find(transaction, terms.name) for terms in self._path]
-            return [
-                terms.filter(row.filter_state())
-                for terms, row in zip(self._path, found, strict=True)
-                if row is not None
-            ]
+            standing: list[AdaptiveFilter] = []
+            for terms in self._path:
+                row = records.find(transaction, terms.name)
+                if row is None:
+                    raise NotALedger(f"account {terms.name!r} has vanished from the ledger: it was edited")
+                standing.append(terms.filter(row.filter_state()))
+            return standing
 
         return self._ledger._store.read(work)
 

@@ -159,8 +159,13 @@ class PostgresStore:
             self._roll_back(connection, epoch)
             raise
         except self._driver.Error as error:
-            lost = connection.closed or connection.broken or _is_shutdown(error)
-            self._roll_back(connection, epoch)
+            # Without a code from the server it is the connection that failed, whatever the driver calls it.
+            lost = connection.closed or connection.broken or _is_shutdown(error) or error.sqlstate is None
+            if lost:
+                with contextlib.suppress(self._driver.Error):
+                    self._pool.discard(connection)
+            else:
+                self._roll_back(connection, epoch)
             if lost or isinstance(error, self._driver.errors.DeadlockDetected):
                 raise _Lost(_line(error), committing=committing) from error
             raise self._explanation(error) from error

@@ -68,6 +68,11 @@ def names(transaction: Transaction) -> list[str]:
     return sorted(row[0] for row in transaction.rows("SELECT name FROM discreet_account"))
 
 
+def owners(transaction: Transaction) -> list[str]:
+    """The accounts that entries belong to."""
+    return [row[0] for row in transaction.rows("SELECT DISTINCT account FROM discreet_entry")]
+
+
 def insert_account(transaction: Transaction, terms: Terms, entry: Entry) -> None:
     """A new account with its first entry."""
     body = entry.body()
@@ -131,7 +136,9 @@ def by_sequence(transaction: Transaction, account: str, sequence: int) -> tuple[
 def latest_of(transaction: Transaction, account: str, reservation: int) -> tuple[Entry, str] | None:
     """The last entry that belongs to a reservation: a start, a close, or None before the first."""
     found = transaction.rows(
-        "SELECT body, hash FROM discreet_entry WHERE account = ? AND reservation = ? ORDER BY sequence DESC LIMIT 1",
+        "SELECT body, hash FROM discreet_entry WHERE account = ? AND sequence = "
+        "(SELECT MAX(sequence) FROM discreet_entry WHERE account = ? AND reservation = ?)",
+        account,
         account,
         reservation,
     )

@@ -11,6 +11,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +26,32 @@ APPLICATION_ID = 0x44534C47
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
+
+
+_WRITE = "BEGIN IMMEDIATE"
+
+
+@dataclass(frozen=True)
+class _Identity:
+    """Which file, and which write-ahead log, a path stands for."""
+
+    file: tuple[int, int]
+    log: tuple[int, int]
+    links: int = field(compare=False)
+
+
+class _Connection(sqlite3.Connection):
+    """A connection that remembers which files it was made for."""
+
+    identity: _Identity | None = None
+
+
+def _identity(path: Path) -> _Identity | None:
+    try:
+        file, log = os.stat(path), os.stat(f"{path}-wal")
+    except FileNotFoundError:
+        return None
+    return _Identity((file.st_dev, file.st_ino), (log.st_dev, log.st_ino), file.st_nlink)
 
 
 class SQLiteTransaction:
@@ -49,10 +76,11 @@ class SQLiteStore:
     """A file that keeps a ledger; see `Store` for what each method promises."""
 
     def __init__(self, path: Path, *, create: bool, timeout: float, on_step: Step) -> None:
+        path = Path(os.path.realpath(path))  # SQLite's other files lie beside the real one, wherever we go from here
         self._path = path
         self._timeout = timeout
         self._on_step = on_step
-        self._pool: Pool[sqlite3.Connection] = Pool(lambda: self._connect("rw"), lambda found: found.close())
+        self._pool: Pool[_Connection] = Pool(lambda: self._connect("rw"), lambda found: found.close())
         try:
             if not path.exists():
                 if not create:
@@ -67,7 +95,7 @@ class SQLiteStore:
             self.write(schema.migrate)
 
     def write(self, work: Callable[[SQLiteTransaction], T], *, keyed: bool = False) -> T:
-        return self._transact("BEGIN IMMEDIATE", work, self._on_step)
+        return self._transact(_WRITE, work, self._on_step)
 
     def read(self, work: Callable[[SQLiteTransaction], T]) -> T:
         return self._transact("BEGIN", work, no_step)
@@ -87,10 +115,14 @@ class SQLiteStore:
             connection, epoch = self._pool.take()
             try:
                 connection.execute(begin)
+                if begin == _WRITE:
+                    self._same_files(connection)
                 done = work(SQLiteTransaction(connection))
                 on_step("committing")
                 connection.execute("COMMIT")
                 on_step("committed")
+                if begin == _WRITE:
+                    self._same_files(connection)
             except BaseException:
                 try:
                     if connection.in_transaction:
@@ -103,10 +135,40 @@ class SQLiteStore:
             self._pool.give_back(connection, epoch)
             return done
 
-    def _connect(self, mode: str, path: Path | None = None) -> sqlite3.Connection:
+    def _same_files(self, connection: _Connection) -> None:
+        """Refuse to believe a commit into files that are no longer the ledger.
+
+        Whoever deletes or replaces them, or closes a descriptor of them in this process, which drops SQLite's locks so
+        that others may remove its log, makes later commits vanish. Seen before a commit, nothing was charged; seen
+        after one, nothing may be released.
+        """
+        now = _identity(self._path)
+        connection.identity = connection.identity or now
+        if now is None or now != connection.identity:
+            self._pool.close()
+            raise LedgerUnavailable(
+                f"the files of the ledger {str(self._path)!r} were replaced, or opened by other means, beneath this "
+                "process: it is not known whether the spend was recorded, so nothing may be released for it; "
+                "copy a ledger with SQLite's own backup, never by opening it"
+            )
+        if now.links > 1 and self._names_left() > 1:
+            raise LedgerUnavailable(
+                f"the ledger {str(self._path)!r} has more than one name (hard links), and each would keep a log of "
+                "its own: nothing was charged; remove all names but one"
+            )
+
+    def _names_left(self) -> int:
+        """How many names the file has, after those are gone that a crash left behind while it was made."""
+        for left in self._path.parent.glob(f".{self._path.name}.*.new"):
+            with contextlib.suppress(OSError):
+                if left.samefile(self._path):
+                    left.unlink()
+        return os.stat(self._path).st_nlink
+
+    def _connect(self, mode: str, path: Path | None = None) -> _Connection:
         place = (path or self._path).absolute().as_uri() + f"?mode={mode}"
         connection = sqlite3.connect(
-            place, uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False
+            place, uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False, factory=_Connection
         )
         try:
             connection.execute("PRAGMA synchronous = FULL")

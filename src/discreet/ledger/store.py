@@ -6,13 +6,13 @@ it again when it is certain that the first run left nothing behind.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
+
+from discreet.errors import LedgerUnavailable
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -60,8 +60,9 @@ class Store(Protocol):
 class Pool(Generic[C]):
     """Connections at rest. One is taken out for each transaction, so no two threads ever share one.
 
-    After a fork the child starts with an empty pool and never touches the connections of its parent, not even to close
-    them: it would speak on the parent's socket, or drop the parent's locks.
+    A fork must not copy an open connection: the child would speak on the parent's socket, and SQLite's locks belong to
+    a process, so that a child that inherits its book-keeping believes in locks that it does not hold. So connections at
+    rest are closed before a fork, in the parent. Where one is in use at that moment, the child may not use ledgers.
     """
 
     def __init__(self, connect: Callable[[], C], disconnect: Callable[[C], None]) -> None:
@@ -69,26 +70,40 @@ class Pool(Generic[C]):
         self._disconnect = disconnect
         self._lock = threading.Lock()
         self._free: list[C] = []
+        self._busy = 0
         self._epoch = 0
         _pools.add(self)
 
     def take(self) -> tuple[C, int]:
         """A connection that nobody else uses, and the epoch in which it was made."""
+        if _torn:
+            raise LedgerUnavailable(
+                "this process was forked while a ledger was in use: nothing may be charged from it; start a new process"
+            )
         with self._lock:
+            self._busy += 1
             if self._free:
                 return self._free.pop(), self._epoch
-        return self._connect(), self._epoch
+        try:
+            return self._connect(), self._epoch
+        except BaseException:
+            with self._lock:
+                self._busy -= 1
+            raise
 
     def give_back(self, connection: C, epoch: int) -> None:
         """Put a connection that is in order back to rest."""
         with self._lock:
             if epoch == self._epoch:
+                self._busy -= 1
                 self._free.append(connection)
                 return
         self.discard(connection)
 
     def discard(self, connection: C) -> None:
         """Close a connection that may not be in order."""
+        with self._lock:
+            self._busy -= 1
         self._disconnect(connection)
 
     def close(self) -> None:
@@ -99,27 +114,49 @@ class Pool(Generic[C]):
         for connection in free:
             self._disconnect(connection)
 
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # the interpreter may be half gone
-            self.close()
-
-    def after_fork(self) -> None:
-        """Forget the parent's connections without closing them."""
-        self._lock = threading.Lock()
+    def before_fork(self) -> None:
+        """Close what is at rest, and let nobody take a connection until the fork is done."""
+        self._lock.acquire()
         for connection in self._free:
-            # One reference too many: the interpreter's end in the child must not close it either.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+            self._disconnect(connection)
         self._free = []
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._lock.release()
+
+    def after_fork_in_child(self) -> bool:
+        """Start anew; whether a connection was in use, by a thread that does not exist here."""
+        torn = self._busy > 0
+        self._lock = threading.Lock()
+        self._busy = 0
         self._epoch += 1
+        return torn
 
 
 _pools: weakref.WeakSet[Pool[Any]] = weakref.WeakSet()
+_held: list[Pool[Any]] = []
+_torn = False
 
 
-def _forget_all() -> None:
-    for pool in list(_pools):
-        pool.after_fork()
+def _before() -> None:
+    _held[:] = list(_pools)
+    for pool in _held:
+        pool.before_fork()
+
+
+def _in_parent() -> None:
+    for pool in _held:
+        pool.after_fork_in_parent()
+    _held.clear()
+
+
+def _in_child() -> None:
+    global _torn
+    for pool in _held:
+        _torn = pool.after_fork_in_child() or _torn
+    _held.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

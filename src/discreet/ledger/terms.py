@@ -13,7 +13,7 @@ from typing import Any
 
 from discreet import _check
 from discreet.accounting.claims import without_delta
-from discreet.accounting.filters import AdaptiveFilter, Price
+from discreet.accounting.filters import AdaptiveFilter, Price, Refused
 from discreet.errors import NotALedger
 from discreet.events import Event
 from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
@@ -41,6 +41,20 @@ class PricedFilter(AdaptiveFilter):
     def price(self, event: Event) -> Price:
         """What `event` costs in each account, as `AdaptiveFilter.price` says."""
         return _price(self.budget, self.relation, self.orders, event)
+
+    def spend(self, event: Event) -> AdaptiveFilter | Refused:
+        """As `AdaptiveFilter.spend`, for totals as they are stored: what only fits before rounding up is refused."""
+        after = AdaptiveFilter.spend(self, event)
+        if isinstance(after, Refused):
+            return after
+        stored = State.after(after)
+        room = [total is not None and total <= limit for total, limit in zip(stored.spent, self.limits, strict=True)]
+        fits = any(room) if isinstance(self.budget, ApproxDP) else all(room)
+        if fits and stored.claimed <= self.aside:
+            return after
+        return Refused(
+            event, None, self.remaining(), "its exact total is too long to be stored and does not fit rounded"
+        )
 
 
 @lru_cache(maxsize=4096)

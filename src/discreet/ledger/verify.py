@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from discreet.accounting.filters import Price
-from discreet.errors import DiscreetError, UnknownEvent
+from discreet.errors import DiscreetError, NotALedger, UnknownEvent
 from discreet.events import Repeated
 from discreet.guarantees import ApproxDP
 from discreet.ledger import charging, records
@@ -85,6 +85,9 @@ def verify(store: Store, receipts: Sequence[Receipt | str] = ()) -> Verification
 
     def work(transaction: Transaction) -> int:
         names = records.names(transaction)
+        for name in records.owners(transaction):
+            if name not in names:
+                raise _Disagreement(str(name), None, "the account has vanished; its entries are still there")
         for name in names:
             _account(transaction, name, seen)
         _between(seen)
@@ -94,6 +97,8 @@ def verify(store: Store, receipts: Sequence[Receipt | str] = ()) -> Verification
         accounts = store.read(work)
     except _Disagreement as found:
         return Verification(len(seen.terms), seen.entries, found.account, found.sequence, found.problem)
+    except (NotALedger, TypeError) as error:
+        return Verification(len(seen.terms), seen.entries, problem=f"the ledger cannot be read: {error}")
     return Verification(accounts, seen.entries)
 
 
@@ -112,7 +117,7 @@ def _account(transaction: Transaction, name: str, seen: _Seen) -> None:
     for sequence, key, reservation, body, stored in records.pages(transaction, name):
         try:
             check.row(sequence, key, reservation, body, stored)
-        except (DiscreetError, ValueError) as error:
+        except (DiscreetError, ValueError, TypeError, AttributeError) as error:  # also a column of another type
             raise _Disagreement(name, sequence, str(error)) from error
         seen.entries += 1
     check.end()
