@@ -16,7 +16,7 @@ from discreet.bounded import Scores
 from tests.analytics.plans import ask, exact, ids, plans, row, table
 
 few = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-many = settings(few, max_examples=400)
+many = settings(few, max_examples=80)
 UNITS = [
     dp.person("id", max_rows=1),
     dp.person("id", max_rows=2, max_groups=1),

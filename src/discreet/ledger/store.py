@@ -6,6 +6,7 @@ it again when it is certain that the first run left nothing behind.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
@@ -113,6 +114,10 @@ class Pool(Generic[C]):
             self._epoch += 1
         for connection in free:
             self._disconnect(connection)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the interpreter may be half gone
+            self.close()
 
     def before_fork(self) -> None:
         """Close what is at rest, and let nobody take a connection until the fork is done."""
