@@ -9,6 +9,7 @@ import pytest
 from hypothesis.errors import Flaky
 
 import discreet as dp
+from discreet.errors import BudgetExceeded
 from discreet.errors import DiscreetError
 from discreet.ledger import account, charging, records, terms, verify
 from discreet.ledger.chain import digest
@@ -19,10 +20,17 @@ from tests.ledger import test_accounts, test_machine, test_verify
 FAILURES = (AssertionError, DiscreetError, pytest.fail.Exception, Flaky)
 
 
-def the_machine(kind=test_machine.Machine, examples=60):
+def the_machine(kind=test_machine.Machine, examples=1000):  # it stops at the first history that shows the mutant
     return lambda place, ledger: test_machine.play(
         kind, lambda folder: f"{folder}/x.ledger", examples, 30, shrink=False
     )
+
+
+def one_too_many(account):
+    for _ in range(10):
+        account.spend(dp.events.Laplace(10.0))
+    with pytest.raises(BudgetExceeded):
+        account.spend(dp.events.Laplace(10.0))
 
 
 def with_census(check):
@@ -173,7 +181,7 @@ MUTANTS = {
         ),
     ),
     "steps not counted": (steps_not_counted, the_machine()),
-    "refusal ignored": (refusal_ignored, the_machine()),
+    "refusal ignored": (refusal_ignored, with_census(one_too_many)),
     "commit forgotten": (commit_forgotten, the_machine()),
     "totals rounded down": (rounded_down, the_machine(test_machine.GDPMachine)),
 }
