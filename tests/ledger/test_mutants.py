@@ -9,8 +9,7 @@ import pytest
 from hypothesis.errors import Flaky
 
 import discreet as dp
-from discreet.errors import BudgetExceeded
-from discreet.errors import DiscreetError
+from discreet.errors import BudgetExceeded, DiscreetError
 from discreet.ledger import account, charging, records, terms, verify
 from discreet.ledger.chain import digest
 from discreet.ledger.sqlite import SQLiteStore
