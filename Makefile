@@ -24,11 +24,11 @@ $(VENV)/.base: $(PY) $(NEEDS)
 	@touch $@
 
 $(VENV)/.dev: $(PY) $(NEEDS)
-	$(PIP) install -c constraints.txt -e '.[dev,ledger,analytics]'
+	$(PIP) install -c constraints.txt -e '.[dev,ledger,analytics,learning]'
 	@touch $@
 
 $(VENV)/.full: $(PY) $(NEEDS)
-	$(PIP) install -c constraints.txt -e '.[dev,bench,docs,ledger,analytics]'
+	$(PIP) install -c constraints.txt -e '.[dev,bench,docs,ledger,analytics,learning]'
 	@touch $@ $(VENV)/.dev
 
 demo: $(VENV)/.base
