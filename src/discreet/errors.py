@@ -5,6 +5,7 @@
     │   └── InvalidSensitivity            a mechanism was given a bound that it cannot use
     ├── UnknownEvent (LookupError)        an accountant does not know an event: it names the sub-event
     ├── Exhausted                         a mechanism has given all the answers it was paid for
+    ├── EngineFailed                      an engine broke down after the charge: without its message, which may quote rows
     ├── BudgetExceeded                    a spend does not fit: says what was asked, what remains and what would fit
     ├── LedgerError                       a ledger could not do as it was told; nothing was charged unless it says so
     │   ├── TermsDiffer                   an account exists under another budget, unit or relation, or not at all
@@ -48,6 +49,20 @@ class UnknownEvent(DiscreetError, LookupError):
 
 class Exhausted(DiscreetError):
     """A mechanism has given all the answers that its event paid for."""
+
+
+class EngineFailed(DiscreetError):
+    """The engine broke down after the charge. The charge stays: a failure that may depend on data is an output.
+
+    Attributes:
+        engine_error: the engine's own exception, for the data's owner. It may quote rows: show it to nobody else.
+    """
+
+    def __init__(self, engine_error: Exception) -> None:
+        super().__init__(
+            "the engine failed after the charge, which stays: the data's owner finds its message in .engine_error"
+        )
+        self.engine_error = engine_error
 
 
 class BudgetExceeded(DiscreetError):

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 import discreet as dp
 from discreet import queries
-from discreet.analytics import Answer, EngineFailed, answer, count, mean, median, std, variance
+from discreet.analytics import Answer, answer, count, mean, median, std, variance
 from discreet.analytics import sum as total
 from discreet.analytics.compiling import level
-from discreet.errors import BudgetExceeded, Exhausted, InvalidArgument
+from discreet.errors import BudgetExceeded, EngineFailed, Exhausted, InvalidArgument
 from discreet.queries.grid import Grid
 from tests.analytics.plans import exact, table
 

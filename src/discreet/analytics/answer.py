@@ -17,7 +17,7 @@ from discreet.analytics.keys import Keys
 from discreet.analytics.preview import Expected, Preview, expected
 from discreet.analytics.result import Result
 from discreet.bounded import Bounded, Scores
-from discreet.errors import DiscreetError, Exhausted
+from discreet.errors import EngineFailed, Exhausted
 from discreet.events import Composed, Event
 from discreet.ledger import Account
 from discreet.mechanisms import Exponential, Laplace, entropy
@@ -27,20 +27,6 @@ from discreet.release import Release
 
 #: The key of the hash in a preview's SQL; a release draws its own.
 _SHOWN_KEY = 0
-
-
-class EngineFailed(DiscreetError):
-    """The engine broke down after the charge. The charge stays: a failure that may depend on data is an output.
-
-    Attributes:
-        engine_error: the engine's own exception, for the data's owner. It may quote rows: show it to nobody else.
-    """
-
-    def __init__(self, engine_error: Exception) -> None:
-        super().__init__(
-            "the engine failed after the charge, which stays: the data's owner finds its message in .engine_error"
-        )
-        self.engine_error = engine_error
 
 
 @dataclass(frozen=True)
