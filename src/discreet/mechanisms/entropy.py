@@ -7,6 +7,7 @@ it is emptied in a forked child and never copied or pickled along with its owner
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -99,3 +100,31 @@ class SeededBits(Bits):
 def bits(insecure_seed: int | None = None) -> Bits:
     """The system's bits, or those of `insecure_seed` where one is given."""
     return SYSTEM if insecure_seed is None else SeededBits(insecure_seed)
+
+
+# --- long streams from one key ------------------------------------------------------------------------------------
+
+#: A generator of floats; only `keyed` makes one.
+Stream = np.random.Generator
+
+KEY_BYTES = 32
+
+
+def fresh_key(insecure_seed: int | None = None) -> bytes:
+    """A key for `derived` and `keyed`: the system's, or one that `insecure_seed` determines."""
+    return bits(insecure_seed).read(KEY_BYTES)
+
+
+def derived(key: bytes, *place: str | int, size: int = 16) -> bytes:
+    """`size` bytes that look random to all who don't know `key`, other ones at each `place` (BLAKE2b, RFC 7693)."""
+    return hashlib.blake2b(repr(place).encode(), key=key, digest_size=size).digest()
+
+
+def keyed(key: bytes, *place: str | int) -> Stream:
+    """numpy's Philox4x64-10, a counter-based generator, under the 128-bit key that `key` has at `place`.
+
+    For training, where an exact sampler would be too slow: the stream can be reached again from its key and place, two
+    places never share a stream, and a search for the key would take 2¹²⁷ tries. Philox passes the statistical tests of
+    its field (Salmon et al. 2011) but is not proved to be a cipher.
+    """
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(derived(key, *place), "little")))
