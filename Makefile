@@ -24,18 +24,18 @@ $(VENV)/.base: $(PY) $(NEEDS)
 	@touch $@
 
 $(VENV)/.dev: $(PY) $(NEEDS)
-	$(PIP) install -c constraints.txt -e '.[dev,ledger,analytics,learning]'
+	$(PIP) install -c constraints.txt -e '.[dev,ledger,analytics,learning,cli,report]'
 	@touch $@
 
 $(VENV)/.full: $(PY) $(NEEDS)
-	$(PIP) install -c constraints.txt -e '.[dev,bench,docs,ledger,analytics,learning]'
+	$(PIP) install -c constraints.txt -e '.[dev,bench,docs,ledger,analytics,learning,cli,report]'
 	@touch $@ $(VENV)/.dev
 
 demo: $(VENV)/.base
 	$(PY) examples/adult.py
 
 test: $(VENV)/.dev
-	$(PY) -m pytest -q -n 2 -m "not slow and not peer"
+	$(PY) -m pytest -q -n 2 -m "not slow and not peer and not browser"
 
 test-all: $(VENV)/.full
 	$(PY) -m pytest -q -n 2

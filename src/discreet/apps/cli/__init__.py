@@ -1,0 +1,21 @@
+"""The `discreet` command. Here is only its door, so that a missing extra is one line and not a traceback."""
+
+import collections.abc
+import sys
+
+__all__ = ["main"]
+
+
+def main(arguments: collections.abc.Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    0: it worked. 2: something that was given is wrong. 3: the budget has no room. 1: anything else.
+    """
+    try:
+        from discreet.apps.cli import program
+    except ModuleNotFoundError as error:
+        if error.name not in {"click", "rich"}:
+            raise
+        print("error: the command line needs click and rich: pip install 'discreet[cli]'", file=sys.stderr)
+        return 1
+    return program.run(arguments)

@@ -1,0 +1,146 @@
+"""What all commands share: an example in the help, `--json`, `--debug`, and the flags that several of them take."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from discreet.apps.cli.output import Output
+from discreet.errors import InvalidArgument
+from discreet.guarantees import GDP, ZCDP, ApproxDP, Guarantee, PureDP
+from discreet.ledger import Account, Ledger
+from discreet.neighbors import Person, Relation, Rows, Unit
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Command(click.Command):
+    """A command whose help ends with examples that the tests run as typed."""
+
+    def __init__(self, *args: Any, example: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(line.strip() for line in example.strip().split("\n"))
+        self.params += [_flag("--json", "Answer with JSON."), _flag("--debug", "Show a traceback where it fails.")]
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Example" if len(self.examples) == 1 else "Examples"):
+            for line in self.examples:
+                formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+
+def _flag(name: str, text: str) -> click.Option:
+    def remember(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value:
+            setattr(context.ensure_object(Output), name.removeprefix("--"), True)
+
+    return click.Option([name], is_flag=True, expose_value=False, is_eager=True, callback=remember, help=text)
+
+
+def with_output(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give the command its `Output` as first argument."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return function(click.get_current_context().ensure_object(Output), *args, **kwargs)
+
+    return called
+
+
+def options(*decorators: Callable[[Any], Any]) -> Callable[[Function], Function]:
+    """Several options as one decorator, in the order in which help shows them."""
+
+    def decorate(function: Function) -> Function:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+# --- budgets ------------------------------------------------------------------------------------------------------
+
+budget_options = options(
+    click.option("--epsilon", type=float, help="ε of the budget."),
+    click.option("--delta", type=float, help="δ of an (ε, δ) budget; without it the budget is pure."),
+    click.option("--rho", type=float, help="Instead of ε: a zCDP budget."),
+    click.option("--mu", type=float, help="Instead of ε: a Gaussian DP budget."),
+)
+
+
+def budget_of(epsilon: float | None, delta: float | None, rho: float | None, mu: float | None) -> Guarantee:
+    """The budget that the flags name."""
+    given = [name for name, value in (("--epsilon", epsilon), ("--rho", rho), ("--mu", mu)) if value is not None]
+    if len(given) != 1:
+        raise InvalidArgument(
+            f"budget must be given once, got {' and '.join(given) or 'nothing'}: "
+            "use --epsilon (with --delta for an (ε, δ) budget), --rho or --mu"
+        )
+    if delta is not None and epsilon is None:
+        raise InvalidArgument(f"--delta must go with --epsilon, got {given[0]}: leave --delta out")
+    if rho is not None:
+        return ZCDP(rho)
+    if mu is not None:
+        return GDP(mu)
+    assert epsilon is not None
+    return PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta)
+
+
+# --- who is protected ---------------------------------------------------------------------------------------------
+
+RELATIONS = click.Choice([known.value for known in Relation])
+
+unit_options = options(
+    click.option("--unit", metavar="COLUMN", help="Protect persons, found by the id in COLUMN; without it, rows."),
+    click.option("--max-rows", type=int, help="With --unit: how many rows of one person a query uses at most."),
+    click.option("--max-groups", type=int, help="With --unit: in how many groups one person counts at most."),
+)
+
+relation_option = click.option(
+    "--relation", type=RELATIONS, default="add/remove", show_default=True, help="Which datasets are neighbours."
+)
+
+
+def unit_of(column: str | None, max_rows: int | None, max_groups: int | None) -> Unit | None:
+    """The unit that the flags name; None where they name none."""
+    if column is None:
+        if max_rows is not None or max_groups is not None:
+            raise InvalidArgument(
+                "--max-rows and --max-groups must go with --unit, got no --unit: name the id's column"
+            )
+        return None
+    if column == "rows" and max_rows is None:
+        return Rows()
+    if max_rows is None:
+        raise InvalidArgument(f"--max-rows must go with --unit, got --unit {column}: it bounds what one person adds")
+    return Person(column, max_rows, max_groups)
+
+
+# --- ledgers ------------------------------------------------------------------------------------------------------
+
+
+def open_account(location: str, name: str | None) -> Account:
+    """An account of a ledger that exists; its only dataset where no name is given."""
+    ledger = click.get_current_context().with_resource(Ledger(location, create=False))
+    if name is not None:
+        return ledger.account(name)
+    known = [account.name for account in ledger.accounts()]
+    whole = [each for each in known if "/" not in each]
+    if len(whole) != 1:
+        raise InvalidArgument(
+            f"ACCOUNT must be named where a ledger has {len(whole)}, choose one of: {', '.join(known)}"
+        )
+    return ledger.account(whole[0])
+
+
+def assignment(text: str, flag: str) -> tuple[str, str]:
+    """NAME=VALUE in two."""
+    name, equals, value = text.partition("=")
+    if not (equals and name.strip() and value.strip()):
+        raise InvalidArgument(f"{flag} must be NAME=VALUE, got {text!r}: such as {flag} {EXAMPLES[flag]}")
+    return name.strip(), value.strip()
+
+
+EXAMPLES = {"--bounds": "age=0,120", "--keys": "sex=Female,Male", "--calibrate": "epsilon=3"}

@@ -1,0 +1,159 @@
+"""`discreet query`: one private answer from a file, charged to a ledger."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from discreet.apps.cli.command import Command, assignment, open_account, options, unit_of, unit_options, with_output
+from discreet.apps.cli.output import Output, plain, read_text
+from discreet.errors import InvalidArgument, MissingExtra
+from discreet.ledger import codec
+
+
+@click.command(
+    "query",
+    cls=Command,
+    example="""discreet query people.parquet "SELECT sex, AVG(hours) AS hours FROM people GROUP BY sex" \
+--keys sex=Female,Male --bounds hours=0,100 --epsilon 0.2 --ledger census.ledger --account census --preview
+    discreet query people.parquet "SELECT sex, AVG(hours) AS hours FROM people GROUP BY sex" \
+--keys sex=Female,Male --bounds hours=0,100 --epsilon 0.2 --ledger census.ledger --account census""",
+)
+@click.argument("data", metavar="DATA")
+@click.argument("sql", metavar="SQL")
+@click.option("--ledger", required=True, help="The ledger that holds the account.")
+@click.option("--account", help="The account to charge; may be left out where the ledger has one dataset.")
+@click.option("--epsilon", type=float, help="What the answer may cost.")
+@click.option("--error", type=float, help="With --preview, instead of --epsilon: the 95% error that is wanted.")
+@click.option("--bounds", multiple=True, metavar="COLUMN=LOWER,UPPER", help="Public bounds of a column; repeatable.")
+@click.option(
+    "--keys",
+    multiple=True,
+    metavar="COLUMN=A,B,…",
+    help="Public group keys of a column, or COLUMN=@FILE with one in a line; repeatable.",
+)
+@options(unit_options)
+@click.option("--rows", type=int, default=1000, show_default=True, help="With --preview: rows in a group, as a guess.")
+@click.option("--purpose", help="What it is for, in the ledger.  [default: what was asked]")
+@click.option("--key", help="A name for this release: a repetition is refused instead of charged twice.")
+@click.option("--preview", is_flag=True, help="Show cost, expected error and SQL. Spends nothing, touches no row.")
+@with_output
+def command(
+    output: Output,
+    data: str,
+    sql: str,
+    ledger: str,
+    account: str | None,
+    epsilon: float | None,
+    error: float | None,
+    bounds: tuple[str, ...],
+    keys: tuple[str, ...],
+    unit: str | None,
+    max_rows: int | None,
+    max_groups: int | None,
+    rows: int,
+    purpose: str | None,
+    key: str | None,
+    preview: bool,
+) -> None:
+    """Answer SQL about DATA (a Parquet or CSV file) with noise, charged to an account before the query runs.
+
+    SELECT with COUNT, SUM, AVG, MEDIAN, … FROM one table, WHERE and GROUP BY with public keys. Each number comes with
+    its 95% error. Keys that look like numbers are numbers; put '…' around one that is text.
+
+    Guarantee: ε-DP for the account's unit and relation. Column names and types, keys and bounds are public.
+    """
+    try:
+        from discreet.analytics import Private
+    except ModuleNotFoundError as missing:
+        raise MissingExtra("queries need Ibis and DuckDB: pip install 'discreet[analytics]'") from missing
+    if epsilon is None and not (preview and error is not None):
+        raise InvalidArgument("--epsilon must be given, got none: it is what the answer may cost")
+    if error is not None and not (preview and epsilon is None):
+        raise InvalidArgument("--error must go with --preview and without --epsilon: it finds the ε for an error")
+    charged = open_account(ledger, account)
+    private = Private(
+        data,
+        account=charged,
+        unit=unit_of(unit, max_rows, max_groups),
+        bounds=dict(_bounds(text) for text in bounds),
+    )
+    answer = private.plan(sql, keys=dict(_keys(text) for text in keys) or None)
+    if preview:
+        found = answer.preview(epsilon=epsilon, error_target=error, rows=rows)
+        if output.json:
+            output.emit(_preview(found))
+        else:
+            output.say(str(found))
+        return
+    assert epsilon is not None
+    with output.working("Answering"):
+        result = answer.release(epsilon=epsilon, purpose=purpose, key=key)
+    if output.json:
+        output.emit(_result(result, epsilon, sql))
+        return
+    numbers = [name for name, column in result.columns.items() if all(isinstance(v, int | float) for v in column)]
+    output.table(tuple(result.columns), [tuple(row.values()) for row in result.rows()], right=numbers)
+    receipt = result.receipt
+    output.say(f"\ncharged ε = {epsilon:g} to {receipt.account} as entry {receipt.sequence}; errors are at 95%")
+
+
+def _result(result: Any, epsilon: float, sql: str) -> dict[str, Any]:
+    return {
+        "sql": sql,
+        "epsilon": epsilon,
+        "rows": plain(result.rows()),
+        "group_columns": result.group_columns,
+        "event": codec.encode_tree(result.event),
+        "receipt": json.loads(result.receipt.to_json()),
+    }
+
+
+def _preview(found: Any) -> dict[str, Any]:
+    return {
+        "epsilon": found.epsilon,
+        "event": codec.encode_tree(found.event),
+        "protects": str(found.neighbors),
+        "groups": found.groups,
+        "columns": [
+            {"name": one.name, "epsilon": one.epsilon, "error": one.error, "in_ranks": one.ranks}
+            for one in found.columns
+        ],
+        "sql": found.sql,
+        "remaining": str(found.remaining),
+        "affordable": found.affordable,
+    }
+
+
+def _bounds(text: str) -> tuple[str, tuple[float, float]]:
+    name, value = assignment(text, "--bounds")
+    try:
+        low, high = (float(part) for part in value.split(","))
+    except ValueError:
+        raise InvalidArgument(f"--bounds must be COLUMN=LOWER,UPPER, got {text!r}: such as age=0,120") from None
+    return name, (low, high)
+
+
+def _keys(text: str) -> tuple[str, list[Any]]:
+    name, value = assignment(text, "--keys")
+    if value.startswith("@"):
+        listed = [line.strip() for line in read_text(value[1:]).splitlines() if line.strip()]
+    else:
+        listed = [part.strip() for part in value.split(",")]
+    return name, [_literal(part) for part in listed]
+
+
+def _literal(text: str) -> Any:
+    """A key as it was meant: 'quoted' is text, a number is a number, true and false are themselves."""
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
