@@ -59,10 +59,14 @@ class Rows:
 
 @dataclass(frozen=True)
 class Person:
-    """The unit is a person, who may have many rows, of which a query uses at most `max_rows`.
+    """The unit is a person, who may have many rows, of which a query counts at most `max_rows`.
 
     `column` names the person's id in a table; it is None where the ids were given as an array.
-    `max_groups` bounds in how many groups of a grouped query one person counts; None means as many as `max_rows`.
+
+    In a private table a person with more rows (of those that filters and keys leave) counts as `max_rows` rows
+    in all: each row counts a little less, none is left out. `max_groups` matters only where persons are counted by
+    group: a person in more groups counts as `max_groups` persons in all, spread over their groups; None means as many
+    as `max_rows`. `queries` on arrays use the first `max_rows` rows.
     """
 
     column: str | None
@@ -94,6 +98,13 @@ def rows() -> Rows:
 
 def person(column: str, *, max_rows: int, max_groups: int | None = None) -> Person:
     """Protect a person with all of their rows, found by the id in `column`.
+
+    Args:
+        column: where the person's id is; rows without one count in nothing.
+        max_rows: a person with more rows counts as so many in all. The noise grows with it, so choose what most people
+            stay below.
+        max_groups: where persons are counted by group, a person in more groups counts as so many persons in all; by
+            default as many as `max_rows`.
 
     >>> str(person("user_id", max_rows=20))
     'one person (at most 20 rows)'

@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 
 import discreet as dp
 from discreet import queries
-from discreet.analytics import Answer, answer, count, mean, median, std, variance
+from discreet.analytics import Answer, answer, count, count_distinct, mean, median, std, variance
 from discreet.analytics import sum as total
 from discreet.analytics.compiling import level
 from discreet.errors import BudgetExceeded, EngineFailed, Exhausted, InvalidArgument
 from discreet.queries.grid import Grid
+from discreet.queries.weighted import WEIGHT
 from tests.analytics.plans import exact, table
 
 VALUES = [3.0, None, 7.5, math.nan, math.inf, -math.inf, -0.0, 5e-324, 2.0**53 + 1, 1e308, 2.5, 9.999999, 0.1]
@@ -86,10 +87,23 @@ def test_persons_within_their_limits_are_summed_as_by_queries(account_of):
     kept = [name is not None for name in DATA["id"]]
     found = exact(people.aggregate(n=count(), s=total("x", bounds=(0, 10)), m=mean("x", bounds=(0, 10))))
     ids = {"persons": DATA["id"], "max_rows": 9}
-    assert found["n"][0].values.tolist() == sum(kept)
-    assert found["s"][0].values.tolist() == queries.sum(VALUES, bounds=(0, 10), **ids).values.tolist()
-    assert found["m"][0].values.tolist() == queries.mean(VALUES, bounds=(0, 10), **ids).values.tolist()
-    assert found["m"][0].sensitivity() == queries.mean(VALUES, bounds=(0, 10), **ids).sensitivity()
+    assert found["n"][0].values.tolist() == sum(kept) * WEIGHT
+    for name, ask in {"s": queries.sum, "m": queries.mean}.items():
+        ((ours,), theirs) = found[name], ask(VALUES, bounds=(0, 10), **ids)
+        assert ours.finish.value(ours.values) == pytest.approx(theirs.finish.value(theirs.values), rel=1e-4)
+        mine, other = (b.sensitivity().l1 * float(b.granularity) for b in (ours, theirs))
+        assert mine == pytest.approx(other, rel=1e-3), "the same noise, in the column's units"
+
+
+def test_a_person_beyond_the_limits_counts_as_much_as_the_limits_say(account_of):
+    unit = dp.person("id", max_rows=4, max_groups=2)
+    data = {"id": ["p"] * 16 + ["q"], "g": [*"aabbbbccccdddddd", "a"], "x": [1.0] * 17}
+    people = dp.Private(pa.table(data), account=account_of(unit))
+    asked = people.group_by("g", keys=[*"abcd"]).aggregate(n=count(), k=count_distinct(), s=total("x", bounds=(0, 2)))
+    found = {name: (one.values * float(one.granularity)).tolist() for name, (one,) in exact(asked).items()}
+    assert found["n"] == [2 / 4 + 1, 4 / 4, 4 / 4, 6 / 4], "16 rows count as 4, each as a quarter"
+    assert found["s"] == pytest.approx(found["n"], rel=1e-4)
+    assert found["k"] == [1 / 2 + 1, 1 / 2, 1 / 2, 1 / 2], "4 groups count as 2"
 
 
 def test_a_persons_mean_is_not_bent_by_the_row_limit(account_of):
@@ -97,7 +111,7 @@ def test_a_persons_mean_is_not_bent_by_the_row_limit(account_of):
     people = dp.Private(data, account=account_of(dp.person("id", max_rows=10)))
     (value,) = exact(people.mean("x", bounds=(0, 100)))["mean"]
     assert value.finish.value(value.values) == pytest.approx(30.0, abs=1e-3)
-    assert value.values[1] == 10 * value.finish.weight
+    assert value.values[1] == 100 * (10 * WEIGHT // 100) * value.finish.inner.weight
 
 
 def test_a_histogram_is_that_of_queries(people):
@@ -139,7 +153,7 @@ def test_the_mutant_that_charges_after_the_query_is_caught(people, monkeypatch):
     honest = Answer.release
 
     def late(self, *, epsilon, **rest):
-        answer._run(self._question.queries(0))
+        answer._run(self._question.queries())
         return honest(self, epsilon=epsilon, **rest)
 
     monkeypatch.setattr(Answer, "release", late)
@@ -428,7 +442,7 @@ def test_a_persons_id_cannot_be_replaced(account_of):
     with pytest.raises(InvalidArgument, match="id alone"):
         people.mutate(id=people.x * 1)
     (found,) = exact(people.select("x").count_distinct())["persons"]
-    assert found.values.tolist() == 4
+    assert found.values.tolist() == 4 * WEIGHT
 
 
 def test_a_person_with_too_many_rows_is_refused(account_of):

@@ -1,11 +1,14 @@
 """No neighbour moves an engine's exact aggregates by more than is declared: the test that catches glue-code bugs.
 
 Random plans, random tables with everything a row may hold, random neighbours, for rows and for persons. Mutants (clamp
-skipped, groups or rows of a person not limited, keys taken from the data) must be caught.
+skipped, groups or rows of a person not limited, rows without a person kept, keys taken from the data) must be caught.
 """
 
 from __future__ import annotations
 
+import math
+
+import ibis
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 import discreet as dp
 from discreet.analytics import answer, compiling
 from discreet.bounded import Scores
+from discreet.errors import InvalidArgument
 from tests.analytics.plans import ask, exact, ids, plans, row, table
 
 few = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -64,6 +68,14 @@ def check_persons(account_of, unit, rows, theirs, others, plan):
     assert_within(present, swapped, dp.REPLACE_ONE)
 
 
+def check_nobody(account_of, unit, plan):
+    """Rows without a person count in nothing."""
+    rows = [("p", 1.0, 1, "a", 0.0), ("q", 2.0, 3, "b", 0.0)]
+    one, two = (exact(ask(table(all_), account_of(unit), plan)) for all_ in (rows, [*rows, (None, *rows[0][1:])]))
+    for name, values in one.items():
+        assert all(a.values.tolist() == b.values.tolist() for a, b in zip(values, two[name], strict=True)), name
+
+
 of_rows = given(rows=st.lists(row, max_size=6), extra=row, other=row, plan=plans)
 of_persons = given(
     unit=st.sampled_from(UNITS),
@@ -109,6 +121,7 @@ def check_all(account_of):
     for unit in UNITS[1:3]:
         for plan in (GROUPED, WHOLE):
             check_persons(account_of, unit, [("p", 1.0, 1, "a", 0.0)], MANY, MANY[:1], plan)
+            check_nobody(account_of, unit, plan)
     check_persons(account_of, UNITS[2], [], MANY[:5], [], GROUPED)  # one row in each of several groups
     check_rows(account_of, [], (1e308, 2**63 - 1, "a", 0.0), (-1e308, 0, "b", 1.0), WHOLE)
     check_rows(account_of, [], (1.0, 1, "newcomer", 0.0), (1.0, 1, "b", 1.0), (0, 0, 1, 0))
@@ -127,20 +140,35 @@ def no_clamp(monkeypatch):
 
 
 def no_group_limit(monkeypatch):
-    limited = compiling._allotted
-
-    def free(pieces, groups, finer, keys, unit, hash_key):
-        return limited(pieces, groups, finer, keys, dp.person("id", max_rows=unit.max_rows), hash_key)
-
-    monkeypatch.setattr(compiling, "_allotted", free)
+    monkeypatch.setattr(compiling, "groups_of", lambda unit, groups: groups)
 
 
 def no_row_limit(monkeypatch):
-    monkeypatch.setattr(compiling, "_allotted", lambda pieces, *_: pieces.mutate(used=pieces["rows"]))
+    monkeypatch.setattr(compiling, "weight", lambda many, limit: many * 0 + compiling.WEIGHT)
 
 
-def no_partial_clamp(monkeypatch):
-    monkeypatch.setattr(compiling, "_shrunk", lambda pieces, term, used: pieces[term.name])
+def nobody_counts(monkeypatch):
+    monkeypatch.setattr(compiling, "_somebody", lambda person: ibis.literal(True))
+
+
+def rounded_up(monkeypatch):
+    def weight(many, limit):
+        whole = compiling.WEIGHT
+        return ibis.cases((many > limit, (whole * limit / many).ceil().cast("int64")), else_=whole)
+
+    monkeypatch.setattr(compiling, "weight", weight)
+
+
+def weighed_by_group(monkeypatch):
+    owned = compiling._owned
+
+    def by_group(pieces, own_rows, own_groups):
+        if "g0" not in pieces.columns or own_groups is not None:
+            return owned(pieces, own_rows, own_groups)
+        counted = pieces.group_by(["person", "g0"]).aggregate(own_rows=own_rows)
+        return pieces.join(counted, ["person", "g0"])
+
+    monkeypatch.setattr(compiling, "_owned", by_group)
 
 
 def keys_from_the_data(monkeypatch):
@@ -158,7 +186,15 @@ def keys_from_the_data(monkeypatch):
     monkeypatch.setattr(answer, "_totals", found)
 
 
-MUTANTS = [no_clamp, no_group_limit, no_row_limit, no_partial_clamp, keys_from_the_data]
+MUTANTS = [
+    no_clamp,
+    no_group_limit,
+    no_row_limit,
+    nobody_counts,
+    rounded_up,
+    weighed_by_group,
+    keys_from_the_data,
+]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda f: f.__name__)
@@ -166,3 +202,20 @@ def test_a_mutant_is_caught(mutant, monkeypatch, account_of):
     mutant(monkeypatch)
     with pytest.raises((AssertionError, IndexError, ValueError)):
         check_all(account_of)
+
+
+def test_a_table_that_draws_at_random_is_refused(account_of):
+    steady = ibis.duckdb.connect().create_table("people", table([("p", *MANY[0])]))
+    dp.Private(steady.filter(steady.x > 0), account=account_of(UNITS[0]))
+    for unsteady in (steady.sample(0.5), steady.filter(ibis.random() < 0.5), steady.mutate(x=ibis.random())):
+        with pytest.raises(InvalidArgument, match="same rows"):
+            dp.Private(unsteady, account=account_of(UNITS[0]))
+
+
+def test_negative_zero_and_zero_are_one_person(account_of):
+    account = account_of(dp.person("id", max_rows=1, max_groups=1))
+    data = {"id": [0.0, -0.0, math.nan, None, 1.0], "g": ["a", "b", "a", "a", "b"]}
+    people = dp.Private(data, account=account)
+    asked = people.group_by("g", keys=["a", "b"])
+    for found in (exact(asked.count())["count"], exact(asked.count_distinct())["persons"]):
+        assert found[0].values.tolist() == [compiling.WEIGHT // 2, compiling.WEIGHT // 2 + compiling.WEIGHT]

@@ -20,13 +20,10 @@ from discreet.bounded import Bounded, Scores
 from discreet.errors import EngineFailed, Exhausted
 from discreet.events import Composed, Event
 from discreet.ledger import Account
-from discreet.mechanisms import Exponential, Laplace, entropy
+from discreet.mechanisms import Exponential, Laplace
 from discreet.neighbors import Relation, Unit
 from discreet.queries import aggregated
 from discreet.release import Release
-
-#: The key of the hash in a preview's SQL; a release draws its own.
-_SHOWN_KEY = 0
 
 
 @dataclass(frozen=True)
@@ -52,12 +49,12 @@ class Question:
         """The statistics that are sums, which share one pass."""
         return {name: one for name, one in self.asked.items() if one.statistic.kind != "quantile"}
 
-    def queries(self, hash_key: int) -> list[Any]:
+    def queries(self) -> list[Any]:
         """What runs in the engine: one query for all sums, then one for each quantile."""
         sums = list(self.sums().values())
-        found = [compiling.totals(self.table, sums, self.keys, self.unit, hash_key)] if sums else []
+        found = [compiling.totals(self.table, sums, self.keys, self.unit)] if sums else []
         ranks = [one for one in self.asked.values() if one.statistic.kind == "quantile"]
-        return found + [compiling.cells(self.table, one, self.keys, self.unit, hash_key) for one in ranks]
+        return found + [compiling.cells(self.table, one, self.keys, self.unit) for one in ranks]
 
     def values(self, tables: list[list[dict[str, Any]]], relation: Relation) -> dict[str, list[Bounded | Scores]]:
         """The exact, unprotected values out of the answers of `queries`: one of all groups, or scores of each group."""
@@ -92,12 +89,12 @@ class Answer:
     def __init__(self, question: Question, account: Account) -> None:
         self._question = question
         self._account = account
-        question.queries(_SHOWN_KEY)  # refuses a column of the wrong type now, not at the release
+        question.queries()  # refuses a column of the wrong type now, not at the release
 
     @property
     def sql(self) -> str:
-        """The SQL that a release runs; persons' groups are chosen under a fresh key each time."""
-        return ";\n\n".join(str(ibis.to_sql(query)) for query in self._question.queries(_SHOWN_KEY))
+        """The SQL that a release runs."""
+        return ";\n\n".join(str(ibis.to_sql(query)) for query in self._question.queries())
 
     def event(self, epsilon: float) -> Event:
         """What a release would be charged as; looks at public facts alone."""
@@ -183,7 +180,7 @@ class Answer:
         noise; quantiles are drawn by the exponential mechanism. Not protected: the plan and the time it takes.
         """
         parts = self._parts(epsilon)
-        queries = self._question.queries(entropy.bits().integer(62))
+        queries = self._question.queries()
         why = str(self._question) if purpose is None else purpose
         receipt = self._account.spend(self.event(epsilon), why, key, self._account.neighbors)
         if receipt.replayed:

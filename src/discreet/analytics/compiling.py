@@ -18,9 +18,10 @@ from discreet import _check
 from discreet.analytics.expressions import Column, exact, number
 from discreet.analytics.keys import Keys
 from discreet.neighbors import Person, Unit
-from discreet.queries.aggregated import Statistic
+from discreet.queries.aggregated import Statistic, groups_of
 from discreet.queries.grid import Grid
 from discreet.queries.variance import centered_squares
+from discreet.queries.weighted import WEIGHT
 
 #: Adding and subtracting it, times a step of 2^e, rounds a float below 2^51 steps to whole ones, ties to even levels.
 _ROUND = 1.5 * 2**52
@@ -33,17 +34,6 @@ class Asked:
     statistic: Statistic
     column: str | None
     share: float = 1.0
-
-
-@dataclass(frozen=True)
-class Term:
-    """An integer that is summed: for one row it lies in [lower, upper]; `counter` names the count of rows in it."""
-
-    name: str
-    row: Any
-    lower: int
-    upper: int
-    counter: str
 
 
 def level(value: Any, grid: Grid, missing: int) -> Any:
@@ -76,27 +66,20 @@ def _end(grid: Grid, end: int) -> float:
     raise _check.fail("bounds", "be wider, for numbers this large", value, "subtract a public offset first")
 
 
-def totals(table: Any, asked: Sequence[Asked], keys: Keys | None, unit: Unit, hash_key: int) -> Any:
+def totals(table: Any, asked: Sequence[Asked], keys: Keys | None, unit: Unit) -> Any:
     """One row for each group that occurs, with the columns c0_0, c0_1, … of each statistic."""
-    groups = _groups(table, keys)
-    terms, counters = _terms(table, asked)
-    rows = _narrow(table, keys, unit, {t.name: t.row for t in terms} | counters)
+    groups = list(_groups(table, keys))
+    summed = _terms(table, asked)
+    rows = _narrow(table, keys, unit, summed)
     if isinstance(unit, Person):
-        sums = {name: rows[name].sum() for name in (*(t.name for t in terms), *counters)}
-        pieces = _by(rows, ["person", *groups], rows=rows.count(), **sums)
-        pieces = _allotted(pieces, groups, [], keys, unit, hash_key)
-        counts = {"rows": pieces["used"], **{c: ibis.least(pieces[c], pieces["used"]) for c in counters}}
-        outputs = {name: count.sum() for name, count in counts.items()}
-        outputs |= {t.name: _shrunk(pieces, t, counts[t.counter]).sum() for t in terms}
-        outputs["persons"] = _one_if(pieces["used"] > 0).sum()
+        outputs, pieces = _weighed(rows, list(summed), asked, groups, keys, unit)
     else:
-        pieces = rows
-        outputs = {"rows": rows.count(), **{name: rows[name].sum() for name in (*(t.name for t in terms), *counters)}}
+        outputs, pieces = {"rows": rows.count(), **{name: rows[name].sum() for name in summed}}, rows
     wanted = [(f"c{i}_{j}", name) for i, one in enumerate(asked) for j, name in enumerate(_coordinates(i, one))]
     return _by(pieces, groups, **{column: outputs[name] for column, name in wanted})
 
 
-def cells(table: Any, asked: Asked, keys: Keys | None, unit: Unit, hash_key: int) -> Any:
+def cells(table: Any, asked: Asked, keys: Keys | None, unit: Unit) -> Any:
     """One row for each group and level that occur: how many rows lie there. For quantiles."""
     assert asked.column is not None
     assert asked.statistic.grid is not None
@@ -105,9 +88,45 @@ def cells(table: Any, asked: Asked, keys: Keys | None, unit: Unit, hash_key: int
     rows = _narrow(table.filter(_there(value)), keys, unit, {"level": level(value, asked.statistic.grid, 0)})
     if not isinstance(unit, Person):
         return _by(rows, [*groups, "level"], rows=rows.count())
-    pieces = _by(rows, ["person", *groups, "level"], rows=rows.count())
-    pieces = _allotted(pieces, groups, ["level"], keys, unit, hash_key)
-    return _by(pieces, [*groups, "level"], rows=pieces["used"].sum())
+    pieces = _owned(rows, rows.count(), None)
+    return _by(pieces, [*groups, "level"], rows=weight(pieces["own_rows"], unit.max_rows).sum())
+
+
+def weight(many: Any, limit: int) -> Any:
+    """What each of a person's `many` rows (or groups) weighs, so that together they weigh no more than `limit` would.
+
+    The quotient is below `WEIGHT`, where a float's error is far smaller than the distance 1/many to the next integer:
+    the floor is exact.
+    """
+    shared = (ibis.literal(WEIGHT * limit, type="int64") / many).floor().cast("int64")
+    return ibis.cases((many > limit, shared), else_=ibis.literal(WEIGHT, type="int64"))
+
+
+def _weighed(
+    rows: Any, names: Sequence[str], asked: Sequence[Asked], groups: list[str], keys: Keys | None, unit: Person
+) -> tuple[dict[str, Any], Any]:
+    """The weighted sums, and the table of rows (or of pieces of a person's rows) that they are sums over."""
+    if groups and not any(one.statistic.kind == "persons" for one in asked):
+        pieces = _owned(rows, rows.count(), None)
+        own = weight(pieces["own_rows"], unit.max_rows)
+        return {"rows": own.sum(), **{name: (own * pieces[name]).sum() for name in names}}, pieces
+    sums = {name: rows[name].sum().cast("int64") for name in names}
+    pieces = _by(rows, ["person", *groups], rows=rows.count(), **sums)
+    if groups:
+        pieces = _owned(pieces, pieces["rows"].sum().cast("int64"), pieces.count())
+        most = groups_of(unit, 1 if keys is None else len(keys.values))
+        persons = weight(pieces["own_groups"], most).sum()
+        own = weight(pieces["own_rows"], unit.max_rows)
+    else:
+        persons = pieces.count() * WEIGHT
+        own = weight(pieces["rows"], unit.max_rows)
+    return {"persons": persons, **{name: (own * pieces[name]).sum() for name in ("rows", *names)}}, pieces
+
+
+def _owned(pieces: Any, own_rows: Any, own_groups: Any) -> Any:
+    """Each piece beside what its person has in all: `own_rows` and, where asked for, `own_groups`."""
+    wanted = {"own_rows": own_rows} | ({} if own_groups is None else {"own_groups": own_groups})
+    return pieces.join(pieces.group_by("person").aggregate(**wanted), "person")
 
 
 def _value(table: Any, column: str) -> Any:
@@ -120,6 +139,17 @@ def _one_if(condition: Any) -> Any:
 
 def _there(value: Any) -> Any:
     return value.notnull() & ~value.isnan()
+
+
+def _person(value: Any) -> Any:
+    """A person's id, so that grouping and joining agree on who is who: −0.0 and 0.0 are one id on every engine."""
+    zero = ibis.literal(0, type=value.type()) if value.type().is_floating() else None
+    return value if zero is None else ibis.cases((value == zero, zero), else_=value)
+
+
+def _somebody(person: Any) -> Any:
+    """Whether a row has a person: nobody's limit would cover it otherwise."""
+    return person.notnull()
 
 
 def _by(table: Any, groups: Iterable[str], **columns: Any) -> Any:
@@ -138,35 +168,31 @@ def _narrow(table: Any, keys: Keys | None, unit: Unit, columns: dict[str, Any]) 
     if keys is not None:
         table = table.filter(keys.condition().to_filter(table))
     if isinstance(unit, Person):
-        columns["person"] = Column(str(unit.column)).to_ibis(table)
-        table = table.filter(columns["person"].notnull())
+        columns["person"] = _person(Column(str(unit.column)).to_ibis(table))
+        table = table.filter(_somebody(columns["person"]))
     return table.select(**(columns or {"row": ibis.literal(1)}))
 
 
-def _terms(table: Any, asked: Sequence[Asked]) -> tuple[list[Term], dict[str, Any]]:
-    """The integers that are summed, and the counters: 1 for a row with a value, else 0."""
-    terms: list[Term] = []
-    counters: dict[str, Any] = {}
+def _terms(table: Any, asked: Sequence[Asked]) -> dict[str, Any]:
+    """The integers of a row that are summed: levels s, squares q, and n: 1 for a row with a value, else 0."""
+    found: dict[str, Any] = {}
     for i, one in enumerate(asked):
         kind, grid = one.statistic.kind, one.statistic.grid
         if one.column is None:
             continue
         if grid is None:
-            counters[f"n{i}"] = _one_if(Column(one.column).to_ibis(table).notnull())
+            found[f"n{i}"] = _one_if(Column(one.column).to_ibis(table).notnull())
             continue
         value = _value(table, one.column)
         if kind == "sum":
             assert one.statistic.missing is not None
-            terms.append(Term(f"s{i}", level(value, grid, one.statistic.missing), grid.lower, grid.upper, "rows"))
+            found[f"s{i}"] = level(value, grid, one.statistic.missing)
             continue
-        there = _one_if(_there(value))
-        counters[f"n{i}"] = there
-        near = level(value, grid, 0)
-        terms.append(Term(f"s{i}", near, grid.lower, grid.upper, f"n{i}"))
+        there, near = _one_if(_there(value)), level(value, grid, 0)
+        found |= {f"n{i}": there, f"s{i}": near}
         if kind in ("variance", "std"):
-            squares = (centered_squares(near, grid.reach) * there).cast("int64")
-            terms.append(Term(f"q{i}", squares, -grid.reach, grid.reach, f"n{i}"))
-    return terms, counters
+            found[f"q{i}"] = (centered_squares(near, grid.reach) * there).cast("int64")
+    return found
 
 
 def _coordinates(place: int, one: Asked) -> list[str]:
@@ -177,45 +203,3 @@ def _coordinates(place: int, one: Asked) -> list[str]:
     if kind == "count":
         return ["rows" if one.column is None else f"n{place}"]
     return {"sum": [f"s{place}"], "mean": [f"s{place}", f"n{place}"]}.get(kind, [f"s{place}", f"q{place}", f"n{place}"])
-
-
-def _allotted(
-    pieces: Any, groups: Iterable[str], finer: list[str], keys: Keys | None, unit: Person, hash_key: int
-) -> Any:
-    """Each piece of a person's rows with `used`: how many of its rows count, `max_rows` for a person in all.
-
-    A person's groups come in the order of a keyed hash, and the first `max_groups` of them count.
-    """
-    groups = list(groups)
-    if not groups and not finer:
-        return pieces.mutate(used=ibis.least(pieces["rows"], unit.max_rows))
-    # One piece for each group may be numbered with ties in any order; several pieces of a group need the group itself.
-    by_group = [_mixed(pieces, groups, hash_key), *(groups if finer else ())] if groups else []
-    order = by_group + ([_mixed(pieces, [*groups, *finer], hash_key), *finer] if finer else [])
-    earlier = ibis.window(group_by="person", order_by=order, preceding=(None, 1))
-    before = pieces["rows"].sum().over(earlier).fill_null(0)
-    used = ibis.least(ibis.greatest(unit.max_rows - before, 0), pieces["rows"])
-    limit = unit.max_groups
-    if limit is not None and keys is not None and limit < min(len(keys.values), unit.max_rows):
-        number_groups = ibis.dense_rank() if finer else ibis.row_number()
-        place = number_groups.over(ibis.window(group_by="person", order_by=by_group))
-        ranked = pieces.mutate(used=used, place=place)
-        return ranked.filter(ranked["place"] < limit)
-    return pieces.mutate(used=used)
-
-
-def _mixed(table: Any, columns: list[str], hash_key: int) -> Any:
-    """A hash of the person and of some columns under a key; who is hashed and what decides it, no other row."""
-    mixed = table["person"].hash() ^ hash_key
-    for place, column in enumerate(columns):
-        own = table[column].hash()
-        mixed = mixed ^ (own if place == 0 else (own ^ place).hash())  # equal values of two columns must not cancel
-    return mixed.hash()
-
-
-def _shrunk(pieces: Any, term: Term, used: Any) -> Any:
-    """A partial sum cut down in proportion to the rows that count, and clamped to what so many rows can reach."""
-    whole, rows = pieces[term.name], pieces[term.counter]
-    part = whole.cast("float64") * used.cast("float64") / ibis.greatest(rows, 1).cast("float64")
-    cut = ibis.cases((used == rows, whole), else_=part.cast("int64"))
-    return ibis.greatest(ibis.least(cut, used * term.upper), used * term.lower)

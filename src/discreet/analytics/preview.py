@@ -65,7 +65,8 @@ def expected(
 ) -> Expected:
     """The error of one statistic in a group of `rows` rows whose values lie in the middle of the bounds."""
     if isinstance(event, DiscreteLaplace):
-        typical = [[0] * (asked.statistic.coordinates - 1) + [rows if asked.statistic.coordinates > 1 else 0]]
+        counted = rows * asked.statistic.scale if asked.statistic.coordinates > 1 else 0
+        typical = [[0] * (asked.statistic.coordinates - 1) + [counted]]
         middle = aggregated.bounded(asked.statistic, typical, unit, relation=relation)
         noise = Noise(gaussian=False, rounded=False, scale=float(event.scale))
         low, high = Error(asked.statistic.finish, np.asarray(middle.values), noise).interval(_LEVEL)
@@ -80,4 +81,4 @@ def rank_error(asked: Asked, epsilon: Fraction, unit: Unit, relation: Relation) 
     many = asked.statistic.grid.upper - asked.statistic.grid.lower + 1
     moved = aggregated.scores(asked.statistic, [0] * many, unit, relation=relation).sensitivity(relation)
     below = 2 * moved / float(epsilon) * (math.log(many) + math.log(1 / (1 - _LEVEL)))
-    return below / asked.statistic.rank.denominator
+    return below / (asked.statistic.rank.denominator * asked.statistic.scale)

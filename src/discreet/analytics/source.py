@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import ibis
+import ibis.expr.operations as ops
 import pyarrow as pa
 
 from discreet import _check
@@ -24,13 +25,23 @@ def engine_table(table: object) -> Any:
     its column's type counts as missing.
     """
     if isinstance(table, ibis.Table):
-        return table
+        return _steady(table)
     if isinstance(table, str | os.PathLike):
         return _file(Path(table))
-    return _registered(_arrow(table))
+    return _registered(arrow_table(table))
 
 
-def _arrow(table: object) -> pa.Table:
+def _steady(table: Any) -> Any:
+    """A table that gives the same rows whenever it is read, as far as one sees: persons are counted, then weighed."""
+    unsteady = table.op().find((ops.Impure, ops.Sample, ops.ScalarUDF, ops.AggUDF))
+    if unsteady:
+        remedy = "store its result first, or leave out what draws at random and functions of your own"
+        raise _check.fail("table", "give the same rows each time it is read", type(unsteady[0]).__name__, remedy)
+    return table
+
+
+def arrow_table(table: object) -> pa.Table:
+    """The Arrow table of a local table; refuses what is none, without quoting it."""
     kind = type(table).__module__.partition(".")[0]
     try:
         if isinstance(table, pa.Table):

@@ -19,17 +19,20 @@ from numpy.typing import NDArray
 
 from discreet import _check
 from discreet.bounded import LARGEST, Bounded, Finish, Scaled, Scores, Sensitivity
-from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Relation, Rows, Unit
-from discreet.queries.contributions import first, sensitivities
-from discreet.queries.grid import Grid
-from discreet.queries.mean import Quotient, quotient
+from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Person, Relation, Rows, Unit
+from discreet.queries.contributions import first
+from discreet.queries.grid import MAX_LEVEL, Grid
+from discreet.queries.mean import LEVELS as MEAN_LEVELS
 from discreet.queries.mean import moves as mean_moves
+from discreet.queries.mean import quotient
 from discreet.queries.quantile import fraction
 from discreet.queries.quantile import moves as quantile_moves
 from discreet.queries.sum import direction
 from discreet.queries.sum import moves as sum_moves
+from discreet.queries.variance import LEVELS as VARIANCE_LEVELS
 from discreet.queries.variance import Spread, spread_grid
 from discreet.queries.variance import moves as variance_moves
+from discreet.queries.weighted import Counted, Weighted, levels, scale
 
 Kind = Literal["count", "persons", "sum", "mean", "variance", "std", "quantile"]
 
@@ -103,6 +106,8 @@ class Statistic:
         missing: the level of a row without a value; None where such a row counts in nothing.
         direction: 1 or −1 where a row can only raise or lower every coordinate, else 0.
         rank: of a quantile, as a fraction.
+        scale: what a row of a unit within its limits weighs in the engine's sums; they are in units of 1/`scale`.
+        per_count: what one row of those that the last coordinate counts weighs there, beside the others.
     """
 
     kind: Kind
@@ -114,6 +119,8 @@ class Statistic:
     missing: int | None = None
     direction: int = 0
     rank: Fraction | None = None
+    scale: int = 1
+    per_count: int = 1
 
     @property
     def coordinates(self) -> int:
@@ -130,34 +137,42 @@ def plan(
     rank: object = None,
 ) -> Statistic:
     """The plan of a statistic for units of this kind; the finer the grid, the fewer rows a unit may have."""
-    rows = 1 if isinstance(unit, Rows) else unit.max_rows
-    if rows > MAX_PERSON_ROWS:
+    if not isinstance(unit, Rows) and unit.max_rows > MAX_PERSON_ROWS:
         remedy = "a person with so many rows would need too coarse a grid"
-        raise _check.fail("max_rows", f"be ≤ {MAX_PERSON_ROWS}", rows, remedy)
-    one = Sensitivity.scalar(1)
+        raise _check.fail("max_rows", f"be ≤ {MAX_PERSON_ROWS}", unit.max_rows, remedy)
+    one, weight = Sensitivity.scalar(1), scale(unit)
     if kind in ("count", "persons"):
-        return Statistic(kind, None, Fraction(1), one, one, Scaled(Fraction(1)), direction=1)
+        counted: Finish = Scaled(Fraction(1)) if weight == 1 else Counted(weight)
+        return Statistic(kind, None, Fraction(1, weight), one, one, counted, direction=1, scale=weight)
     if kind == "sum":
-        grid = Grid.over(bounds, rows=rows)
-        finish: Finish = Scaled(grid.step)
-        way = direction(grid)
-        return Statistic(kind, grid, grid.step, *sum_moves(grid), finish, grid.nearest_zero, direction=way)
+        grid = Grid.over(bounds, levels=levels(unit, MAX_LEVEL))
+        step, way = grid.step / weight, direction(grid)
+        moved = sum_moves(grid)
+        return Statistic(kind, grid, step, *moved, Scaled(step), grid.nearest_zero, direction=way, scale=weight)
     if kind == "mean":
-        ratio = quotient(bounds, rows, count_share)
-        return Statistic(kind, ratio.grid, ratio.grid.step, *mean_moves(ratio), ratio)
+        ratio = quotient(bounds, levels(unit, MEAN_LEVELS), count_share)
+        return _weighted(kind, ratio.grid, mean_moves(ratio), ratio, weight, ratio.weight)
     if kind in ("variance", "std"):
-        grid = spread_grid(bounds, rows)
+        grid = spread_grid(bounds, levels(unit, VARIANCE_LEVELS))
         spread = Spread(grid)
-        finish = spread if kind == "variance" else Rooted(spread)
-        return Statistic(kind, grid, grid.step, *variance_moves(grid), finish)
+        return _weighted(
+            kind, grid, variance_moves(grid), spread if kind == "variance" else Rooted(spread), weight, grid.reach
+        )
     grid = Grid.over(bounds, center=True, levels=_CANDIDATES)
-    return Statistic(kind, grid, Fraction(1), one, one, Scaled(grid.step), rank=fraction(rank))
+    return Statistic(kind, grid, Fraction(1, weight), one, one, Scaled(grid.step), rank=fraction(rank), scale=weight)
 
 
-def touched(unit: Unit, groups: int, relation: Relation) -> int:
-    """How many groups one unit can change: one for a row, as many as a person may count in, both of two for a swap."""
-    own = 1 if isinstance(unit, Rows) else min(unit.max_rows, unit.max_groups or unit.max_rows)
-    return min(groups, own * (2 if relation is REPLACE_ONE else 1))
+def _weighted(
+    kind: Kind, grid: Grid, moves: tuple[Sensitivity, Sensitivity], finish: Finish, weight: int, per_count: int
+) -> Statistic:
+    """The plan of a statistic of several coordinates, the last of which counts rows."""
+    whole = finish if weight == 1 else Weighted(finish, weight)
+    return Statistic(kind, grid, grid.step / weight, *moves, whole, scale=weight, per_count=per_count)
+
+
+def groups_of(unit: Person, groups: int) -> int:
+    """In how many groups one person may count fully where persons are counted."""
+    return min(groups, unit.max_groups or unit.max_rows)
 
 
 def bounded(
@@ -173,17 +188,19 @@ def bounded(
     Args:
         statistic: the plan by which the totals were clamped and summed.
         totals: for each group the integers that `Statistic.coordinates` counts; a mean's and a variance's last one is
-            the number of rows with a value, not yet weighted.
+            the number of rows with a value, in units of 1/`scale` and not yet times `per_count`.
         unit: who is protected.
         relation: which neighbours mechanisms protect unless told otherwise.
         labels: the public keys of the groups; None where there are no groups.
 
     Guarantee: as `queries.count`, `sum`, `mean` and `variance` state for one group; a row moves the coordinates of one
-    group (two under replace-one), a person those of `max_groups` groups by `max_rows` rows in all. Assumes that the
-    engine enforced the plan. Totals beyond ±2^60 are clamped, which moves no two of them further apart.
+    group (two under replace-one). A person moves those of any number of groups (L0), but by no more than `max_rows`
+    rows do that weigh `statistic.scale` each (L1, and L2 and L∞ as if all fell into one group); where persons are
+    counted, by no more than `max_groups` times `statistic.scale`. Assumes that the engine enforced the plan. Totals
+    beyond ±2^60 are clamped, which moves no two of them further apart.
     """
     groups = len(totals)
-    per_row = (*(1,) * (statistic.coordinates - 1), _weight(statistic))
+    per_row = (*(1,) * (statistic.coordinates - 1), statistic.per_count)
     flat = [int(value) * weight for group in totals for value, weight in zip(group, per_row, strict=True)]
     values = np.array([min(max(value, -LARGEST), LARGEST) for value in flat], dtype=np.int64)
     found = _moves(statistic, unit, groups)
@@ -217,9 +234,10 @@ def scores(
     the level is a q-quantile of the rows, which ties on one level do not blur.
 
     Guarantee: adding a row moves dL − aN by d − a or −a, and aN − d(L + E) by a or a − d, so each score by at most
-    max(a, d − a); exchanging a row by at most twice that; a person counts `max_rows` times. These bounds hold for the
-    changes of all groups added up, so that one draw for each group costs as much as a single draw
-    (docs/proofs/analytics-person-bounds.md). Assumes that the engine enforced the plan. Not protected: the grid.
+    max(a, d − a) times its weight; exchanging a row by at most twice that; a person's rows weigh at most `max_rows`
+    times `statistic.scale` in all. These bounds hold for the changes of all groups added up, so that one draw for each
+    group costs as much as a single draw (docs/proofs/analytics-person-bounds.md). Assumes that the engine enforced the
+    plan. Not protected: the grid.
     """
     assert statistic.rank is not None
     a, d = statistic.rank.numerator, statistic.rank.denominator
@@ -228,7 +246,8 @@ def scores(
     upto = np.cumsum(on)
     rows = int(upto[-1])
     values = -np.maximum(0, np.maximum(d * (upto - on) - a * rows, a * rows - d * upto))
-    added = quantile_moves(statistic.rank, 1 if isinstance(unit, Rows) else unit.max_rows)[ADD_REMOVE]
+    rows_of_a_unit = 1 if isinstance(unit, Rows) else unit.max_rows
+    added = quantile_moves(statistic.rank, rows_of_a_unit * statistic.scale)[ADD_REMOVE]
     # A unit that is exchanged may leave one group and enter another: both changes count.
     moved = {ADD_REMOVE: added, REPLACE_ONE: 2 * added, ZERO_OUT: added}
     return Scores(values, candidates(statistic), {relation: moved[relation], **moved}, "quantile", unit)
@@ -242,38 +261,25 @@ def candidates(statistic: Statistic) -> tuple[float, ...]:
     return tuple(float(grid.center + level * grid.step) for level in range(grid.lower, grid.upper + 1))
 
 
-def _weight(statistic: Statistic) -> int:
-    """What one row weighs in the last coordinate."""
-    if isinstance(statistic.finish, Quotient):
-        return statistic.finish.weight
-    if statistic.kind in ("variance", "std") and statistic.grid is not None:
-        return statistic.grid.reach
-    return 1
-
-
 def _moves(statistic: Statistic, unit: Unit, groups: int) -> dict[Relation, Sensitivity]:
     """The sensitivity of all groups together, under each relation."""
-    present, swapped = statistic.present, statistic.swapped
+    present, swap = statistic.present, _larger(statistic.present, statistic.swapped)
     dimension = groups * statistic.coordinates
-    if statistic.kind == "persons":
-        # A person counts once in each group, however many rows they have there.
-        once = {r: touched(unit, groups, r) for r in (ADD_REMOVE, REPLACE_ONE, ZERO_OUT)}
-        return {r: Sensitivity(n, n, n, 1) for r, n in once.items()}
-    # A row may also be exchanged for one that a filter drops, so `present` bounds a swap from below.
     if isinstance(unit, Rows):
-        swap = _larger(present, swapped)
+        # A row may also be exchanged for one that a filter drops, so `present` bounds a swap from below.
         if groups > 1:  # out of one group, into another
-            away = Sensitivity(2 * present.l0, 2 * present.l1, 2 * present.l2_squared, present.linf)
-            swap = _larger(swap, away)
-    elif dimension == 1:
-        swap = _larger(present, swapped)
-    else:
+            swap = _larger(swap, Sensitivity(2 * present.l0, 2 * present.l1, 2 * present.l2_squared, present.linf))
+        return {ADD_REMOVE: present, REPLACE_ONE: swap, ZERO_OUT: present}
+    weight = statistic.scale
+    if statistic.kind == "persons":
+        # A person counts at most once in each group, however many rows they have there.
+        own = groups_of(unit, groups)
+        full = {ADD_REMOVE: own, REPLACE_ONE: min(2 * own, groups), ZERO_OUT: own}
+        return {r: Sensitivity(groups, n * weight, n * weight**2, weight) for r, n in full.items()}
+    if dimension > 1:
         swap = Sensitivity(2 * present.l0, 2 * present.l1, 4 * present.l2_squared, 2 * present.linf)
-    found = sensitivities(present, swap, unit, dimension)
-    return {
-        r: Sensitivity(min(s.l0, touched(unit, groups, r) * statistic.coordinates), s.l1, s.l2_squared, s.linf)
-        for r, s in found.items()
-    }
+    one, two = (Sensitivity.times(s, unit.max_rows * weight, dimension) for s in (present, swap))
+    return {ADD_REMOVE: one, REPLACE_ONE: two, ZERO_OUT: one}
 
 
 def _larger(one: Sensitivity, two: Sensitivity) -> Sensitivity:

@@ -137,7 +137,7 @@ class Grid:
         as small as for one row; the noise is larger than such a grid's step by as much.
         """
         low, high = _check.bounds(bounds)
-        levels = max(levels // rows, 1 << 10) if rows > 1 else levels
+        levels = coarser(levels, rows)
         middle = Fraction(float((low + high) / 2)) if center else Fraction(0)
         largest = max(abs(low - middle), abs(high - middle))
         exponent = _ceil_log2(largest / levels)
@@ -179,6 +179,11 @@ class Grid:
         levels = np.clip(near.astype(np.int64), self.lower, self.upper)
         levels[absent] = missing
         return levels
+
+
+def coarser(levels: int, rows: int) -> int:
+    """How many levels a grid keeps for a unit of many rows: as many times fewer, but no fewer than 2^10."""
+    return max(levels // rows, 1 << 10) if rows > 1 else levels
 
 
 def _ceil_log2(x: Fraction) -> int:

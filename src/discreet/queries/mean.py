@@ -13,10 +13,10 @@ from discreet import _check, neighbors
 from discreet.bounded import Bounded, Sensitivity
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Relation
 from discreet.queries.contributions import first, sensitivities, used_rows
-from discreet.queries.grid import Grid, numbers
+from discreet.queries.grid import Grid, coarser, numbers
 
 #: Levels on each side of the middle. Fewer than a sum has: the count beside it may weigh up to nine times as much.
-_LEVELS = 1 << 24
+LEVELS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def mean(
             )
         return mean_of_known_size(Grid.over(bounds, center=True), amounts, "mean")
     use, unit, rows = used_rows(amounts.size, persons, max_rows)
-    finish = quotient(bounds, rows, count_share)
+    finish = quotient(bounds, coarser(LEVELS, rows), count_share)
     use &= ~np.isnan(amounts)
     total = finish.grid.levels(amounts, 0)[use].sum(dtype=np.int64)
     return Bounded(
@@ -134,12 +134,12 @@ def mean(
     )
 
 
-def quotient(bounds: object, rows: int, count_share: float) -> Quotient:
-    """The grid of a mean over `bounds` for units of `rows` rows, and the count's weight beside it."""
+def quotient(bounds: object, levels: int, count_share: float) -> Quotient:
+    """The grid of a mean over `bounds` with so many levels on each side, and the count's weight beside it."""
     share = float(_check.real("count_share", count_share, "it is the count's share of the budget"))
     if not 0.1 <= share <= 0.9:
         raise _check.fail("count_share", "lie in [0.1, 0.9]", count_share, "0.5 is a good start")
-    grid = Grid.over(bounds, center=True, levels=_LEVELS, rows=rows)
+    grid = Grid.over(bounds, center=True, levels=levels)
     return Quotient(grid, max(1, round(grid.reach * share / (1 - share))))
 
 

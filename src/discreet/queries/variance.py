@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet.bounded import Bounded, Sensitivity
 from discreet.queries.contributions import sensitivities, used_rows
-from discreet.queries.grid import Grid, numbers
+from discreet.queries.grid import Grid, coarser, numbers
 
-_LEVELS = 1 << 24
+#: Levels on each side of the middle.
+LEVELS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def variance(
     """
     amounts = numbers(values)
     use, unit, rows = used_rows(amounts.size, persons, max_rows)
-    grid = spread_grid(bounds, rows)
+    grid = spread_grid(bounds, coarser(LEVELS, rows))
     reach = grid.reach
     use &= ~np.isnan(amounts)
     levels = grid.levels(amounts, 0)[use]
@@ -106,9 +107,9 @@ def variance(
     )
 
 
-def spread_grid(bounds: object, rows: int) -> Grid:
-    """The grid of a variance over `bounds` for units of `rows` rows."""
-    return Grid.over(bounds, center=True, levels=_LEVELS, rows=rows)
+def spread_grid(bounds: object, levels: int) -> Grid:
+    """The grid of a variance over `bounds` with so many levels on each side."""
+    return Grid.over(bounds, center=True, levels=levels)
 
 
 def centered_squares(levels: Any, reach: int) -> Any:

@@ -1,0 +1,86 @@
+"""Persons count by weights: whoever has more rows than their limit counts as so many in all, each row a little less.
+
+A row weighs an integer number of 1/`WEIGHT`: `WEIGHT` where its person keeps to the limit, and floor(`WEIGHT`·limit/n)
+where they have n rows, more than the limit. The weights of one person's rows never add up to more than `WEIGHT`·limit,
+and nobody's weight depends on anybody else (docs/proofs/analytics-person-bounds.md). Sums of weighted rows are integers
+in units of 1/`WEIGHT`; the finishes here divide by it after noise was added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.bounded import Finish
+from discreet.neighbors import Rows, Unit
+
+#: What a row of a person within the limit weighs.
+WEIGHT = 1 << 10
+#: A row's weighted level is at most 2^28 in size, so that sums over 2^32 rows stay within 2^60.
+_LEVELS = 1 << 18
+#: A person's weighted levels together should stay within this, so that their noise stays far from 64 bits.
+_PERSON = 1 << 34
+
+
+def scale(unit: Unit) -> int:
+    """What one row weighs at most: 1 where rows are protected and none is bounded further."""
+    return 1 if isinstance(unit, Rows) else WEIGHT
+
+
+def levels(unit: Unit, most: int) -> int:
+    """How fine a grid may be for units of this kind: `most` levels for rows, fewer the more rows a person may have."""
+    if isinstance(unit, Rows):
+        return most
+    return min(most, max(1 << 10, min(_LEVELS, _PERSON // (WEIGHT * unit.max_rows))))
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Finish of a count in units of 1/`scale`: the nearest whole number."""
+
+    scale: int
+
+    @property
+    def mixes(self) -> int:
+        return 1
+
+    def value(self, noisy: NDArray[np.int64]) -> Any:
+        return _whole((noisy + self.scale // 2) // self.scale)
+
+    def standard_error(self, noisy: NDArray[np.int64], spread: float) -> Any:
+        return spread / self.scale if noisy.ndim == 0 else np.full(noisy.shape, spread / self.scale)
+
+    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[Any, Any]:
+        half = int(np.ceil(half_width))
+        return _whole((noisy - half) // self.scale), _whole(-((-noisy - half) // self.scale))
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """Finish of a statistic whose coordinates are in units of 1/`scale`."""
+
+    inner: Finish
+    scale: int
+
+    @property
+    def mixes(self) -> int:
+        return self.inner.mixes
+
+    def value(self, noisy: NDArray[np.int64]) -> Any:
+        return self.inner.value(self._unweighted(noisy))
+
+    def standard_error(self, noisy: NDArray[np.int64], spread: float) -> Any:
+        return self.inner.standard_error(self._unweighted(noisy), spread / self.scale)
+
+    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[Any, Any]:
+        return self.inner.interval(self._unweighted(noisy), half_width / self.scale)
+
+    def _unweighted(self, noisy: NDArray[np.int64]) -> Any:
+        return np.asarray(noisy) / self.scale  # finishes of several coordinates compute in floats
+
+
+def _whole(counts: Any) -> Any:
+    return int(counts) if np.ndim(counts) == 0 else counts
