@@ -5,7 +5,7 @@
     │   └── InvalidSensitivity            a mechanism was given a bound that it cannot use
     ├── UnknownEvent (LookupError)        an accountant does not know an event: it names the sub-event
     ├── Exhausted                         a mechanism has given all the answers it was paid for
-    ├── EngineFailed                      an engine broke down after the charge: without its message, which may quote rows
+    ├── EngineFailed                      an engine broke down after the charge; its message may quote rows
     ├── BudgetExceeded                    a spend does not fit: says what was asked, what remains and what would fit
     ├── LedgerError                       a ledger could not do as it was told; nothing was charged unless it says so
     │   ├── TermsDiffer                   an account exists under another budget, unit or relation, or not at all
@@ -13,6 +13,7 @@
     │   ├── LedgerBusy                    others held the ledger for longer than the timeout
     │   ├── LedgerUnavailable             the ledger cannot be read or written: disk full, read-only, server gone
     │   └── NotALedger                    a foreign, newer, truncated or edited file or database; it is left untouched
+    ├── NotACheckpoint                    a file is no checkpoint of this training: foreign, damaged, or of another plan
     └── MissingExtra (ImportError)        a part of Discreet needs a package that is not installed
 
 No message holds a value taken from data: an error is an output too, and a neighbour must not change it.
@@ -116,6 +117,10 @@ class LedgerUnavailable(LedgerError):
 
 class NotALedger(LedgerError):
     """This is not a ledger that can be trusted: foreign, from a newer version, truncated or edited. It is untouched."""
+
+
+class NotACheckpoint(DiscreetError):
+    """A file is no checkpoint of this training: foreign, newer, damaged, or of another plan. It is untouched."""
 
 
 class MissingExtra(DiscreetError, ImportError):
