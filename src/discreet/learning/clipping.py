@@ -1,0 +1,204 @@
+"""How one example's gradient is bounded: from its norms to the weight with which it enters the sum.
+
+Every kind of clipping is only another choice of weights. The engine gives the norm of each example's gradient in each
+group of parameters; a `Clipping` gives back one weight for each, and says how far one example can move the weighted sum.
+
+Rounding: a weight computed as C / norm in floating point may exceed the exact quotient by a few units in the last place,
+and the norm itself is a rounded sum. Every weight is therefore shrunk by the factor 1 - 16 u, where u is the machine
+epsilon of the norms' type (2e-6 in float32). It covers the division and the root; how much the rounding of long sums
+inside a gradient can add is said in the sharp edges of the documents.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from discreet import _check
+
+_NORM = "it is the largest norm that one example's gradient may have"
+_ORDER = "2 bounds the Euclidean norm (Gaussian noise), 1 bounds the sum of absolute values (Laplace noise)"
+
+
+def layer_of(name: str) -> str:
+    """The layer that a parameter belongs to: its name without the last part."""
+    return name.rpartition(".")[0]
+
+
+def _shrunk(quotient: Tensor) -> Tensor:
+    return quotient * (1.0 - 16.0 * torch.finfo(quotient.dtype).eps)
+
+
+def _at_most(norms: Tensor, bound: Tensor) -> Tensor:
+    """The weight min(1, bound / norm), rounded down; the weight of a gradient of norm zero is one."""
+    smallest = torch.finfo(norms.dtype).tiny
+    return torch.where(norms <= _shrunk(bound), torch.ones_like(norms), _shrunk(bound / norms.clamp_min(smallest)))
+
+
+class Clipping(ABC):
+    """How each example's gradient is bounded.
+
+    Guarantee:
+        Neighbours: add/remove or zero-out one example. For a gradient g in groups g_1 … g_G with norms n_1 … n_G, the
+        vector (w_1·g_1, …, w_G·g_G) has an `order`-norm of at most `sensitivity(clip_norm, G)`, whatever g is. So one
+        example moves the sum by at most that much; replacing one moves it by at most twice that.
+    """
+
+    norm: float
+    order: int
+
+    def groups(self, names: Sequence[str]) -> tuple[int, ...]:
+        """The group of each trainable parameter. One group, unless a subclass says otherwise."""
+        return (0,) * len(names)
+
+    @abstractmethod
+    def weights(self, norms: Tensor, clip_norm: Tensor) -> Tensor:
+        """The weight ≥ 0 of each example's gradient in each group, from norms of shape [groups, examples]."""
+
+    def sensitivity(self, clip_norm: float, groups: int) -> float:
+        """The largest `order`-norm by which one example moves the weighted sum (add/remove, zero-out)."""
+        del groups
+        return clip_norm
+
+
+def _settle(made: Clipping) -> None:
+    object.__setattr__(made, "norm", float(_check.positive("norm", made.norm, _NORM)))
+    _check.one_of("order", made.order, (1, 2), _ORDER)
+
+
+@dataclass(frozen=True)
+class Flat(Clipping):
+    """Scale each example's whole gradient down to norm C where it is longer: weight min(1, C / ‖g‖).
+
+    Guarantee:
+        ‖w·g‖ = min(‖g‖, C) ≤ C. Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1.
+    """
+
+    norm: float
+    order: int = 2
+
+    def __post_init__(self) -> None:
+        _settle(self)
+
+    def weights(self, norms: Tensor, clip_norm: Tensor) -> Tensor:
+        """min(1, C / ‖g‖)."""
+        return _at_most(norms, clip_norm)
+
+
+@dataclass(frozen=True)
+class Automatic(Clipping):
+    """Normalise each example's gradient: weight C / (‖g‖ + γ), with no threshold to tune.
+
+    Guarantee:
+        ‖w·g‖ = C·‖g‖ / (‖g‖ + γ) < C for every γ > 0. Bu et al., "Automatic Clipping", NeurIPS 2023
+        (arXiv 2206.07136), section 3.
+    """
+
+    norm: float
+    gamma: float = 0.01
+    order: int = 2
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        remedy = "it keeps the weight of a small gradient finite; 0.01 is the paper's choice"
+        object.__setattr__(self, "gamma", float(_check.positive("gamma", self.gamma, remedy)))
+
+    def weights(self, norms: Tensor, clip_norm: Tensor) -> Tensor:
+        """C / (‖g‖ + γ)."""
+        return _shrunk(clip_norm / (norms + self.gamma))
+
+
+@dataclass(frozen=True)
+class PerLayer(Clipping):
+    """Clip the gradient of each layer on its own.
+
+    `norm` is the norm of the whole clipped gradient; it is split equally over the layers, or in the proportions of
+    `layers`, which maps every layer's name (a parameter's name without its last part) to a positive number.
+
+    Guarantee:
+        Layer l is scaled to norm C_l with ΣC_l² = C² (order 2) or ΣC_l = C (order 1), so the whole vector has a norm of
+        at most C: the norm of the layers' norms is the norm of the whole. McMahan et al. 2018 (arXiv 1812.06210), §3.1.
+    """
+
+    norm: float
+    layers: Mapping[str, float] | None = None
+    order: int = 2
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        if self.layers is not None:
+            remedy = "it is the layer's share of the norm"
+            shares = {name: float(_check.positive(f"layers[{name!r}]", v, remedy)) for name, v in self.layers.items()}
+            if not shares:
+                raise _check.fail("layers", "name at least one layer", self.layers, "or leave it out: an equal split")
+            object.__setattr__(self, "layers", MappingProxyType(shares))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """A mapping proxy has no pickle of its own."""
+        return type(self), (self.norm, None if self.layers is None else dict(self.layers), self.order)
+
+    def __hash__(self) -> int:
+        return hash((self.norm, None if self.layers is None else tuple(self.layers.items()), self.order))
+
+    def groups(self, names: Sequence[str]) -> tuple[int, ...]:
+        """One group for each layer."""
+        found = list(dict.fromkeys(layer_of(name) for name in names))
+        known = found if self.layers is None else list(self.layers)
+        missing = [layer for layer in found if layer not in known]
+        if missing:
+            raise _check.fail("layers", f"name the layer {missing[0]!r}", known, "every trainable layer needs a share")
+        return tuple(known.index(layer_of(name)) for name in names)
+
+    def shares(self, groups: int) -> tuple[float, ...]:
+        """C_l / C of each group."""
+        parts = (1.0,) * groups if self.layers is None else tuple(self.layers.values())
+        whole = math.hypot(*parts) if self.order == 2 else math.fsum(parts)
+        return tuple(part / whole for part in parts)
+
+    def weights(self, norms: Tensor, clip_norm: Tensor) -> Tensor:
+        """min(1, C_l / ‖g_l‖) in each layer."""
+        parts = [_at_most(norms[group], clip_norm * share) for group, share in enumerate(self.shares(norms.shape[0]))]
+        return torch.stack(parts)
+
+
+@dataclass(frozen=True)
+class Adaptive(Clipping):
+    """Flat clipping whose norm follows a private quantile of the examples' norms.
+
+    Each step also releases, with noise, how many examples were below the norm, and moves the norm by
+    exp(-learning_rate·(share below - quantile)). The noise on that count is `count_noise` (its standard deviation;
+    one example changes the count by at most one); what it costs is in the plan's event.
+
+    Guarantee:
+        The weights are those of `Flat` at the current norm, which depends on earlier releases only. Andrew et al.,
+        "Differentially Private Learning with Adaptive Clipping", NeurIPS 2021 (arXiv 1905.03871), Algorithm 1.
+    """
+
+    norm: float
+    quantile: float = 0.5
+    learning_rate: float = 0.2
+    count_noise: float = 10.0
+    order: int = 2
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        remedy = "it is the share of examples that shall lie below the norm"
+        object.__setattr__(self, "quantile", float(_check.probability("quantile", self.quantile, remedy)))
+        remedy = "it is how far one step moves the logarithm of the norm; 0.2 is the paper's choice"
+        object.__setattr__(self, "learning_rate", float(_check.positive("learning_rate", self.learning_rate, remedy)))
+        remedy = "it is the standard deviation of the noise on the count; a twentieth of the batch is usual"
+        object.__setattr__(self, "count_noise", float(_check.positive("count_noise", self.count_noise, remedy)))
+
+    def weights(self, norms: Tensor, clip_norm: Tensor) -> Tensor:
+        """min(1, C / ‖g‖)."""
+        return _at_most(norms, clip_norm)
+
+    def below(self, norms: Tensor, clip_norm: Tensor, mask: Tensor) -> Tensor:
+        """How many examples of a batch have a norm of at most `clip_norm`; sensitive, and of sensitivity one."""
+        return ((norms[0] <= clip_norm) & mask).sum()

@@ -1,0 +1,8 @@
+"""Clipped sums of per-example gradients at the cost of ordinary training."""
+
+from __future__ import annotations
+
+from discreet.learning.engine.clipped import ClippedSum
+from discreet.learning.engine.engine import Engine, clipped_sum
+
+__all__ = ["ClippedSum", "Engine", "clipped_sum"]

@@ -1,0 +1,93 @@
+"""`multi_head_attention_forward` taken apart, so that its projections are seen as the linear operations they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from discreet.learning.engine.capture import Recorder
+
+_NAMES = (
+    "query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn dropout_p "
+    "out_proj_weight out_proj_bias training key_padding_mask need_weights attn_mask use_separate_proj_weight "
+    "q_proj_weight k_proj_weight v_proj_weight static_k static_v average_attn_weights is_causal"
+).split()
+
+
+def _projections(recorder: Recorder, given: dict[str, Any]) -> list[Tensor]:
+    """Queries, keys and values. A packed weight that meets different inputs is one parameter with several uses."""
+    sources = [given["query"], given["key"], given["value"]]
+    weight, bias = given["in_proj_weight"], given["in_proj_bias"]
+    if given.get("use_separate_proj_weight"):
+        biases: list[Any] = [None] * 3 if bias is None else list(bias.chunk(3))
+        if bias is not None:
+            whole = torch.zeros((*sources[0].shape[:-1], bias.shape[0]), dtype=bias.dtype, device=bias.device)
+            # Adding the packed bias as a whole lets its rule see one sum; the three parts follow by slicing.
+            shifts = [
+                recorder.apply(torch.add, (_sized(whole, s), bias), {}).chunk(3, -1)[i] for i, s in enumerate(sources)
+            ]
+        names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+        made = [recorder.apply(F.linear, (s, given[n]), {}) for s, n in zip(sources, names, strict=True)]
+        return made if bias is None else [m + shift for m, shift in zip(made, shifts, strict=True)]
+    found: dict[int, tuple[Tensor, ...]] = {}
+    for source in sources:
+        if id(source) not in found:
+            found[id(source)] = recorder.apply(F.linear, (source, weight, bias), {}).chunk(3, -1)
+    return [found[id(source)][part] for part, source in enumerate(sources)]
+
+
+def _sized(zeros: Tensor, like: Tensor) -> Tensor:
+    return zeros.new_zeros((*like.shape[:-1], zeros.shape[-1]))
+
+
+def _mask(value: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """A mask as something that is added to the scores."""
+    if value is None or value.dtype != torch.bool:
+        return value
+    return torch.zeros(value.shape, dtype=dtype, device=value.device).masked_fill(value, float("-inf"))
+
+
+def multi_head_attention(
+    recorder: Recorder, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The same values as `torch.nn.functional.multi_head_attention_forward`, projection by projection."""
+    given = dict(zip(_NAMES, args, strict=False)) | kwargs
+    unusual = ("bias_k", "bias_v", "static_k", "static_v")
+    if any(given.get(name) is not None for name in unusual) or given.get("add_zero_attn"):
+        return NotImplemented
+    alone = given["query"].dim() == 2
+    if alone:
+        return NotImplemented
+    heads, training = given["num_heads"], given.get("training", True)
+    q, k, v = _projections(recorder, given)
+    length, examples, width = q.shape
+    size = width // heads
+
+    def split(value: Tensor) -> Tensor:
+        return value.reshape(value.shape[0], examples, heads, size).permute(1, 2, 0, 3)
+
+    q, k, v = split(q), split(k), split(v)
+    mask = _mask(given.get("attn_mask"), q.dtype)
+    if mask is not None and mask.dim() == 3:
+        mask = mask.view(examples, heads, length, -1)
+    padding = _mask(given.get("key_padding_mask"), q.dtype)
+    if padding is not None:
+        padding = padding.view(examples, 1, 1, -1)
+        mask = padding if mask is None else mask + padding
+    dropout = given["dropout_p"] if training else 0.0
+    weights = None
+    if given.get("need_weights", True):
+        scores = (q * size**-0.5) @ k.mT
+        weights = (scores if mask is None else scores + mask).softmax(-1)
+        weights = F.dropout(weights, dropout) if dropout > 0 else weights
+        mixed = weights @ v
+        weights = weights.mean(1) if given.get("average_attn_weights", True) else weights
+    else:
+        causal = bool(given.get("is_causal")) and mask is None
+        mixed = F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
+    joined = mixed.permute(2, 0, 1, 3).reshape(length, examples, width)
+    return recorder.apply(F.linear, (joined, given["out_proj_weight"], given["out_proj_bias"]), {}), weights

@@ -1,0 +1,276 @@
+"""The engine: a model, a loss and a clipping made into one function from a batch to its clipped sum."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from discreet import _check
+from discreet.errors import InvalidArgument
+from discreet.learning import losses as losses_of
+from discreet.learning.check import check
+from discreet.learning.clipping import Clipping
+from discreet.learning.engine.clipped import ClippedSum, Coverage, clip
+from discreet.learning.engine.compiled import Compiled, compile_flat
+from discreet.learning.engine.coverage import find_coverage
+
+_log = logging.getLogger("discreet.learning")
+
+
+class _Whole(nn.Module):
+    """The model and its loss as one module, so that parameters can be replaced under both."""
+
+    def __init__(self, model: nn.Module, loss: losses_of.Loss) -> None:
+        super().__init__()
+        self.model = model
+        self._loss = loss
+
+    def forward(self, batch: Any) -> Tensor:
+        return self._loss(self.model, batch)
+
+
+def batch_size(batch: Any) -> int:
+    """The number of examples in a batch: the first dimension of all its tensors."""
+    leaves = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
+    sizes = {leaf.shape[0] if leaf.dim() else None for leaf in leaves}
+    if len(sizes) != 1 or None in sizes or 0 in sizes:
+        shapes = [tuple(leaf.shape) for leaf in leaves]
+        raise InvalidArgument(
+            f"batch must hold tensors whose first dimension is the number of examples, got shapes {shapes}: put one "
+            "example in each row of every tensor"
+        )
+    return int(leaves[0].shape[0])
+
+
+class Engine:
+    """From a batch to its clipped sum.
+
+    Args:
+        model: any torch module. Its parameters are read anew at each call; nothing is hung on it.
+        loss: `loss(model, batch)` with one value per example, or a torch loss (see `discreet.learning.losses`).
+        clipping: how each example's gradient is bounded.
+        compile: use `torch.compile`; where that fails the engine says so once and goes on without.
+        dtype: run the model under autocast to this type (`torch.bfloat16`); norms and sums stay in float32.
+
+    Guarantee:
+        As `clip`: neighbours add/remove or zero-out one example, sensitivity `clipping.sensitivity(clip_norm, groups)` in
+        the clipping's norm, if the loss of an example depends on that example alone, which the first call tests. The
+        model's buffers (running statistics) are not protected; `check` refuses the usual ones. Examples whose loss or
+        gradient is not finite weigh nothing; when there are any, the batch is computed again without them, which takes
+        longer: time is not protected.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Any,
+        clipping: Clipping,
+        *,
+        compile: bool = True,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if not isinstance(clipping, Clipping):
+            raise _check.fail("clipping", "be a Clipping", clipping, "for example Flat(1.0)")
+        check(model)
+        self.model, self.clipping, self.dtype = model, clipping, dtype
+        self._whole = _Whole(model, losses_of.per_example(loss))
+        self._compile = compile
+        self._coverage: Coverage | None = None
+        self._reasons: dict[str, str] = {}
+        self._compiled: dict[Any, Compiled] = {}
+        self._modes: tuple[bool, ...] = ()
+        self._seconds = 0.0
+        trainable = [name for name, p in model.named_parameters() if p.requires_grad]
+        if not trainable:
+            raise _check.fail("model", "have a trainable parameter", type(model).__name__, "set requires_grad")
+        self.names = tuple(trainable)
+        self.groups = max(clipping.groups(self.names)) + 1
+
+    @property
+    def seconds(self) -> float:
+        """How long the start took: the dry run, and compilation where there was one."""
+        return self._seconds
+
+    @property
+    def report(self) -> str:
+        """What each parameter goes through, and why, in words."""
+        if self._coverage is None:
+            return "No batch was seen yet."
+        rules: dict[str, list[str]] = {}
+        for operation, *names in self._coverage.signatures:
+            for name in names:
+                rules.setdefault(name, []).append(operation)
+        lines = []
+        for name in self.names:
+            if name in self._coverage.unused:
+                lines.append(f"{name}: not used by the loss; its gradient is zero")
+            elif name in self._coverage.fallback:
+                lines.append(f"{name}: fallback (vmap), because of {self._reasons[name]}")
+            else:
+                lines.append(f"{name}: {' + '.join(rules.get(name, []))}")
+        how = "compiled" if self._compiled else "not compiled"
+        return "\n".join([*lines, f"{how}; the start took {self._seconds:.1f} s"])
+
+    def __call__(self, batch: Any, mask: Tensor, clip_norm: float | Tensor | None = None) -> ClippedSum:
+        """The clipped sum of one physical batch; `mask` says which of its rows are examples."""
+        examples = batch_size(batch)
+        if mask.shape != (examples,) or mask.dtype != torch.bool:
+            raise _check.fail("mask", f"be {examples} booleans", (tuple(mask.shape), mask.dtype), "one for each row")
+        device = next(self.model.parameters()).device
+        norm = self.clipping.norm if clip_norm is None else clip_norm
+        if not isinstance(norm, Tensor):
+            _check.positive("clip_norm", norm, "it is the largest norm that one example's gradient may have")
+        wide = torch.float32 if device.type == "mps" else torch.float64
+        norm = norm.to(device) if isinstance(norm, Tensor) else torch.tensor(float(norm), dtype=wide, device=device)
+        mask = mask.to(device)
+        self._start(batch)
+        result = self._run(batch, mask, norm)
+        for _ in range(3):
+            if bool((result.finite | ~mask).all()):
+                return result
+            result = self._without(result, batch, mask, norm)
+        zeros = {name: torch.zeros_like(value) for name, value in result.sums.items()}
+        return ClippedSum(zeros, result.norms, result.losses, result.finite)
+
+    def _without(self, result: ClippedSum, batch: Any, mask: Tensor, norm: Tensor) -> ClippedSum:
+        """The same batch with every example that is not finite replaced by one that is, and masked."""
+        good = result.finite
+        stand_in = int(torch.nonzero(good)[0]) if bool(good.any()) else 0
+        places = torch.arange(good.shape[0], device=good.device)
+        chosen = torch.where(good, places, torch.full_like(places, stand_in))
+        clean = pytree.tree_map_only(Tensor, lambda x: x.index_select(0, chosen.to(x.device)), batch)
+        again = self._run(clean, mask & good, norm)
+        return ClippedSum(
+            again.sums,
+            torch.where(good, again.norms, result.norms),
+            torch.where(good, again.losses, result.losses),
+            again.finite & good if bool((again.finite | ~(mask & good)).all()) else again.finite & good,
+        )
+
+    def _tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Trainable parameters, and all else (frozen parameters, buffers), by their names in the model."""
+        trainable, rest = {}, {}
+        for name, parameter in self.model.named_parameters():
+            (trainable if parameter.requires_grad else rest)[name] = parameter
+        if tuple(trainable) != self.names:
+            raise _check.fail(
+                "model", "keep its trainable parameters", len(trainable), "make a new engine after a change"
+            )
+        rest |= dict(self.model.named_buffers())
+        return trainable, rest
+
+    def _forward(self, tensors: Mapping[str, Tensor], batch: Any) -> Tensor:
+        renamed = {f"model.{name}": tensor for name, tensor in tensors.items()}
+        device = next(iter(tensors.values())).device.type
+        wide = any(t.dtype == torch.float64 for t in tensors.values())
+        cast = torch.autocast(device, self.dtype) if self.dtype and not wide else contextlib.nullcontext()
+        with cast:
+            found = torch.func.functional_call(self._whole, renamed, (batch,))
+        return losses_of.checked(found, batch_size(batch))
+
+    def _start(self, batch: Any) -> None:
+        """The dry run, on the first batch and after a change between training and evaluation mode."""
+        modes = tuple(module.training for module in self.model.modules())
+        if self._coverage is not None and modes == self._modes:
+            return
+        begin = time.perf_counter()
+        trainable, rest = self._tensors()
+        self._coverage, self._reasons = find_coverage(self._forward, trainable, rest, batch)
+        self._modes, self._compiled = modes, {}
+        self._seconds += time.perf_counter() - begin
+        if self._coverage.fallback:
+            _log.warning("fallback (slower) for %s", ", ".join(self._coverage.fallback))
+        if self._coverage.unused:
+            _log.warning("not used by the loss, so never trained: %s", ", ".join(self._coverage.unused))
+
+    def _run(self, batch: Any, mask: Tensor, norm: Tensor) -> ClippedSum:
+        trainable, rest = self._tensors()
+        coverage = self._coverage
+        assert coverage is not None
+        if not self._compile:
+            return clip(self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage)
+        leaves, structure = pytree.tree_flatten(batch)
+        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        arguments = [*trainable.values(), *rest.values(), *(leaves[i] for i in places), mask, norm]
+        arguments = [a.detach() for a in arguments]
+        key = (structure, tuple((a.shape, a.dtype, a.device) for a in arguments))
+        if key not in self._compiled:
+            flat = _flattened(
+                self._forward, self.clipping, coverage, tuple(trainable), tuple(rest), leaves, places, structure
+            )
+            try:
+                self._compiled[key] = compile_flat(flat, arguments)
+            except Exception as error:  # the compiler fails in ways of its own; the model itself has run in the dry run
+                _log.warning("torch.compile failed (%s); going on without it, slower", type(error).__name__)
+                self._compile = False
+                return self._run(batch, mask, norm)
+            self._seconds += self._compiled[key].seconds
+        with torch.no_grad():
+            norms, values, finite, *sums = self._compiled[key].function(*arguments)
+        return ClippedSum(dict(zip(trainable, sums, strict=True)), norms, values, finite)
+
+
+def _flattened(
+    forward: Callable[[Mapping[str, Tensor], Any], Tensor],
+    clipping: Clipping,
+    coverage: Coverage,
+    trainable: Sequence[str],
+    rest: Sequence[str],
+    leaves: Sequence[Any],
+    places: Sequence[int],
+    structure: Any,
+) -> Callable[..., Sequence[Tensor]]:
+    """The clipped sum as a function of tensors in one row."""
+    constants = [None if i in places else leaf for i, leaf in enumerate(leaves)]
+
+    def flat(*arguments: Tensor) -> Sequence[Tensor]:
+        first, second = len(trainable), len(trainable) + len(rest)
+        filled = list(constants)
+        for place, value in zip(places, arguments[second:-2], strict=True):
+            filled[place] = value
+        result = clip(
+            forward,
+            dict(zip(trainable, arguments[:first], strict=True)),
+            dict(zip(rest, arguments[first:second], strict=True)),
+            pytree.tree_unflatten(filled, structure),
+            arguments[-2],
+            arguments[-1],
+            clipping,
+            coverage,
+        )
+        return [result.norms, result.losses, result.finite, *result.sums.values()]
+
+    return flat
+
+
+def clipped_sum(
+    model: nn.Module,
+    loss: Any,
+    batch: Any,
+    *,
+    clipping: Clipping,
+    clip_norm: float | None = None,
+    mask: Tensor | None = None,
+    compile: bool = False,
+) -> ClippedSum:
+    """The clipped sum of one batch: the building block, in one call.
+
+    Args:
+        model, loss, clipping: as for `Engine`.
+        batch: whatever the loss takes; each tensor in it has one row per example.
+        clip_norm: the norm of this batch, if it is not the clipping's own.
+        mask: which rows are examples; all of them by default.
+        compile: worth it only for many calls; then make an `Engine`.
+
+    Guarantee:
+        As `Engine`. Nothing in the result is noised: it is input to a mechanism, not a release.
+    """
+    chosen = torch.ones(batch_size(batch), dtype=torch.bool) if mask is None else mask
+    return Engine(model, loss, clipping, compile=compile)(batch, chosen, clip_norm)

@@ -1,0 +1,34 @@
+"""Per-example gradients of parameters that have no rule: `vmap` over the whole model, for those parameters alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+Forward = Callable[[Mapping[str, Tensor], Any], Tensor]
+
+
+def per_example(
+    forward: Forward, parameters: Mapping[str, Tensor], names: tuple[str, ...], batch: Any
+) -> dict[str, Tensor]:
+    """The gradients [B, *shape] of the named parameters.
+
+    Guarantee:
+        Each example is run alone, so its gradient depends on no other example. Where a model draws random numbers
+        (dropout) they differ from those of the batched pass; the norm and the sum still use the same gradient.
+    """
+    fixed = {name: tensor.detach() for name, tensor in parameters.items() if name not in names}
+    moving = {name: parameters[name].detach() for name in names}
+
+    def loss_of_one(free: dict[str, Tensor], example: Any) -> Tensor:
+        alone = pytree.tree_map_only(Tensor, lambda x: x.unsqueeze(0), example)
+        return forward({**fixed, **free}, alone).sum()
+
+    leaves = pytree.tree_map(lambda x: 0 if isinstance(x, Tensor) else None, batch)
+    gradients = torch.func.vmap(torch.func.grad(loss_of_one), in_dims=(None, leaves), randomness="different")
+    found: dict[str, Tensor] = gradients(moving, batch)
+    return found

@@ -1,0 +1,96 @@
+"""What a rule is: from an operation's input and the gradient of its output to per-example gradients of one parameter.
+
+A rule sees one use of one parameter. Its `inputs` and the output's gradient `grad` come with the examples in their first
+dimension, whatever the model's own layout was. All three of its answers are about the same per-example gradients: the
+gradients themselves, their norms, and their weighted sum. Only the first must be written; the others have exact defaults
+and are overridden where a faster closed form exists.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from discreet.learning.engine.layout import Layout
+
+#: Per-example gradients are made at most so many elements at a time.
+CHUNK_ELEMENTS = 1 << 26
+
+
+def precise(value: Tensor) -> Tensor:
+    """A value in the type that norms and sums are accumulated in: float64 stays, all else is float32."""
+    return value if value.dtype == torch.float64 else value.float()
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """A (batched) matrix product whose result is in float32 even where its factors are narrower."""
+    if left.dtype != right.dtype:
+        left, right = precise(left), precise(right)
+    if left.dtype not in (torch.bfloat16, torch.float16):
+        return left @ right
+    if left.device.type == "cuda":
+        multiply = torch.bmm if left.dim() == 3 else torch.mm
+        result: Tensor = multiply(left, right, out_dtype=torch.float32)
+        return result
+    return left.float() @ right.float()
+
+
+def scaled(grad: Tensor, weights: Tensor) -> Tensor:
+    """Each example's slice times its weight; a weight of zero gives zeros, even from a slice that is not finite."""
+    shape = (-1,) + (1,) * (grad.dim() - 1)
+    factors = weights.view(shape)
+    return torch.where(factors > 0, precise(grad) * factors, 0.0).to(grad.dtype)
+
+
+def pieces(examples: int, elements: int) -> list[slice]:
+    """Ranges of examples such that one range holds about `CHUNK_ELEMENTS`, given the elements of one example."""
+    size = max(1, min(examples, CHUNK_ELEMENTS // max(1, elements)))
+    return [slice(start, min(start + size, examples)) for start in range(0, examples, size)]
+
+
+def in_pieces(examples: int, elements: int, function: Callable[[slice], Tensor]) -> Tensor:
+    """A function of ranges of examples, put together again."""
+    parts = [function(piece) for piece in pieces(examples, elements)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def power_sums(gradients: Tensor, order: int) -> Tensor:
+    """Σ|g|^order of each example, from its whole gradient."""
+    flat = precise(gradients).flatten(1)
+    return flat.square().sum(1) if order == 2 else flat.abs().sum(1)
+
+
+class Rule(ABC):
+    """Per-example gradients of one parameter in one use."""
+
+    #: Whether the per-example gradients are no larger than an activation, so that they are made once and kept.
+    small: ClassVar[bool] = False
+
+    def placed(self, layout: Layout) -> Rule:
+        """This rule for inputs whose examples were moved to the front from where `layout` says."""
+        del layout
+        return self
+
+    @abstractmethod
+    def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
+        """The gradient of each example: [examples, *parameter.shape]."""
+
+    @abstractmethod
+    def elements(self, inputs: tuple[Tensor, ...], grad: Tensor) -> int:
+        """The elements that `per_example` holds for one example, so that the caller can choose its chunks."""
+
+    def norm_power(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
+        """Σ|g|^order of each example: the squared norm for order 2, the L1 norm for order 1."""
+
+        def of(piece: slice) -> Tensor:
+            return power_sums(self.per_example(tuple(x[piece] for x in inputs), grad[piece]), order)
+
+        return in_pieces(grad.shape[0], self.elements(inputs, grad), of)
+
+    def weighted(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
+        """Σ weight_i · gradient_i, in float32 or wider, of the parameter's shape."""
+        return self.per_example(inputs, scaled(grad, weights)).sum(0)

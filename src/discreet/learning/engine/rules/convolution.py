@@ -1,0 +1,102 @@
+"""Convolutions of one, two and three dimensions, with stride, padding, dilation and groups.
+
+The weighted sum is an ordinary weight gradient of the convolution, with the output gradients scaled: it costs what plain
+training costs. Norms come from patches: with the input unfolded to [B, d·k, L], a convolution is a matrix product over L
+places (Lee and Kifer 2021, arXiv 2009.03106; Bu et al. 2022, arXiv 2205.10683).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from discreet.learning.engine.rules.base import Rule, in_pieces, precise, product, scaled
+from discreet.learning.engine.rules.linear import sequence_norm_squared
+
+
+@dataclass(frozen=True)
+class ConvolutionWeight(Rule):
+    """The weight [p, d / groups, *kernel] of a convolution."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+    def patches(self, x: Tensor) -> Tensor:
+        """The input as [b, groups, L, d / groups · kernel]."""
+        kernel = self.shape[2:]
+        if any(low or high for low, high in self.padding):
+            x = F.pad(x, [side for pair in reversed(self.padding) for side in pair])
+        sizes = x.shape[2:]
+        lengths = [
+            (size - step * (extent - 1) - 1) // stride + 1
+            for size, step, extent, stride in zip(sizes, self.dilation, kernel, self.stride, strict=True)
+        ]
+        x = x.contiguous()
+        inner = x.stride()[2:]
+        taps = [s * step for s, step in zip(inner, self.dilation, strict=True)]
+        moves = [s * step for s, step in zip(inner, self.stride, strict=True)]
+        view = x.as_strided((x.shape[0], x.shape[1], *kernel, *lengths), (x.stride(0), x.stride(1), *taps, *moves))
+        channels = x.shape[1] // self.groups
+        return view.reshape(x.shape[0], self.groups, channels * prod(kernel), prod(lengths)).mT
+
+    def outputs(self, g: Tensor) -> Tensor:
+        """The output gradient as [b, groups, L, p / groups]."""
+        return g.reshape(g.shape[0], self.groups, self.shape[0] // self.groups, -1).mT
+
+    def sequences(self, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Patches and output gradients as [b·groups, places, width]; frames of one example are more places."""
+        frames = x.dim() > len(self.shape)
+        a, out = self.patches(x.flatten(0, 1) if frames else x), self.outputs(g.flatten(0, 1) if frames else g)
+        if frames:
+            a, out = (v.unflatten(0, x.shape[:2]).transpose(1, 2).flatten(2, 3) for v in (a, out))
+        return a.flatten(0, 1), out.flatten(0, 1)
+
+    def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
+        a, g = self.sequences(inputs[0], grad)
+        return product(g.mT, a).reshape(grad.shape[0], *self.shape)
+
+    def elements(self, inputs: tuple[Tensor, ...], grad: Tensor) -> int:
+        places = grad[0].numel() // self.shape[0]
+        return max(prod(self.shape), self.groups * places * prod(self.shape[1:]))
+
+    def norm_power(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
+        if order != 2:
+            return super().norm_power(inputs, grad, order)
+
+        def of(piece: slice) -> Tensor:
+            a, g = self.sequences(inputs[0][piece], grad[piece])
+            return sequence_norm_squared(a, g).view(-1, self.groups).sum(1)
+
+        return in_pieces(grad.shape[0], self.elements(inputs, grad), of)
+
+    def weighted(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
+        x, g = precise(inputs[0]), scaled(precise(grad), weights)
+        if x.dim() > len(self.shape):
+            x, g = x.flatten(0, 1), g.flatten(0, 1)
+        if any(low != high for low, high in self.padding):
+            x = F.pad(x, [side for pair in reversed(self.padding) for side in pair])
+            padding = [0] * len(self.padding)
+        else:
+            padding = [low for low, _ in self.padding]
+        empty = g.new_empty(()).expand(self.shape)
+        result: Tensor = torch.ops.aten.convolution_backward(
+            g,
+            x,
+            empty,
+            None,
+            list(self.stride),
+            padding,
+            list(self.dilation),
+            False,
+            [0] * len(padding),
+            self.groups,
+            [False, True, False],
+        )[1]
+        return result

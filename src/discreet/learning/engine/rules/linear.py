@@ -1,0 +1,82 @@
+"""Matrix products with a parameter: `linear`, `addmm`, `matmul`, and the bias that is added to their output.
+
+With inputs a [B, T, d] and output gradients g [B, T, p] the gradient of example b is Σ_t g_t a_tᵀ. Its squared norm is
+Σ_{t,s} ⟨a_t, a_s⟩⟨g_t, g_s⟩ (Goodfellow 2015, arXiv 1510.01799, for T = 1; Li et al. 2022, arXiv 2110.05679, for any T).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from discreet.learning.engine.rules.base import Rule, in_pieces, power_sums, precise, product, scaled
+
+
+def gram_is_cheaper(length: int, width_in: int, width_out: int) -> bool:
+    """Whether two T×T Gram matrices cost less than the d×p gradient itself, in multiplications and in memory."""
+    return length * (width_in + width_out) <= width_in * width_out and 2 * length * length <= 4 * width_in * width_out
+
+
+def as_sequence(value: Tensor) -> Tensor:
+    """[B, …, d] as [B, T, d]."""
+    return value.reshape(value.shape[0], -1, value.shape[-1])
+
+
+def sequence_norm_squared(a: Tensor, g: Tensor) -> Tensor:
+    """‖Σ_t g_t a_tᵀ‖² of each example, by the cheaper of the two ways."""
+    length, d, p = a.shape[1], a.shape[2], g.shape[2]
+    if length == 1:
+        return power_sums(a, 2) * power_sums(g, 2)
+    if gram_is_cheaper(length, d, p):
+
+        def of_grams(piece: slice) -> Tensor:
+            left, right = product(a[piece], a[piece].mT), product(g[piece], g[piece].mT)
+            return (left * right).sum((1, 2)).clamp_min(0.0)
+
+        return in_pieces(a.shape[0], 2 * length * length, of_grams)
+    return in_pieces(a.shape[0], d * p, lambda piece: power_sums(product(g[piece].mT, a[piece]), 2))
+
+
+@dataclass(frozen=True)
+class LinearWeight(Rule):
+    """The weight of a product: [p, d] as `linear` keeps it, or [d, p] (`transposed`) as `addmm` and `matmul` do."""
+
+    transposed: bool = False
+
+    def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
+        a, g = as_sequence(inputs[0]), as_sequence(grad)
+        return product(a.mT, g) if self.transposed else product(g.mT, a)
+
+    def elements(self, inputs: tuple[Tensor, ...], grad: Tensor) -> int:
+        return inputs[0].shape[-1] * grad.shape[-1]
+
+    def norm_power(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
+        a, g = as_sequence(inputs[0]), as_sequence(grad)
+        if order == 2:
+            return sequence_norm_squared(a, g)
+        if a.shape[1] == 1:
+            return power_sums(a, 1) * power_sums(g, 1)
+        return super().norm_power(inputs, grad, order)
+
+    def weighted(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
+        a = inputs[0].reshape(-1, inputs[0].shape[-1])
+        g = scaled(grad, weights).reshape(-1, grad.shape[-1])
+        return product(a.mT, g) if self.transposed else product(g.mT, a)
+
+
+@dataclass(frozen=True)
+class Bias(Rule):
+    """A vector added along one dimension of the output, counted from its end: -1 for linear, -3 for conv2d."""
+
+    channel: int = -1
+
+    small = True
+
+    def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
+        channel = grad.dim() + self.channel
+        others = [dim for dim in range(1, grad.dim()) if dim != channel]
+        return precise(grad.sum(others, dtype=precise(grad[:0]).dtype)) if others else precise(grad)
+
+    def elements(self, inputs: tuple[Tensor, ...], grad: Tensor) -> int:
+        return grad.shape[self.channel]
