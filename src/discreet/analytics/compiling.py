@@ -15,10 +15,11 @@ from typing import Any
 import ibis
 
 from discreet import _check
-from discreet.analytics.expressions import Column, exact, number
+from discreet.analytics.expressions import Column, Comparison, Constant, Expression, Logic, exact, number
 from discreet.analytics.keys import Keys
 from discreet.neighbors import Person, Unit
 from discreet.queries.aggregated import Statistic, groups_of
+from discreet.queries.covariance import products
 from discreet.queries.grid import Grid
 from discreet.queries.variance import centered_squares
 from discreet.queries.weighted import WEIGHT
@@ -29,11 +30,28 @@ _ROUND = 1.5 * 2**52
 
 @dataclass(frozen=True)
 class Asked:
-    """One statistic of one column, for a share of ε; the column is None where rows or persons are counted."""
+    """One statistic for a share of the budget, of one column (None where rows or persons are counted) or of several.
+
+    `other` is the second column of a covariance; `columns` and `cells` are those that a marginal or a choice among
+    categories counts the combinations of; `k` is how many categories are chosen.
+    """
 
     statistic: Statistic
     column: str | None
     share: float = 1.0
+    other: str | None = None
+    columns: tuple[str, ...] = ()
+    cells: tuple[tuple[Any, ...], ...] = ()
+    k: int | None = None
+
+    def __str__(self) -> str:
+        named = [name for name in (self.column, self.other, *self.columns) if name is not None]
+        return f"{self.statistic.kind}({', '.join(named)})"
+
+    @property
+    def labels(self) -> tuple[Any, ...]:
+        """One label for each cell: the value, or the tuple of values."""
+        return tuple(cell[0] if len(self.columns) == 1 else cell for cell in self.cells)
 
 
 def level(value: Any, grid: Grid, missing: int) -> Any:
@@ -70,7 +88,7 @@ def totals(table: Any, asked: Sequence[Asked], keys: Keys | None, unit: Unit) ->
     """One row for each group that occurs, with the columns c0_0, c0_1, … of each statistic."""
     groups = list(_groups(table, keys))
     summed = _terms(table, asked)
-    rows = _narrow(table, keys, unit, summed)
+    rows = narrow(table, keys, unit, summed)
     if isinstance(unit, Person):
         outputs, pieces = _weighed(rows, list(summed), asked, groups, keys, unit)
     else:
@@ -85,7 +103,7 @@ def cells(table: Any, asked: Asked, keys: Keys | None, unit: Unit) -> Any:
     assert asked.statistic.grid is not None
     groups = _groups(table, keys)
     value = _value(table, asked.column)
-    rows = _narrow(table.filter(_there(value)), keys, unit, {"level": level(value, asked.statistic.grid, 0)})
+    rows = narrow(table.filter(_there(value)), keys, unit, {"level": level(value, asked.statistic.grid, 0)})
     if not isinstance(unit, Person):
         return _by(rows, [*groups, "level"], rows=rows.count())
     pieces = _owned(rows, rows.count(), None)
@@ -162,7 +180,7 @@ def _groups(table: Any, keys: Keys | None) -> dict[str, Any]:
     return {} if keys is None else {f"g{i}": Column(name).to_ibis(table) for i, name in enumerate(keys.columns)}
 
 
-def _narrow(table: Any, keys: Keys | None, unit: Unit, columns: dict[str, Any]) -> Any:
+def narrow(table: Any, keys: Keys | None, unit: Unit, columns: dict[str, Any]) -> Any:
     """The rows of public groups and of somebody, with only what is summed, under names of our own."""
     columns = _groups(table, keys) | columns
     if keys is not None:
@@ -178,7 +196,12 @@ def _terms(table: Any, asked: Sequence[Asked]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for i, one in enumerate(asked):
         kind, grid = one.statistic.kind, one.statistic.grid
+        for j, cell in enumerate(one.cells):
+            found[f"m{i}_{j}"] = _one_if(_equal(one.columns, cell).to_filter(table))
         if one.column is None:
+            continue
+        if one.other is not None:
+            found |= _joint(table, i, one)
             continue
         if grid is None:
             found[f"n{i}"] = _one_if(Column(one.column).to_ibis(table).notnull())
@@ -195,9 +218,35 @@ def _terms(table: Any, asked: Sequence[Asked]) -> dict[str, Any]:
     return found
 
 
+def _joint(table: Any, i: int, one: Asked) -> dict[str, Any]:
+    """The integers of two columns, both clamped before they are multiplied; 0 where one of the values is missing."""
+    first, second = one.statistic.grid, one.statistic.other
+    assert first is not None
+    assert second is not None
+    x, y = _value(table, str(one.column)), _value(table, str(one.other))
+    there = _one_if(_there(x) & _there(y))
+    k, l = level(x, first, 0), level(y, second, 0)  # noqa: E741  # the letters of docs/proofs/covariance.md
+    found = {f"s{i}": k, f"t{i}": l, f"p{i}": products(k, l, first, second)}
+    if one.statistic.kind == "correlation":
+        found |= {f"q{i}": centered_squares(k, first.reach), f"r{i}": centered_squares(l, second.reach)}
+    return {**{name: (value * there).cast("int64") for name, value in found.items()}, f"n{i}": there}
+
+
+def _equal(columns: Sequence[str], cell: Sequence[Any]) -> Expression:
+    """Whether a row lies in one cell."""
+    return Logic(
+        "and",
+        tuple(Comparison("==", Column(name), Constant(value)) for name, value in zip(columns, cell, strict=True)),
+    )
+
+
 def _coordinates(place: int, one: Asked) -> list[str]:
     """The columns that make up a statistic, in the order that `aggregated.bounded` takes them."""
     kind = one.statistic.kind
+    if one.cells:
+        return [f"m{place}_{j}" for j in range(len(one.cells))]
+    if kind in ("covariance", "correlation"):
+        return [f"{letter}{place}" for letter in ("stpn" if kind == "covariance" else "stpqrn")]
     if kind == "persons":
         return ["persons"]
     if kind == "count":

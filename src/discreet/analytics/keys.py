@@ -1,19 +1,23 @@
-"""Group keys: public facts that are given, never taken from data."""
+"""Group keys: public facts that are given as a list or as a table, never taken from data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import product
 from typing import Any
 
+import ibis
+import pyarrow as pa
+
 from discreet import _check
 from discreet.analytics.expressions import Column as ColumnExpression
-from discreet.analytics.expressions import Comparison, Constant, Expression, Logic, literal, wrap
+from discreet.analytics.expressions import Comparison, Constant, Expression, Logic, literal
+from discreet.analytics.source import arrow_table
 
-#: More public keys than this are refused: each is answered, and each answer takes noise and memory.
+#: More keys than this are refused: each is answered, and each answer takes noise and memory.
 MAX_KEYS = 1 << 20
+_REMEDY = "list the groups that are publicly known to be possible; absent ones are answered as noisy zeros"
 
 
 @dataclass(frozen=True)
@@ -25,21 +29,7 @@ class Keys:
 
     def condition(self) -> Expression:
         """Whether a row belongs to one of the groups."""
-        each = [tuple(dict.fromkeys(column)) for column in zip(*self.values, strict=True)]
-        by_column = [Membership(ColumnExpression(c), v) for c, v in zip(self.columns, each, strict=True)]
-        inside = reduce(lambda a, b: a & b, by_column[1:], wrap(by_column[0]))
-        if len(self.values) == _size(each):
-            return inside
-        listed = [
-            Logic(
-                "and",
-                tuple(
-                    Comparison("==", ColumnExpression(c), Constant(v)) for c, v in zip(self.columns, key, strict=True)
-                ),
-            )
-            for key in self.values
-        ]
-        return inside & Logic("or", tuple(listed))
+        return _listed(self.columns, self.values)
 
     def labels(self) -> tuple[Any, ...]:
         """One label for each group: the value, or the tuple of values."""
@@ -64,27 +54,72 @@ class Membership(Expression):
 
 
 def public_keys(columns: tuple[str, ...], keys: object) -> Keys:
-    """Keys from a list (of tuples, for several columns), or all combinations of a list for each column in a mapping."""
-    remedy = "list the groups that are publicly known to be possible; absent ones are answered as noisy zeros"
+    """Keys from a list (of tuples, for several columns), from a table with these columns, or from a mapping.
+
+    A mapping of columns to lists stands for all combinations. A table (pandas, polars, Arrow, Ibis) stands for its
+    rows, each of which is a key; it must be public, and rows that repeat are taken once.
+    """
     if isinstance(keys, Mapping):
         if set(keys) != set(columns):
             raise _check.fail("keys", f"name the columns {columns}", tuple(keys), "give one list for each")
-        rows: list[Any] = list(product(*(tuple(keys[column]) for column in columns)))
-    elif isinstance(keys, Iterable) and not isinstance(keys, str | bytes | Expression):
-        rows = [key if isinstance(key, tuple) else (key,) for key in keys]
+        rows: list[Any] = list(product(*(_several(keys[column]) for column in columns)))
+    elif (found := _rows_of(columns, keys)) is not None:
+        rows = found
     else:
-        raise _check.fail("keys", "be a public list", type(keys).__name__, remedy)
+        rows = [key if isinstance(key, tuple) else (key,) for key in _several(keys)]
     if not 0 < len(rows) <= MAX_KEYS:
-        raise _check.fail("keys", f"be between 1 and {MAX_KEYS}", len(rows), remedy)
+        raise _check.fail("keys", f"be between 1 and {MAX_KEYS}", len(rows), _REMEDY)
     if any(len(row) != len(columns) for row in rows):
         raise _check.fail("keys", f"have one value for each of {columns}", "another length", "give tuples of values")
-    found = tuple(tuple(literal(value) for value in row) for row in rows)
-    if len(set(found)) != len(found):
+    values = tuple(tuple(literal(value) for value in row) for row in rows)
+    if len(set(values)) != len(values):
         raise _check.fail(
             "keys", "be distinct", "a repeated key", "each group is answered once; 1, 1.0 and True are equal"
         )
-    return Keys(columns, found)
+    return Keys(columns, values)
 
 
-def _size(each: list[tuple[Any, ...]]) -> int:
-    return reduce(lambda size, values: size * len(values), each, 1)
+def _several(keys: object) -> list[Any]:
+    if not isinstance(keys, Iterable) or isinstance(keys, str | bytes | Expression):
+        raise _check.fail("keys", "be a public list or table", type(keys).__name__, _REMEDY)
+    return list(keys)
+
+
+def _rows_of(columns: tuple[str, ...], keys: object) -> list[tuple[Any, ...]] | None:
+    """The distinct rows of a public table, in its order; None for what is no table."""
+    if isinstance(keys, ibis.Table):
+        table: pa.Table = keys.to_pyarrow()
+    elif isinstance(keys, pa.Table | pa.RecordBatch) or type(keys).__name__ in ("DataFrame", "LazyFrame"):
+        table = arrow_table(keys)
+    else:
+        return None
+    lacking = [name for name in columns if name not in table.column_names]
+    if lacking:
+        raise _check.fail("keys", f"have the columns {columns}", table.column_names, "a table's columns go by name")
+    return list(dict.fromkeys(zip(*(table[name].to_pylist() for name in columns), strict=True)))
+
+
+def _listed(columns: Sequence[str], values: Sequence[tuple[Any, ...]]) -> Expression:
+    """Whether the columns hold one of the tuples; values of the first column with the same followers go together."""
+    firsts: dict[Any, dict[tuple[Any, ...], None]] = {}
+    for first, *rest in values:
+        firsts.setdefault(first, {})[tuple(rest)] = None
+    if len(columns) == 1:
+        return Membership(ColumnExpression(columns[0]), tuple(firsts))
+    alike: dict[tuple[tuple[Any, ...], ...], list[Any]] = {}
+    for first, rests in firsts.items():
+        alike.setdefault(tuple(rests), []).append(first)
+    return _either(
+        [
+            Logic("and", (Membership(ColumnExpression(columns[0]), tuple(own)), _listed(columns[1:], rests)))
+            for rests, own in alike.items()
+        ]
+    )
+
+
+def _either(parts: Sequence[Expression]) -> Expression:
+    """A balanced tree: a list of thousands would be nested too deeply for engines."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    return Logic("or", (_either(parts[:half]), _either(parts[half:])))

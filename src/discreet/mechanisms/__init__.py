@@ -7,6 +7,7 @@ and `release`, and a function that calibrates it for a wanted privacy (`laplace(
 from discreet.mechanisms.discrete_gaussian import DiscreteGaussian, discrete_gaussian
 from discreet.mechanisms.exponential import Exponential, exponential
 from discreet.mechanisms.gaussian import Gaussian, gaussian
+from discreet.mechanisms.key_selection import KeySelection
 from discreet.mechanisms.l2_laplace import L2Laplace, l2_laplace
 from discreet.mechanisms.laplace import Laplace, laplace
 from discreet.mechanisms.noisy_max import NoisyMax, noisy_max
@@ -18,6 +19,7 @@ __all__ = [
     "DiscreteGaussian",
     "Exponential",
     "Gaussian",
+    "KeySelection",
     "L2Laplace",
     "Laplace",
     "NoisyMax",

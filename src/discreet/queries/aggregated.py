@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal
@@ -21,6 +21,8 @@ from discreet import _check
 from discreet.bounded import LARGEST, Bounded, Finish, Scaled, Scores, Sensitivity
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Person, Relation, Rows, Unit
 from discreet.queries.contributions import first
+from discreet.queries.covariance import LEVELS as COVARIANCE_LEVELS
+from discreet.queries.covariance import Correlation, Covariance, correlation_moves, covariance_moves
 from discreet.queries.grid import MAX_LEVEL, Grid
 from discreet.queries.mean import LEVELS as MEAN_LEVELS
 from discreet.queries.mean import moves as mean_moves
@@ -34,7 +36,19 @@ from discreet.queries.variance import Spread, spread_grid
 from discreet.queries.variance import moves as variance_moves
 from discreet.queries.weighted import Counted, Weighted, levels, scale
 
-Kind = Literal["count", "persons", "sum", "mean", "variance", "std", "quantile"]
+Kind = Literal[
+    "count",
+    "persons",
+    "sum",
+    "mean",
+    "variance",
+    "std",
+    "covariance",
+    "correlation",
+    "marginal",
+    "top_k",
+    "quantile",
+]
 
 #: A person's row limit may not exceed this: with it a grid of 2^10 levels still sums within 64 bits.
 MAX_PERSON_ROWS = 1 << 18
@@ -108,6 +122,8 @@ class Statistic:
         rank: of a quantile, as a fraction.
         scale: what a row of a unit within its limits weighs in the engine's sums; they are in units of 1/`scale`.
         per_count: what one row of those that the last coordinate counts weighs there, beside the others.
+        other: the levels of the second column of a covariance or a correlation.
+        cells: how many public cells a marginal or a choice among categories counts.
     """
 
     kind: Kind
@@ -121,11 +137,14 @@ class Statistic:
     rank: Fraction | None = None
     scale: int = 1
     per_count: int = 1
+    other: Grid | None = None
+    cells: int = 1
 
     @property
     def coordinates(self) -> int:
         """How many integers an engine sums for each group."""
-        return {"mean": 2, "variance": 3, "std": 3}.get(self.kind, 1)
+        several = {"mean": 2, "variance": 3, "std": 3, "covariance": 4, "correlation": 6}
+        return several.get(self.kind, self.cells)
 
 
 def plan(
@@ -135,20 +154,26 @@ def plan(
     bounds: object = None,
     count_share: float = 0.5,
     rank: object = None,
+    other_bounds: object = None,
+    cells: int = 1,
 ) -> Statistic:
     """The plan of a statistic for units of this kind; the finer the grid, the fewer rows a unit may have."""
     if not isinstance(unit, Rows) and unit.max_rows > MAX_PERSON_ROWS:
         remedy = "a person with so many rows would need too coarse a grid"
         raise _check.fail("max_rows", f"be ≤ {MAX_PERSON_ROWS}", unit.max_rows, remedy)
     one, weight = Sensitivity.scalar(1), scale(unit)
+    counted: Finish = Scaled(Fraction(1)) if weight == 1 else Counted(weight)
     if kind in ("count", "persons"):
-        counted: Finish = Scaled(Fraction(1)) if weight == 1 else Counted(weight)
         return Statistic(kind, None, Fraction(1, weight), one, one, counted, direction=1, scale=weight)
+    if kind in ("marginal", "top_k"):
+        moved = Sensitivity(2, 2, 2, 1) if cells > 1 else one
+        return Statistic(kind, None, Fraction(1, weight), one, moved, counted, direction=1, scale=weight, cells=cells)
     if kind == "sum":
         grid = Grid.over(bounds, levels=levels(unit, MAX_LEVEL))
         step, way = grid.step / weight, direction(grid)
-        moved = sum_moves(grid)
-        return Statistic(kind, grid, step, *moved, Scaled(step), grid.nearest_zero, direction=way, scale=weight)
+        return Statistic(
+            kind, grid, step, *sum_moves(grid), Scaled(step), grid.nearest_zero, direction=way, scale=weight
+        )
     if kind == "mean":
         ratio = quotient(bounds, levels(unit, MEAN_LEVELS), count_share)
         return _weighted(kind, ratio.grid, mean_moves(ratio), ratio, weight, ratio.weight)
@@ -158,6 +183,12 @@ def plan(
         return _weighted(
             kind, grid, variance_moves(grid), spread if kind == "variance" else Rooted(spread), weight, grid.reach
         )
+    if kind in ("covariance", "correlation"):
+        many = levels(unit, COVARIANCE_LEVELS)
+        grid, other = (Grid.over(pair, center=True, levels=many) for pair in (bounds, other_bounds))
+        joint = Covariance(grid, other) if kind == "covariance" else Correlation(grid, other)
+        moves = (covariance_moves if kind == "covariance" else correlation_moves)(grid, other)
+        return replace(_weighted(kind, grid, moves, joint, weight, max(grid.reach, other.reach)), other=other)
     grid = Grid.over(bounds, center=True, levels=_CANDIDATES)
     return Statistic(kind, grid, Fraction(1, weight), one, one, Scaled(grid.step), rank=fraction(rank), scale=weight)
 
@@ -182,6 +213,7 @@ def bounded(
     *,
     relation: Relation = ADD_REMOVE,
     labels: tuple[Any, ...] | None = None,
+    universe: int | None = None,
 ) -> Bounded:
     """The totals of each group, in the order of `labels`, with how far one unit can move them all.
 
@@ -192,9 +224,10 @@ def bounded(
         unit: who is protected.
         relation: which neighbours mechanisms protect unless told otherwise.
         labels: the public keys of the groups; None where there are no groups.
+        universe: for how many groups the sensitivity should hold, where it was calibrated before they were known.
 
-    Guarantee: as `queries.count`, `sum`, `mean` and `variance` state for one group; a row moves the coordinates of one
-    group (two under replace-one). A person moves those of any number of groups (L0), but by no more than `max_rows`
+    Guarantee: as `queries.count`, `sum`, `mean`, `variance` and docs/proofs/covariance.md state for one group; a row
+    moves the coordinates of one group (two under replace-one). A person moves those of any number of groups (L0), but by no more than `max_rows`
     rows do that weigh `statistic.scale` each (L1, and L2 and L∞ as if all fell into one group); where persons are
     counted, by no more than `max_groups` times `statistic.scale`. Assumes that the engine enforced the plan. Totals
     beyond ±2^60 are clamped, which moves no two of them further apart.
@@ -203,7 +236,7 @@ def bounded(
     per_row = (*(1,) * (statistic.coordinates - 1), statistic.per_count)
     flat = [int(value) * weight for group in totals for value, weight in zip(group, per_row, strict=True)]
     values = np.array([min(max(value, -LARGEST), LARGEST) for value in flat], dtype=np.int64)
-    found = _moves(statistic, unit, groups)
+    found = _moves(statistic, unit, groups if universe is None else max(groups, universe))
     if labels is None and groups == 1:
         single = values if statistic.coordinates > 1 else values.reshape(())
         finish: Finish = statistic.finish
@@ -251,6 +284,28 @@ def scores(
     # A unit that is exchanged may leave one group and enter another: both changes count.
     moved = {ADD_REMOVE: added, REPLACE_ONE: 2 * added, ZERO_OUT: added}
     return Scores(values, candidates(statistic), {relation: moved[relation], **moved}, "quantile", unit)
+
+
+def choices(
+    statistic: Statistic,
+    counts: Sequence[int],
+    labels: tuple[Any, ...],
+    unit: Unit,
+    *,
+    relation: Relation = ADD_REMOVE,
+) -> Scores:
+    """How often each public category occurs in one group, as scores for choosing the most frequent.
+
+    Guarantee: adding a row raises one score by its weight and lowers none; a person's rows weigh no more than `max_rows`
+    times `statistic.scale` in all. Under replace-one twice that covers the group that is left and the one that is
+    entered. These bounds hold for the changes of all groups added up, so that one draw for each group costs as much as
+    a single draw (docs/proofs/covariance.md). Assumes that the engine enforced the plan. Not protected: the categories.
+    """
+    values = np.array([min(int(count), LARGEST) for count in counts], dtype=np.int64)
+    added = (1 if isinstance(unit, Rows) else unit.max_rows) * statistic.scale
+    moved = {ADD_REMOVE: added, REPLACE_ONE: 2 * added, ZERO_OUT: added}
+    monotone = frozenset({ADD_REMOVE, ZERO_OUT})
+    return Scores(values, labels, {relation: moved[relation], **moved}, "choices", unit, monotone)
 
 
 @lru_cache(maxsize=64)
