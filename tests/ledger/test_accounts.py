@@ -10,6 +10,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import discreet as dp
 from discreet import events as ev
@@ -26,7 +28,7 @@ from discreet.errors import (
     TermsDiffer,
     UnknownEvent,
 )
-from discreet.ledger.terms import settled
+from discreet.ledger.terms import added, settled
 
 QUARTER = ev.Laplace(4.0)
 BUDGETS = [
@@ -542,10 +544,16 @@ def test_without_psycopg_one_line_says_what_to_install(monkeypatch):
         dp.Ledger("postgresql://db/privacy")
 
 
+@given(st.fractions(), st.fractions())
+def test_sums_are_those_of_fractions(one, two):
+    for a, b in ((one, two), (Fraction(float(one)), Fraction(float(two))), (one, -one)):
+        assert added(a.as_integer_ratio(), b.as_integer_ratio()) == (a + b).as_integer_ratio()
+
+
 def test_totals_do_not_grow_without_bound():
     total = Fraction(0)
     for k in range(3, 2000, 2):
         exact = total + Fraction(1, k**2)
-        total = settled(exact)
+        total = Fraction(*settled(exact.as_integer_ratio()))
         assert exact <= total <= exact + Fraction(1, 2**1200)
     assert total.denominator.bit_length() <= 1201

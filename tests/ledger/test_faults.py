@@ -21,6 +21,7 @@ import pytest
 import discreet as dp
 from discreet import events as ev
 from discreet.errors import BudgetExceeded, LedgerBusy, LedgerError, LedgerUnavailable
+from discreet.ledger import postgres
 from discreet.ledger.sqlite import SQLiteStore
 from tests.ledger.places import in_child, killer
 
@@ -592,6 +593,41 @@ def test_an_answer_lost_after_the_commit_is_found_by_its_key(new_postgres):
             census.spend(STEP)
         assert spent(census) == Fraction(2, 64)  # wasted, not leaked
         assert ledger.verify()
+
+
+def returned_spends_survive(place):
+    """The server crashes right after a spend returned; its own log writer sleeps, so nothing else saves the spend."""
+    import psycopg
+
+    def setting(statement):
+        with psycopg.connect(place.location, autocommit=True) as connection:
+            connection.execute(statement)
+
+    setting("ALTER SYSTEM SET wal_writer_delay = '10s'")
+    try:
+        place.server.stop("fast")
+        place.server.start()
+        with opened(place) as ledger:
+            census = ledger.account("census", budget=dp.PureDP(1.0))
+            census.spend(STEP)
+            place.server.stop("immediate")
+            place.server.start()
+            assert spent(census) == Fraction(1, 64)
+            assert ledger.verify()
+    finally:
+        setting("ALTER SYSTEM RESET wal_writer_delay")
+
+
+def test_a_spend_that_returned_survives_a_crash_of_the_server(new_postgres):
+    returned_spends_survive(new_postgres())
+
+
+def test_a_commit_that_is_not_waited_for_would_be_lost(new_postgres, monkeypatch):
+    place = new_postgres()
+    with opened(place):
+        monkeypatch.setattr(postgres, "_MARK", "SELECT 1")
+        with pytest.raises((AssertionError, dp.errors.DiscreetError)):
+            returned_spends_survive(place)
 
 
 def test_a_server_that_stays_away_is_waited_for_with_a_limit(new_postgres):

@@ -151,7 +151,7 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "ledger"):
             return
         census = self.parts[None]
-        standing = census._standing()[-1]
+        standing = census._terms.filter(census._standing()[-1])
         left = [*self.released.values(), *(ev.Repeated(self.step, started) for _, _, started in self.plans.values())]
         totals = [Fraction(0)] * len(standing.limits)
         for event in left:

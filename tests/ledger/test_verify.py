@@ -16,7 +16,7 @@ from discreet import events as ev
 from discreet.errors import DiscreetError, LedgerError, NotALedger
 from discreet.ledger import schema
 from discreet.ledger.chain import Entry, digest, seal
-from discreet.ledger.codec import canonical, parse
+from discreet.ledger.codec import canonical, parse, sum_text, sum_value
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_an_untouched_ledger_agrees_with_itself(ledger):
 MID = "account = 'census' AND sequence = 2"
 TAMPERING = {
     "edited text": (f"UPDATE discreet_entry SET body = replace(body, 'hours', 'hourz') WHERE {MID}", "census", 2),
-    "edited price": (f"UPDATE discreet_entry SET body = replace(body, '1/4', '1/8') WHERE {MID}", "census", 2),
+    "edited price": (f"UPDATE discreet_entry SET body = replace(body, '1/2^2', '1/2^3') WHERE {MID}", "census", 2),
     "edited hash": (
         f"UPDATE discreet_entry SET hash = replace(hash, substr(hash, 1, 1), 'x') WHERE {MID}",
         "census",
@@ -107,14 +107,14 @@ def rewrite(place, account, change):
             statements.append(f"DELETE FROM discreet_entry WHERE account = '{account}' AND sequence = {sequence}")
             continue
         value["previous"] = previous
-        total += sum(Fraction(part) for part in value["change"])
+        total += sum(sum_value(part) for part in value["change"])
         text = canonical(value)
         previous, last = digest(text), sequence
         statements.append(
             f"UPDATE discreet_entry SET body = '{text}', hash = '{previous}', sequence = {value['sequence']} "
             f"WHERE account = '{account}' AND sequence = {sequence}"
         )
-    state = canonical({"claimed": "0/1", "spent": [f"{total.numerator}/{total.denominator}"]})
+    state = canonical({"claimed": "0/1", "spent": [sum_text(total)]})
     sealed = seal(account, parent, terms, state, last, previous)
     statements.append(
         f"UPDATE discreet_account SET head = '{previous}', state = '{state}', seal = '{sealed}', sequence = {last} "
@@ -125,7 +125,7 @@ def rewrite(place, account, change):
 
 def test_a_rewritten_chain_with_a_lower_price_is_found_by_pricing_again(ledger, place):
     def cheaper(sequence, value):
-        return {**value, "change": ["1/8"]} if sequence == 2 else value
+        return {**value, "change": ["1/2^3"]} if sequence == 2 else value
 
     rewrite(place, "census", cheaper)
     found = ledger.verify()
@@ -150,7 +150,7 @@ def test_a_rewritten_part_disagrees_with_the_whole(ledger, place):
 
 def test_a_reservation_cannot_be_rewritten_to_hand_back_more(ledger, place):
     def greedy(sequence, value):
-        return {**value, "change": ["-1/2"]} if value["kind"] == "close" else value
+        return {**value, "change": ["-1/2^1"]} if value["kind"] == "close" else value
 
     rewrite(place, "census/ann", greedy)
     assert "handed back" in ledger.verify().problem

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from discreet import _check
@@ -99,14 +101,15 @@ class Account:
                 terms.price(event)
         except (InvalidArgument, UnknownEvent):
             return False
-        return _fits(self._standing(), event)
+        pairs = zip(self._path, self._standing(), strict=True)
+        return all(isinstance(terms.charged(state, event), State) for terms, state in pairs)
 
     def remaining(self) -> Guarantee:
         """What this account may still spend, rounded down; an (ε, δ) budget is shown at each Rényi order.
 
         The account above a sub-account may have less: `would_afford` asks both.
         """
-        return self._standing()[-1].remaining()
+        return self._terms.filter(self._standing()[-1]).remaining()
 
     def allot(self, name: str, budget: Guarantee, *, aside: float = 0.0) -> Account:
         """Open or reopen a sub-account, such as one for each analyst, with a budget of its own.
@@ -155,13 +158,9 @@ class Account:
         return Request(kind, event, purpose, key, steps)
 
     def _check(self, event: Event, neighbors: Neighbors | None) -> None:
-        encode(event)
-        if not is_secure(event):
-            raise _check.fail(
-                "event", "be run with the operating system's randomness", event, "leave insecure_seed out to release"
-            )
-        if any(isinstance(part, NonPrivate) for part in event.walk()):
-            raise _check.fail("event", "be private", event, "a release without noise has no finite price")
+        if not isinstance(event, Event):
+            raise _check.fail("event", "be an event", event, "events are the dataclasses in discreet.events")
+        _sound(event)
         if neighbors is not None and neighbors != self.neighbors:
             remedy = "an account adds up spends for one unit and one relation; open another account for this one"
             raise _check.fail("neighbors", f"be those of the account ({self.neighbors})", str(neighbors), remedy)
@@ -182,31 +181,42 @@ class Account:
         ledger._on_step("returning")
         return charged, Receipt.of_entry(self._terms, charged.entry, charged.hash, replayed=charged.replayed)
 
-    def _standing(self) -> list[AdaptiveFilter]:
-        def work(transaction: Transaction) -> list[AdaptiveFilter]:
-            standing: list[AdaptiveFilter] = []
+    def _standing(self) -> list[State]:
+        def work(transaction: Transaction) -> list[State]:
+            standing: list[State] = []
             for terms in self._path:
                 row = records.find(transaction, terms.name)
                 if row is None:
                     raise NotALedger(f"account {terms.name!r} has vanished from the ledger: it was edited")
-                standing.append(terms.filter(row.filter_state()))
+                standing.append(row.filter_state())
             return standing
 
         return self._ledger._store.read(work)
+
+
+@lru_cache(maxsize=4096)
+def _sound(event: Event) -> None:
+    """Refuse what no account may ever be charged."""
+    encode(event)
+    if not is_secure(event):
+        raise _check.fail(
+            "event", "be run with the operating system's randomness", event, "leave insecure_seed out to release"
+        )
+    if any(isinstance(part, NonPrivate) for part in event.walk()):
+        raise _check.fail("event", "be private", event, "a release without noise has no finite price")
 
 
 def _entries(transaction: Transaction, name: str) -> list[Entry]:
     return [Entry.of_body(body) for _, _, _, body, _ in records.pages(transaction, name)]
 
 
-def _fits(standing: list[AdaptiveFilter], event: Event) -> bool:
+def _fits(standing: Sequence[AdaptiveFilter], event: Event) -> bool:
     return all(isinstance(before.spend(event), AdaptiveFilter) for before in standing)
 
 
 def _exceeded(full: NoRoom, event: Event, asked_of: str) -> BudgetExceeded:
     """The refusal in words, with the largest amount that would fit in every account that it touches."""
-    standing = [_plain(before) for before in full.standing]
-    amount = advice.largest(event, lambda smaller: _fits(standing, smaller))
+    amount = advice.largest(event, lambda smaller: _fits(full.standing, smaller))
     refused = full.refused
     whose = f"account {full.terms.name!r}"
     if full.terms.name != asked_of:
@@ -219,11 +229,4 @@ def _exceeded(full: NoRoom, event: Event, asked_of: str) -> BudgetExceeded:
         price=refused.price,
         remaining=refused.remaining,
         fits=amount,
-    )
-
-
-def _plain(before: AdaptiveFilter) -> AdaptiveFilter:
-    """The same filter without memory: the many prices that a search asks for are not worth remembering."""
-    return AdaptiveFilter(
-        before.budget, before.relation, before.orders, before.limits, before.spent, before.aside, before.claimed
     )

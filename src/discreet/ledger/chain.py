@@ -23,8 +23,8 @@ from discreet.ledger.codec import (
     encode,
     neighbors_text,
     parse,
-    ratio_text,
-    ratio_value,
+    sum_text,
+    sum_value,
 )
 from discreet.ledger.terms import price_of_list, price_text
 from discreet.neighbors import Neighbors
@@ -115,7 +115,7 @@ class Entry:
         # Written out in the order of the names, because every spend waits for it; a test compares it with `canonical`.
         return (
             f'{{"above":{canonical(self.above) if self.above else "[]"},"account":{quoted(self.account)},'
-            f'"change":{price_text(self.change)},"claimed":"{ratio_text(self.claimed)}",'
+            f'"change":{price_text(self.change)},"claimed":"{sum_text(self.claimed)}",'
             f'"event":{"null" if self.event is None else encode(self.event)},"key":{_maybe(self.key)},'
             f'"kind":{quoted(self.kind)},"neighbors":{neighbors_text(self.neighbors)},"origin":{came},'
             f'"previous":{quoted(self.previous)},"purpose":{quoted(self.purpose)},'
@@ -140,7 +140,7 @@ class Entry:
                 previous=_text(value["previous"]),
                 event=None if value["event"] is None else decode_tree(value["event"]),
                 change=price_of_list(value["change"]),
-                claimed=ratio_value(value["claimed"]),
+                claimed=sum_value(value["claimed"]),
                 purpose=_text(value["purpose"]),
                 key=None if value["key"] is None else _text(value["key"]),
                 origin=None if value["origin"] is None else Origin(*value["origin"]),

@@ -54,13 +54,13 @@ def charge(transaction: Transaction, path: Sequence[Terms], request: Request, ti
     mine = path[-1]
     if request.key is not None and (known := records.by_key(transaction, mine.name, request.key)) is not None:
         return _replayed(known, request)
-    standing = [terms.filter(row.filter_state()) for terms, row in zip(path, rows, strict=True)]
+    standing = [row.filter_state() for row in rows]
     after = []
     for terms, before in zip(path, standing, strict=True):
-        found = before.spend(request.event)
+        found = terms.charged(before, request.event)
         if isinstance(found, Refused):
-            raise NoRoom(terms, found, standing)
-        after.append(State.after(found))
+            raise NoRoom(terms, found, [one.filter(state) for one, state in zip(path, standing, strict=True)])
+        after.append(found)
     on_step("checked")
     above = tuple((row.name, row.sequence + 1) for row in rows[:-1])
     entry, stored = _append(transaction, rows[-1], after[-1], mine, request, time, above=above)

@@ -31,6 +31,8 @@ from discreet.neighbors import Neighbors, Person, Relation, Rows, Unit
 
 _DEEPEST = 60
 _RATIO = re.compile(r"(0|-?[1-9][0-9]*)/([1-9][0-9]*)")
+_DYADIC = re.compile(r"(-?[1-9a-f][0-9a-f]*)/2\^([1-9][0-9]{0,5})")
+_LONGEST = 20_000
 _HEX = re.compile(r"0x[01]\.[0-9a-f]{13}p[+-](0|[1-9][0-9]*)|0x0\.0p\+0|inf")
 
 
@@ -55,6 +57,36 @@ def ratio_value(text: object) -> Fraction:
     value = Fraction(int(found[1]), int(found[2]))
     if ratio_text(value) != text:
         raise _bad("a rational number in lowest terms", text)
+    return value
+
+
+def sum_text(value: Fraction) -> str:
+    """A price or a total: as `ratio_text`, but short where the denominator is a power of two, as sums of floats have.
+
+    >>> sum_text(Fraction(-5, 8)), sum_text(Fraction(1, 3))
+    ('-5/2^3', '1/3')
+    """
+    return ratio_sum_text(*value.as_integer_ratio())
+
+
+def ratio_sum_text(n: int, d: int) -> str:
+    """The `sum_text` of n/d, which is in lowest terms."""
+    if d == 1 or d & (d - 1):
+        return f"{n}/{d}"
+    return f"{n:x}/2^{d.bit_length() - 1}"
+
+
+def sum_value(text: object) -> Fraction:
+    """The number of its `sum_text`; anything but that text is refused."""
+    found = _DYADIC.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        value = ratio_value(text)
+    elif int(found[2]) > _LONGEST:
+        raise _bad("a price of sensible length", text)
+    else:
+        value = Fraction(int(found[1], 16), 1 << int(found[2]))
+    if sum_text(value) != text:
+        raise _bad("a price in its one form", text)
     return value
 
 

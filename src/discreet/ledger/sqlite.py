@@ -10,8 +10,8 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,29 +29,18 @@ _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRA
 
 
 _WRITE = "BEGIN IMMEDIATE"
-
-
-@dataclass(frozen=True)
-class _Identity:
-    """Which file, and which write-ahead log, a path stands for."""
-
-    file: tuple[int, int]
-    log: tuple[int, int]
-    links: int = field(compare=False)
+# Nanoseconds after which a folder's time of change is certain to differ from that of a change that follows.
+_SETTLED = 2_000_000_000
+# Seconds between two attempts to take a file that others hold.
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.01
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that remembers which files it was made for."""
+    """A connection that remembers which files it was made for, and the state of their folder when it last looked."""
 
-    identity: _Identity | None = None
-
-
-def _identity(path: Path) -> _Identity | None:
-    try:
-        file, log = os.stat(path), os.stat(f"{path}-wal")
-    except FileNotFoundError:
-        return None
-    return _Identity((file.st_dev, file.st_ino), (log.st_dev, log.st_ino), file.st_nlink)
+    file: tuple[int, int] | None = None
+    log: tuple[int, int] | None = None
+    folder: tuple[int, int, int] | None = None
 
 
 class SQLiteTransaction:
@@ -95,10 +84,12 @@ class SQLiteStore:
             self.write(schema.migrate)
 
     def write(self, work: Callable[[SQLiteTransaction], T], *, keyed: bool = False) -> T:
-        return self._transact(_WRITE, work, self._on_step)
+        with self._explained():
+            return self._transact(_WRITE, work, self._on_step)
 
     def read(self, work: Callable[[SQLiteTransaction], T]) -> T:
-        return self._transact("BEGIN", work, no_step)
+        with self._explained():
+            return self._patiently(lambda: self._transact("BEGIN", work, no_step))
 
     def damage(self) -> str | None:
         try:
@@ -111,51 +102,96 @@ class SQLiteStore:
         self._pool.close()
 
     def _transact(self, begin: str, work: Callable[[SQLiteTransaction], T], on_step: Step) -> T:
-        with self._explained():
-            connection, epoch = self._pool.take()
-            try:
+        connection, epoch = self._pool.take()
+        writes = begin == _WRITE
+        try:
+            if writes:
+                self._patiently(lambda: connection.execute(begin))
+                if connection.file is None:
+                    self._same_files(connection)
+            else:
                 connection.execute(begin)
-                if begin == _WRITE:
-                    self._same_files(connection)
-                done = work(SQLiteTransaction(connection))
-                on_step("committing")
-                connection.execute("COMMIT")
-                on_step("committed")
-                if begin == _WRITE:
-                    self._same_files(connection)
-            except BaseException:
-                try:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
-                except sqlite3.Error:
-                    self._pool.discard(connection)
-                else:
-                    self._pool.give_back(connection, epoch)
-                raise
-            self._pool.give_back(connection, epoch)
-            return done
+            done = work(SQLiteTransaction(connection))
+            on_step("committing")
+            connection.execute("COMMIT")
+            on_step("committed")
+            if writes:
+                self._same_files(connection)
+        except BaseException:
+            try:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+            except sqlite3.Error:
+                self._pool.discard(connection)
+            else:
+                self._pool.give_back(connection, epoch)
+            raise
+        self._pool.give_back(connection, epoch)
+        return done
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        """Try again while others hold the file, until the timeout has passed.
+
+        SQLite's own waits grow to a tenth of a second, and a spend takes less than a thousandth: trying more often lets
+        several processes take turns without idling in between.
+        """
+        deadline, pause = 0.0, _SHORTEST_PAUSE
+        while True:
+            try:
+                return attempt()
+            except sqlite3.OperationalError as error:
+                if _code(error) not in _BUSY:
+                    raise
+                deadline = deadline or time.monotonic() + self._timeout
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(pause * (0.5 + time.perf_counter_ns() % 1024 / 1024))
+            pause = min(1.5 * pause, _LONGEST_PAUSE)
 
     def _same_files(self, connection: _Connection) -> None:
         """Refuse to believe a commit into files that are no longer the ledger.
 
         Whoever deletes or replaces them, or closes a descriptor of them in this process, which drops SQLite's locks so
-        that others may remove its log, makes later commits vanish. Seen before a commit, nothing was charged; seen
-        after one, nothing may be released.
+        that others may remove its log, makes later commits vanish. So it is asked after each commit, before anything
+        may be released.
         """
-        now = _identity(self._path)
-        connection.identity = connection.identity or now
-        if now is None or now != connection.identity:
+        try:
+            file, same = os.stat(self._path), self._same_log(connection)
+        except FileNotFoundError:
+            same = False
+        else:
+            found = file.st_dev, file.st_ino
+            connection.file = connection.file or found
+            same = same and found == connection.file
+        if not same:
             self._pool.close()
             raise LedgerUnavailable(
                 f"the files of the ledger {str(self._path)!r} were replaced, or opened by other means, beneath this "
                 "process: it is not known whether the spend was recorded, so nothing may be released for it; "
                 "copy a ledger with SQLite's own backup, never by opening it"
             )
-        if now.links > 1 and self._names_left() > 1:
+        if file.st_nlink > 1 and self._names_left() > 1:
             raise LedgerUnavailable(
                 f"the ledger {str(self._path)!r} has more than one name (hard links), and each would keep a log of "
-                "its own: nothing was charged; remove all names but one"
+                "its own: nothing may be released for this spend; remove all names but one"
             )
+
+    def _same_log(self, connection: _Connection) -> bool:
+        """Whether the write-ahead log is the one that the connection writes to.
+
+        Looking at a file's times makes the next write to it cost a new time, and the next commit half as much again. So
+        the log is looked at only when its folder has changed, or changed so lately that one more change might not show.
+        """
+        folder = os.stat(self._path.parent)
+        stamp = folder.st_ino, folder.st_mtime_ns, folder.st_ctime_ns
+        if stamp == connection.folder:
+            return True
+        log = os.stat(f"{self._path}-wal")
+        found = log.st_dev, log.st_ino
+        connection.log = connection.log or found
+        settled = time.time_ns() - max(folder.st_mtime_ns, folder.st_ctime_ns) > _SETTLED
+        connection.folder = stamp if settled else None
+        return found == connection.log
 
     def _names_left(self) -> int:
         """How many names the file has, after those are gone that a crash left behind while it was made."""
@@ -174,6 +210,7 @@ class SQLiteStore:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA busy_timeout = 0")  # `_patiently` waits
         except BaseException:
             connection.close()
             raise
@@ -239,7 +276,7 @@ class SQLiteStore:
             raise self._explanation(error) from error
 
     def _explanation(self, error: sqlite3.Error) -> LedgerError:
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        code = _code(error)
         place = f"the ledger {str(self._path)!r}"
         if code in _BUSY:
             return LedgerBusy(f"{place} was held by others for {self._timeout:g} s: nothing was charged; try again")
@@ -253,6 +290,12 @@ class SQLiteStore:
                 "and their folder must be writable"
             )
         return LedgerUnavailable(f"{place} cannot be used ({error}): nothing may be released for this spend")
+
+
+def _code(error: sqlite3.Error) -> int:
+    """SQLite's code for what went wrong; an error of the driver itself has none."""
+    found: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return found & 0xFF
 
 
 def _sync(path: Path) -> None:

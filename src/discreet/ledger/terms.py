@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from discreet import _check
@@ -24,72 +24,64 @@ from discreet.ledger.codec import (
     encode_budget,
     encode_neighbors,
     parse,
-    ratio_text,
-    ratio_value,
+    ratio_sum_text,
+    sum_text,
+    sum_value,
 )
-from discreet.neighbors import Neighbors, Relation
+from discreet.neighbors import Neighbors
 
 # Sums of floats never need more; sums of other rationals are rounded up to this many binary digits after the point,
 # so that what is stored does not grow with history.
 _BITS = 1200
 
 
-@dataclass(frozen=True)
-class PricedFilter(AdaptiveFilter):
-    """The filter of `accounting`, with prices remembered within the process. It decides nothing by itself."""
-
-    def price(self, event: Event) -> Price:
-        """What `event` costs in each account, as `AdaptiveFilter.price` says."""
-        return _price(self.budget, self.relation, self.orders, event)
-
-    def spend(self, event: Event) -> AdaptiveFilter | Refused:
-        """As `AdaptiveFilter.spend`, for totals as they are stored: what only fits before rounding up is refused."""
-        after = AdaptiveFilter.spend(self, event)
-        if isinstance(after, Refused):
-            return after
-        stored = State.after(after)
-        room = [total is not None and total <= limit for total, limit in zip(stored.spent, self.limits, strict=True)]
-        fits = any(room) if isinstance(self.budget, ApproxDP) else all(room)
-        if fits and stored.claimed <= self.aside:
-            return after
-        return Refused(
-            event, None, self.remaining(), "its exact total is too long to be stored and does not fit rounded"
-        )
+Ratio = tuple[int, int]  # numerator and denominator in lowest terms: much cheaper to add than `Fraction`
 
 
-@lru_cache(maxsize=4096)
-def _price(budget: Guarantee, relation: Relation, orders: tuple[float, ...], event: Event) -> Price:
-    return AdaptiveFilter(budget, relation, orders, (), ()).price(event)
+class Amounts(tuple[Fraction | None, ...]):
+    """A price that remembers its text and its integers: the same few events are charged again and again."""
+
+    @cached_property
+    def text(self) -> str:
+        return price_text(tuple(self))
+
+    @cached_property
+    def ratios(self) -> tuple[Ratio | None, ...]:
+        return tuple(None if part is None else part.as_integer_ratio() for part in self)
 
 
 @dataclass(frozen=True)
 class State:
     """What an account has spent: at each order (None where nothing is left of it), and of the δ set aside."""
 
-    spent: Price
+    ratios: tuple[Ratio | None, ...]
     claimed: Fraction
+
+    @cached_property
+    def spent(self) -> Price:
+        """What was spent at each order."""
+        return tuple(None if part is None else Fraction(*part) for part in self.ratios)
 
     def changed(self, change: Price, claimed: Fraction) -> State:
         """The state after adding `change`, rounded up where it would grow too long."""
-        spent = tuple(
-            None if before is None or more is None else settled(before + more)
-            for before, more in zip(self.spent, change, strict=True)
+        more = change.ratios if isinstance(change, Amounts) else Amounts(change).ratios
+        ratios = tuple(
+            None if old is None or new is None else settled(added(old, new))
+            for old, new in zip(self.ratios, more, strict=True)
         )
-        return State(spent, settled(self.claimed + claimed))
+        if not claimed:
+            return State(ratios, self.claimed)
+        total = settled(added(self.claimed.as_integer_ratio(), claimed.as_integer_ratio()))
+        return State(ratios, Fraction(*total))
 
     def text(self) -> str:
         """The state as canonical text, which is remembered for the next spend."""
-        text = f'{{"claimed":"{ratio_text(self.claimed)}","spent":{price_text(self.spent)}}}'
+        parts = ["null" if part is None else f'"{ratio_sum_text(*part)}"' for part in self.ratios]
+        text = f'{{"claimed":"{sum_text(self.claimed)}","spent":[{",".join(parts)}]}}'
         if len(_states) >= _REMEMBERED:
             _states.clear()
         _states[text] = self
         return text
-
-    @classmethod
-    def after(cls, standing: AdaptiveFilter) -> State:
-        """The state that a filter has reached, rounded up where it would grow too long."""
-        spent = tuple(None if total is None else settled(total) for total in standing.spent)
-        return cls(spent, settled(standing.claimed))
 
     @classmethod
     def of_text(cls, text: str) -> State:
@@ -100,7 +92,7 @@ class State:
         value = parse(text)
         if not isinstance(value, dict) or set(value) != {"claimed", "spent"}:
             raise NotALedger("an account's totals are not readable: the ledger was edited")
-        return cls(price_of_list(value["spent"]), ratio_value(value["claimed"]))
+        return cls(Amounts(price_of_list(value["spent"])).ratios, sum_value(value["claimed"]))
 
 
 # What this process wrote last is what it reads next, most of the time.
@@ -108,16 +100,33 @@ _states: dict[str, State] = {}
 _REMEMBERED = 256
 
 
-def settled(total: Fraction) -> Fraction:
+def added(one: Ratio, two: Ratio) -> Ratio:
+    """The sum in lowest terms; where both denominators are powers of two, as those of floats are, by shifts alone."""
+    (n, d), (m, e) = one, two
+    if d & (d - 1) or e & (e - 1):
+        return (Fraction(n, d) + Fraction(m, e)).as_integer_ratio()
+    if d < e:
+        n, d = n * (e // d), e
+    total = n + m * (d // e)
+    if total & 1 or d == 1:
+        return total, d
+    factor = min(total & -total, d) if total else d
+    return total // factor, d // factor
+
+
+def settled(total: Ratio) -> Ratio:
     """`total`, or the next larger number with a denominator of 2^1200 where its own is longer."""
-    if total.denominator.bit_length() <= _BITS + 1:
+    n, d = total
+    if d.bit_length() <= _BITS + 1:
         return total
-    return Fraction(-((-total.numerator << _BITS) // total.denominator), 1 << _BITS)
+    return Fraction(-((-n << _BITS) // d), 1 << _BITS).as_integer_ratio()
 
 
 def price_text(price: Price) -> str:
     """A price as canonical JSON; null is infinite."""
-    parts = ["null" if part is None else f'"{part.numerator}/{part.denominator}"' for part in price]
+    if isinstance(price, Amounts):
+        return price.text
+    parts = ["null" if part is None else f'"{sum_text(part)}"' for part in price]
     return f"[{','.join(parts)}]"
 
 
@@ -125,7 +134,7 @@ def price_of_list(value: Any) -> Price:
     """The price of plain JSON values."""
     if not isinstance(value, list):
         raise NotALedger("a price is not readable: the ledger was edited")
-    return tuple(None if part is None else ratio_value(part) for part in value)
+    return tuple(None if part is None else sum_value(part) for part in value)
 
 
 @dataclass(frozen=True)
@@ -156,21 +165,61 @@ class Terms:
 
     def beginning(self) -> State:
         """Nothing spent."""
-        return State((Fraction(0),) * len(self.limits), Fraction(0))
+        return State(((0, 1),) * len(self.limits), Fraction(0))
+
+    @cached_property
+    def _limits(self) -> tuple[Ratio, ...]:
+        return tuple(limit.as_integer_ratio() for limit in self.limits)
+
+    @cached_property
+    def _known(self) -> dict[Event, tuple[Price, Fraction]]:
+        return {}
 
     def price(self, event: Event) -> tuple[Price, Fraction]:
         """What `event` adds to the totals and to the δ that is set aside; raises where no theorem prices it."""
+        known = self._known.get(event)
+        if known is not None:
+            return known
         relation = self.neighbors.relation
         plain, brought = without_delta(event, relation) if isinstance(self.budget, ApproxDP) else (event, Fraction(0))
-        return _price(self.promise, relation, self.orders, plain), brought
+        price = AdaptiveFilter(self.promise, relation, self.orders, (), ()).price(plain)
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        return self._known.setdefault(event, (Amounts(price), brought))
 
-    def filter(self, state: State) -> PricedFilter:
-        """The filter that decides what fits after `state`."""
-        if len(state.spent) != len(self.limits):
-            raise NotALedger(f"the totals of account {self.name!r} do not match its terms: the ledger was edited")
-        return PricedFilter(
+    def fits(self, state: State) -> bool:
+        """Whether an account may stand like this: at some order for an (ε, δ) budget, at all of them for others."""
+        pairs = zip(state.ratios, self._limits, strict=True)
+        room = (part is not None and part[0] * limit[1] <= limit[0] * part[1] for part, limit in pairs)
+        return (any(room) if isinstance(self.budget, ApproxDP) else all(room)) and state.claimed <= self.aside
+
+    def charged(self, state: State, event: Event) -> State | Refused:
+        """The state after `event`, as it would be stored; what does not fit, or fits only before rounding, is refused.
+
+        The filter of `accounting` decides by the same comparison on the totals before they are rounded up, and is asked
+        only for its words.
+        """
+        self._match(state)
+        after = state.changed(*self.price(event))
+        if self.fits(after):
+            return after
+        standing = self.filter(state)
+        found = standing.spend(event)
+        if isinstance(found, Refused):
+            return found
+        reason = "its exact total is too long to be stored and does not fit rounded"
+        return Refused(event, None, standing.remaining(), reason)
+
+    def filter(self, state: State) -> AdaptiveFilter:
+        """The filter of `accounting` as it stands after `state`."""
+        self._match(state)
+        return AdaptiveFilter(
             self.promise, self.neighbors.relation, self.orders, self.limits, state.spent, self.aside, state.claimed
         )
+
+    def _match(self, state: State) -> None:
+        if len(state.ratios) != len(self.limits):
+            raise NotALedger(f"the totals of account {self.name!r} do not match its terms: the ledger was edited")
 
     def shown(self, price: Price) -> Guarantee:
         """A price in the words of the budget, rounded up."""
@@ -180,9 +229,9 @@ class Terms:
     def tree(self) -> dict[str, Any]:
         """The terms as plain JSON values."""
         return {
-            "aside": ratio_text(self.aside),
+            "aside": sum_text(self.aside),
             "budget": encode_budget(self.budget),
-            "limits": [ratio_text(limit) for limit in self.limits],
+            "limits": [sum_text(limit) for limit in self.limits],
             "name": self.name,
             "neighbors": encode_neighbors(self.neighbors),
             "orders": [order.hex() for order in self.orders],
@@ -204,8 +253,8 @@ class Terms:
                 budget=decode_budget(value["budget"]),
                 neighbors=decode_neighbors(value["neighbors"]),
                 orders=tuple(float.fromhex(order) for order in value["orders"]),
-                limits=tuple(ratio_value(limit) for limit in value["limits"]),
-                aside=ratio_value(value["aside"]),
+                limits=tuple(sum_value(limit) for limit in value["limits"]),
+                aside=sum_value(value["aside"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise NotALedger("an account's terms are not readable: the ledger was edited") from error

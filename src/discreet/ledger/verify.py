@@ -9,14 +9,13 @@ from fractions import Fraction
 from discreet.accounting.filters import Price
 from discreet.errors import DiscreetError, NotALedger, UnknownEvent
 from discreet.events import Repeated
-from discreet.guarantees import ApproxDP
 from discreet.ledger import charging, records
 from discreet.ledger.chain import NOTHING, Entry, digest
 from discreet.ledger.codec import encode
 from discreet.ledger.receipt import Receipt, anchor
 from discreet.ledger.records import AccountRow
 from discreet.ledger.store import Store, Transaction
-from discreet.ledger.terms import State, Terms
+from discreet.ledger.terms import Terms
 
 # The same formula may end in another last digit on another processor.
 _TOLERANCE = 1 + Fraction(1, 10**9)
@@ -193,7 +192,7 @@ class _Chain:
         if len(entry.change) != len(terms.limits):
             raise _Disagreement(name, entry.sequence, "the price does not have as many parts as the budget")
         self._state = self._state.changed(entry.change, entry.claimed)
-        if entry.kind != "close" and not _within(terms, self._state):
+        if entry.kind != "close" and not terms.fits(self._state):
             raise _Disagreement(name, entry.sequence, "the charge did not fit the budget")
 
     def _charge(self, entry: Entry) -> None:
@@ -261,12 +260,6 @@ def _between(seen: _Seen) -> None:
             raise _Disagreement(*place, f"sub-account {name!r} has vanished")
     for (name, sequence), _ in sorted(seen.wanted.items()):
         raise _Disagreement(name, sequence, "the row of a receipt is missing: history was cut off or replaced")
-
-
-def _within(terms: Terms, state: State) -> bool:
-    room = [total is not None and total <= limit for total, limit in zip(state.spent, terms.limits, strict=True)]
-    fits = any(room) if isinstance(terms.budget, ApproxDP) else all(room)
-    return fits and state.claimed <= terms.aside
 
 
 def _covers(charged: Price, price: Price) -> bool:
