@@ -1,0 +1,90 @@
+"""The batches of a plan: drawn as its event says, and cut into physical batches of one fixed size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from discreet import _check
+from discreet.learning.data import Indices, Records, padded, persons_rows, without_column
+from discreet.learning.distributed import Team
+from discreet.learning.noise import Secret
+from discreet.learning.sampling import limited
+from discreet.neighbors import Person
+
+if TYPE_CHECKING:
+    from discreet.learning.plan import Plan
+
+
+class Batch:
+    """One draw of a plan's sampler: a step can be taken with it, once. Who is in it, and how many, is secret.
+
+    Attributes:
+        step: which step of the plan it is for.
+        plan: the plan that it was drawn for.
+        source: the stream that it came from.
+    """
+
+    __slots__ = ("_records", "_rows", "plan", "source", "step")
+
+    def __init__(self, plan: Plan, step: int, source: Stream, records: Records, rows: Indices) -> None:
+        self.plan = plan
+        self.step = step
+        self.source = source
+        self._records = records
+        self._rows = rows
+
+    def pieces(self, device: torch.device | str, share: tuple[int, int] = (0, 1)) -> Iterator[tuple[Any, Tensor]]:
+        """Physical batches of one fixed size with their masks: all of the draw, or the share (rank, of how many)."""
+        rank, ranks = share
+        rows, size = self._rows[rank::ranks], self.plan.physical_batch_size
+        for start in range(0, len(rows), size):
+            filled, mask = padded(rows[start : start + size], size)
+            yield self._records.fetch(filled, device), torch.from_numpy(mask).to(device)
+
+    def __repr__(self) -> str:
+        return f"Batch(step={self.step})"
+
+
+class Stream:
+    """A plan's batches in order, from one secret. `position` is the number of the next one."""
+
+    def __init__(
+        self, plan: Plan, data: Any, persons: Any = None, *, secret: Secret | None = None, position: int = 0
+    ) -> None:
+        self._plan = plan
+        self._rows: list[Indices] | None = None
+        if isinstance(plan.unit, Person):
+            if persons is None:
+                data, persons = without_column(data, plan.unit)
+            self._records = Records(data)
+            self._rows = persons_rows(persons, self._records.size)
+        elif persons is not None:
+            raise _check.fail("persons", "be None", "ids", "the plan protects examples; make it with unit=dp.person(…)")
+        else:
+            self._records = Records(data)
+        # All processes of a run draw the same batches, and each takes its share of them.
+        self._secret = Team.here().share_secret(plan.secret("sampling")) if secret is None else secret
+        self.position = position
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self.position < self._plan.steps:
+            yield self.next()
+
+    def next(self) -> Batch:
+        """The batch at `position`, which moves on."""
+        plan, step = self._plan, self.position
+        units = self._records.size if self._rows is None else len(self._rows)
+        drawn = plan.sampler.draw(step, units, self._secret)
+        if self._rows is not None and isinstance(plan.unit, Person):
+            drawn = limited(self._rows, drawn, plan.unit.max_rows, step, self._secret)
+        self.position += 1
+        return Batch(plan, step, self, self._records, drawn)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps: the position, and the secret where the price does not count on it."""
+        shown = None if self._plan.sampler.secret_order else self._secret.reveal()
+        return {"position": self.position, "secret": shown}

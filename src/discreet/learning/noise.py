@@ -1,0 +1,261 @@
+"""Noise for training: what is added to a clipped sum, and the secret that it is drawn from.
+
+A `Noise` is a frozen description: a family and a noise multiplier, which is the noise's scale over the sensitivity. It
+makes its own event. The random numbers come from a `Secret`: 32 bytes of the operating system, a counter-based
+generator, and the number of the step. torch's default generator has no part in it, so `torch.manual_seed` changes no
+noise, and no code outside can find or repeat the noise.
+
+What is promised, and what is not:
+
+- On a CPU the generator is Philox4x64-10 with a 128-bit key for each step. (torch's own CPU generator, MT19937, takes 32
+  bits of a seed, all of which can be tried, and its output is linear in its state: it is not used.)
+- On other devices it is the device's own Philox4x32-10, whose seed has 64 bits. A search through 2⁶⁴ seeds is not out of
+  reach for ever, so each step adds up two streams with seeds of their own: someone who looks for both needs 2⁶⁴ tries
+  *and* a table of 2⁶⁴ entries. It is written in a few fused kernels over one flat buffer.
+- Philox is not proved to be a cipher, and floats are not real numbers: noise is drawn in fp32 (fp64 for fp64 models), so
+  that the lowest bits of a gradient can, in principle, tell sums apart (Mironov 2012). The event speaks of real numbers.
+  Releases outside of training use exact integer noise instead.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from math import prod, sqrt
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from discreet import events
+from discreet.events import Event
+from discreet.mechanisms import entropy
+
+# Noise on a CPU is drawn in blocks with keys of their own, so that threads share the work and the result is the same.
+_BLOCK = 1 << 17
+
+
+class Secret:
+    """The key of one run's noise or sampling. It is never shown, copied into a checkpoint or pickled.
+
+    `insecure_seed` is for tests and teaching alone: a plan made with it has an event that a ledger refuses.
+    """
+
+    __slots__ = ("_key", "secure")
+
+    def __init__(self, insecure_seed: int | None = None, *, key: bytes | None = None) -> None:
+        self._key = entropy.fresh_key(insecure_seed) if key is None else key
+        self.secure = insecure_seed is None
+
+    def at(self, *place: str | int) -> Secret:
+        """The secret of one place, such as a step: nobody can tell it from a fresh one without the key."""
+        child = Secret.__new__(Secret)
+        child._key = entropy.derived(self._key, "secret", *place, size=entropy.KEY_BYTES)
+        child.secure = self.secure
+        return child
+
+    def stream(self, *place: str | int) -> entropy.Stream:
+        """Random numbers on the CPU."""
+        return entropy.keyed(self._key, *place)
+
+    def generator(self, device: torch.device, *place: str | int) -> torch.Generator:
+        """Random numbers on a device that has a counter-based generator of its own, from a 64-bit seed."""
+        if device.type == "cpu":
+            raise ValueError("torch's CPU generator takes 32 bits of a seed: use stream()")
+        seed = int.from_bytes(entropy.derived(self._key, *place, size=8), "little", signed=True)
+        return torch.Generator(device).manual_seed(seed)
+
+    def reveal(self) -> bytes:
+        """The key itself, for the other processes of the same run only."""
+        return self._key
+
+    def __repr__(self) -> str:
+        return "Secret()"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is not written to a file: whoever reads it could take the noise away again")
+
+
+@dataclass(frozen=True)
+class Noise(ABC):
+    """Noise to add to a clipped sum. Abstract.
+
+    Attributes:
+        noise_multiplier: the noise's scale (σ, b or λ) over the sensitivity of the sum.
+        order: the norm of the sensitivity: 2 where examples are clipped in L2, 1 where they are clipped in L1.
+    """
+
+    noise_multiplier: float
+    order: ClassVar[int]
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        _ = self.event  # checks the multiplier
+
+    @property
+    @abstractmethod
+    def event(self) -> Event:
+        """What adding this noise once to a sum of its sensitivity costs."""
+
+    def draw(
+        self,
+        shapes: Sequence[Sequence[int]],
+        scale: float,
+        secret: Secret,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> list[Tensor]:
+        """Fresh noise of `scale` for tensors of the given shapes: views of one flat buffer.
+
+        Args:
+            shapes: the shapes, in the order of the model's parameters.
+            scale: σ, b or λ: the noise multiplier times the sensitivity.
+            secret: that of the step, `secret.at(step)`. The same secret gives the same noise: use it once.
+            device: where the noise is needed.
+            dtype: float32, or float64 for models in float64; narrower types are cast from it afterwards.
+
+        Guarantee:
+            Each coordinate is an independent draw of the family, up to floating point (see the module's docstring).
+        """
+        flat = self.flat(sum(map(prod, shapes)), scale, secret, device=device, dtype=dtype)
+        return split(flat, shapes)
+
+    def flat(
+        self,
+        size: int,
+        scale: float,
+        secret: Secret,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor:
+        """The same as one buffer of `size` numbers."""
+        if dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"noise is drawn in float32 or float64, got {dtype}: cast the noisy sum afterwards")
+        return self._unit(size, secret, torch.device(device), dtype).mul_(scale)
+
+    def _unit(self, size: int, secret: Secret, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """`size` draws of scale 1."""
+        if device.type != "cpu":
+            first = torch.empty(size, device=device, dtype=dtype)
+            self._fill(first, secret.generator(device, "first"))
+            second = torch.empty_like(first)
+            self._fill(second, secret.generator(device, "second"))
+            return self._joined(first, second)
+        drawn = np.empty(size, dtype=np.float32 if dtype == torch.float32 else np.float64)
+        starts = range(0, size, _BLOCK)
+
+        def fill(start: int) -> None:
+            self._standard(drawn[start : start + _BLOCK], secret.stream("block", start // _BLOCK))
+
+        if len(starts) > 1 and torch.get_num_threads() > 1:
+            with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+                list(pool.map(fill, starts))
+        else:
+            for start in starts:
+                fill(start)
+        return torch.from_numpy(drawn)
+
+    @abstractmethod
+    def _standard(self, out: NDArray[np.floating], stream: entropy.Stream) -> None:
+        """Fill `out` with draws of scale 1."""
+
+    @abstractmethod
+    def _fill(self, out: Tensor, generator: torch.Generator) -> None:
+        """Fill a tensor on a device with one of the two streams."""
+
+    @abstractmethod
+    def _joined(self, first: Tensor, second: Tensor) -> Tensor:
+        """The two streams as draws of scale 1; may use their memory."""
+
+
+@dataclass(frozen=True)
+class GaussianNoise(Noise):
+    """N(0, σ²) on each coordinate of a sum with an L2 sensitivity (Abadi et al. 2016).
+
+    >>> GaussianNoise(1.5).event
+    Gaussian(noise_multiplier=1.5)
+    """
+
+    order: ClassVar[int] = 2
+    name: ClassVar[str] = "gaussian"
+
+    @property
+    def event(self) -> Event:
+        return events.Gaussian(self.noise_multiplier)
+
+    def _standard(self, out: NDArray[np.floating], stream: entropy.Stream) -> None:
+        stream.standard_normal(out=out, dtype=out.dtype.type)  # type: ignore[arg-type] # numpy's stubs want one of two
+
+    def _fill(self, out: Tensor, generator: torch.Generator) -> None:
+        out.normal_(generator=generator)
+
+    def _joined(self, first: Tensor, second: Tensor) -> Tensor:
+        return first.add_(second).mul_(sqrt(0.5))
+
+
+@dataclass(frozen=True)
+class _LaplaceDraws(Noise):
+    """Laplace draws: the difference of two exponentials has exactly this law. Abstract."""
+
+    def _standard(self, out: NDArray[np.floating], stream: entropy.Stream) -> None:
+        stream.standard_exponential(out=out, dtype=out.dtype.type)  # type: ignore[arg-type] # as above
+        out -= stream.standard_exponential(out.size, dtype=out.dtype.type)  # type: ignore[arg-type] # as above
+
+    def _fill(self, out: Tensor, generator: torch.Generator) -> None:
+        out.exponential_(generator=generator)
+
+    def _joined(self, first: Tensor, second: Tensor) -> Tensor:
+        return first.sub_(second)
+
+
+@dataclass(frozen=True)
+class LaplaceNoise(_LaplaceDraws):
+    """Laplace noise of scale b on a sum whose examples are clipped in L1: pure differential privacy.
+
+    >>> LaplaceNoise(2.0).event
+    Laplace(noise_multiplier=2.0)
+    """
+
+    order: ClassVar[int] = 1
+    name: ClassVar[str] = "laplace"
+
+    @property
+    def event(self) -> Event:
+        return events.Laplace(self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class L2LaplaceNoise(_LaplaceDraws):
+    """Laplace noise of scale λ on a sum whose examples are clipped in L2 (arXiv 2408.07021).
+
+    It costs the ρ of a Gaussian with σ = λ, at twice its variance: for training it is the worse of the two, and is here
+    so that this can be seen.
+
+    >>> L2LaplaceNoise(2.0).event.noise_multiplier
+    2.0
+    """
+
+    order: ClassVar[int] = 2
+    name: ClassVar[str] = "l2-laplace"
+
+    @property
+    def event(self) -> Event:
+        return events.L2Laplace(self.noise_multiplier)
+
+
+def split(flat: Tensor, shapes: Sequence[Sequence[int]]) -> list[Tensor]:
+    """Views of `flat` with the given shapes, one after the other."""
+    parts = flat.split([prod(shape) for shape in shapes])
+    return [part.view(tuple(shape)) for part, shape in zip(parts, shapes, strict=True)]
+
+
+#: The families by the names that a plan takes.
+FAMILIES: dict[str, Callable[[float], Noise]] = {
+    family.name: family for family in (GaussianNoise, LaplaceNoise, L2LaplaceNoise)
+}

@@ -1,0 +1,404 @@
+"""A training, fixed before it begins: how batches are drawn, how examples are clipped, which noise, how many steps.
+
+All that decides the price is here and nowhere else, so the whole plan is one event and its guarantee is known before
+any data is seen. What runs (`Step`, `train`) takes its numbers from the plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from discreet import _check, events
+from discreet.errors import InvalidArgument
+from discreet.events import Event
+from discreet.guarantees import ApproxDP, Guarantee, PureDP
+from discreet.learning import pricing
+from discreet.learning.batches import Batch, Stream
+from discreet.learning.clipping import Adaptive, Clipping, Flat
+from discreet.learning.noise import FAMILIES, GaussianNoise, Noise, Secret
+from discreet.learning.sampling import SAMPLERS, PoissonSampler, Sampler
+from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Neighbors, Person, Relation, Rows, Unit
+from discreet.neighbors import relation as as_relation
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from discreet.learning.step import Step
+
+Schedule = tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training as one event. Make it with `Plan.for_epsilon` or `Plan.for_noise`.
+
+    Attributes:
+        sampler: how batches are drawn, and what is divided by: the expected batch size.
+        clipping: how the gradient of one example is bounded.
+        noise: what is added to the sum; its multiplier is over the sensitivity under `relation`.
+        steps: how many steps there are.
+        relation: which datasets count as neighbours.
+        unit: whom the plan protects: one example, or a person with several.
+        delta: the δ at which the guarantee is stated; 0 for pure DP.
+        clip_schedule: (step, clip norm) pairs with straight lines between them; None keeps the clipping's norm.
+        physical_batch_size: how many examples go through the model at once; only memory and time depend on it.
+        insecure_seed: makes noise and batches repeatable, for tests; the event is then worth nothing.
+
+    >>> plan = Plan.for_noise(1.0, delta=1e-5, examples=60_000, batch_size=600, steps=1000, clip_norm=1.0)
+    >>> plan.event
+    Repeated(event=PoissonSampled(rate=0.01, event=Gaussian(noise_multiplier=1.0)), count=1000)
+    >>> print(plan.guarantee)
+    (1.82824, 1e-05)-DP, add or remove one row
+    """
+
+    sampler: Sampler
+    clipping: Clipping
+    noise: Noise
+    steps: int
+    relation: Relation = ADD_REMOVE
+    unit: Unit = Rows()
+    delta: float = 1e-6
+    clip_schedule: Schedule | None = None
+    physical_batch_size: int = 0
+    insecure_seed: int | None = field(default=None, repr=False)
+    _target: float | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        _check.settle_integers(self, "steps", remedy="it is how many noisy gradients are released")
+        if self.delta > 0:
+            _check.delta(self.delta)
+        if self.noise.order != self.clipping.order:
+            raise _check.fail(
+                "clipping",
+                f"bound the L{self.noise.order} norm for noise={self.noise.name!r}",
+                self.clipping,
+                f"use Flat(norm, order={self.noise.order})",
+            )
+        if isinstance(self.clipping, Adaptive):
+            self._check_adaptive(self.clipping)
+        if self.clip_schedule is not None:
+            object.__setattr__(self, "clip_schedule", _schedule(self.clip_schedule))
+        if self.physical_batch_size == 0:
+            object.__setattr__(self, "physical_batch_size", _physical(self.sampler))
+        remedy = "it is how many examples go through the model at once"
+        _check.settle_integers(self, "physical_batch_size", remedy=remedy)
+
+    # --- making one
+
+    @classmethod
+    def for_epsilon(
+        cls,
+        epsilon: float,
+        *,
+        delta: float,
+        examples: int,
+        batch_size: int,
+        epochs: float | None = None,
+        steps: int | None = None,
+        clip_norm: float | None = None,
+        clipping: Clipping | None = None,
+        noise: str = "gaussian",
+        sampling: str = "poisson",
+        relation: Relation | str | None = None,
+        unit: Unit | None = None,
+        clip_schedule: Schedule | None = None,
+        physical_batch_size: int = 0,
+        insecure_seed: int | None = None,
+    ) -> Plan:
+        """The plan with the least noise that costs at most (ε, δ).
+
+        Args:
+            epsilon: the ε that the whole training may cost.
+            delta: the δ; 0 asks for pure DP, which needs noise="laplace".
+            examples: the number of examples (of persons, with `unit`) as far as it is public. It sets the sampling
+                rate and is not compared with the data under add/remove, where the true number is private.
+            batch_size: the expected number of examples (persons) in a batch.
+            epochs: passes over the data; or
+            steps: the number of steps.
+            clip_norm: the largest norm of one example's gradient: L2, or L1 for noise="laplace"; or
+            clipping: another way to clip, such as `PerLayer`, `Automatic` or `Adaptive`.
+            noise: "gaussian", "laplace" (L1 clipping, pure DP) or "l2-laplace".
+            sampling: "poisson", "without replacement" or "shuffle".
+            relation: add/remove for Poisson batches, replace-one for the others, unless said otherwise.
+            unit: whom to protect; `dp.rows()`, or `dp.person("column", max_rows=…)`.
+            clip_schedule: (step, clip norm) pairs, such as ((0, 1.0), (500, 0.1)).
+            physical_batch_size: how many examples go through the model at once; 0 chooses by the batch size.
+            insecure_seed: for tests: repeatable noise, worth nothing.
+
+        >>> plan = Plan.for_epsilon(2.0, delta=1e-6, examples=30_000, batch_size=1024, epochs=15, clip_norm=1.0)
+        >>> print(plan.guarantee, round(plan.noise.noise_multiplier, 3), plan.steps)
+        (2, 1e-06)-DP, add or remove one row 1.824 439
+        """
+        wanted = float(_check.epsilon(epsilon))
+        at = float(_check.probability("delta", delta, "it is the probability with which the bound may fail"))
+        make = _maker(
+            noise, sampling, examples, batch_size, epochs, steps, clip_norm, clipping, relation, unit,
+            delta=at, clip_schedule=clip_schedule, physical_batch_size=physical_batch_size, _target=wanted,
+        )  # fmt: skip
+        secure = make(1.0, None)
+        multiplier = pricing.least_noise(
+            lambda z: secure.sampler.whole(FAMILIES[noise](z).event, secure.steps), wanted, at, secure.relation
+        )
+        return make(multiplier, insecure_seed)
+
+    @classmethod
+    def for_noise(
+        cls,
+        noise_multiplier: float,
+        *,
+        delta: float,
+        examples: int,
+        batch_size: int,
+        epochs: float | None = None,
+        steps: int | None = None,
+        clip_norm: float | None = None,
+        clipping: Clipping | None = None,
+        noise: str = "gaussian",
+        sampling: str = "poisson",
+        relation: Relation | str | None = None,
+        unit: Unit | None = None,
+        clip_schedule: Schedule | None = None,
+        physical_batch_size: int = 0,
+        insecure_seed: int | None = None,
+    ) -> Plan:
+        """The plan with a given noise multiplier: the noise's scale over the sensitivity under `relation`.
+
+        The other arguments are those of `for_epsilon`; `delta` is where `guarantee` is stated.
+        """
+        at = float(_check.probability("delta", delta, "it is the probability with which the bound may fail"))
+        make = _maker(
+            noise, sampling, examples, batch_size, epochs, steps, clip_norm, clipping, relation, unit,
+            delta=at, clip_schedule=clip_schedule, physical_batch_size=physical_batch_size,
+        )  # fmt: skip
+        return make(
+            float(_check.positive("noise_multiplier", noise_multiplier, "no noise has no price")), insecure_seed
+        )
+
+    # --- what it costs
+
+    @property
+    def event(self) -> Event:
+        """The whole training as one event: what a ledger is charged."""
+        return self.event_of(self.steps)
+
+    def event_of(self, steps: int) -> Event:
+        """The first `steps` steps as one event."""
+        whole = self.sampler.whole(self.noise.event, steps)
+        return whole if self.insecure_seed is None else events.Insecure(whole)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the whole training promises, and to whom."""
+        if self._target is not None and self.insecure_seed is None:
+            return self._stated(self._target)  # the noise was chosen so that the certified price is at most this
+        return self.guarantee_after(self.steps)
+
+    def guarantee_after(self, steps: int) -> Guarantee:
+        """What the first `steps` steps promise."""
+        if steps == 0:
+            return self._stated(0.0)
+        return self._stated(pricing.price(self.event_of(steps), self.delta, self.relation).epsilon)
+
+    def _stated(self, epsilon: float) -> Guarantee:
+        made = PureDP(epsilon) if self.delta <= 0 or math.isinf(epsilon) else ApproxDP(epsilon, self.delta)
+        return made.protecting(self.neighbors)
+
+    @property
+    def neighbors(self) -> Neighbors:
+        """Whom the plan protects, under which relation."""
+        return Neighbors(self.relation, self.unit)
+
+    # --- what runs
+
+    def clip_norm(self, step: int) -> float:
+        """The clip norm of a step, for plans whose norm is fixed in advance: that of one unit's whole contribution."""
+        if self.clip_schedule is None:
+            return float(self.clipping.norm)
+        points = self.clip_schedule
+        if step <= points[0][0]:
+            return points[0][1]
+        for (left, low), (right, high) in zip(points, points[1:], strict=False):
+            if step <= right:
+                return low + (high - low) * (step - left) / (right - left)
+        return points[-1][1]
+
+    def example_norm(self, unit_norm: float) -> float:
+        """The norm that one example is clipped to, so that a unit's examples together stay within `unit_norm`.
+
+        A person has at most max_rows examples in a batch. Each is clipped to unit_norm/max_rows, so by the triangle
+        inequality their sum has at most the norm unit_norm, in L1 and in L2, group by group and altogether.
+        """
+        return unit_norm / self.unit.max_rows if isinstance(self.unit, Person) else unit_norm
+
+    def noise_scale(self, unit_norm: float, groups: int) -> float:
+        """The scale of the noise on the sum in a step whose units are clipped to `unit_norm`.
+
+        The sensitivity is the clipping's own where a unit comes or goes, and twice that where it is replaced.
+        """
+        sensitivity = self.clipping.sensitivity(unit_norm, groups) * (2 if self.relation is REPLACE_ONE else 1)
+        return self.sum_multiplier * sensitivity
+
+    @property
+    def sum_multiplier(self) -> float:
+        """The noise multiplier of the sum alone.
+
+        With adaptive clipping the count of unclipped examples is released as well. Sum and count together are one
+        Gaussian release with the plan's multiplier z, if the sum's is (z⁻² − (2σ_b)⁻²)^{-1/2} (Andrew et al. 2021,
+        Theorem 1): scaled by their noise, the sum moves by 1/z_Δ and the centred count by (1/2)/σ_b, so that both move
+        by √(z_Δ⁻² + (2σ_b)⁻²) = 1/z. Under replace-one both move twice as far, and the noise of both is doubled.
+        """
+        z = self.noise.noise_multiplier
+        if not isinstance(self.clipping, Adaptive):
+            return z
+        return (z**-2 - (2 * self.clipping.count_noise) ** -2) ** -0.5
+
+    @property
+    def count_scale(self) -> float:
+        """The standard deviation of the noise on the centred count, for adaptive clipping."""
+        assert isinstance(self.clipping, Adaptive)
+        return self.clipping.count_noise * (2 if self.relation is REPLACE_ONE else 1)
+
+    def step(
+        self,
+        model: nn.Module,
+        loss: Callable[..., Any],
+        optimizer: Optimizer,
+        *,
+        compile: bool = True,
+        autocast: torch.dtype | None = None,
+    ) -> Step:
+        """A callable that takes one private step with each batch of `batches`: the tier of those with their own loop."""
+        from discreet.learning.step import Step
+
+        return Step(self, model, loss, optimizer, compile=compile, autocast=autocast)
+
+    def batches(self, data: Any, *, persons: Any = None) -> Iterator[Batch]:
+        """All batches of the plan, drawn as its event says, one for each step.
+
+        Args:
+            data: tensors, numpy arrays, tuples or dicts of them, or a torch Dataset with random access.
+            persons: with `unit=dp.person(...)`, one id for each example; not needed where `data` is a dict that holds
+                the unit's column, which is then taken out.
+
+        Guarantee:
+            Batches are drawn with the operating system's randomness. A batch may be empty: it is a step all the same.
+        """
+        yield from Stream(self, data, persons)
+
+    def secret(self, purpose: str) -> Secret:
+        """A new secret for "noise" or "sampling"; the one of `insecure_seed` where the plan has one."""
+        return Secret(self.insecure_seed).at(purpose)
+
+    def explain(self) -> str:
+        """The plan in words: what is drawn, clipped and added, what it costs, and whom it protects."""
+        sampler, unit = self.sampler, "person" if isinstance(self.unit, Person) else "example"
+        drawn = {
+            "poisson": f"each {unit} joins each batch on its own with probability "
+            f"{sampler.batch_size / sampler.examples:.4g}, {sampler.batch_size} on average",
+            "without replacement": f"each batch is a random subset of exactly {sampler.batch_size} of "
+            f"{sampler.examples} {unit}s",
+            "shuffle": f"each pass goes through all {sampler.examples} {unit}s in random order, {sampler.batch_size} in "
+            "a batch, and is priced without amplification",
+        }[sampler.name]
+        lines = [
+            f"{self.steps} steps; {drawn}.",
+            f"Each {unit}'s gradient is clipped: {self.clipping}. "
+            f"{type(self.noise).__name__} with {self.noise.noise_multiplier:.6g} times the sensitivity is added to the "
+            f"sum, once a step, also where a batch is empty. The sum is divided by {sampler.batch_size}.",
+        ]
+        if isinstance(self.unit, Person):
+            lines.append(
+                f"A person has at most {self.unit.max_rows} examples in a batch, each clipped to 1/{self.unit.max_rows} "
+                "of the norm."
+            )
+        if self.insecure_seed is not None:
+            lines.append("The noise can be reproduced from a seed, so nothing at all is protected.")
+        else:
+            method = pricing.price(self.event, self.delta, self.relation).method
+            lines.append(f"Priced by {method}. {self.guarantee.explain()}")
+        return "\n".join(lines)
+
+    def _check_adaptive(self, clipping: Adaptive) -> None:
+        if not isinstance(self.noise, GaussianNoise):
+            raise _check.fail("noise", "be 'gaussian' for adaptive clipping", self.noise.name, "its proof needs that")
+        if self.clip_schedule is not None:
+            raise _check.fail(
+                "clip_schedule", "be None for adaptive clipping", self.clip_schedule, "it moves by itself"
+            )
+        if isinstance(self.unit, Person):
+            raise _check.fail("unit", "be dp.rows() for adaptive clipping", self.unit, "clip persons to a fixed norm")
+        if 2 * clipping.count_noise <= self.noise.noise_multiplier:
+            raise InvalidArgument(
+                f"clipping.count_noise must be more than half of the plan's {self.noise.noise_multiplier:.4g}, got "
+                f"{clipping.count_noise}: the count's own noise would cost more than the whole step; a twentieth "
+                "of the batch size is usual"
+            )
+
+
+def _maker(
+    noise: str,
+    sampling: str,
+    examples: int,
+    batch_size: int,
+    epochs: float | None,
+    steps: int | None,
+    clip_norm: float | None,
+    clipping: Clipping | None,
+    relation: Relation | str | None,
+    unit: Unit | None,
+    **rest: Any,
+) -> Callable[[float, int | None], Plan]:
+    """From a noise multiplier and a seed to the plan, with all else checked and settled."""
+    family = FAMILIES[_check.one_of("noise", noise, FAMILIES, "each has its own price")]
+    sampler = SAMPLERS[_check.one_of("sampling", sampling, SAMPLERS, "each has its own price")](batch_size, examples)
+    if (epochs is None) == (steps is None):
+        raise _check.fail("steps", "be given, or epochs, and not both", steps, "they say how long the training is")
+    if (clip_norm is None) == (clipping is None):
+        raise _check.fail("clip_norm", "be given, or clipping, and not both", clip_norm, "they bound one example")
+    if steps is None:
+        steps = sampler.steps(float(_check.positive("epochs", epochs, "it is how often the data is passed over")))
+    order = family(1.0).order
+    default = ADD_REMOVE if isinstance(sampler, PoissonSampler) else REPLACE_ONE
+    settled = as_relation(default if relation is None else relation)
+
+    def make(multiplier: float, insecure_seed: int | None) -> Plan:
+        return Plan(
+            sampler=sampler,
+            clipping=Flat(clip_norm, order=order) if clipping is None and clip_norm is not None else clipping,  # type: ignore[arg-type] # one of them is given
+            noise=family(multiplier),
+            steps=steps,
+            relation=settled,
+            unit=Rows() if unit is None else unit,
+            insecure_seed=insecure_seed,
+            **rest,
+        )
+
+    return make
+
+
+def _physical(sampler: Sampler) -> int:
+    """Enough rows that a draw seldom needs a second physical batch: with 2.5 standard deviations, 1 in 160 does."""
+    if not isinstance(sampler, PoissonSampler):
+        return sampler.batch_size
+    spread = math.sqrt(sampler.batch_size * (1 - sampler.rate))
+    return 8 * math.ceil((sampler.batch_size + 2.5 * spread) / 8)
+
+
+def _schedule(value: object) -> Schedule:
+    remedy = "give pairs (step, clip norm) with growing steps, such as ((0, 1.0), (500, 0.1))"
+    if not isinstance(value, tuple | list) or not value:
+        raise _check.fail("clip_schedule", "be a tuple of pairs", value, remedy)
+    points = []
+    for pair in value:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise _check.fail("clip_schedule", "be a tuple of pairs", value, remedy)
+        step = _check.integer("clip_schedule", pair[0], remedy, at_least=0)
+        points.append((step, float(_check.positive("clip_schedule", pair[1], remedy))))
+    if any(left >= right for (left, _), (right, _) in zip(points, points[1:], strict=False)):
+        raise _check.fail("clip_schedule", "have growing steps", value, remedy)
+    return tuple(points)

@@ -1,0 +1,176 @@
+"""Which units are in which batch. A sampler emits its own event, so no batch is priced as what it is not.
+
+A sampler is a frozen description. Its draw is a function of a secret and the number of the step, so that the processes
+of one run draw alike without talking. Who is in a batch must stay secret where the price counts on it (Poisson, subsets);
+then the secret is never written down, and a resumed run draws its remaining batches from a fresh one. Steps are
+independent there, so the position is the whole state. A shuffled epoch must go on where it was, so its secret is saved;
+its price counts on no secret.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil, floor
+from typing import ClassVar
+
+import numpy as np
+
+from discreet import _check, events
+from discreet.errors import InvalidArgument
+from discreet.events import Event
+from discreet.learning.data import Indices
+from discreet.learning.noise import Secret
+
+
+@dataclass(frozen=True)
+class Sampler(ABC):
+    """How batches are drawn. Abstract.
+
+    Attributes:
+        batch_size: the expected number of units in a batch: what noisy sums are divided by.
+        examples: the public number of units that the plan was made for.
+    """
+
+    batch_size: int
+    examples: int
+    name: ClassVar[str]
+    #: Whether the price counts on nobody knowing who was drawn.
+    secret_order: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check.settle_integers(self, "examples", remedy="it is the number of units, as far as that is public")
+        remedy = "it is the expected number of units in a batch, at most all of them"
+        _check.settle_integers(self, "batch_size", remedy=remedy, at_most=self.examples)
+
+    @property
+    def steps_of_event(self) -> int:
+        """How many steps one event of `whole` covers."""
+        return 1
+
+    @abstractmethod
+    def one(self, event: Event) -> Event:
+        """What `steps_of_event` steps cost, where each one runs `event` on its batch."""
+
+    def whole(self, event: Event, steps: int) -> Event:
+        """What `steps` steps cost: the one event of a plan."""
+        return events.Repeated(self.one(event), ceil(steps / self.steps_of_event))
+
+    @abstractmethod
+    def draw(self, step: int, units: int, secret: Secret) -> Indices:
+        """The units in the batch of `step`, out of `units` that there are."""
+
+    def steps(self, epochs: float) -> int:
+        """How many steps `epochs` passes over the data are."""
+        return max(1, round(epochs * self.examples / self.batch_size))
+
+
+@dataclass(frozen=True)
+class PoissonSampler(Sampler):
+    """Each unit joins each batch on its own with probability rate = batch_size / examples.
+
+    Guarantee:
+        A unit joins if a uniform 64-bit number is below ⌊rate·2⁶⁴⌋, so the true rate is never above `rate`, and below
+        it by less than 2⁻⁶⁴; the price grows with the rate. The number of units drawn, and so the time a step takes,
+        depends on chance and on how many units there are.
+
+    >>> PoissonSampler(100, 1000).whole(events.Gaussian(1.0), 50)
+    Repeated(event=PoissonSampled(rate=0.1, event=Gaussian(noise_multiplier=1.0)), count=50)
+    """
+
+    name: ClassVar[str] = "poisson"
+
+    @property
+    def rate(self) -> float:
+        """The probability that one unit joins one batch."""
+        return self.batch_size / self.examples
+
+    def one(self, event: Event) -> Event:
+        return events.PoissonSampled(self.rate, event)
+
+    def draw(self, step: int, units: int, secret: Secret) -> Indices:
+        threshold = floor(Fraction(self.rate) * 2**64)
+        if threshold >= 2**64:
+            return np.arange(units, dtype=np.int64)
+        stream = secret.stream("poisson", step)
+        # The first 16 bits decide for nearly all; the other 48 are drawn where those are a tie.
+        high, low = threshold >> 48, threshold & (2**48 - 1)
+        first = stream.integers(0, 2**16, size=units, dtype=np.uint16)
+        joins = first < high
+        ties = np.flatnonzero(first == high)
+        joins[ties] = stream.integers(0, 2**48, size=len(ties), dtype=np.uint64) < low
+        return np.flatnonzero(joins).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class FixedSizeSampler(Sampler):
+    """Each batch is a uniformly random subset of exactly batch_size units, a new one in each step.
+
+    The number of units is public, so it has a price under replace-one only.
+    """
+
+    name: ClassVar[str] = "without replacement"
+
+    def one(self, event: Event) -> Event:
+        return events.SampledWithoutReplacement(self.batch_size, self.examples, event)
+
+    def draw(self, step: int, units: int, secret: Secret) -> Indices:
+        _same_number(units, self.examples)
+        drawn = secret.stream("subset", step).choice(units, size=self.batch_size, replace=False, shuffle=False)
+        return np.asarray(drawn, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class ShuffledEpochs(Sampler):
+    """Passes over all units in a random order; every unit is in exactly one batch of each pass.
+
+    It is priced without amplification: shuffled batches are not Poisson samples (arXiv 2403.17673). The last batch of a
+    pass may be smaller, and is divided by batch_size all the same.
+    """
+
+    name: ClassVar[str] = "shuffle"
+    secret_order: ClassVar[bool] = False
+
+    @property
+    def steps_of_event(self) -> int:
+        return ceil(self.examples / self.batch_size)
+
+    def one(self, event: Event) -> Event:
+        return events.ShuffledEpoch(self.batch_size, self.examples, event)
+
+    def draw(self, step: int, units: int, secret: Secret) -> Indices:
+        _same_number(units, self.examples)
+        epoch, place = divmod(step, self.steps_of_event)
+        order = _order(secret, epoch, units)
+        return order[place * self.batch_size : (place + 1) * self.batch_size]
+
+    def steps(self, epochs: float) -> int:
+        return max(1, round(epochs * self.steps_of_event))
+
+
+@lru_cache(maxsize=4)
+def _order(secret: Secret, epoch: int, units: int) -> Indices:
+    return secret.stream("epoch", epoch).permutation(units).astype(np.int64)
+
+
+def _same_number(units: int, examples: int) -> None:
+    if units != examples:  # public under every relation that prices these samplers
+        raise InvalidArgument(
+            f"data must hold the {examples} units that the plan was made for, got {units}: "
+            "batches of a fixed size make their number public, so that it must be right"
+        )
+
+
+def limited(rows: list[Indices], units: Indices, most: int, step: int, secret: Secret) -> Indices:
+    """The rows of the drawn units, at most `most` of each; a random choice of them where a unit has more."""
+    stream = secret.stream("rows", step)
+    kept = [
+        rows[unit] if len(rows[unit]) <= most else stream.choice(rows[unit], size=most, replace=False) for unit in units
+    ]
+    return np.concatenate(kept) if kept else np.empty(0, dtype=np.int64)
+
+
+#: The samplers by the names that a plan takes.
+SAMPLERS: dict[str, type[Sampler]] = {kind.name: kind for kind in (PoissonSampler, FixedSizeSampler, ShuffledEpochs)}

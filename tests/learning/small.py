@@ -1,0 +1,53 @@
+"""A small task that trains in milliseconds, for the tests of the loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from discreet.learning import Plan
+
+
+def data(rows: int = 60) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    inputs = torch.randn(rows, 4, generator=generator)
+    return inputs, (inputs[:, 0] + inputs[:, 1] > 0).long()
+
+
+def model(dtype: torch.dtype = torch.float32) -> nn.Module:
+    generator = torch.Generator().manual_seed(6)
+    made = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) / 2)
+    return made.to(dtype)
+
+
+def loss(net: Any, batch: Any) -> torch.Tensor:
+    inputs, targets = batch
+    return nn.functional.cross_entropy(net(inputs.to(next(net.parameters()).dtype)), targets, reduction="none")
+
+
+def plan(**changes: Any) -> Plan:
+    settings: dict[str, Any] = {
+        "noise_multiplier": 1.0,
+        "delta": 1e-5,
+        "examples": 60,
+        "batch_size": 12,
+        "steps": 4,
+        "insecure_seed": 1,
+    }
+    settings |= changes
+    if "clipping" not in settings:
+        settings.setdefault("clip_norm", 0.5)
+    return Plan.for_noise(settings.pop("noise_multiplier"), **settings)
+
+
+def flat(net: nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().double().reshape(-1) for parameter in net.parameters()])
+
+
+def gradients(net: nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.grad.double().reshape(-1) for parameter in net.parameters()])

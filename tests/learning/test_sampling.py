@@ -1,0 +1,152 @@
+"""A batch is what its event says, drawn with the system's randomness."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from discreet import events
+from discreet.errors import InvalidArgument
+from discreet.learning.batches import Stream
+from discreet.learning.noise import Secret
+from discreet.learning.sampling import SAMPLERS, FixedSizeSampler, PoissonSampler, ShuffledEpochs, limited
+from discreet.neighbors import person
+from tests.learning import small
+
+STEP = events.Gaussian(2.0)
+
+
+def test_each_sampler_emits_its_own_event():
+    assert PoissonSampler(10, 40).whole(STEP, 7) == events.Repeated(events.PoissonSampled(0.25, STEP), 7)
+    expected = events.Repeated(events.SampledWithoutReplacement(10, 40, STEP), 7)
+    assert FixedSizeSampler(10, 40).whole(STEP, 7) == expected
+    assert ShuffledEpochs(10, 40).whole(STEP, 8) == events.Repeated(events.ShuffledEpoch(10, 40, STEP), 2)
+    assert ShuffledEpochs(10, 40).whole(STEP, 5) == events.Repeated(events.ShuffledEpoch(10, 40, STEP), 2)
+
+
+def test_nothing_but_poisson_draws_is_priced_as_poisson():
+    for name in SAMPLERS:
+        plan = small.plan(sampling=name)
+        kinds = {type(part) for part in plan.event.walk()}
+        assert (events.PoissonSampled in kinds) == (name == "poisson")
+
+
+def test_poisson_units_join_independently_with_the_rate():
+    """Each of 500 units over 4000 steps, and pairs of units; two-sided binomial tests, false alarm 1e-7 in all."""
+    sampler, secret, steps, units = PoissonSampler(30, 1000), Secret(), 4000, 500
+    joined = np.zeros((steps, units), dtype=bool)
+    for step in range(steps):
+        joined[step, sampler.draw(step, units, secret)] = True
+    assert stats.binomtest(int(joined.sum()), steps * units, 0.03).pvalue > 1e-8
+    worst = min(stats.binomtest(int(each), steps, 0.03).pvalue for each in joined.sum(0))
+    assert worst > 1e-8 / units
+    both = int((joined[:, ::2] & joined[:, 1::2]).sum())
+    assert stats.binomtest(both, steps * units // 2, 0.03**2).pvalue > 1e-8
+    again = int((joined[1:] & joined[:-1]).sum())
+    assert stats.binomtest(again, (steps - 1) * units, 0.03**2).pvalue > 1e-8
+
+
+def test_the_number_of_poisson_draws_varies():
+    """A sampler of fixed size would have variance 0; the binomial's is 19.6 here."""
+    sampler, secret = PoissonSampler(20, 1000), Secret()
+    sizes = [len(sampler.draw(step, 1000, secret)) for step in range(2000)]
+    # The variance of 2000 sizes is χ²-distributed up to skew: 0.7 and 1.35 are beyond 8 standard deviations.
+    assert 0.7 < np.var(sizes) / 19.6 < 1.35
+
+
+def test_a_rate_of_one_draws_everyone_and_a_tie_is_decided_by_lower_bits():
+    assert len(PoissonSampler(40, 40).draw(0, 33, Secret())) == 33
+    # 2⁻¹⁶/3 is below the resolution of the first 16 bits: all that join are ties. Poisson(20.3): 1e-7 tails.
+    found = sum(len(PoissonSampler(1, 3 << 16).draw(step, 1 << 18, Secret())) for step in range(16))
+    assert 2 <= found <= 60
+
+
+def test_a_subset_has_its_size_and_is_uniform():
+    """χ² over the units; false alarm 1e-7."""
+    sampler, secret = FixedSizeSampler(5, 20), Secret()
+    draws = [sampler.draw(step, 20, secret) for step in range(4000)]
+    assert all(len(set(draw.tolist())) == 5 for draw in draws)
+    counts = np.bincount(np.concatenate(draws), minlength=20)
+    # Within a subset units exclude each other, which makes the statistic smaller by 15/19.
+    assert stats.chi2.sf(((counts - 1000) ** 2 / 1000).sum() * 20 / 15, 19) > 1e-7
+
+
+def test_a_shuffled_epoch_holds_each_unit_once_and_each_epoch_has_its_own_order():
+    sampler, secret = ShuffledEpochs(7, 40), Secret()
+    epochs = [np.concatenate([sampler.draw(6 * e + s, 40, secret) for s in range(6)]) for e in range(3)]
+    for order in epochs:
+        assert sorted(order.tolist()) == list(range(40))
+    assert not np.array_equal(epochs[0], epochs[1])
+    assert len(sampler.draw(5, 40, secret)) == 5  # 40 = 5·7 + 5
+
+
+@pytest.mark.parametrize("kind", [FixedSizeSampler, ShuffledEpochs])
+def test_a_public_number_of_units_must_be_right(kind):
+    with pytest.raises(InvalidArgument, match="40 units"):
+        kind(5, 40).draw(0, 41, Secret())
+
+
+def test_a_private_number_of_units_is_not_compared():
+    PoissonSampler(5, 40).draw(0, 41, Secret())
+    PoissonSampler(5, 40).draw(0, 0, Secret())
+
+
+def test_seeds_outside_do_not_change_batches():
+    drawn = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        stream = Stream(small.plan(insecure_seed=None, batch_size=30), small.data())
+        drawn.append([batch._rows.tolist() for batch in stream])
+    assert drawn[0] != drawn[1]
+
+
+def test_the_same_secret_draws_the_same_batches_in_every_process():
+    secret = Secret()
+    for kind in SAMPLERS.values():
+        sampler = kind(8, 40)
+        for step in range(10):
+            assert np.array_equal(sampler.draw(step, 40, secret), sampler.draw(step, 40, Secret(key=secret.reveal())))
+
+
+def test_a_batch_says_nothing_about_its_size():
+    batch = next(iter(small.plan().batches(small.data())))
+    assert repr(batch) == "Batch(step=0)"
+    with pytest.raises(TypeError):
+        len(batch)
+
+
+def test_only_an_order_that_is_not_secret_is_saved():
+    for name, saved in (("poisson", False), ("without replacement", False), ("shuffle", True)):
+        state = Stream(small.plan(sampling=name), small.data()).state()
+        assert (state["secret"] is not None) == saved
+
+
+def test_at_most_max_rows_of_a_person_are_in_a_batch_and_all_of_them_can_be():
+    rows = [np.arange(0, 10), np.arange(10, 12), np.arange(12, 20)]
+    secret, seen = Secret(), set()
+    for step in range(200):
+        drawn = limited(rows, np.array([0, 1]), 3, step, secret)
+        assert len(drawn) == 5
+        assert np.sum(drawn < 10) == 3
+        assert len(set(drawn.tolist())) == 5
+        seen |= set(drawn.tolist())
+    assert seen == set(range(12))  # each of ten rows is missed 200 times with probability 0.7²⁰⁰ < 1e-30
+
+
+def test_persons_are_drawn_whole():
+    plan = small.plan(unit=person("who", max_rows=2), examples=20, batch_size=10, steps=50)
+    inputs, targets = small.data(40)
+    ids = np.repeat(np.arange(20), 2)
+    for batch in plan.batches({"inputs": inputs, "targets": targets, "who": ids}):
+        assert all(count == 2 for count in np.unique(ids[batch._rows], return_counts=True)[1])
+
+
+@pytest.mark.parametrize("bad", [0, -1, 41, 2.0, math.nan, True, "8"])
+def test_a_batch_size_that_is_none_is_refused(bad):
+    for kind in SAMPLERS.values():
+        with pytest.raises(InvalidArgument, match="batch_size"):
+            kind(bad, 40)
