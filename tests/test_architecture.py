@@ -34,7 +34,7 @@ THIRD_PARTY = {"numpy", "scipy"}
 EXTRAS = {
     "ledger": {"psycopg"},
     "analytics": {"ibis", "pyarrow", "pandas", "polars", "duckdb", "sqlglot", "matplotlib"},
-    "apps": {"click", "rich", "jinja2", "matplotlib"},
+    "apps": {"click", "rich", "jinja2", "markupsafe", "matplotlib"},
     "learning": {"torch", "rich", "matplotlib"},
 }
 

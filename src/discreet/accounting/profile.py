@@ -56,18 +56,17 @@ class Profile:
         at = _points("deltas", deltas)
         return _curve(at, [tight.epsilon(self.event, float(delta), self.relation) for delta in at])
 
-    def trade_off(self, type_1: ArrayLike, *, points: int = 65) -> Curve:
+    def trade_off(self, type_1: ArrayLike) -> Curve:
         """The least type II error of any test with each type I error, that is how private the event is.
 
         `lower` is what is guaranteed: no attacker errs less. Some attacker errs no more than `upper`.
         With D the upper end of δ at the ε of a grid, the guaranteed curve is the largest max(0, 1 − D − e^ε α,
-        e^{−ε}(1 − D − α)). With fewer `points` in the grid it is found sooner and is no less valid, only lower.
+        e^{−ε}(1 − D − α)).
         """
         at = _points("type_1", type_1)
         if np.any((at < 0) | (at > 1)):
             raise _check.fail("type_1", "lie in [0, 1]", type_1, "it is a probability of a false alarm")
-        points = _check.integer("points", points, "it is how many ε the curve is drawn from", at_least=2)
-        epsilons, deltas = self._grid(points)
+        epsilons, deltas = self._grid()
         upper = np.array([each.upper for each in deltas])
         lower = np.array([each.lower for each in deltas])
         guaranteed = supporting_lines(at, epsilons, upper)
@@ -76,14 +75,14 @@ class Profile:
         relaxed = _supporting_between(at, epsilons, lower)
         return Curve(at, np.clip(guaranteed, 0.0, 1.0), np.clip(relaxed, 0.0, 1.0))
 
-    def _grid(self, points: int) -> tuple[Floats, list[Interval]]:
+    def _grid(self) -> tuple[Floats, list[Interval]]:
         """A grid of ε out to where δ is below 1e-9, or as far as ε goes."""
         most = tight.epsilon(self.event, 1e-9, self.relation).upper
         if math.isinf(most):
             most = tight.epsilon(self.event, 0.999, self.relation).upper
         if math.isinf(most):
             most = 1.0
-        inside = max(most, 1e-9) * np.linspace(0.0, 1.0, points) ** 1.5
+        inside = max(most, 1e-9) * np.linspace(0.0, 1.0, 65) ** 1.5
         epsilons = np.append(inside, 10 * inside[-1] + 50.0)  # far out, what remains is an infinite loss
         return epsilons, [tight.delta(self.event, float(epsilon), self.relation) for epsilon in epsilons]
 
