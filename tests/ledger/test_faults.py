@@ -625,7 +625,7 @@ def test_a_spend_that_returned_survives_a_crash_of_the_server(new_postgres):
 def test_a_commit_that_is_not_waited_for_would_be_lost(new_postgres, monkeypatch):
     place = new_postgres()
     with opened(place):
-        monkeypatch.setattr(postgres, "_MARK", "SELECT 1")
+        monkeypatch.setattr(postgres, "_MARK", "SELECT %s")
         with pytest.raises((AssertionError, dp.errors.DiscreetError)):
             returned_spends_survive(place)
 
@@ -689,9 +689,15 @@ def test_every_sqlite_commit_is_forced_to_disk(new_sqlite):
     assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 
 
-def test_every_postgres_commit_is_forced_to_disk_whatever_the_database_prefers(new_postgres):
+@pytest.mark.parametrize("may_mark", ["true", "false"])
+def test_every_postgres_commit_is_forced_to_disk_whatever_the_database_prefers(new_postgres, monkeypatch, may_mark):
+    """Where the server's log may not be marked, commits themselves wait for the disk."""
     place = new_postgres()
     name = place.query("SELECT current_database()")[0][0]
     place.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    if may_mark == "false":
+        monkeypatch.setattr(postgres, "_MAY_MARK", "SELECT false")
     with opened(place) as ledger:
-        assert ledger._store.read(lambda t: t.rows("SHOW synchronous_commit")) == [("on",)]
+        shown = ledger._store.read(lambda t: t.rows("SHOW synchronous_commit"))
+        assert (ledger._store._mark, shown) == (("on", [("off",)]) if may_mark == "true" else (None, [("on",)]))
+    returned_spends_survive(place)

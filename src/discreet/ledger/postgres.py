@@ -30,7 +30,7 @@ _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 # A transaction of its own that leaves a record in the server's log and waits, as commits do, until the log is on disk.
 _MAY_MARK = """SELECT coalesce(bool_or(has_function_privilege(oid, 'EXECUTE')), false)
     FROM pg_proc WHERE proname = 'pg_logical_emit_message'"""
-_MARK = "SELECT pg_logical_emit_message(true, 'discreet', '')"
+_MARK = "SELECT set_config('synchronous_commit', %s, true), pg_logical_emit_message(true, 'discreet', '')"
 # What waiting does not mend.
 _HOPELESS = ("authentication failed", "does not exist", "no pg_hba.conf entry", "could not translate host name")
 
@@ -49,12 +49,10 @@ class PostgresTransaction:
 
     for_update = " FOR UPDATE"
 
-    def __init__(self, connection: Any, begin: str, *, marked: bool) -> None:
+    def __init__(self, connection: Any, begin: str, *, mark: str | None) -> None:
         self._connection = connection
-        self._marked = marked and begin == _WRITE
+        self._mark = mark if begin == _WRITE else None
         self._waiting: list[tuple[str, tuple[object, ...]]] = [(begin, ())]
-        if self._marked:
-            self._waiting.append(("SET LOCAL synchronous_commit = off", ()))
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         with self._connection.pipeline():
@@ -71,8 +69,8 @@ class PostgresTransaction:
         with self._connection.pipeline():
             self._send()
             self._connection.execute("COMMIT")
-            if self._marked:
-                self._connection.execute(_MARK)
+            if self._mark is not None:
+                self._connection.execute(_MARK, (self._mark,))
 
     def _send(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -91,7 +89,7 @@ class PostgresStore:
         parts = urlsplit(url)
         # Never the password: this text goes into messages.
         self._place = f"the ledger at postgresql://{parts.hostname or ''}{parts.path}"
-        self._marks = False
+        self._mark: str | None = None  # how synchronous the mark after a commit is; None where commits wait themselves
         self._pool: Pool[Any] = Pool(self._connect, lambda found: found.close())
         found = self.read(self._found)
         if found is None and not create:
@@ -131,9 +129,10 @@ class PostgresStore:
             connection.execute(f"SET lock_timeout = {limit}")
             # A client that freezes inside a transaction must not hold an account for ever.
             connection.execute(f"SET idle_in_transaction_session_timeout = {limit + 30_000}")
-            if connection.execute("SHOW synchronous_commit").fetchone()[0] in {"off", "local"}:
-                connection.execute("SET synchronous_commit = on")
-            self._marks = bool(connection.execute(_MAY_MARK).fetchone()[0])
+            wanted = connection.execute("SHOW synchronous_commit").fetchone()[0]
+            wanted = "on" if wanted in {"off", "local"} else wanted
+            self._mark = wanted if connection.execute(_MAY_MARK).fetchone()[0] else None
+            connection.execute(f"SET synchronous_commit = {wanted if self._mark is None else 'off'}")
         except BaseException:
             connection.close()
             raise
@@ -166,7 +165,7 @@ class PostgresStore:
             raise _Lost(_line(error), committing=False) from error
         committing = False
         try:
-            transaction = PostgresTransaction(connection, begin, marked=self._marks)
+            transaction = PostgresTransaction(connection, begin, mark=self._mark)
             done = work(transaction)
             on_step("committing")
             committing = True

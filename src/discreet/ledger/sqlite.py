@@ -93,7 +93,7 @@ class SQLiteStore:
 
     def damage(self) -> str | None:
         try:
-            found = self.read(lambda transaction: transaction.rows("PRAGMA quick_check(1)"))
+            found = self.read(lambda transaction: transaction.rows("PRAGMA integrity_check(1)"))
         except NotALedger as error:
             return str(error)
         return None if found == [("ok",)] else str(found[0][0])
