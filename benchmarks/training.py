@@ -1,0 +1,318 @@
+"""One private step beside one ordinary step: `python -m benchmarks.training`.
+
+A step of ours is everything that a user's step is: per-example gradients, clipping, noise from the operating system's key,
+and the optimizer. It stands beside plain PyTorch (eager and compiled), which protects nobody, and beside both modes of
+Opacus. Ratios are ours over theirs, of seconds per step and of peak memory (CUDA only); each contender starts from a fresh
+copy of the same model, one at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import logging
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  # the field's own name for it
+from torch import Tensor, nn
+
+from benchmarks import _models as models
+from benchmarks._table import Row, arguments, report
+from discreet.learning.clipping import Flat
+from discreet.learning.engine import Engine
+from discreet.learning.noise import GaussianNoise, Secret
+
+Step = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, a batch for it and the type that it runs in."""
+
+    name: str
+    words: str
+    model: Callable[[], nn.Module]
+    batch: Callable[[], tuple[Tensor, Tensor]]
+    dtype: torch.dtype | None = None
+    adam: bool = False
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        chosen = [p for p in model.parameters() if p.requires_grad]
+        return torch.optim.AdamW(chosen, lr=1e-4) if self.adam else torch.optim.SGD(chosen, lr=0.01)
+
+
+def images(batch: int, size: int, classes: int) -> Callable[[], tuple[Tensor, Tensor]]:
+    """Random pictures and classes."""
+    return lambda: (torch.randn(batch, 3, size, size), torch.randint(0, classes, (batch,)))
+
+
+def tokens(batch: int, length: int, words: int, classes: int | None = None) -> Callable[[], tuple[Tensor, Tensor]]:
+    """Random texts, and the next words or a class."""
+    shape = (batch, length) if classes is None else (batch,)
+    return lambda: (torch.randint(0, words, (batch, length)), torch.randint(0, classes or words, shape))
+
+
+def cases(cuda: bool, quick: bool) -> list[Case]:
+    """The cases of the design, at their own size on CUDA and scaled down elsewhere."""
+    if cuda and not quick:
+        half = torch.bfloat16
+        return [
+            Case("mlp", "MLP 784-512-512-10, B=1024, fp32", models.mlp, lambda: flat_images(1024)),
+            Case("wrn", "WRN-16-4 GroupNorm, 32×32, B=512, tf32", models.WideResNet, images(512, 32, 10)),
+            Case("vit", "ViT-B, T=196, B=64, bf16", models.VisionTransformer, images(64, 224, 1000), half, True),
+            Case("gpt2", "GPT-2 small, T=256, B=16, bf16", models.LanguageModel, tokens(16, 256, 50257), half, True),
+            Case(
+                "gpt2-long", "GPT-2 small, T=1024, B=8, bf16", models.LanguageModel, tokens(8, 1024, 50257), half, True
+            ),
+            Case("lstm", "LSTM 256, T=128, B=256, fp32", models.Recurrent, tokens(256, 128, 10_000, 10)),
+        ]
+    small = 2 if quick else 1
+    words = 4000
+
+    def vit() -> nn.Module:
+        return models.VisionTransformer(64, 8, 192, 4 // small, 6)
+
+    def gpt2() -> nn.Module:
+        return models.LanguageModel(192, 4 // small, 6, words, 256)
+
+    return [
+        Case("mlp", f"MLP 784-512-512-10, B={512 // small}, fp32", models.mlp, lambda: flat_images(512 // small)),
+        Case(
+            "wrn",
+            f"WRN-10-2 GroupNorm, 32×32, B={32 // small}, fp32",
+            lambda: models.WideResNet(10, 2),
+            images(32 // small, 32, 10),
+        ),
+        Case(
+            "vit", f"ViT 192×{4 // small}, T=64, B={16 // small}, fp32", vit, images(16 // small, 64, 1000), adam=True
+        ),
+        Case(
+            "gpt2",
+            f"GPT-2 192×{4 // small}, T=64, B={8 // small}, fp32",
+            gpt2,
+            tokens(8 // small, 64, words),
+            adam=True,
+        ),
+        Case(
+            "gpt2-long",
+            f"GPT-2 192×{4 // small}, T=256, B={4 // small}, fp32",
+            gpt2,
+            tokens(4 // small, 256, words),
+            adam=True,
+        ),
+        Case(
+            "lstm",
+            f"LSTM 128, T=32, B={64 // small}, fp32",
+            lambda: models.Recurrent(2000, 128),
+            tokens(64 // small, 32, 2000, 10),
+        ),
+    ]
+
+
+def flat_images(batch: int) -> tuple[Tensor, Tensor]:
+    """Random pictures of 784 numbers."""
+    return torch.randn(batch, 784), torch.randint(0, 10, (batch,))
+
+
+def autocast(case: Case, device: str) -> Any:
+    """The type that a case runs in."""
+    return torch.autocast(device, case.dtype) if case.dtype else contextlib.nullcontext()
+
+
+def ours(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, compiled: bool) -> Step:
+    """Clipped sum, noise, optimizer."""
+    optimizer = case.optimizer(model)
+    engine = Engine(model, F.cross_entropy, Flat(1.0), compile=compiled, dtype=case.dtype)
+    noise, secret = GaussianNoise(1.0), Secret()
+    parameters = dict(model.named_parameters())
+    shapes = [p.shape for p in parameters.values()]
+    examples = batch[0].shape[0]
+    device = batch[0].device
+    mask = torch.ones(examples, dtype=torch.bool, device=device)
+    clip_norm = torch.tensor(1.0, device=device)
+    count = iter(range(1 << 40))
+
+    def step() -> None:
+        result = engine(batch, mask, clip_norm)
+        drawn = noise.draw(shapes, 1.0, secret.at(next(count)), device=device)
+        sums = [result.sums[name] for name in parameters]
+        torch._foreach_add_(sums, drawn)
+        torch._foreach_div_(sums, float(examples))
+        for parameter, gradient in zip(parameters.values(), sums, strict=True):
+            parameter.grad = gradient.to(parameter.dtype)
+        optimizer.step()
+
+    return step
+
+
+def plain(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, compiled: bool) -> Step:
+    """An ordinary step, which protects nobody."""
+    optimizer = case.optimizer(model)
+    inputs, targets = batch
+
+    def loss_of() -> Tensor:
+        with autocast(case, inputs.device.type):
+            return F.cross_entropy(model(inputs), targets)
+
+    forward = torch.compile(loss_of, dynamic=False) if compiled else loss_of
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        forward().backward()  # type: ignore[no-untyped-call]  # torch's own
+        optimizer.step()
+
+    return step
+
+
+def opacus(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, ghost: bool) -> Step:
+    """Opacus, by its hooks or by ghost clipping."""
+    from opacus import PrivacyEngine
+    from opacus.validators import ModuleValidator
+    from torch.utils.data import DataLoader, TensorDataset
+
+    inputs, targets = batch
+    model = ModuleValidator.fix(model).to(inputs.device).train()
+    loader = DataLoader(TensorDataset(inputs.cpu(), targets.cpu()), batch_size=inputs.shape[0])
+    criterion = nn.CrossEntropyLoss(reduction="mean")
+    made = PrivacyEngine().make_private(
+        module=model,
+        optimizer=case.optimizer(model),
+        criterion=criterion,
+        data_loader=loader,
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        poisson_sampling=False,
+        grad_sample_mode="ghost" if ghost else "hooks",
+    )
+    private, optimizer = made[0], made[1]
+    lossy: Any = made[2] if ghost else criterion
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with autocast(case, inputs.device.type):
+            scores = private(inputs)
+            if scores.dim() == 3 and ghost:
+                flat = scores.transpose(1, 2).flatten(0, 1)
+                loss = lossy(flat, targets.flatten(), shape=(*targets.shape, flat.shape[1]))
+            else:
+                loss = lossy(scores, targets)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds per step and peak bytes, or why there are none."""
+
+    seconds: float | None
+    bytes: float | None = None
+    note: str = ""
+
+
+def measure(
+    case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], make: Callable[..., Step], quick: bool, **how: bool
+) -> Measured:
+    """The median over blocks of steps, after steps that are not counted."""
+    cuda = batch[0].is_cuda
+
+    def wait() -> None:
+        if cuda:
+            torch.cuda.synchronize()
+
+    step: Step | None = None
+    try:
+        fresh = copy.deepcopy(model).to(batch[0].device).train()
+        step = make(case, fresh, batch, **how)
+        for _ in range(2 if quick else 4):
+            step()
+        wait()
+        if cuda:
+            torch.cuda.reset_peak_memory_stats()
+        start = time.perf_counter()
+        step()
+        wait()
+        once = time.perf_counter() - start
+        block = max(1, min(20, int(0.2 / max(once, 1e-4))))
+        times = []
+        for _ in range(3 if quick else 7):
+            start = time.perf_counter()
+            for _ in range(block):
+                step()
+            wait()
+            times.append((time.perf_counter() - start) / block)
+        peak = float(torch.cuda.max_memory_allocated()) if cuda else None
+        return Measured(statistics.median(times), peak)
+    except Exception as error:  # a peer fails in ways of its own, and the row says so
+        return Measured(None, note=f"{type(error).__name__}: {str(error).splitlines()[0][:80] if str(error) else ''}")
+    finally:
+        del step
+        gc.collect()
+        torch._dynamo.reset()
+        if cuda:
+            torch.cuda.empty_cache()
+
+
+def compare(case: Case, device: str, *, quick: bool, peers: bool, compiled: bool) -> list[Row]:
+    """All rows of one case."""
+    torch.manual_seed(0)
+    model = case.model()
+    inputs, targets = case.batch()
+    batch = (inputs.to(device), targets.to(device))
+    mine = measure(case, model, batch, ours, quick, compiled=compiled)
+    if mine.seconds is None:
+        raise RuntimeError(f"{case.words}: {mine.note}")
+    references: list[tuple[str, Measured]] = [
+        ("plain PyTorch, eager", measure(case, model, batch, plain, quick, compiled=False))
+    ]
+    if compiled:
+        references.append(("plain PyTorch, compiled", measure(case, model, batch, plain, quick, compiled=True)))
+    else:
+        references.append(("plain PyTorch, compiled", Measured(None, note="compilation was left out")))
+    if peers:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for name, ghost in (("Opacus, hooks", False), ("Opacus, ghost", True)):
+                references.append((name, measure(case, model, batch, opacus, quick, ghost=ghost)))
+    words = case.words if compiled else f"{case.words}, ours eager"
+    rows = []
+    for name, theirs in references:
+        rows.append(Row(words, "seconds per step", mine.seconds, name, theirs.seconds, "lower", theirs.note))
+        if mine.bytes is not None:
+            rows.append(Row(words, "peak bytes", mine.bytes, name, theirs.bytes, "lower", theirs.note))
+    return rows
+
+
+def main() -> None:
+    """Run the cases and print the table."""
+    parser = arguments(__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--cases", default="", help="names, with commas between; all by default")
+    parser.add_argument("--no-peers", action="store_true", help="leave Opacus out")
+    parser.add_argument("--eager", action="store_true", help="compile nothing; --quick on a CPU means this too")
+    args = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+    known = cases(args.device == "cuda", args.quick)
+    chosen = [name for name in args.cases.split(",") if name] or [case.name for case in known]
+    if unknown := set(chosen) - {case.name for case in known}:
+        parser.error(f"--cases knows {', '.join(case.name for case in known)}, not {', '.join(sorted(unknown))}")
+    compiled = not (args.eager or (args.quick and args.device == "cpu"))
+    rows: list[Row] = []
+    for case in known:
+        if case.name in chosen:
+            rows += compare(case, args.device, quick=args.quick, peers=not args.no_peers, compiled=compiled)
+    report(args, "training", rows, ("torch", "opacus", "transformers"))
+
+
+if __name__ == "__main__":
+    main()
