@@ -31,7 +31,7 @@ from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Neighbors, Rel
 from discreet.release import Release
 
 if typing.TYPE_CHECKING:
-    from discreet.analytics import Private
+    from discreet.analytics import Private, discover
 
 __version__ = "0.1.0"
 
@@ -55,6 +55,7 @@ __all__ = [
     "Sensitivity",
     "accounting",
     "datasets",
+    "discover",
     "discrete_gaussian",
     "errors",
     "events",
@@ -75,10 +76,10 @@ __all__ = [
 
 def __getattr__(name: str) -> typing.Any:
     """What needs an extra is imported when it is first used, so that the base install stays small."""
-    if name != "Private":
+    if name not in ("Private", "discover"):
         raise AttributeError(f"module 'discreet' has no attribute {name!r}")
     try:
-        from discreet.analytics import Private
+        from discreet import analytics
     except ModuleNotFoundError as error:
         raise errors.MissingExtra("private tables need Ibis and DuckDB: pip install 'discreet[analytics]'") from error
-    return Private
+    return getattr(analytics, name)

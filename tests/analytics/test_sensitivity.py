@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import discreet as dp
-from discreet.analytics import answer, compiling
+from discreet.analytics import compiling, question
+from discreet.analytics.levels import Levels
 from discreet.bounded import Scores
 from discreet.errors import InvalidArgument
 from tests.analytics.plans import ask, exact, ids, plans, row, table
@@ -132,11 +133,10 @@ def test_the_hand_made_neighbours_are_covered(account_of):
 
 
 def no_clamp(monkeypatch):
-    monkeypatch.setattr(
-        compiling,
-        "level",
-        lambda value, grid, missing: (value.fill_null(0.0) / float(grid.step)).clip(-(2.0**30), 2.0**30).cast("int64"),
-    )
+    def free(value, grid):
+        return Levels((value.fill_null(0.0) / float(grid.step)).clip(-(2.0**30), 2.0**30).cast("int64"))
+
+    monkeypatch.setattr(compiling, "levels", free)
 
 
 def no_group_limit(monkeypatch):
@@ -176,14 +176,14 @@ def keys_from_the_data(monkeypatch):
         return ({(): 0}, 0) if keys is None else ({key: i for i, key in enumerate(keys.values)}, len(keys.columns))
 
     def found(rows, place, one, keys):
-        seen = answer._places(keys)[0]
+        seen = question._places(keys)[0]
         present = {tuple(row[f"g{i}"] for i in range(len(keys.columns) if keys else 0)) for row in rows}
         kept = totals(rows, place, one, keys)
         return [group for key, group in zip(seen, kept, strict=True) if key in present] or [[0] * len(kept[0])]
 
-    totals = answer._totals
-    monkeypatch.setattr(answer, "_places", places)
-    monkeypatch.setattr(answer, "_totals", found)
+    totals = question._totals
+    monkeypatch.setattr(question, "_places", places)
+    monkeypatch.setattr(question, "_totals", found)
 
 
 MUTANTS = [

@@ -62,7 +62,8 @@ def test_sql_asks_for_the_same_as_methods(account):
     people = dp.Private(PEOPLE, account=account, bounds=BOUNDS)
     text = (
         "SELECT sex, COUNT(*) AS n, COUNT(pay) AS k, SUM(CLAMP(pay, 0, 5)) AS s, AVG(Age) AS m, VAR_POP(pay) AS v, "
-        "STDDEV_POP(pay) AS d, MEDIAN(age) AS h, QUANTILE_CONT(age, 0.25) AS q "
+        "STDDEV_POP(pay) AS d, MEDIAN(age) AS h, QUANTILE_CONT(age, 0.25) AS q, MIN(age) AS low, MAX(age) AS high, "
+        "CORR(CLAMP(age, 0, 50), pay) AS r, COVAR_POP(age, pay) AS c "
         "FROM anything a WHERE a.age > 1 GROUP BY sex"
     )
     one = people.plan(text, keys={"sex": ["m", "f", "x"]})
@@ -79,6 +80,10 @@ def test_sql_asks_for_the_same_as_methods(account):
             d=analytics.std("pay"),
             h=analytics.median("age"),
             q=analytics.quantile("age", 0.25),
+            low=analytics.min("age"),
+            high=analytics.max("age"),
+            r=analytics.correlation("age", "pay", bounds={"age": (0, 50)}),
+            c=analytics.covariance("age", "pay"),
         )
     )
     assert one.event(0.5) == two.event(0.5)
@@ -115,7 +120,10 @@ def test_persons_are_counted_and_charged(account_of):
         ("SELECT COUNT(*) OVER () FROM people", "windows"),
         ("SELECT SUM(DISTINCT pay) FROM people", "sql must"),
         ("SELECT COUNT(DISTINCT sex) FROM people", "person"),
-        ("SELECT MAX(age) FROM people", "QUANTILE_CONT"),
+        ("SELECT COVAR_SAMP(age, pay) FROM people", "COVAR_POP"),
+        ("SELECT CORR(CLAMP(age, 0, 1), age) FROM people", "different"),
+        ("SELECT CORR(age, pay, 3) FROM people", "sql must"),
+        ("SELECT MAX(age, 3) FROM people", "sql must"),
         ("SELECT STDDEV(age) FROM people", "STDDEV_POP"),
         ("SELECT SUM(age + 1) FROM people", "column"),
         ("SELECT SUM(CLAMP(age, 0)) FROM people", "CLAMP"),

@@ -6,11 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import ibis
+from ibis.expr import operations as ops
+
 from discreet import _check
 from discreet.analytics.aggregates import Aggregate
-from discreet.analytics.answer import Answer, Question
+from discreet.analytics.answer import Answer
+from discreet.analytics.asking import Asking
+from discreet.analytics.discovery import Discover, discover, example
 from discreet.analytics.expressions import Column, Expression, Refused, cuts
 from discreet.analytics.keys import Keys, public_keys
+from discreet.analytics.question import Question
 from discreet.analytics.result import Result
 from discreet.analytics.source import engine_table
 from discreet.analytics.sql import parse
@@ -18,7 +24,7 @@ from discreet.ledger import Account
 from discreet.neighbors import Person, Unit
 
 
-class Private:
+class Private(Asking):
     """A table whose rows are only ever seen through noisy aggregates that are charged to an account.
 
     Columns are `people.age` or `people["age"]`. `where`, `select`, `mutate` and `bin` give another private table;
@@ -52,7 +58,7 @@ class Private:
             remedy = "an account protects one unit: open it with unit=, or pass the same one here"
             raise _check.fail("unit", f"be the account's ({found})", str(unit), remedy)
         engine = engine_table(table)
-        state = State(engine, account, found, tuple(engine.columns), {})
+        state = State(engine, account, found, tuple(engine.columns), {}, origins=_origins(engine))
         if isinstance(found, Person):
             if found.column is None:
                 raise _check.fail("unit", "name the person's column", str(found), "use dp.person(column, max_rows=…)")
@@ -136,24 +142,35 @@ class Private:
         return Private._of(replace(binned._state, bins={**binned._state.bins, made: found[:-1]}))
 
     def group_by(self, *columns: str, keys: object = None) -> Groups:
-        """One answer for each public key.
+        """One answer for each group.
 
         Args:
             columns: the columns to group by.
-            keys: the public keys: a list of values (of tuples, for several columns), or a list for each column in a
-                mapping, for all combinations. Binned columns know theirs.
+            keys: the public keys: a list of values (of tuples, for several columns), a public table with these columns
+                (pandas, polars, Arrow or Ibis), or a list for each column in a mapping, for all combinations. Binned
+                columns know theirs. Or `dp.discover()`: a private choice of the keys that enough people have.
 
-        Guarantee: keys never come from the data. A key that no row has is answered as well, as a noisy zero.
+        Guarantee: public keys never come from the data, and one that no row has is answered as well, as a noisy zero.
+        Discovered keys are a private release of their own, which is charged with the answer.
         """
+        if isinstance(keys, Discover):
+            self._columns(columns)
+            return Groups(self._state, example(self._state.table, columns), keys)
         return Groups(self._state, self._keys(columns, keys))
 
-    def _keys(self, columns: tuple[str, ...], keys: object) -> Keys:
+    def _columns(self, columns: tuple[str, ...]) -> None:
         if not columns:
             raise _check.fail("group_by", "name a column", columns, "or ask the table itself")
         for name in columns:
             self._state.require(name)
         if len(set(columns)) != len(columns):
             raise _check.fail("group_by", "name each column once", columns, "leave the repetition out")
+
+    def _keys(self, columns: tuple[str, ...], keys: object) -> Keys:
+        self._columns(columns)
+        if isinstance(keys, ibis.Table) and self._state.origins & _origins(keys):
+            remedy = "give a table that is public, or keys=dp.discover()"
+            raise _check.fail("keys", "not come from the private table", "a table made of it", remedy)
         if keys is None or isinstance(keys, Mapping):
             given: dict[str, Any] = {
                 **{c: self._state.bins[c] for c in columns if c in self._state.bins},
@@ -161,7 +178,7 @@ class Private:
             }
             lacking = [name for name in columns if name not in given]
             if lacking:
-                remedy = "list the public values of each column, or bin() it; keys are never taken from data"
+                remedy = "list each column's public values, bin() it, or find keys privately with keys=dp.discover()"
                 raise _check.fail("keys", f"be given for {lacking}", keys, remedy)
             keys = given
         found = public_keys(columns, keys)
@@ -172,13 +189,14 @@ class Private:
         """The answer that a subset of SQL asks for, to preview or to release.
 
         `SELECT`, with columns of `GROUP BY` and `COUNT(*)`, `COUNT(column)`, `COUNT(DISTINCT person)`, `SUM`, `AVG`,
-        `VAR_POP`, `STDDEV_POP`, `MEDIAN` and `QUANTILE_CONT`; bounds as `CLAMP(column, lower, upper)` or declared for
-        the table. `FROM` one table, whatever its name. `WHERE` with comparisons, `BETWEEN`, `IN`, `IS NULL`, `AND`,
-        `OR`, `NOT` and arithmetic. Anything else is refused by clause.
+        `VAR_POP`, `STDDEV_POP`, `COVAR_POP`, `CORR`, `MEDIAN`, `QUANTILE_CONT`, `MIN` and `MAX` (as the 1% and 99%
+        quantiles); bounds as `CLAMP(column, lower, upper)` or declared for the table. `FROM` one table, whatever its
+        name. `WHERE` with comparisons, `BETWEEN`, `IN`, `IS NULL`, `AND`, `OR`, `NOT` and arithmetic. Anything else is
+        refused by clause.
 
         Args:
             sql: the query. It is read into a plan of ours and never run as text.
-            keys: the public keys of `GROUP BY`, as `group_by` takes them.
+            keys: the keys of `GROUP BY`, as `group_by` takes them.
         """
         unit = self._state.unit
         parsed = parse(sql, self._state.columns, unit.column if isinstance(unit, Person) else None)
@@ -187,12 +205,27 @@ class Private:
             return private.aggregate(**parsed.aggregates)
         return private.group_by(*parsed.groups, keys=keys).aggregate(**parsed.aggregates)
 
-    def sql(self, sql: str, *, epsilon: float, keys: object = None, purpose: str | None = None) -> Result:
+    def sql(
+        self,
+        sql: str,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        rho: float | None = None,
+        noise: str = "auto",
+        keys: object = None,
+        purpose: str | None = None,
+    ) -> Result:
         """Release what a subset of SQL asks for: `plan(sql, keys=…).release(epsilon=…)`.
+
+        Where `GROUP BY` has no `keys` and `delta` is given, keys are discovered.
 
         Guarantee: as `Answer.release`.
         """
-        return self.plan(sql, keys=keys).release(epsilon=epsilon, purpose=purpose)
+        if keys is None and delta is not None:
+            names = parse(sql, self._state.columns, getattr(self._state.unit, "column", None)).groups
+            keys = discover() if any(name not in self._state.bins for name in names) else None
+        return self.plan(sql, keys=keys).release(epsilon=epsilon, delta=delta, rho=rho, noise=noise, purpose=purpose)
 
     def histogram(
         self, column: str, *, categories: Iterable[Any] | None = None, edges: Iterable[float] | None = None
@@ -200,41 +233,16 @@ class Private:
         """How many rows fall into each of some public categories, or into each interval between public edges."""
         return Groups(self._state, None).histogram(column, categories=categories, edges=edges)
 
-    def aggregate(self, **aggregates: Aggregate) -> Answer:
+    def marginal(self, *columns: str, categories: Mapping[str, Iterable[Any]] | None = None) -> Answer:
+        """How many rows have each combination of public categories of some columns, for the price of one count.
+
+        Binned columns know their categories.
+        """
+        return Groups(self._state, None).marginal(*columns, categories=categories)
+
+    def aggregate(self, **asked: Aggregate) -> Answer:
         """Several aggregates of the same rows, in one pass and for one charge: `n=count(), pay=mean("pay")`."""
-        return Groups(self._state, None).aggregate(**aggregates)
-
-    def count(self, column: str | None = None) -> Answer:
-        """The number of rows, or of rows where `column` has a value."""
-        return Groups(self._state, None).count(column)
-
-    def count_distinct(self) -> Answer:
-        """The number of persons."""
-        return Groups(self._state, None).count_distinct()
-
-    def sum(self, column: str, *, bounds: tuple[float, float] | None = None) -> Answer:
-        """The sum of `column`, each row clamped to `bounds`."""
-        return Groups(self._state, None).sum(column, bounds=bounds)
-
-    def mean(self, column: str, *, bounds: tuple[float, float] | None = None) -> Answer:
-        """The mean of `column`, each row clamped to `bounds`."""
-        return Groups(self._state, None).mean(column, bounds=bounds)
-
-    def variance(self, column: str, *, bounds: tuple[float, float] | None = None) -> Answer:
-        """The variance of `column` (divided by n), each row clamped to `bounds`."""
-        return Groups(self._state, None).variance(column, bounds=bounds)
-
-    def std(self, column: str, *, bounds: tuple[float, float] | None = None) -> Answer:
-        """The standard deviation of `column`, each row clamped to `bounds`."""
-        return Groups(self._state, None).std(column, bounds=bounds)
-
-    def quantile(self, column: str, quantile: float, *, bounds: tuple[float, float] | None = None) -> Answer:
-        """A quantile of `column`, chosen among about a thousand levels of `bounds`."""
-        return Groups(self._state, None).quantile(column, quantile, bounds=bounds)
-
-    def median(self, column: str, *, bounds: tuple[float, float] | None = None) -> Answer:
-        """The median of `column`, chosen among about a thousand levels of `bounds`."""
-        return Groups(self._state, None).median(column, bounds=bounds)
+        return Groups(self._state, None).aggregate(**asked)
 
     def __repr__(self) -> str:
         return f"<Private table, rows hidden: {', '.join(self.columns)}; protects {self._state.account.neighbors}>"
@@ -256,6 +264,7 @@ class State:
     columns: tuple[str, ...]
     bounds: Mapping[str, tuple[float, float]]
     bins: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    origins: frozenset[Any] = frozenset()
 
     def require(self, name: object) -> None:
         """Refuse what is not a column, with the names that are."""
@@ -268,29 +277,30 @@ class State:
             self.require(name)
 
 
-class Groups:
-    """A private table with public groups; each aggregate gives one number for each of them."""
+class Groups(Asking):
+    """A private table with groups, public or discovered; each aggregate gives one number for each of them."""
 
-    def __init__(self, state: State, keys: Keys | None) -> None:
+    def __init__(self, state: State, keys: Keys | None, discovered: Discover | None = None) -> None:
         self._state = state
         self._keys = keys
+        self._discover = discovered
 
-    def aggregate(self, **aggregates: Aggregate) -> Answer:
+    def aggregate(self, **asked: Aggregate) -> Answer:
         """Several aggregates of the same rows, in one pass and for one charge: `n=count(), pay=mean("pay")`."""
-        if not aggregates:
+        if not asked:
             raise _check.fail("aggregate", "name at least one", (), "such as n=count()")
         taken = () if self._keys is None else self._keys.columns
-        for name, one in aggregates.items():
+        for name, one in asked.items():
             remedy = "use count(), sum(…), mean(…), … of discreet.analytics"
             _require(name, one, Aggregate, "be an aggregate", remedy)
             if name in taken or name.endswith("_error"):
                 raise _check.fail("name", "differ from the groups' columns and not end in _error", name, "rename it")
         state = self._state
-        for one in aggregates.values():
-            if one.column is not None:
-                state.require(one.column)
-        asked = {name: one.asked(state.unit, state.bounds) for name, one in aggregates.items()}
-        return Answer(Question(state.table, self._keys, state.unit, asked), state.account)
+        for one in asked.values():
+            for column in one.columns:
+                state.require(column)
+        planned = {name: one.asked(state.unit, state.bounds) for name, one in asked.items()}
+        return Answer(Question(state.table, self._keys, state.unit, planned, self._discover), state.account)
 
     def histogram(
         self, column: str, *, categories: Iterable[Any] | None = None, edges: Iterable[float] | None = None
@@ -298,47 +308,27 @@ class Groups:
         """How many rows of each group fall into each public category, or each interval between public edges."""
         if (categories is None) == (edges is None):
             raise _check.fail("categories", "be given, or edges, but not both", categories, "the bins are public facts")
+        if edges is None:
+            return self.marginal(column, categories={column: categories or ()})
+        binned = Private._of(self._state).bin(column, edges)
+        return Groups(binned._state, self._keys, self._discover).marginal(f"{column}_bin")
+
+    def marginal(self, *columns: str, categories: Mapping[str, Iterable[Any]] | None = None) -> Answer:
+        """How many rows of each group have each combination of public categories, for the price of one count."""
         private = Private._of(self._state)
-        if edges is not None:
-            private, column = private.bin(column, edges), f"{column}_bin"
-        own = private._keys((column,), None if categories is None else {column: categories})
+        if self._discover is not None:
+            remedy = "ask for aggregate(cells=marginal(…)), which has a column for each cell, or list the keys"
+            raise _check.fail("marginal", "go with public groups", "discovered ones", remedy)
+        own = private._keys(columns, categories)
         if self._keys is None:
-            return Groups(private._state, own).count()
-        columns = (*self._keys.columns, column)
+            return Groups(self._state, own).count()
         both = [(*outer, *inner) for outer in self._keys.values for inner in own.values]
-        return Groups(private._state, private._keys(columns, both)).count()
+        return Groups(self._state, private._keys((*self._keys.columns, *columns), both)).count()
 
-    def count(self, column: str | None = None) -> Answer:
-        """The number of rows of each group, or of rows where `column` has a value."""
-        return self.aggregate(count=Aggregate("count", column))
 
-    def count_distinct(self) -> Answer:
-        """The number of persons in each group."""
-        return self.aggregate(persons=Aggregate("persons"))
-
-    def sum(self, column: str, *, bounds: tuple[float, float] | None = None) -> Answer:
-        """The sum of `column` in each group, each row clamped to `bounds`."""
-        return self.aggregate(sum=Aggregate("sum", column, bounds))
-
-    def mean(self, column: str, *, bounds: tuple[float, float] | None = None) -> Answer:
-        """The mean of `column` in each group, each row clamped to `bounds`."""
-        return self.aggregate(mean=Aggregate("mean", column, bounds))
-
-    def variance(self, column: str, *, bounds: tuple[float, float] | None = None) -> Answer:
-        """The variance of `column` in each group (divided by n), each row clamped to `bounds`."""
-        return self.aggregate(variance=Aggregate("variance", column, bounds))
-
-    def std(self, column: str, *, bounds: tuple[float, float] | None = None) -> Answer:
-        """The standard deviation of `column` in each group, each row clamped to `bounds`."""
-        return self.aggregate(std=Aggregate("std", column, bounds))
-
-    def quantile(self, column: str, quantile: float, *, bounds: tuple[float, float] | None = None) -> Answer:
-        """A quantile of `column` in each group, chosen among about a thousand levels of `bounds`."""
-        return self.aggregate(quantile=Aggregate("quantile", column, bounds, rank=quantile))
-
-    def median(self, column: str, *, bounds: tuple[float, float] | None = None) -> Answer:
-        """The median of `column` in each group, chosen among about a thousand levels of `bounds`."""
-        return self.aggregate(median=Aggregate("quantile", column, bounds, rank=0.5))
+def _origins(table: Any) -> frozenset[Any]:
+    """The stored tables that an engine's table is made of."""
+    return frozenset(table.op().find(ops.PhysicalTable))
 
 
 def _require(name: str, value: object, kind: type, rule: str, remedy: str) -> None:

@@ -1,17 +1,19 @@
-"""A released answer: one row for each public group, each number with its error."""
+"""A released answer: one row for each group, each number with its error."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from discreet import _check
-from discreet.analytics.preview import rank_error
+from discreet.analytics import plotting
+from discreet.analytics.consistency import Consistency, Measured, settled
+from discreet.analytics.preview import selection_error
+from discreet.analytics.spending import Part, Plan
 from discreet.errors import MissingExtra
 from discreet.events import Event
 from discreet.ledger import Receipt
@@ -19,58 +21,73 @@ from discreet.neighbors import Relation
 from discreet.release import Release
 
 if TYPE_CHECKING:
-    from discreet.analytics.answer import Part, Question
+    from discreet.analytics.question import Question
 
 _LEVEL = 0.95
+#: What counts rows or persons, so that its numbers are whole and not negative.
+_COUNTS = ("count", "persons", "marginal")
 
 
 @dataclass(frozen=True)
 class Result:
-    """Private numbers, free to use: `rows()`, `to_pandas()`, `to_arrow()`, `to_polars()`.
+    """Private numbers, free to use: `rows()`, `to_pandas()`, `to_arrow()`, `to_polars()`, `plot()`.
 
     Each aggregate `x` comes with `x_error`: the true aggregate of the clamped data lies within x ± x_error with
     probability at least 95%. A quantile comes with `x_rank_error` instead: so many rows, at most and with the same
-    probability, lie between it and the true one.
+    probability, lie between it and the true one. A choice of the k most frequent categories comes with
+    `x_count_error`: so many rows may each of them be rarer than the best that was left.
 
     Attributes:
-        columns: the columns by name, groups first; rows are in the order of the keys.
+        columns: the columns by name, groups first; rows are in the order of the keys, discovered ones sorted.
         group_columns: how many of them are group keys.
         receipt: the proof of the charge.
-        releases: the releases behind the columns, with their events, guarantees and intervals at any level.
+        releases: the releases behind the columns, as measured: before they were made consistent.
+        totals: the total over all groups and its 95% error, for columns that were made to add up to it.
     """
 
     columns: Mapping[str, tuple[Any, ...]]
     group_columns: int
     receipt: Receipt
     releases: Mapping[str, tuple[Release[Any], ...]]
+    totals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls,
         question: Question,
+        plan: Plan,
         done: Mapping[str, list[Release[Any]]],
-        parts: Mapping[str, Part],
+        totals: Mapping[str, Release[Any]],
+        wanted: Consistency,
         receipt: Receipt,
         relation: Relation,
     ) -> Result:
         """Put releases together into a table."""
         columns: dict[str, tuple[Any, ...]] = {}
+        added_up: dict[str, tuple[float, float]] = {}
         if question.keys is not None:
             for i, name in enumerate(question.keys.columns):
                 columns[name] = tuple(key[i] for key in question.keys.values)
         for name, releases in done.items():
-            part = parts[name]
-            if part.asked.statistic.kind == "quantile":
+            part = plan.parts[name]
+            kind = part.asked.statistic.kind
+            if kind in ("quantile", "top_k"):
                 columns[name] = tuple(one.value for one in releases)
-                error = rank_error(part.asked, part.epsilon, question.unit, relation)
-                columns[f"{name}_rank_error"] = (error,) * question.groups
+                error = selection_error(part, question.unit, relation)
+                columns[f"{name}_{'rank' if kind == 'quantile' else 'count'}_error"] = (error,) * question.groups
                 continue
-            value = np.atleast_1d(releases[0].value)
-            low, high = (np.atleast_1d(end) for end in releases[0].confidence_interval(_LEVEL))
-            columns[name] = tuple(value.tolist())
-            columns[f"{name}_error"] = tuple(np.maximum(high - value, value - low).tolist())
+            found = settled(
+                _measured(releases[0], part),
+                _measured(totals[name], part) if name in totals else None,
+                wanted,
+                counts=kind in _COUNTS,
+                lower=_lower(part) if kind == "sum" else -np.inf,
+            )
+            if found.total is not None:
+                added_up[name] = found.total
+            columns |= _columns(name, part, found.values, found.errors, question.groups)
         keyed = 0 if question.keys is None else len(question.keys.columns)
-        return cls(columns, keyed, receipt, {name: tuple(one) for name, one in done.items()})
+        return cls(columns, keyed, receipt, {name: tuple(one) for name, one in done.items()}, added_up)
 
     @property
     def event(self) -> Event:
@@ -99,28 +116,20 @@ class Result:
         """A polars data frame."""
         return _extra("polars").from_arrow(self.to_arrow())
 
-    def plot(self, column: str | None = None, axes: Any = None) -> Any:
-        """Bars with whiskers for the 95% errors, one for each group, on matplotlib axes, which are returned.
+    def plot(self, column: str | None = None, axes: Any = None, *, kind: str | None = None) -> Any:
+        """A picture on matplotlib axes, which are returned: bars with whiskers for the 95% errors, or a heat map.
 
         Args:
             column: which aggregate; by default the first one.
             axes: where to draw; by default on a new figure.
+            kind: "bars" (one for each group; side by side for a second group column), "histogram" (upright and close
+                together, for one group column of ascending numbers) or "heatmap" (two group columns); by default
+                what suits the groups.
         """
-        asked = list(self.releases)
-        name = _check.one_of(
-            "column", asked[0] if column is None else column, asked, "it is an aggregate of the answer"
-        )
-        keys = list(self.columns.values())[: self.group_columns]
-        labels = [", ".join(str(part) for part in key) for key in zip(*keys, strict=True)] or [name]
         if axes is None:
-            height = 1.2 + 0.28 * len(labels)
-            axes = _extra("matplotlib.pyplot").subplots(figsize=(7, height), layout="constrained")[1]
-        errors = self.columns.get(f"{name}_error")
-        axes.barh(labels, self.columns[name], xerr=errors, color="#2a9d8f", ecolor="#1d3557", capsize=3)
-        axes.invert_yaxis()
-        axes.set_xlabel(name + ("" if errors is None else ", with 95% error"))
-        axes.spines[["top", "right"]].set_visible(False)
-        return axes
+            size = plotting.size(self, column, kind)
+            axes = _extra("matplotlib.pyplot").subplots(figsize=size, layout="constrained")[1]
+        return plotting.draw(self, column, axes, kind)
 
     def __str__(self) -> str:
         heads = list(self.columns)
@@ -132,6 +141,33 @@ class Result:
         )
 
 
+def _measured(release: Release[Any], part: Part) -> Measured:
+    assert release.error is not None
+    value = np.atleast_1d(release.value)
+    low, high = (np.atleast_1d(end) for end in release.confidence_interval(_LEVEL))
+    errors = np.maximum(high - value, value - low).astype(np.float64)
+    return Measured(value, errors, release.error.noise, float(part.asked.statistic.granularity))
+
+
+def _lower(part: Part) -> float:
+    grid = part.asked.statistic.grid
+    assert grid is not None
+    return float(grid.center + grid.lower * grid.step)
+
+
+def _columns(name: str, part: Part, values: Any, errors: Any, groups: int) -> dict[str, tuple[Any, ...]]:
+    """A column and its errors; for a marginal one such pair for each cell."""
+    if not part.asked.cells:
+        return {name: tuple(values.tolist()), f"{name}_error": tuple(errors.tolist())}
+    found: dict[str, tuple[Any, ...]] = {}
+    by_cell, errors_by_cell = (np.reshape(one, (groups, len(part.asked.cells))) for one in (values, errors))
+    for j, cell in enumerate(part.asked.cells):
+        label = f"{name}[{', '.join(str(value) for value in cell)}]"
+        found[label] = tuple(by_cell[:, j].tolist())
+        found[f"{label}_error"] = tuple(errors_by_cell[:, j].tolist())
+    return found
+
+
 def _extra(name: str) -> Any:
     try:
         return importlib.import_module(name)
@@ -141,4 +177,6 @@ def _extra(name: str) -> Any:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(_short(one) for one in value)
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -18,7 +18,7 @@ import sqlglot
 from sqlglot import expressions as ast
 
 from discreet import _check
-from discreet.analytics.aggregates import Aggregate
+from discreet.analytics.aggregates import HIGHEST, LOWEST, Aggregate
 from discreet.analytics.expressions import Column, Constant, Expression, Logic, literal
 from discreet.errors import InvalidArgument
 from discreet.queries.aggregated import Kind
@@ -42,13 +42,18 @@ _KINDS: dict[type, Kind] = {
     ast.StddevPop: "std",
     ast.Median: "quantile",
     ast.PercentileCont: "quantile",
+    ast.Min: "quantile",
+    ast.Max: "quantile",
+    ast.Corr: "correlation",
+    ast.CovarPop: "covariance",
 }
+#: The quantiles that stand for the extremes, unless another one is asked for.
+_RANKS: dict[type, float] = {ast.Median: 0.5, ast.Min: LOWEST, ast.Max: HIGHEST}
 _NEAREST = {
     "Stddev": "STDDEV_POP, which divides by n",
     "StddevSamp": "STDDEV_POP, which divides by n",
     "Variance": "VAR_POP, which divides by n",
-    "Max": "QUANTILE_CONT(column, 0.99)",
-    "Min": "QUANTILE_CONT(column, 0.01)",
+    "CovarSamp": "COVAR_POP, which divides by n",
     "Like": "IN with a list of values",
     "Mod": "CASE-free arithmetic, or bin() in Python",
     "Star": "COUNT(*): rows are private",
@@ -163,12 +168,20 @@ class _Reader:
             return f"count_{column}", Aggregate("count", column)
         kind = _KINDS.get(type(node))
         if kind is None:
-            raise _refused(node, "COUNT, SUM, AVG, VAR_POP, STDDEV_POP, MEDIAN or QUANTILE_CONT")
+            raise _refused(
+                node, "COUNT, SUM, AVG, VAR_POP, STDDEV_POP, COVAR_POP, CORR, MEDIAN, QUANTILE_CONT, MIN or MAX"
+            )
         _only(node, "this", "expression")
         rank: float | None = None
+        if kind in ("correlation", "covariance"):
+            (one, own), (two, others) = self._clamped(node.this), self._clamped(node.expression)
+            if own is not None and one == two:
+                raise _refused(node, "two different columns")
+            given_bounds = {name: pair for name, pair in ((one, own), (two, others)) if pair is not None}
+            return f"{node.key}_{one}_{two}", Aggregate(kind, one, given_bounds, other=two)
         if kind == "quantile":
             given = node.args.get("expression")
-            rank = 0.5 if given is None else float(self._number(given))
+            rank = _RANKS.get(type(node), 0.5) if given is None else float(self._number(given))
         column, bounds = self._clamped(node.this)
         return f"{node.key}_{column}", Aggregate(kind, column, bounds, rank)
 

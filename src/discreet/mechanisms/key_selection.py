@@ -52,7 +52,13 @@ class KeySelection:
 
     @classmethod
     def over(
-        cls, noise: Additive, limits: Bounded, delta: float | Fraction, *, least: int = 1, relation: Relation | str | None = None
+        cls,
+        noise: Additive,
+        limits: Bounded,
+        delta: float | Fraction,
+        *,
+        least: int = 1,
+        relation: Relation | str | None = None,
     ) -> KeySelection:
         """The lowest threshold that `noise` allows for `delta`, under the `limits` of `queries.key_limits`."""
         moved = sensitivity_of(limits, relation).l0

@@ -227,10 +227,10 @@ def bounded(
         universe: for how many groups the sensitivity should hold, where it was calibrated before they were known.
 
     Guarantee: as `queries.count`, `sum`, `mean`, `variance` and docs/proofs/covariance.md state for one group; a row
-    moves the coordinates of one group (two under replace-one). A person moves those of any number of groups (L0), but by no more than `max_rows`
-    rows do that weigh `statistic.scale` each (L1, and L2 and L∞ as if all fell into one group); where persons are
-    counted, by no more than `max_groups` times `statistic.scale`. Assumes that the engine enforced the plan. Totals
-    beyond ±2^60 are clamped, which moves no two of them further apart.
+    moves the coordinates of one group (two under replace-one). A person moves those of any number of groups (L0), but
+    by no more than `max_rows` rows do that weigh `statistic.scale` each (L1, and L2 and L∞ as if all fell into one
+    group); where persons are counted, by no more than `max_groups` times `statistic.scale`. Assumes that the engine
+    enforced the plan. Totals beyond ±2^60 are clamped, which moves no two of them further apart.
     """
     groups = len(totals)
     per_row = (*(1,) * (statistic.coordinates - 1), statistic.per_count)
@@ -296,8 +296,8 @@ def choices(
 ) -> Scores:
     """How often each public category occurs in one group, as scores for choosing the most frequent.
 
-    Guarantee: adding a row raises one score by its weight and lowers none; a person's rows weigh no more than `max_rows`
-    times `statistic.scale` in all. Under replace-one twice that covers the group that is left and the one that is
+    Guarantee: adding a row raises one score by its weight and lowers none; a person's rows weigh `max_rows` times
+    `statistic.scale` in all, or less. Under replace-one twice that covers the group that is left and the one that is
     entered. These bounds hold for the changes of all groups added up, so that one draw for each group costs as much as
     a single draw (docs/proofs/covariance.md). Assumes that the engine enforced the plan. Not protected: the categories.
     """

@@ -1,0 +1,150 @@
+"""Free post-processing on request: counts that are not negative, whole numbers, groups that add up to their total."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet import _check
+from discreet.analytics.spending import TOTAL_SHARE
+from discreet.release import Noise
+
+
+@dataclass(frozen=True)
+class Consistency:
+    """What released counts and sums are made to satisfy. It looks at released numbers alone, so it is free.
+
+    Attributes:
+        nonnegative: counts, and sums whose bounds allow no negative value, are moved up to 0.
+        integer: counts are rounded to whole numbers.
+        total: the groups' counts and sums are moved so that they add up to their total, which is measured as well, for
+            this part of the column's own share of the budget.
+    """
+
+    nonnegative: bool = False
+    integer: bool = False
+    total: Fraction | None = None
+
+    @classmethod
+    def of(cls, nonnegative: object, integer: object, total: object) -> Consistency:
+        """The checked request."""
+        for name, value in (("nonnegative", nonnegative), ("integer", integer)):
+            if not isinstance(value, bool):
+                raise _check.fail(name, "be True or False", value, "it asks for post-processing")
+        if total is None or total is False:
+            return cls(bool(nonnegative), bool(integer))
+        share = Fraction(TOTAL_SHARE) if total is True else _check.positive("total", total, _TOTAL)
+        if share >= 1:
+            raise _check.fail("total", "be < 1", total, _TOTAL)
+        return cls(bool(nonnegative), bool(integer), share)
+
+
+_TOTAL = "it is the part of a column's share of the budget that its total gets; True takes a fifth"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Released numbers with their 95% errors; `noise` is on a grid of `step`."""
+
+    values: NDArray[np.float64]
+    errors: NDArray[np.float64]
+    noise: Noise
+    step: float
+
+    @property
+    def variance(self) -> float:
+        """Of the noise, in the numbers' own units."""
+        return (self.noise.standard_deviation() * self.step) ** 2
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Numbers after post-processing, with their 95% errors, and their total where one was measured."""
+
+    values: NDArray[Any]
+    errors: NDArray[np.float64]
+    total: tuple[float, float] | None = None
+
+
+def settled(groups: Measured, total: Measured | None, wanted: Consistency, *, counts: bool, lower: float) -> Settled:
+    """What was measured, made consistent.
+
+    Moving a negative number to 0 moves it towards the truth, which is not negative: its error stays. Every other
+    step adds to the error by as much as it moves the number.
+    """
+    floor = wanted.nonnegative and (counts or lower >= 0)
+    whole = wanted.integer and counts
+    if total is None or groups.values.size == 0:
+        values = np.maximum(groups.values, 0) if floor else groups.values
+        rounded = np.rint(values).astype(np.int64) if whole else values
+        return Settled(rounded, groups.errors + np.abs(rounded - values))
+    fitted, (target, target_error) = least_squares(groups, total)
+    aim = max(target, 0.0) if floor else target
+    aim = float(np.rint(aim)) if whole else aim
+    values = _above_zero(fitted.values, aim) if floor else fitted.values + (aim - target) / fitted.values.size
+    values = _rounded(values, int(aim)) if whole else values
+    errors = fitted.errors + np.abs(values - fitted.values)
+    return Settled(values, errors, (aim, target_error + abs(aim - target)))
+
+
+def least_squares(groups: Measured, total: Measured) -> tuple[Measured, tuple[float, float]]:
+    """The groups that add up to the best estimate of their total, that estimate, and the 95% errors of all.
+
+    Weighted by the variances v of a group and w of the total: each of G groups moves by (total − sum)·c with
+    c = v/(w + Gv), and so they add up to sum + (total − sum)·Gc. The errors are quantiles of the same sums of noises.
+    """
+    many, v, w = groups.values.size, groups.variance, total.variance
+    pull = v / (w + many * v)
+    gap = float(total.values.ravel()[0]) - float(groups.values.sum())
+    own, rest = (groups.noise, groups.step), (total.noise, total.step)
+    half = quantile([(1 - pull, 1, *own), (pull, many - 1, *own), (pull, 1, *rest)])
+    whole = quantile([(1 - many * pull, many, *own), (many * pull, 1, *rest)])
+    moved = Measured(groups.values + pull * gap, np.full(many, half), groups.noise, groups.step)
+    return moved, (float(groups.values.sum()) + many * pull * gap, whole)
+
+
+def quantile(parts: list[tuple[float, int, Noise, float]], level: float = 0.95) -> float:
+    """A t that |Σ weight·noise| stays within with probability `level`; each independent noise comes `many` times.
+
+    By Gil-Pelaez: a symmetric sum with the characteristic function φ has P(|S| ≤ t) = (2/π)∫ φ(s) sin(st)/s ds. Noise
+    is taken as continuous here; one weighted grid step is added for each part.
+    """
+    spread = math.sqrt(
+        sum(many * (weight * noise.standard_deviation() * step) ** 2 for weight, many, noise, step in parts)
+    )
+    if spread <= 0:
+        return 0.0
+    s = np.linspace(0.0, 200.0 / spread, 1 << 15)[1:]
+    phi = np.ones_like(s)
+    for weight, many, noise, step in parts:
+        x = (weight * noise.scale * step * s) ** 2
+        phi *= np.exp(-many * x / 2) if noise.gaussian else (1 + x) ** -float(many)
+    low, high = 0.0, 30.0 * spread
+    while high - low > 1e-5 * spread:
+        middle = (low + high) / 2
+        area = float(np.trapezoid(phi * np.sin(s * middle) / s, s)) + middle * float(s[0])
+        low, high = (low, middle) if 2 / math.pi * area >= level else (middle, high)
+    return high + sum(abs(weight) * step for weight, _, _, step in parts)
+
+
+def _above_zero(values: NDArray[np.float64], total: float) -> NDArray[np.float64]:
+    """The nearest numbers ≥ 0 that add up to `total` ≥ 0: all are lowered alike, those that reach 0 stay there."""
+    ordered = np.sort(values)[::-1]
+    excess = (np.cumsum(ordered) - total) / np.arange(1, values.size + 1)
+    last = int(np.flatnonzero(ordered - excess > 0)[-1]) if np.any(ordered - excess > 0) else 0
+    lowered: NDArray[np.float64] = np.maximum(values - excess[last], 0.0)
+    return lowered
+
+
+def _rounded(values: NDArray[np.float64], total: int) -> NDArray[np.int64]:
+    """Whole numbers beside `values` that add up to `total`: those with the largest fractions are rounded up."""
+    floors = np.floor(values).astype(np.int64)
+    short = total - int(floors.sum())
+    order = np.argsort(-(values - floors), kind="stable")
+    floors[order[: max(0, min(short, values.size))]] += 1
+    return floors

@@ -1,0 +1,125 @@
+"""Private discovery of group keys: those that enough people have, chosen with noise and a threshold.
+
+Keys that come from data are an output like any other. Each row counts in one key, each person in at most `max_groups`
+keys, whatever rows they have; a noisy count of rows or persons decides, and a key that one of them alone has comes out
+with probability at most δ (docs/proofs/discover.md).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ibis
+import numpy as np
+import pyarrow as pa
+
+from discreet import _check
+from discreet.analytics.compiling import narrow
+from discreet.analytics.expressions import Column, literal
+from discreet.analytics.keys import MAX_KEYS, Keys
+from discreet.errors import InvalidArgument
+from discreet.mechanisms import KeySelection
+from discreet.neighbors import Person, Relation, Unit
+from discreet.queries.discovered import key_counts, keys_moved
+
+
+@dataclass(frozen=True)
+class Discover:
+    """How to find keys: the share of ε that it gets beside the aggregates, and the fewest rows or persons of a key."""
+
+    share: float = 1.0
+    least: int = 1
+
+    def __post_init__(self) -> None:
+        _check.positive("share", self.share, "the search for keys gets ε in proportion to its share")
+        _check.settle_integers(self, "least", remedy="keys that fewer rows or persons have never come out")
+
+
+def discover(*, share: float = 1.0, least: int = 1) -> Discover:
+    """Find the group keys in the data, privately: `group_by("city", keys=dp.discover())`.
+
+    A release then needs `delta`: the probability, all in all, with which a key comes out that one row or person alone
+    has. The account must have room for it: open it with a budget of `dp.ApproxDP(ε, δ)` and `aside=`, the part of δ
+    that such releases may use. Keys come out sorted. A missing value is no key. Rare keys are left out, and their rows
+    with them.
+
+    Args:
+        share: how much of ε the search gets, relative to the shares of the aggregates.
+        least: keys that fewer rows or persons have never come out, whatever the noise; engines then leave them out
+            early. The threshold rises by as much.
+
+    Guarantee: (ε, δ)-DP for one unit. Each row counts in one key; of each person at most `max_groups` keys count,
+    chosen under a fresh secret key from that person's rows alone.
+    """
+    return Discover(share, least)
+
+
+def candidates(table: Any, columns: Sequence[str], unit: Unit, least: int, secret: int) -> Any:
+    """One row for each key that occurs, with g0, g1, … and how many units have it. None of it may be shown."""
+    groups = {f"g{i}": Column(name).to_ibis(table) for i, name in enumerate(columns)}
+    kept = [value.notnull() for value in groups.values()]
+    kept += [~value.isinf() for value in groups.values() if value.type().is_floating()]
+    rows = narrow(table.filter(*kept), None, unit, groups)
+    if isinstance(unit, Person):
+        rows = _limited(rows.distinct(), list(groups), unit, secret)
+    counted = rows.group_by(list(groups)).aggregate(units=rows.count())
+    return counted.filter(counted["units"] >= least) if least > 1 else counted
+
+
+def _limited(pairs: Any, groups: list[str], unit: Person, secret: int) -> Any:
+    """At most `max_groups` of each person's keys, in the order of a hash under a secret key, then of the keys.
+
+    That the limit holds does not rest on the hash: it only makes the choice fair. Rows of others play no part.
+    """
+    mixed = pairs["person"].hash() ^ secret
+    for place, name in enumerate(groups):
+        mixed = mixed ^ (pairs[name].hash() ^ (secret >> (place + 1))).hash()
+    order = ibis.window(group_by="person", order_by=[mixed.hash(), *groups])
+    placed = pairs.mutate(place=ibis.row_number().over(order))
+    return placed.filter(placed["place"] < keys_moved(unit, Relation.ADD_REMOVE))
+
+
+def chosen(table: pa.Table, columns: tuple[str, ...], selection: KeySelection, unit: Unit, relation: Relation) -> Keys:
+    """The keys that come out of an engine's candidates, sorted; of more than `MAX_KEYS` the first ones.
+
+    Guarantee: as `KeySelection.release`; what follows it looks at released keys alone. Values that no literal can hold
+    (text with NUL, integers beyond 64 bits) are no keys, whoever has them.
+    """
+    counts = key_counts(table["units"].to_numpy(), unit, relation=relation)
+    passed = pa.array(np.asarray(selection.release(counts).value))
+    released = table.filter(passed).select([f"g{i}" for i in range(len(columns))])
+    rows = zip(*(column.to_pylist() for column in released.columns), strict=True)
+    found = sorted({row for row in rows if _fit(row)})
+    return Keys(columns, tuple(found[:MAX_KEYS]))
+
+
+def _fit(key: tuple[Any, ...]) -> bool:
+    try:
+        return all(literal(value) is not None for value in key)
+    except InvalidArgument:
+        return False
+
+
+def example(table: Any, columns: tuple[str, ...]) -> Keys:
+    """A key of the right types that stands for those to be discovered in the SQL of a preview."""
+    return Keys(columns, (tuple(_example(name, table[name].type()) for name in columns),))
+
+
+def _example(name: str, kind: Any) -> Any:
+    if kind.is_string():
+        return "…"
+    if kind.is_boolean():
+        return True
+    if kind.is_integer():
+        return 0
+    if kind.is_floating():
+        return 0.0
+    if kind.is_date():
+        return dt.date(2000, 1, 1)
+    if kind.is_timestamp() and kind.timezone is None:
+        return dt.datetime(2000, 1, 1)
+    remedy = "keys are text, integers, floats, booleans, dates or timestamps without a zone; list the keys instead"
+    raise _check.fail("keys", f"be discovered in a plain column, and {name!r} is none", str(kind), remedy)

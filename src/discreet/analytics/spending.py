@@ -1,0 +1,228 @@
+"""How a release's budget becomes noise: the split among its statistics, and which noise each of them gets.
+
+Everything here is decided by public facts: the plan's sensitivities, the shares and the budget. So it may be shown in a
+preview, and is charged before the query runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from discreet import _check
+from discreet.accounting import closed_forms
+from discreet.analytics.compiling import Asked
+from discreet.analytics.question import Question
+from discreet.bounded import Bounded
+from discreet.events import Composed, Event
+from discreet.mechanisms import DiscreteGaussian, Exponential, Gaussian, KeySelection, Laplace, TopK
+from discreet.mechanisms.rationals import root_up
+from discreet.neighbors import Relation
+from discreet.queries.discovered import key_limits
+
+Additive = Laplace | Gaussian | DiscreteGaussian
+Family = Literal["laplace", "gaussian"]
+
+#: The part of a column's own share that its total over all groups gets, unless said otherwise.
+TOTAL_SHARE = 0.2
+_TAIL = 0.05
+
+
+@dataclass(frozen=True)
+class Spend:
+    """What a release may cost: ε, or ε and δ, or ρ (with a δ where keys are discovered); and which noise it takes."""
+
+    epsilon: Fraction | None
+    delta: Fraction | None
+    rho: Fraction | None
+    noise: str
+
+    @classmethod
+    def of(cls, epsilon: object, delta: object, rho: object, noise: object) -> Spend:
+        """The checked budget of a release."""
+        if (epsilon is None) == (rho is None):
+            raise _check.fail("epsilon", "be given, or rho, but not both", epsilon, "say what may be spent")
+        chosen = _check.one_of("noise", noise, ("auto", "laplace", "gaussian"), "auto takes the smaller one")
+        if rho is not None and chosen == "laplace":
+            raise _check.fail("noise", "be gaussian for a ρ", noise, "give epsilon for Laplace noise")
+        if epsilon is not None and chosen == "gaussian" and delta is None:
+            raise _check.fail("delta", "be given for Gaussian noise", None, "or give rho, or take Laplace noise")
+        return cls(
+            None if epsilon is None else _check.epsilon(epsilon),
+            None if delta is None else _check.delta(delta),
+            None if rho is None else _check.positive("rho", rho, "it is the ρ of zCDP that may be spent"),
+            str(chosen),
+        )
+
+    def families(self) -> tuple[Family, ...]:
+        """The noises that are allowed."""
+        if self.rho is not None or self.noise == "gaussian":
+            return ("gaussian",)
+        return ("laplace",) if self.noise == "laplace" or self.delta is None else ("laplace", "gaussian")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One statistic with its noise; `epsilon` is its own ε, None where its noise is Gaussian."""
+
+    asked: Asked
+    share: Fraction
+    mechanism: Additive | Exponential | TopK
+    event: Event
+    epsilon: Fraction | None
+
+    @property
+    def noise(self) -> str:
+        """What is run, in words."""
+        names = {
+            Laplace: "Laplace",
+            Gaussian: "Gaussian",
+            DiscreteGaussian: "discrete Gaussian",
+            Exponential: "exponential mechanism",
+        }
+        return names.get(type(self.mechanism), "top-k mechanism")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a release will run: the selection of keys, the statistics, and totals over all groups."""
+
+    spend: Spend
+    family: Family
+    selection: KeySelection | None
+    selection_event: Event | None
+    parts: Mapping[str, Part]
+    totals: Mapping[str, Part]
+    why: str = ""
+
+    @property
+    def event(self) -> Event:
+        """What is charged."""
+        several = [] if self.selection_event is None else [self.selection_event]
+        several += [part.event for part in (*self.parts.values(), *self.totals.values())]
+        return several[0] if len(several) == 1 else Composed(tuple(several))
+
+    @property
+    def cost(self) -> str:
+        """The price in words: δ is named where something uses it."""
+        spend = self.spend
+        uses_delta = self.selection is not None or (spend.rho is None and self.family == "gaussian")
+        first = f"ε = {float(spend.epsilon):.6g}" if spend.epsilon is not None else f"ρ = {float(spend.rho or 0):.6g}"
+        return first + (f", δ = {float(spend.delta):.6g}" if uses_delta and spend.delta is not None else "")
+
+
+def plan(question: Question, spend: Spend, relation: Relation, total: Fraction | None = None) -> Plan:
+    """The noise for each statistic; where both are allowed, the family whose errors are smaller on the whole."""
+    if question.discover is not None and spend.delta is None:
+        remedy = "it is the probability that a key comes out which one person alone has; or list the keys"
+        raise _check.fail("delta", "be given to discover keys", None, remedy)
+    made = [_Split(question, spend, relation, total).plan(family) for family in spend.families()]
+    if len(made) == 1:
+        return made[0]
+    ratio = _ratio(*made)
+    better, other = (made[1], made[0]) if ratio < 1 else (made[0], made[1])
+    factor = max(ratio, 1 / ratio)
+    name = {"laplace": "Laplace", "gaussian": "Gaussian"}
+    why = f"{name[better.family]}; {name[other.family]} noise would be {factor:.3g} times as wide"
+    return Plan(better.spend, better.family, better.selection, better.selection_event, better.parts, better.totals, why)
+
+
+def _ratio(first: Plan, second: Plan) -> float:
+    """How wide the noise of the second is beside the first's: the geometric mean over all that is added to."""
+    found: list[float] = []
+    for one, other in zip(
+        (*first.parts.values(), *first.totals.values()), (*second.parts.values(), *second.totals.values()), strict=True
+    ):
+        if isinstance(one.mechanism, Additive) and isinstance(other.mechanism, Additive):
+            found.append(_width(other.mechanism) / _width(one.mechanism))
+    if first.selection is not None and second.selection is not None:
+        found.append(second.selection.threshold / first.selection.threshold)
+    return math.exp(sum(math.log(ratio) for ratio in found) / len(found)) if found else math.inf
+
+
+def _width(mechanism: Additive) -> float:
+    """What the noise exceeds with a probability of 5%, in the statistic's own units."""
+    if isinstance(mechanism, Laplace):
+        return -math.log(_TAIL) * float(mechanism.scale)
+    spread = mechanism.standard_deviation if isinstance(mechanism, Gaussian) else math.sqrt(mechanism.variance)
+    return 1.96 * float(spread)
+
+
+class _Split:
+    """The shares of one release."""
+
+    def __init__(self, question: Question, spend: Spend, relation: Relation, total: Fraction | None) -> None:
+        self._question, self._spend, self._relation = question, spend, relation
+        self._limits = key_limits(question.unit, relation=relation)
+        discover = question.discover
+        shares = {name: Fraction(one.share) for name, one in question.asked.items()}
+        whole = sum(shares.values(), Fraction(0)) + (Fraction(0) if discover is None else Fraction(discover.share))
+        self._selection = Fraction(0) if discover is None else Fraction(discover.share) / whole
+        self._totals = {
+            name: shares[name] / whole * total
+            for name, one in question.asked.items()
+            if total is not None and one.statistic.kind in ("count", "sum")
+        }
+        self._parts = {name: share / whole - self._totals.get(name, 0) for name, share in shares.items()}
+        noisy = sum((self._parts[name] for name, one in question.asked.items() if _is_additive(one)), Fraction(0))
+        # All Gaussian noise is calibrated together: its μ² add up, and so it costs less than its parts one by one.
+        self._together = noisy + sum(self._totals.values(), Fraction(0)) + self._selection
+
+    def plan(self, family: Family) -> Plan:
+        asked = self._question.asked
+        parts = {name: self._part(asked[name], share, family) for name, share in self._parts.items()}
+        totals = {name: self._part(asked[name], share, family, groups=1) for name, share in self._totals.items()}
+        selection = self._selected(family) if self._selection else None
+        event = None if selection is None else selection.event(self._limits, self._relation)
+        return Plan(self._spend, family, selection, event, parts, totals)
+
+    def _selected(self, family: Family) -> KeySelection:
+        assert self._question.discover is not None
+        assert self._spend.delta is not None
+        least = self._question.discover.least
+        noise = self._noise(self._limits, self._selection, family)
+        # Of δ one half goes to Gaussian noise, if there is any, and the rest to the threshold.
+        own = self._spend.delta if noise is None or not isinstance(noise, Gaussian) else self._spend.delta / 2
+        return KeySelection.over(noise, self._limits, own, least=least, relation=self._relation)
+
+    def _part(self, one: Asked, share: Fraction, family: Family, *, groups: int | None = None) -> Part:
+        if _is_additive(one):
+            shape = self._question.shape(one, self._relation, groups=groups)
+            noise = self._noise(shape, share, family)
+            pure = None if self._spend.epsilon is None or family == "gaussian" else self._spend.epsilon * share
+            return Part(one, share, noise, noise.event(shape, self._relation), pure)
+        draws = one.k or 1
+        epsilon = self._spend.epsilon
+        own = epsilon * share if epsilon is not None else _bounded_range(draws * (self._spend.rho or 0) * share)
+        chooser = Exponential(own) if one.k is None else TopK(own, one.k)
+        return Part(one, share, chooser, chooser.event(), own)
+
+    def _noise(self, shape: Bounded, share: Fraction, family: Family) -> Additive:
+        spend, relation = self._spend, self._relation
+        if spend.rho is not None:
+            return DiscreteGaussian.for_rho(shape, spend.rho * share, relation)  # type: ignore[arg-type]  # exact
+        assert spend.epsilon is not None
+        if family == "laplace":
+            return Laplace.for_epsilon(shape, spend.epsilon * share, relation)  # type: ignore[arg-type]  # exact
+        assert spend.delta is not None
+        delta = spend.delta / 2 if self._selection else spend.delta
+        whole = closed_forms.gaussian_noise_multiplier(_below(spend.epsilon * self._together), _below(delta))
+        squared = Fraction(closed_forms.up(whole)) ** 2 * self._together / share
+        return Gaussian(root_up(squared * shape.sensitivity(relation).l2_squared) * shape.granularity)
+
+
+def _is_additive(one: Asked) -> bool:
+    return one.statistic.kind not in ("quantile", "top_k")
+
+
+def _below(exact: Fraction) -> float:
+    nearest = float(exact)
+    return nearest if Fraction(nearest) <= exact else math.nextafter(nearest, 0.0)
+
+
+def _bounded_range(rho: Fraction) -> Fraction:
+    """The ε of the exponential mechanism that is ρ-zCDP: ρ = ε²/8 (docs/proofs/zcdp-of-pure-mechanisms.md)."""
+    return Fraction(closed_forms.down(math.sqrt(8 * rho)))
