@@ -22,7 +22,7 @@ import discreet as dp
 from discreet import queries
 from discreet.analytics import Answer, answer, count, count_distinct, mean, median, std, variance
 from discreet.analytics import sum as total
-from discreet.analytics.compiling import level
+from discreet.analytics.levels import level, levels
 from discreet.errors import BudgetExceeded, EngineFailed, Exhausted, InvalidArgument
 from discreet.queries.grid import Grid
 from discreet.queries.weighted import WEIGHT
@@ -74,11 +74,22 @@ def test_the_engine_sums_the_very_integers_of_queries(account, bounds):
 @settings(max_examples=40, deadline=None)
 def test_a_level_in_the_engine_is_the_level_of_the_grid(values, low, width, center):
     grid = Grid.over((low, low + width), center=center)
-    column = ibis.memtable(pa.table({"x": pa.array(values, pa.float64())}))
     engine = ibis.duckdb.connect()
-    asked = ibis.cases((column.x.isnan(), ibis.null("float64")), else_=column.x)
-    found = engine.to_pyarrow(column.select(level=level(asked, grid, 5)))["level"].to_pylist()
-    assert sorted(found) == sorted(grid.levels(queries.grid.numbers(values), 5).tolist())
+    x = engine.create_table("t", pa.table({"x": pa.array(values, pa.float64())})).x
+    fast = levels(x, grid)
+    asked = x.as_table().select(fast=fast.each(fast.row).fill_null(5), portable=level(x, grid, 5))
+    found = engine.to_pyarrow(asked).to_pydict()
+    wanted = sorted(grid.levels(queries.grid.numbers(values), 5).tolist())
+    assert sorted(found["fast"]) == sorted(found["portable"]) == wanted
+
+
+def test_ties_go_to_even_levels(account):
+    grid = Grid(queries.grid.Fraction(0), 0, -10, 10)
+    x = ibis.duckdb.connect().create_table("t", pa.table({"x": [n / 2 for n in range(-25, 26)]})).x
+    fast = levels(x, grid)
+    found = x.as_table().select(fast=fast.each(fast.row), portable=level(x, grid, 5), x=x).to_pyarrow().to_pydict()
+    wanted = [max(-10, min(10, round(value))) for value in found["x"]]
+    assert found["fast"] == found["portable"] == wanted
 
 
 def test_persons_within_their_limits_are_summed_as_by_queries(account_of):

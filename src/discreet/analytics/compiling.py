@@ -6,26 +6,32 @@ is no integer division by data, no cast that a value may not fit, and no sum tha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import ibis
 
-from discreet import _check
-from discreet.analytics.expressions import Column, Comparison, Constant, Expression, Logic, exact, number
+from discreet.analytics.expressions import Column, Comparison, Constant, Expression, Logic, number
 from discreet.analytics.keys import Keys
+from discreet.analytics.levels import Levels, level, levels
 from discreet.neighbors import Person, Unit
 from discreet.queries.aggregated import Statistic, groups_of
 from discreet.queries.covariance import products
-from discreet.queries.grid import Grid
 from discreet.queries.variance import centered_squares
 from discreet.queries.weighted import WEIGHT
 
-#: Adding and subtracting it, times a step of 2^e, rounds a float below 2^51 steps to whole ones, ties to even levels.
-_ROUND = 1.5 * 2**52
+
+@dataclass(frozen=True)
+class Term:
+    """An integer of a row that is summed, NULL where the row has no value; or, with `levels`, what stands for it.
+
+    With `missing`, a row without a value counts as that much.
+    """
+
+    row: Any
+    levels: Levels | None = None
+    missing: int = 0
 
 
 @dataclass(frozen=True)
@@ -54,47 +60,40 @@ class Asked:
         return tuple(cell[0] if len(self.columns) == 1 else cell for cell in self.cells)
 
 
-def level(value: Any, grid: Grid, missing: int) -> Any:
-    """A row's level on the grid, as `Grid.levels` has it; NULL and NaN become `missing`.
-
-    From the two ends of the grid outwards the level is the end itself; between them rounding is monotone and stays
-    between. Engines sort NaN above or beside all numbers, so the inner interval and the lower side are asked first.
-    """
-    center, scale = exact(float(grid.center)), exact(2.0**-grid.exponent)
-    magic = exact(_ROUND * float(grid.step))
-    rounded = ((value - center + magic - magic) * scale).cast("int64")  # rounds first: some engines fail on underflow
-    low, high = _end(grid, grid.lower), _end(grid, grid.upper)
-    lower, upper = (ibis.literal(end, type="int64") for end in (grid.lower, grid.upper))
-    return ibis.cases(
-        ((value > exact(low)) & (value < exact(high)), rounded),
-        (value <= exact(low), lower),
-        (~value.isnan() & (value >= exact(high)), upper),
-        else_=ibis.literal(missing, type="int64"),
-    )
-
-
-def _end(grid: Grid, end: int) -> float:
-    """The float nearest to one end of the grid, moved outwards until its own level is that end."""
-    value = float(grid.center + end * grid.step)
-    outwards = math.inf if end == grid.upper else -math.inf
-    for _ in range(4):
-        if round(Fraction(value - float(grid.center)) / grid.step) == end:
-            return value
-        value = math.nextafter(value, outwards)
-    raise _check.fail("bounds", "be wider, for numbers this large", value, "subtract a public offset first")
-
-
 def totals(table: Any, asked: Sequence[Asked], keys: Keys | None, unit: Unit) -> Any:
     """One row for each group that occurs, with the columns c0_0, c0_1, … of each statistic."""
     groups = list(_groups(table, keys))
-    summed = _terms(table, asked)
-    rows = narrow(table, keys, unit, summed)
+    terms = _terms(table, asked)
+    rows = narrow(table, keys, unit, {name: term.row for name, term in terms.items()})
     if isinstance(unit, Person):
-        outputs, pieces = _weighed(rows, list(summed), asked, groups, keys, unit)
+        sums, pieces = _weighed(rows, list(terms), asked, groups, keys, unit)
     else:
-        outputs, pieces = {"rows": rows.count(), **{name: rows[name].sum() for name in summed}}, rows
+        sums, pieces = Sums(rows.count(), {name: (rows[name].sum(), rows[name].count()) for name in terms}), rows
+    outputs = {"rows": sums.rows, "persons": sums.persons}
+    for name, term in terms.items():
+        outputs |= _outputs(name, term, sums)
     wanted = [(f"c{i}_{j}", name) for i, one in enumerate(asked) for j, name in enumerate(_coordinates(i, one))]
     return _by(pieces, groups, **{column: outputs[name] for column, name in wanted})
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Of a group: the number of rows and of persons, and of each term the sum and the number of rows that have it."""
+
+    rows: Any
+    terms: dict[str, tuple[Any, Any]]
+    persons: Any = None
+
+
+def _outputs(name: str, term: Term, sums: Sums) -> dict[str, Any]:
+    """A term's total, under its name, and how many rows have a value, under #name."""
+    summed, counted = sums.terms[name]
+    total = summed.fill_null(0)
+    if term.levels is not None:
+        total = term.levels.total(total, counted)
+    if term.missing:
+        total = total + (sums.rows - counted) * term.missing
+    return {name: total, f"#{name}": counted}
 
 
 def cells(table: Any, asked: Asked, keys: Keys | None, unit: Unit) -> Any:
@@ -103,11 +102,14 @@ def cells(table: Any, asked: Asked, keys: Keys | None, unit: Unit) -> Any:
     assert asked.statistic.grid is not None
     groups = _groups(table, keys)
     value = _value(table, asked.column)
-    rows = narrow(table.filter(_there(value)), keys, unit, {"level": level(value, asked.statistic.grid, 0)})
-    if not isinstance(unit, Person):
-        return _by(rows, [*groups, "level"], rows=rows.count())
-    pieces = _owned(rows, rows.count(), None)
-    return _by(pieces, [*groups, "level"], rows=weight(pieces["own_rows"], unit.max_rows).sum())
+    found = levels(value, asked.statistic.grid)
+    rows = narrow(table.filter(_there(value)), keys, unit, {"row": found.row})
+    if isinstance(unit, Person):
+        pieces = _owned(rows, rows.count(), None)
+        counted = _by(pieces, [*groups, "row"], rows=weight(pieces["own_rows"], unit.max_rows).sum())
+    else:
+        counted = _by(rows, [*groups, "row"], rows=rows.count())
+    return counted.mutate(level=found.each(counted["row"])).drop("row")
 
 
 def weight(many: Any, limit: int) -> Any:
@@ -122,14 +124,16 @@ def weight(many: Any, limit: int) -> Any:
 
 def _weighed(
     rows: Any, names: Sequence[str], asked: Sequence[Asked], groups: list[str], keys: Keys | None, unit: Person
-) -> tuple[dict[str, Any], Any]:
+) -> tuple[Sums, Any]:
     """The weighted sums, and the table of rows (or of pieces of a person's rows) that they are sums over."""
     if groups and not any(one.statistic.kind == "persons" for one in asked):
         pieces = _owned(rows, rows.count(), None)
         own = weight(pieces["own_rows"], unit.max_rows)
-        return {"rows": own.sum(), **{name: (own * pieces[name]).sum() for name in names}}, pieces
-    sums = {name: rows[name].sum().cast("int64") for name in names}
-    pieces = _by(rows, ["person", *groups], rows=rows.count(), **sums)
+        terms = {name: ((own * pieces[name]).sum(), own.sum(where=pieces[name].notnull())) for name in names}
+        return Sums(own.sum(), terms), pieces
+    parts = {f"sum_{name}": rows[name].sum().fill_null(0).cast("int64") for name in names}
+    parts |= {f"count_{name}": rows[name].count() for name in names}
+    pieces = _by(rows, ["person", *groups], rows=rows.count(), **parts)
     if groups:
         pieces = _owned(pieces, pieces["rows"].sum().cast("int64"), pieces.count())
         most = groups_of(unit, 1 if keys is None else len(keys.values))
@@ -138,7 +142,8 @@ def _weighed(
     else:
         persons = pieces.count() * WEIGHT
         own = weight(pieces["rows"], unit.max_rows)
-    return {"persons": persons, **{name: (own * pieces[name]).sum() for name in ("rows", *names)}}, pieces
+    terms = {name: tuple((own * pieces[f"{part}_{name}"]).sum() for part in ("sum", "count")) for name in names}
+    return Sums((own * pieces["rows"]).sum(), terms, persons), pieces
 
 
 def _owned(pieces: Any, own_rows: Any, own_groups: Any) -> Any:
@@ -191,45 +196,40 @@ def narrow(table: Any, keys: Keys | None, unit: Unit, columns: dict[str, Any]) -
     return table.select(**(columns or {"row": ibis.literal(1)}))
 
 
-def _terms(table: Any, asked: Sequence[Asked]) -> dict[str, Any]:
-    """The integers of a row that are summed: levels s, squares q, and n: 1 for a row with a value, else 0."""
-    found: dict[str, Any] = {}
+def _terms(table: Any, asked: Sequence[Asked]) -> dict[str, Term]:
+    """The integers of a row that are summed: levels s, squares q, products p, cells m, and n for a value at all."""
+    found: dict[str, Term] = {}
     for i, one in enumerate(asked):
-        kind, grid = one.statistic.kind, one.statistic.grid
+        grid = one.statistic.grid
         for j, cell in enumerate(one.cells):
-            found[f"m{i}_{j}"] = _one_if(_equal(one.columns, cell).to_filter(table))
+            found[f"m{i}_{j}"] = Term(_one_if(_equal(one.columns, cell).to_filter(table)))
         if one.column is None:
             continue
         if one.other is not None:
             found |= _joint(table, i, one)
-            continue
-        if grid is None:
-            found[f"n{i}"] = _one_if(Column(one.column).to_ibis(table).notnull())
-            continue
-        value = _value(table, one.column)
-        if kind == "sum":
-            assert one.statistic.missing is not None
-            found[f"s{i}"] = level(value, grid, one.statistic.missing)
-            continue
-        there, near = _one_if(_there(value)), level(value, grid, 0)
-        found |= {f"n{i}": there, f"s{i}": near}
-        if kind in ("variance", "std"):
-            found[f"q{i}"] = (centered_squares(near, grid.reach) * there).cast("int64")
+        elif grid is None:
+            found[f"n{i}"] = Term(_one_if(Column(one.column).to_ibis(table).notnull()))
+        else:
+            near = levels(_value(table, one.column), grid)
+            found[f"s{i}"] = Term(near.row, near, one.statistic.missing or 0)
+            if one.statistic.kind in ("variance", "std"):
+                found[f"q{i}"] = Term(centered_squares(near.each(near.row), grid.reach).cast("int64"))
     return found
 
 
-def _joint(table: Any, i: int, one: Asked) -> dict[str, Any]:
-    """The integers of two columns, both clamped before they are multiplied; 0 where one of the values is missing."""
+def _joint(table: Any, i: int, one: Asked) -> dict[str, Term]:
+    """The integers of two columns, both clamped before they are multiplied; NULL where one of the values is missing."""
     first, second = one.statistic.grid, one.statistic.other
     assert first is not None
     assert second is not None
     x, y = _value(table, str(one.column)), _value(table, str(one.other))
-    there = _one_if(_there(x) & _there(y))
+    both = _there(x) & _there(y)
     k, l = level(x, first, 0), level(y, second, 0)  # noqa: E741  # the letters of docs/proofs/covariance.md
     found = {f"s{i}": k, f"t{i}": l, f"p{i}": products(k, l, first, second)}
     if one.statistic.kind == "correlation":
         found |= {f"q{i}": centered_squares(k, first.reach), f"r{i}": centered_squares(l, second.reach)}
-    return {**{name: (value * there).cast("int64") for name, value in found.items()}, f"n{i}": there}
+    missing = ibis.null("int64")
+    return {name: Term(ibis.cases((both, value.cast("int64")), else_=missing)) for name, value in found.items()}
 
 
 def _equal(columns: Sequence[str], cell: Sequence[Any]) -> Expression:
@@ -245,10 +245,10 @@ def _coordinates(place: int, one: Asked) -> list[str]:
     kind = one.statistic.kind
     if one.cells:
         return [f"m{place}_{j}" for j in range(len(one.cells))]
-    if kind in ("covariance", "correlation"):
-        return [f"{letter}{place}" for letter in ("stpn" if kind == "covariance" else "stpqrn")]
     if kind == "persons":
         return ["persons"]
     if kind == "count":
         return ["rows" if one.column is None else f"n{place}"]
-    return {"sum": [f"s{place}"], "mean": [f"s{place}", f"n{place}"]}.get(kind, [f"s{place}", f"q{place}", f"n{place}"])
+    letters = {"sum": "s", "mean": "s", "covariance": "stp", "correlation": "stpqr"}.get(kind, "sq")
+    found = [f"{letter}{place}" for letter in letters]
+    return found if kind == "sum" else [*found, f"#s{place}"]
