@@ -1,12 +1,13 @@
 """How one example's gradient is bounded: from its norms to the weight with which it enters the sum.
 
 Every kind of clipping is only another choice of weights. The engine gives the norm of each example's gradient in each
-group of parameters; a `Clipping` gives back one weight for each, and says how far one example can move the weighted sum.
+group of parameters; a `Clipping` gives back one weight for each, and says how far one example can move the sum.
 
-Rounding: a weight computed as C / norm in floating point may exceed the exact quotient by a few units in the last place,
-and the norm itself is a rounded sum. Every weight is therefore shrunk by the factor 1 - 16 u, where u is the machine
-epsilon of the norms' type (2e-6 in float32). It covers the division and the root; how much the rounding of long sums
-inside a gradient can add is said in the sharp edges of the documents.
+Rounding: a weight computed as C / norm in floating point may exceed the exact quotient by a few units in the last
+place, and the norm itself is a rounded sum. Every weight is therefore shrunk by the factor 1 - 16 u, where u is the
+machine epsilon of the norms' type (2e-6 in float32). That covers the division and the root. What it does not cover is
+the rounding of long sums inside a gradient, and of products in bfloat16 or TF32 where those are used: there the bound
+holds up to a relative error of their precision (about 2⁻⁸ in bfloat16, more where the terms of a sum cancel).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One loss value per example, from whatever the user gives as a loss.
 
-`loss(model, batch)` returns a tensor with one value per example. The usual torch losses are taken as they are: then a batch
-is (inputs, targets), and the loss of one example is the mean over what it holds (tokens, pixels, outputs), whatever
-reduction over the batch the loss was built with. A mean over the batch has no per-example gradients to clip.
+`loss(model, batch)` returns a tensor with one value per example. The usual torch losses are taken as they are: then a
+batch is (inputs, targets), and the loss of one example is the mean over what it holds (tokens, pixels, outputs),
+whatever reduction over the batch the loss was built with. A mean over the batch has no per-example gradients to clip.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from discreet import _check
 from discreet.errors import InvalidArgument

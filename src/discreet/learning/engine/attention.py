@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional as F
 
 from discreet.learning.engine.capture import Recorder
 
-_NAMES = (
-    "query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn dropout_p "
-    "out_proj_weight out_proj_bias training key_padding_mask need_weights attn_mask use_separate_proj_weight "
-    "q_proj_weight k_proj_weight v_proj_weight static_k static_v average_attn_weights is_causal"
-).split()
+_NAMES = """
+    query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn dropout_p
+    out_proj_weight out_proj_bias training key_padding_mask need_weights attn_mask use_separate_proj_weight
+    q_proj_weight k_proj_weight v_proj_weight static_k static_v average_attn_weights is_causal
+"""
 
 
 def _projections(recorder: Recorder, given: dict[str, Any]) -> list[Tensor]:
@@ -23,25 +23,19 @@ def _projections(recorder: Recorder, given: dict[str, Any]) -> list[Tensor]:
     sources = [given["query"], given["key"], given["value"]]
     weight, bias = given["in_proj_weight"], given["in_proj_bias"]
     if given.get("use_separate_proj_weight"):
-        biases: list[Any] = [None] * 3 if bias is None else list(bias.chunk(3))
-        if bias is not None:
-            whole = torch.zeros((*sources[0].shape[:-1], bias.shape[0]), dtype=bias.dtype, device=bias.device)
-            # Adding the packed bias as a whole lets its rule see one sum; the three parts follow by slicing.
-            shifts = [
-                recorder.apply(torch.add, (_sized(whole, s), bias), {}).chunk(3, -1)[i] for i, s in enumerate(sources)
-            ]
         names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
         made = [recorder.apply(F.linear, (s, given[n]), {}) for s, n in zip(sources, names, strict=True)]
-        return made if bias is None else [m + shift for m, shift in zip(made, shifts, strict=True)]
+        if bias is None:
+            return made
+        # The packed bias is added to zeros as a whole, so that its rule sees all of it; each part takes its third.
+        zeros = [m.new_zeros((*m.shape[:-1], bias.shape[0])) for m in made]
+        shifts = [recorder.apply(torch.add, (zero, bias), {}).chunk(3, -1) for zero in zeros]
+        return [m + shift[part] for part, (m, shift) in enumerate(zip(made, shifts, strict=True))]
     found: dict[int, tuple[Tensor, ...]] = {}
     for source in sources:
         if id(source) not in found:
             found[id(source)] = recorder.apply(F.linear, (source, weight, bias), {}).chunk(3, -1)
     return [found[id(source)][part] for part, source in enumerate(sources)]
-
-
-def _sized(zeros: Tensor, like: Tensor) -> Tensor:
-    return zeros.new_zeros((*like.shape[:-1], zeros.shape[-1]))
 
 
 def _mask(value: Tensor | None, dtype: torch.dtype) -> Tensor | None:
@@ -55,7 +49,7 @@ def multi_head_attention(
     recorder: Recorder, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """The same values as `torch.nn.functional.multi_head_attention_forward`, projection by projection."""
-    given = dict(zip(_NAMES, args, strict=False)) | kwargs
+    given = dict(zip(_NAMES.split(), args, strict=False)) | kwargs
     unusual = ("bias_k", "bias_v", "static_k", "static_v")
     if any(given.get(name) is not None for name in unusual) or given.get("add_zero_attn"):
         return NotImplemented

@@ -1,15 +1,16 @@
 """Sees every operation that takes a trainable parameter, and keeps what its rule needs.
 
-A `TorchFunctionMode` around the model's forward pass meets functions, not modules, so any model that calls torch with its
-parameters is covered, whoever wrote its layers. For each such operation it keeps the input and the place in the autograd
-graph where the output's gradient will pass. Differentiating the losses with respect to those places alone gives all output
-gradients in one backward pass that forms no parameter gradient. Nothing is left behind on modules or parameters.
+A `TorchFunctionMode` around the model's forward pass meets functions, not modules, so any model that calls torch with
+its parameters is covered, whoever wrote its layers. For each such operation it keeps the input and the place in the
+autograd graph where the output's gradient will pass. Differentiating the losses with respect to those places alone
+gives all output gradients in one backward pass that forms no parameter gradient. Nothing stays behind on modules or
+parameters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch

@@ -29,8 +29,8 @@ class Compiled:
 def compile_flat(function: Flat, arguments: Sequence[Tensor]) -> Compiled:
     """Trace and compile a function of tensors."""
     start = time.perf_counter()
-    graph: Any = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*arguments)
-    compiled = torch.compile(graph, fullgraph=True, dynamic=False)
+    trace: Any = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)
+    compiled: Any = torch.compile(trace(*arguments), fullgraph=True, dynamic=False)
     with torch.no_grad():
         compiled(*arguments)
     return Compiled(compiled, time.perf_counter() - start)

@@ -1,14 +1,14 @@
 """The dry run: finds every use of every parameter, and proves on three examples that what was found is all there is.
 
-Three examples of the first batch go through the model once, in float64 where it can, with parameters that are slightly
-moved (a weight that is exactly zero hides what depends on it). Ordinary gradients of each example's loss are the truth. A
-parameter whose rules reproduce its norms and its gradients keeps them; any other goes through the fallback, which has to
-reproduce them too. What nothing reproduces is an error.
+Three examples of the first batch go through the model, in float64 where it can, with parameters that are slightly moved
+(a weight that is exactly zero hides what depends on it). Ordinary gradients of each example's loss are the truth. A
+parameter whose rules reproduce its norms and its gradients keeps them; any other goes through the fallback, which has
+to reproduce them too. What nothing reproduces is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -93,9 +93,8 @@ def _run(
     live = {name: t.detach().requires_grad_() for name, t in trial.trainable.items()}
     recorder = Recorder(live, HANDLERS, EXAMPLES, layouts, ignored)
     device = next(iter(live.values())).device
-    with torch.enable_grad(), _same_randomness(device):
-        with recorder:
-            losses = trial.forward({**trial.frozen, **live}, trial.batch)
+    with torch.enable_grad(), _same_randomness(device), recorder:
+        losses = trial.forward({**trial.frozen, **live}, trial.batch)
     return recorder, losses, live
 
 
@@ -141,7 +140,7 @@ def _layouts(recorder: Recorder, losses: Tensor) -> list[Layout | None]:
     return found
 
 
-def _one_trial(trial: _Trial, progress: Callable[[str], None]) -> tuple[Coverage, dict[str, str]]:
+def _one_trial(trial: _Trial) -> tuple[Coverage, dict[str, str]]:
     recorder, losses, live = _run(trial, None, frozenset())
     unchanged(recorder.sites)
     truth = _truth(losses, live)
@@ -217,7 +216,6 @@ def find_coverage(
     trainable: Mapping[str, Tensor],
     frozen: Mapping[str, Tensor],
     batch: Any,
-    progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Coverage, dict[str, str]]:
     """Every use of every parameter, and why the fallback's parameters need it.
 
@@ -228,7 +226,7 @@ def find_coverage(
     trials = _trials(forward, trainable, frozen, batch)
     first = next(trials)
     try:
-        return _one_trial(first, progress)
+        return _one_trial(first)
     except (InvalidArgument, MixesExamples):
         raise
     except (RuntimeError, ValueError, TypeError, NotImplementedError, DiscreetError) as error:
@@ -236,4 +234,4 @@ def find_coverage(
         if second is None:
             raise
         del error
-        return _one_trial(second, progress)
+        return _one_trial(second)

@@ -60,8 +60,8 @@ class Engine:
         dtype: run the model under autocast to this type (`torch.bfloat16`); norms and sums stay in float32.
 
     Guarantee:
-        As `clip`: neighbours add/remove or zero-out one example, sensitivity `clipping.sensitivity(clip_norm, groups)` in
-        the clipping's norm, if the loss of an example depends on that example alone, which the first call tests. The
+        As `clip`: neighbours add/remove or zero-out one example, sensitivity `clipping.sensitivity(clip_norm, groups)`
+        in the clipping's norm, if the loss of an example depends on that example alone, which the first call tests. The
         model's buffers (running statistics) are not protected; `check` refuses the usual ones. Examples whose loss or
         gradient is not finite weigh nothing; when there are any, the batch is computed again without them, which takes
         longer: time is not protected.
@@ -151,12 +151,13 @@ class Engine:
             again.sums,
             torch.where(good, again.norms, result.norms),
             torch.where(good, again.losses, result.losses),
-            again.finite & good if bool((again.finite | ~(mask & good)).all()) else again.finite & good,
+            again.finite & good,
         )
 
     def _tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Trainable parameters, and all else (frozen parameters, buffers), by their names in the model."""
-        trainable, rest = {}, {}
+        trainable: dict[str, Tensor] = {}
+        rest: dict[str, Tensor] = {}
         for name, parameter in self.model.named_parameters():
             (trainable if parameter.requires_grad else rest)[name] = parameter
         if tuple(trainable) != self.names:

@@ -1,9 +1,9 @@
 """Where the examples are in a tensor: found by differentiation, not by convention.
 
-Models move the batch dimension about: [T, B, d] in recurrent layers, [B·T, d] in HuggingFace's `Conv1D`. The gradient of
-example i's loss with respect to an operation's output is zero outside of example i's places. Three examples are enough
-to see which dimension they lie along; where more than one answer fits, none is taken and the parameter goes through the
-fallback.
+Models move the batch dimension about: [T, B, d] in recurrent layers, [B·T, d] in HuggingFace's `Conv1D`. The gradient
+of example i's loss with respect to an operation's output is zero outside of example i's places. Three examples are
+enough to see which dimension they lie along; where more than one answer fits, none is taken and the parameter goes
+through the fallback.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Layout:
             return value if self.dim == 0 else value.movedim(self.dim, 0)
         sizes = (examples, -1) if self.kind == "major" else (-1, examples)
         place = self.dim if self.kind == "major" else self.dim + 1
-        parts = value.unflatten(self.dim, sizes)
+        parts: Tensor = torch.unflatten(value, self.dim, sizes)
         return parts if place == 0 else parts.movedim(place, 0)
 
     def fits(self, shape: Sequence[int], examples: int) -> bool:

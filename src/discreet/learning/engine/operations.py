@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional as F
 
 from discreet.learning.engine.attention import multi_head_attention
 from discreet.learning.engine.capture import Claim, Handler, Recorder
@@ -93,7 +93,8 @@ def convolution(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) 
     def each(value: Any) -> tuple[int, ...]:
         if isinstance(value, int):
             return (value,) * places
-        return tuple(value) * (places if len(value) == 1 else 1)
+        sizes = [int(size) for size in value]
+        return tuple(sizes * (places if len(sizes) == 1 else 1))
 
     if padding == "same":
         totals = [d * (k - 1) for d, k in zip(each(dilation), weight.shape[2:], strict=True)]
@@ -198,13 +199,13 @@ def expand(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> An
     return recorder.record("expand", output, [Claim(parameter, Broadcast(tuple(parameter.shape), padded))])
 
 
+_PROPERTIES = [vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT")]
+
 HANDLERS: dict[Any, Handler] = {
     F.linear: linear,
     torch.addmm: addmm,
     **dict.fromkeys((torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__), matmul),
-    **dict.fromkeys(
-        (torch.t, Tensor.t, torch.transpose, Tensor.transpose, Tensor.T.__get__, Tensor.mT.__get__), transpose
-    ),
+    **dict.fromkeys((torch.t, Tensor.t, torch.transpose, Tensor.transpose, *_PROPERTIES), transpose),
     **dict.fromkeys((torch.conv1d, torch.conv2d, torch.conv3d), convolution),
     F.embedding: embedding,
     F.embedding_bag: embedding_bag,

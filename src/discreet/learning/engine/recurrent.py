@@ -1,8 +1,8 @@
 """`lstm`, `gru` and `rnn` taken apart, one step of time after the other.
 
 All products with the inputs are made at once, and the gradient that reaches their result also is the gradient of the
-recurrent products: gates = (W x + b) + (U h + c) gives ∂/∂(U h + c) = ∂/∂(W x + b) =: g. So one place in the graph serves
-all four parameters of a layer; only a GRU's new gate, r·(U h + c), has r·g instead.
+recurrent products: gates = (W x + b) + (U h + c) gives ∂/∂(U h + c) = ∂/∂(W x + b) =: g. So one place in the graph
+serves all four parameters of a layer; only a GRU's new gate, r·(U h + c), has r·g instead.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional as F
 
 from discreet.learning.engine.capture import Claim, Recorder
 from discreet.learning.engine.rules.linear import Bias, LinearWeight

@@ -1,8 +1,8 @@
 """Norms of parameters that are used more than once: the norm of the sum of all uses, with every cross term.
 
-‖g₁ + g₂‖² = ‖g₁‖² + 2⟨g₁, g₂⟩ + ‖g₂‖²: the norms of the uses do not tell it. Uses of the same kind of product are put one
-after the other in time; an embedding that also is the output layer (GPT-2) has a closed form for its cross term; for all
-else the per-example gradients are laid out, a few examples at a time.
+‖g₁ + g₂‖² = ‖g₁‖² + 2⟨g₁, g₂⟩ + ‖g₂‖²: the norms of the uses do not tell it. Uses of the same kind of product are put
+one after the other in time; an embedding that also is the output layer (GPT-2) has a closed form for its cross term;
+for all else the per-example gradients are laid out, a few examples at a time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What a rule is: from an operation's input and the gradient of its output to per-example gradients of one parameter.
 
-A rule sees one use of one parameter. Its `inputs` and the output's gradient `grad` come with the examples in their first
-dimension, whatever the model's own layout was. All three of its answers are about the same per-example gradients: the
-gradients themselves, their norms, and their weighted sum. Only the first must be written; the others have exact defaults
-and are overridden where a faster closed form exists.
+A rule sees one use of one parameter. Its `inputs` and the output's gradient `grad` come with the examples in their
+first dimension, whatever the model's own layout was. All three of its answers are about the same per-example gradients:
+the gradients themselves, their norms, and their weighted sum. Only the first must be written; the others have exact
+defaults and are overridden where a faster closed form exists.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def scaled(grad: Tensor, weights: Tensor) -> Tensor:
-    """Each example's slice times its weight; a weight of zero gives zeros, even from a slice that is not finite."""
-    shape = (-1,) + (1,) * (grad.dim() - 1)
-    factors = weights.view(shape)
-    return torch.where(factors > 0, precise(grad) * factors, 0.0).to(grad.dtype)
+    """Each example's slice times its weight, in the slice's type.
+
+    Zero times infinity is not zero: a batch in which an example is not finite is computed again without that example.
+    """
+    return (precise(grad) * weights.view(-1, *(1,) * (grad.dim() - 1))).to(grad.dtype)
 
 
 def pieces(examples: int, elements: int) -> list[slice]:

@@ -1,8 +1,8 @@
 """Convolutions of one, two and three dimensions, with stride, padding, dilation and groups.
 
-The weighted sum is an ordinary weight gradient of the convolution, with the output gradients scaled: it costs what plain
-training costs. Norms come from patches: with the input unfolded to [B, d·k, L], a convolution is a matrix product over L
-places (Lee and Kifer 2021, arXiv 2009.03106; Bu et al. 2022, arXiv 2205.10683).
+The weighted sum is an ordinary weight gradient of the convolution, with the output gradients scaled: it costs what
+plain training costs. Norms come from patches: with the input unfolded to [B, d·k, L], a convolution is a matrix product
+over L places (Lee and Kifer 2021, arXiv 2009.03106; Bu et al. 2022, arXiv 2205.10683).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import prod
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional as F
 
 from discreet.learning.engine.rules.base import Rule, in_pieces, precise, product, scaled
 from discreet.learning.engine.rules.linear import sequence_norm_squared
@@ -55,7 +55,7 @@ class ConvolutionWeight(Rule):
         frames = x.dim() > len(self.shape)
         a, out = self.patches(x.flatten(0, 1) if frames else x), self.outputs(g.flatten(0, 1) if frames else g)
         if frames:
-            a, out = (v.unflatten(0, x.shape[:2]).transpose(1, 2).flatten(2, 3) for v in (a, out))
+            a, out = (torch.unflatten(v, 0, x.shape[:2]).transpose(1, 2).flatten(2, 3) for v in (a, out))
         return a.flatten(0, 1), out.flatten(0, 1)
 
     def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:

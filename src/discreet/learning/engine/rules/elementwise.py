@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional as F
 
 from discreet.learning.engine.layout import Layout
 from discreet.learning.engine.rules.base import Rule, precise
