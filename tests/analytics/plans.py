@@ -9,7 +9,20 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 import discreet as dp
-from discreet.analytics import answer, count, count_distinct, mean, median, quantile, std, variance
+from discreet.analytics import (
+    answer,
+    correlation,
+    count,
+    count_distinct,
+    covariance,
+    marginal,
+    mean,
+    median,
+    quantile,
+    std,
+    top_k,
+    variance,
+)
 from discreet.analytics import sum as total
 
 SCHEMA = pa.schema(
@@ -64,6 +77,10 @@ def aggregates(bounds: Any, unit: Any) -> dict[str, Any]:
         "std": std("x", bounds=bounds),
         "median": median("x", bounds=bounds),
         "rank": quantile("n", 0.9, bounds=(-20, 5)),
+        "covariance": covariance("x", "n", bounds={"x": bounds, "n": (-4, 9)}),
+        "correlation": correlation("n", "x", bounds={"x": bounds, "n": (-4, 9)}),
+        "cells": marginal("g", "k", categories={"g": ["a", "b", "é"], "k": [0, 1]}),
+        "most": top_k("g", k=2, categories=["a", "b", "z"]),
     }
     return found if unit == dp.rows() else {**found, "persons": count_distinct()}
 
