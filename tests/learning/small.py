@@ -50,4 +50,5 @@ def flat(net: nn.Module) -> torch.Tensor:
 
 
 def gradients(net: nn.Module) -> torch.Tensor:
-    return torch.cat([parameter.grad.double().reshape(-1) for parameter in net.parameters()])
+    parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in net.parameters()]
+    return torch.cat([part.double().reshape(-1) for part in parts])

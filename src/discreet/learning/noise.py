@@ -7,14 +7,14 @@ noise, and no code outside can find or repeat the noise.
 
 What is promised, and what is not:
 
-- On a CPU the generator is Philox4x64-10 with a 128-bit key for each step. (torch's own CPU generator, MT19937, takes 32
-  bits of a seed, all of which can be tried, and its output is linear in its state: it is not used.)
-- On other devices it is the device's own Philox4x32-10, whose seed has 64 bits. A search through 2⁶⁴ seeds is not out of
-  reach for ever, so each step adds up two streams with seeds of their own: someone who looks for both needs 2⁶⁴ tries
-  *and* a table of 2⁶⁴ entries. It is written in a few fused kernels over one flat buffer.
-- Philox is not proved to be a cipher, and floats are not real numbers: noise is drawn in fp32 (fp64 for fp64 models), so
-  that the lowest bits of a gradient can, in principle, tell sums apart (Mironov 2012). The event speaks of real numbers.
-  Releases outside of training use exact integer noise instead.
+- On a CPU the generator is Philox4x64-10 with a 128-bit key for each step. (torch's own CPU generator, MT19937, takes
+  32 bits of a seed, all of which can be tried, and its output is linear in its state: it is not used.)
+- On other devices it is the device's own Philox4x32-10, whose seed has 64 bits. A search through 2⁶⁴ seeds is not out
+  of reach for ever, so each step adds up two streams with seeds of their own: someone who looks for both needs 2⁶⁴
+  tries *and* a table of 2⁶⁴ entries. It takes a few fused kernels over one flat buffer.
+- Philox is not proved to be a cipher, and floats are not real numbers: noise is drawn in fp32 (fp64 for fp64 models),
+  so that the lowest bits of a gradient can, in principle, tell sums apart (Mironov 2012). The event speaks of real
+  numbers. Releases outside of training use exact integer noise instead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod, sqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -147,7 +147,7 @@ class Noise(ABC):
             second = torch.empty_like(first)
             self._fill(second, secret.generator(device, "second"))
             return self._joined(first, second)
-        drawn = np.empty(size, dtype=np.float32 if dtype == torch.float32 else np.float64)
+        drawn: NDArray[Any] = np.empty(size, dtype=np.float32 if dtype == torch.float32 else np.float64)
         starts = range(0, size, _BLOCK)
 
         def fill(start: int) -> None:
@@ -162,7 +162,7 @@ class Noise(ABC):
         return torch.from_numpy(drawn)
 
     @abstractmethod
-    def _standard(self, out: NDArray[np.floating], stream: entropy.Stream) -> None:
+    def _standard(self, out: NDArray[Any], stream: entropy.Stream) -> None:
         """Fill `out` with draws of scale 1."""
 
     @abstractmethod
@@ -189,8 +189,8 @@ class GaussianNoise(Noise):
     def event(self) -> Event:
         return events.Gaussian(self.noise_multiplier)
 
-    def _standard(self, out: NDArray[np.floating], stream: entropy.Stream) -> None:
-        stream.standard_normal(out=out, dtype=out.dtype.type)  # type: ignore[arg-type] # numpy's stubs want one of two
+    def _standard(self, out: NDArray[Any], stream: entropy.Stream) -> None:
+        stream.standard_normal(out=out, dtype=out.dtype.type)
 
     def _fill(self, out: Tensor, generator: torch.Generator) -> None:
         out.normal_(generator=generator)
@@ -203,9 +203,9 @@ class GaussianNoise(Noise):
 class _LaplaceDraws(Noise):
     """Laplace draws: the difference of two exponentials has exactly this law. Abstract."""
 
-    def _standard(self, out: NDArray[np.floating], stream: entropy.Stream) -> None:
-        stream.standard_exponential(out=out, dtype=out.dtype.type)  # type: ignore[arg-type] # as above
-        out -= stream.standard_exponential(out.size, dtype=out.dtype.type)  # type: ignore[arg-type] # as above
+    def _standard(self, out: NDArray[Any], stream: entropy.Stream) -> None:
+        stream.standard_exponential(out=out, dtype=out.dtype.type)
+        out -= stream.standard_exponential(out.size, dtype=out.dtype.type)
 
     def _fill(self, out: Tensor, generator: torch.Generator) -> None:
         out.exponential_(generator=generator)
@@ -251,7 +251,7 @@ class L2LaplaceNoise(_LaplaceDraws):
 
 def split(flat: Tensor, shapes: Sequence[Sequence[int]]) -> list[Tensor]:
     """Views of `flat` with the given shapes, one after the other."""
-    parts = flat.split([prod(shape) for shape in shapes])
+    parts: Sequence[Tensor] = torch.split(flat, [prod(shape) for shape in shapes])
     return [part.view(tuple(shape)) for part, shape in zip(parts, shapes, strict=True)]
 
 

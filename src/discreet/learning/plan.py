@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from discreet import _check, events
@@ -72,6 +73,8 @@ class Plan:
         _check.settle_integers(self, "steps", remedy="it is how many noisy gradients are released")
         if self.delta > 0:
             _check.delta(self.delta)
+        if self.insecure_seed is not None:
+            _check.integer("insecure_seed", self.insecure_seed, "it makes noise repeatable", at_least=0)
         if self.noise.order != self.clipping.order:
             raise _check.fail(
                 "clipping",
@@ -222,7 +225,7 @@ class Plan:
         points = self.clip_schedule
         if step <= points[0][0]:
             return points[0][1]
-        for (left, low), (right, high) in zip(points, points[1:], strict=False):
+        for (left, low), (right, high) in pairwise(points):
             if step <= right:
                 return low + (high - low) * (step - left) / (right - left)
         return points[-1][1]
@@ -255,7 +258,7 @@ class Plan:
         z = self.noise.noise_multiplier
         if not isinstance(self.clipping, Adaptive):
             return z
-        return (z**-2 - (2 * self.clipping.count_noise) ** -2) ** -0.5
+        return 1 / math.sqrt(z**-2 - (2 * self.clipping.count_noise) ** -2)
 
     @property
     def count_scale(self) -> float:
@@ -272,7 +275,7 @@ class Plan:
         compile: bool = True,
         autocast: torch.dtype | None = None,
     ) -> Step:
-        """A callable that takes one private step with each batch of `batches`: the tier of those with their own loop."""
+        """A callable that takes one private step with each batch of `batches`: for those with a loop of their own."""
         from discreet.learning.step import Step
 
         return Step(self, model, loss, optimizer, compile=compile, autocast=autocast)
@@ -302,19 +305,20 @@ class Plan:
             f"{sampler.batch_size / sampler.examples:.4g}, {sampler.batch_size} on average",
             "without replacement": f"each batch is a random subset of exactly {sampler.batch_size} of "
             f"{sampler.examples} {unit}s",
-            "shuffle": f"each pass goes through all {sampler.examples} {unit}s in random order, {sampler.batch_size} in "
-            "a batch, and is priced without amplification",
+            "shuffle": f"each pass goes through all {sampler.examples} {unit}s in random order, {sampler.batch_size} "
+            "in a batch, and is priced without amplification",
         }[sampler.name]
+        noise = f"{type(self.noise).__name__} of {self.noise.noise_multiplier:.6g} times the sensitivity"
+        once = "is added to the sum, once a step, also where a batch is empty"
         lines = [
             f"{self.steps} steps; {drawn}.",
-            f"Each {unit}'s gradient is clipped: {self.clipping}. "
-            f"{type(self.noise).__name__} with {self.noise.noise_multiplier:.6g} times the sensitivity is added to the "
-            f"sum, once a step, also where a batch is empty. The sum is divided by {sampler.batch_size}.",
+            f"Each {unit}'s gradient is clipped: {self.clipping}.",
+            f"{noise} {once}. The sum is divided by {sampler.batch_size}.",
         ]
         if isinstance(self.unit, Person):
             lines.append(
-                f"A person has at most {self.unit.max_rows} examples in a batch, each clipped to 1/{self.unit.max_rows} "
-                "of the norm."
+                f"A person has at most {self.unit.max_rows} examples in a batch, each clipped to "
+                f"1/{self.unit.max_rows} of the norm."
             )
         if self.insecure_seed is not None:
             lines.append("The noise can be reproduced from a seed, so nothing at all is protected.")
@@ -399,6 +403,6 @@ def _schedule(value: object) -> Schedule:
             raise _check.fail("clip_schedule", "be a tuple of pairs", value, remedy)
         step = _check.integer("clip_schedule", pair[0], remedy, at_least=0)
         points.append((step, float(_check.positive("clip_schedule", pair[1], remedy))))
-    if any(left >= right for (left, _), (right, _) in zip(points, points[1:], strict=False)):
+    if any(left >= right for (left, _), (right, _) in pairwise(points)):
         raise _check.fail("clip_schedule", "have growing steps", value, remedy)
     return tuple(points)

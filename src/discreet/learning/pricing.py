@@ -1,7 +1,8 @@
 """What a plan costs, and the least noise that fits: the accountants, asked in the order of their tightness.
 
-The tight accountant prices Gaussian and Laplace steps. Laplace noise under an L2 bound on a random sample, and a Poisson
-sample under replace-one, have no dominating pair that is known; Rényi DP has a bound for them. Pure DP needs no δ.
+The tight accountant prices Gaussian and Laplace steps. Laplace noise under an L2 bound on a random sample, and a
+Poisson sample under replace-one, have no dominating pair that is known; Rényi DP has a bound for them. Pure DP needs
+no δ.
 """
 
 from __future__ import annotations

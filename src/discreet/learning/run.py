@@ -20,7 +20,7 @@ from discreet.learning.plan import Plan
 from discreet.ledger.receipt import Receipt
 
 if TYPE_CHECKING:
-    from discreet.learning.train import Training
+    from discreet.learning.training import Training
 
 
 @dataclass
@@ -163,7 +163,8 @@ class Mechanism:
     """A training as a function of its data: what an audit runs again and again on data of its own.
 
     Each call begins with the same initial model and fresh noise, keeps the learning rate as it was at the beginning,
-    charges nothing, and returns the trained parameters by name. Call it on data that may be released: calls on protected data are releases that no ledger knows of.
+    charges nothing, and returns the trained parameters by name. Call it on data that may be released: calls on
+    protected data are releases that no ledger knows of.
     """
 
     def __init__(self, plan: Plan, model: nn.Module, loss: Callable[..., Any], optimizer: Optimizer) -> None:

@@ -1,10 +1,10 @@
 """Which units are in which batch. A sampler emits its own event, so no batch is priced as what it is not.
 
 A sampler is a frozen description. Its draw is a function of a secret and the number of the step, so that the processes
-of one run draw alike without talking. Who is in a batch must stay secret where the price counts on it (Poisson, subsets);
-then the secret is never written down, and a resumed run draws its remaining batches from a fresh one. Steps are
-independent there, so the position is the whole state. A shuffled epoch must go on where it was, so its secret is saved;
-its price counts on no secret.
+of one run draw alike without talking. Who is in a batch must stay secret where the price counts on it (Poisson draws,
+subsets); then the secret is never written down, and a resumed run draws its remaining batches from a fresh one. Steps
+are independent there, so the position is the whole state. A shuffled epoch must go on where it was, so its
+secret is saved; its price counts on no secret.
 """
 
 from __future__ import annotations

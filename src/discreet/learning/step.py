@@ -1,6 +1,6 @@
 """One private step: clipped sums of physical batches, added up in fp32; one draw of noise; an ordinary optimizer.
 
-    Batch ── pieces of one size ──▶ Engine ── Σ clipped ──▶ + noise, once ──▶ / expected batch size ──▶ .grad ──▶ optimizer
+    Batch ── pieces of one size ──▶ Engine ── Σ clipped ──▶ + noise, once ──▶ / expected size ──▶ .grad ──▶ optimizer
 
 The optimizer sees `.grad` and nothing else, so any optimizer of torch can be used as it is: what it does is
 post-processing.
@@ -51,7 +51,8 @@ class Step:
         loss: `loss(model, batch)` with one value for each example, or one of torch's losses.
         optimizer: over the model's trainable parameters, and no others.
         compile: whether to compile the clipped sum, where a compiler exists.
-        autocast: a narrower type for the model's own arithmetic, such as torch.bfloat16; norms, sums and noise stay fp32.
+        autocast: a narrower type for the model's own arithmetic, such as torch.bfloat16; norms, sums and noise stay in
+            float32.
         team: the processes that share the work; those of `torch.distributed` unless given.
 
     Guarantee:
@@ -131,8 +132,8 @@ class Step:
             )
         if batch.step < self.position:
             raise Exhausted(
-                f"step {batch.step} of the plan was taken before: plan.batches(data) yields each batch once, in one loop "
-                "over all epochs; a second loop needs a plan of its own"
+                f"step {batch.step} of the plan was taken before: plan.batches(data) yields each batch once, in one "
+                "loop over all epochs; a second loop needs a plan of its own"
             )
         if self._source is not None and batch.source is not self._source and not self.plan.sampler.secret_order:
             raise _check.fail("batch", "come from the same plan.batches(data)", batch, "a shuffled epoch is one stream")

@@ -1,0 +1,279 @@
+"""A training under way: the loop over a plan's steps, and what is written down around it before they run."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from discreet import _check
+from discreet.errors import Exhausted
+from discreet.learning import pricing
+from discreet.learning.batches import Stream
+from discreet.learning.checkpoint import Checkpoint, fingerprint, random_state, restore_random
+from discreet.learning.distributed import inner_model
+from discreet.learning.noise import Secret
+from discreet.learning.plan import Plan
+from discreet.learning.progress import Progress
+from discreet.learning.run import History
+from discreet.learning.step import Observed, Step
+from discreet.ledger.account import Account
+from discreet.ledger.receipt import Receipt
+from discreet.ledger.reservation import Reservation
+from discreet.mechanisms import entropy
+
+# The ledger is told of steps in blocks of this share of the plan: a crash wastes at most one block.
+_BLOCKS = 100
+
+
+class Training:
+    """One training. `train` makes it, `Run` holds it."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: nn.Module,
+        step: Step,
+        optimizer: Optimizer,
+        scheduler: Any,
+        account: Account | None,
+        purpose: str,
+        progress: bool,
+    ) -> None:
+        self.plan, self.model, self.step = plan, model, step
+        self._optimizer, self._scheduler = optimizer, scheduler
+        self._account, self._purpose, self._progress = account, purpose, progress
+        self._team = step.team
+        self._reservation: Reservation | None = None
+        self._key: str | None = None
+        self._path: Path | None = None
+        self._every = self._block = 1
+        self.history = History()
+        #: How many of the plan's steps count as taken: those that ran, might have run, or may run now.
+        self.allowed = 0
+
+    # --- before the first step
+
+    def prepare(
+        self, data: Any, persons: Any, key: str | None, path: Path | None, every: int | None, resume: bool
+    ) -> None:
+        """Find out where to begin, reserve the budget, and draw the sampler's secret."""
+        plan, unit = self.plan, self.plan.sampler.steps_of_event
+        self._path = path
+        if every is not None:
+            _check.integer("every", every, "it is the number of steps between two checkpoints")
+        self._every = every or max(1, plan.steps // 50)
+        self._block = unit * math.ceil(plan.steps / _BLOCKS / unit)
+        known = self._team.together(lambda: self._found(path, resume))
+        self._key = known.key if known is not None else key
+        if self._account is not None and self._key is None:
+            self._key = f"training {entropy.fresh_key().hex()[:16]}"
+        secret = None
+        if known is not None and known.sampler["secret"] is not None:
+            secret = Secret(plan.insecure_seed, key=known.sampler["secret"])
+        self._stream = Stream(plan, data, persons, secret=secret)
+        if known is None:
+            self._save()  # with the key, so that a crash after the charge finds it again
+        before = self._team.together(lambda: self._reserve(new=known is None))
+        if known is not None:
+            self._restore(known, before)
+
+    def _found(self, path: Path | None, resume: bool) -> Checkpoint | None:
+        if path is None:
+            if resume:
+                raise _check.fail("checkpoint", "be given", None, "resume=True goes on from that file")
+            return None
+        if not path.exists():
+            return None
+        if not resume:
+            remedy = "go on with resume=True, or give a new training another path"
+            raise _check.fail("checkpoint", "not exist yet", str(path), remedy)
+        return Checkpoint.read(path, self.plan)
+
+    def _reserve(self, new: bool) -> int:
+        """Charge the whole plan; how many of its steps were allowed before."""
+        if self._account is None:
+            return 0
+        assert self._key is not None
+        self._reservation = self._account.reserve(self.plan.event, self._key, self._purpose, self.plan.neighbors)
+        started = self._reservation.started() * self.plan.sampler.steps_of_event
+        if new and started > 0:
+            raise Exhausted(
+                f"key {self._key!r} stands for a training that has begun: go on from its checkpoint with resume=True, "
+                "or give this one a key of its own"
+            )
+        return min(started, self.plan.steps)
+
+    def _restore(self, known: Checkpoint, before: int) -> None:
+        """Go on after the last step that was allowed. Where there is a ledger it is the one to know."""
+        self.allowed = max(known.allowed, 0) if self._account is None else max(before, known.step["position"])
+        inner_model(self.model).load_state_dict(known.model)
+        self._optimizer.load_state_dict(known.optimizer)
+        if self._scheduler is not None and known.scheduler is not None:
+            self._scheduler.load_state_dict(known.scheduler)
+        self.step.restore(known.step, self.allowed)
+        self._stream.position = self.allowed
+        restore_random(known.random)
+        history = None if self._path is None else Path(f"{self._path}.history.json")
+        if history is not None and history.exists():
+            self.history = History.read(history)
+
+    # --- the steps
+
+    def go_on(self) -> None:
+        """Take the steps that are left, until the end or until Ctrl-C."""
+        plan, seen = self.plan, _Window()
+        final = pricing.price(plan.event, plan.delta, plan.relation).epsilon
+        shown = self._progress and self._team.leads
+        saved = self.step.position
+        with Progress(shown, plan.steps, plan.sampler.batch_size, final) as bar, _interrupts() as stop:
+            first = True
+            while self.step.position < plan.steps and not self._stopped(stop):
+                if self.step.position >= self.allowed or self.step.position - saved >= self._every:
+                    saved = self._allow(saved)
+                number = self.step.position
+                observed = self.step(self._stream.next())
+                if self._scheduler is not None:
+                    self._scheduler.step()
+                seen.add(number, observed)
+                if first:
+                    bar.first_step(self.step.position)
+                if first or seen.due() or self.step.position == plan.steps:
+                    loss, clipped = seen.flush(self.history)
+                    bar.show(self.step.position, loss, clipped, self._epsilon())
+                first = False
+            seen.flush(self.history)
+            self._epsilon()
+        self._end()
+
+    def _stopped(self, stop: threading.Event) -> bool:
+        """Whether someone asked to stop; all processes must agree, so they are asked at the end of a block."""
+        if self._team.size == 1:
+            return stop.is_set()
+        return self.step.position >= self.allowed and self._team.together(stop.is_set)
+
+    def _allow(self, saved: int) -> int:
+        """Write down that the next steps may run: in the file, where one is due, and in the ledger."""
+        position = self.step.position
+        if position - saved >= self._every or position == 0 or self._account is None:
+            self.allowed = max(self.allowed, min(self.plan.steps, position + self._every))
+            self._save()
+            saved = position
+        if self._account is not None:
+            self.allowed = self._team.together(self._start_block)
+        return saved
+
+    def _start_block(self) -> int:
+        assert self._reservation is not None
+        unit, position = self.plan.sampler.steps_of_event, self.step.position
+        started = self._reservation.started() * unit
+        if position >= started:
+            wanted = min(self._block, unit * self._reservation.steps - started)
+            started = self._reservation.start_block(wanted // unit) * unit
+        return min(started, self.plan.steps)
+
+    def _end(self) -> None:
+        """The last checkpoint; what never ran goes back, unless the file lets the training go on."""
+        finished = self.step.position >= self.plan.steps
+        if self._account is None:
+            self.allowed = self.step.position
+        self._save()
+        if finished or self._path is None:
+            self.close()
+
+    def close(self) -> None:
+        """Hand back what never started."""
+        if self._reservation is not None:
+            self._reservation.close()
+        self._team.together(lambda: None)
+
+    @property
+    def receipt(self) -> Receipt | None:
+        return None if self._reservation is None else self._reservation.receipt
+
+    def _epsilon(self) -> float:
+        """ε of the steps so far, rounded up to the next of twenty marks, so that it is asked seldom."""
+        mark = max(1, self.plan.steps // 20)
+        steps = min(self.plan.steps, mark * math.ceil(self.step.position / mark))
+        if steps == 0:
+            return 0.0
+        epsilon = pricing.price(self.plan.event_of(steps), self.plan.delta, self.plan.relation).epsilon
+        if not self.history.epsilon or self.history.epsilon[-1][0] < steps:
+            self.history.epsilon.append((steps, epsilon))
+        return epsilon
+
+    def _save(self) -> None:
+        if self._path is None or not self._team.leads:
+            return
+        Checkpoint(
+            plan=fingerprint(self.plan),
+            key=self._key,
+            receipt=None if self.receipt is None else self.receipt.to_json(),
+            allowed=self.allowed,
+            step=self.step.state(),
+            sampler=self._stream.state(),
+            model=inner_model(self.model).state_dict(),
+            optimizer=self._optimizer.state_dict(),
+            scheduler=None if self._scheduler is None else self._scheduler.state_dict(),
+            random=random_state(),
+        ).write(self._path)
+        if len(self.history):
+            self.history.write(f"{self._path}.history.json")
+
+
+class _Window:
+    """Steps whose exact figures were not read yet: reading them would make the device wait."""
+
+    def __init__(self) -> None:
+        self._steps: list[int] = []
+        self._seen: list[Observed] = []
+        self._read = time.perf_counter()
+
+    def add(self, step: int, observed: Observed) -> None:
+        self._steps.append(step)
+        self._seen.append(observed)
+
+    def due(self) -> bool:
+        return time.perf_counter() - self._read > 0.5
+
+    def flush(self, history: History) -> tuple[float, float]:
+        """Move the figures into the history; the mean loss and clipped share of the window."""
+        if not self._seen:
+            return math.nan, math.nan
+        figures = torch.stack([torch.stack([each.loss, each.clipped]) for each in self._seen]).cpu()
+        history.step += self._steps
+        history.loss += figures[:, 0].tolist()
+        history.clipped += figures[:, 1].tolist()
+        history.clip_norm += [each.clip_norm for each in self._seen]
+        mean = figures.nanmean(dim=0)
+        self._steps, self._seen, self._read = [], [], time.perf_counter()
+        return float(mean[0]), float(mean[1])
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; a second one interrupts at once. Only the main thread hears it."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)

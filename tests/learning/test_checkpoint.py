@@ -1,0 +1,253 @@
+"""A training that is killed goes on with the same guarantee: no step runs twice, no noise is used twice."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import discreet as dp
+from discreet.errors import DiscreetError, InvalidArgument, NotACheckpoint
+from discreet.learning import Adaptive, Step
+from discreet.learning.checkpoint import Checkpoint
+from tests.learning import small
+from tests.learning.test_train import go, interrupt_after, secure
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_run_that_was_stopped_and_resumed_equals_one_that_was_not(tmp_path, monkeypatch):
+    """With a seed, bit by bit: parameters, momentum, schedule, sampler, clip norm and dropout all go on."""
+
+    def settings():
+        net = torch.nn.Sequential(small.model(), torch.nn.Dropout(0.3))
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+        return net, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
+
+    for changes in (
+        {},
+        {"sampling": "shuffle", "batch_size": 7},
+        {"clipping": Adaptive(0.5, count_noise=3.0)},
+        {"clip_schedule": ((0, 1.0), (9, 0.1))},
+    ):
+        plan = small.plan(steps=10, **changes)
+        torch.manual_seed(3)
+        net, optimizer, scheduler = settings()
+        go(plan, net=net, optimizer=optimizer, scheduler=scheduler)
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.pt"
+        torch.manual_seed(3)
+        stopped, optimizer, scheduler = settings()
+        with monkeypatch.context() as patch:
+            interrupt_after(4, patch)
+            run = go(plan, net=stopped, optimizer=optimizer, scheduler=scheduler, checkpoint=path, every=4)
+        assert run.steps == 4
+        torch.manual_seed(99)
+        resumed, optimizer, scheduler = settings()
+        run = go(plan, net=resumed, optimizer=optimizer, scheduler=scheduler, checkpoint=path, resume=True)
+        assert run.steps == 10
+        assert torch.equal(small.flat(net), small.flat(resumed))
+        assert run.history.step == list(range(10))
+
+
+def test_noise_after_a_crash_is_fresh(tmp_path, monkeypatch):
+    """All noise of all processes of a run, drawn by hand from the gradients of an empty dataset: no two are equal."""
+    drawn = []
+    real = Step.__call__
+
+    def watched(self, batch):
+        if len(drawn) in (5, 9):
+            drawn.append(torch.full((37,), float(len(drawn))))
+            raise RuntimeError("power cut")
+        found = real(self, batch)
+        drawn.append(small.gradients(self._model))
+        return found
+
+    monkeypatch.setattr(Step, "__call__", watched)
+    empty = (torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
+    path, plan = tmp_path / "c.pt", secure(steps=12)
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            go(plan, data=empty, checkpoint=path, every=3, resume=True)
+    go(plan, data=empty, checkpoint=path, every=3, resume=True)
+    seen = torch.stack(drawn)
+    assert len(seen) <= 12 + 2  # two of the entries stand for the cuts, which drew nothing
+    for i in range(len(seen)):
+        for j in range(i):
+            assert not torch.isclose(seen[i], seen[j], atol=1e-9).any()
+
+
+def test_a_step_that_may_have_run_is_never_run_again(tmp_path, monkeypatch):
+    ran = []
+    real = Step.__call__
+
+    def watched(self, batch):
+        ran.append(batch.step)
+        if len(ran) in (6, 11, 13):
+            raise RuntimeError("power cut")
+        return real(self, batch)
+
+    monkeypatch.setattr(Step, "__call__", watched)
+    path, plan = tmp_path / "c.pt", secure(steps=20)
+    run = None
+    for _ in range(10):
+        try:
+            run = go(plan, checkpoint=path, every=3, resume=True)
+            break
+        except RuntimeError:
+            continue
+    assert run is not None
+    assert run.finished
+    assert len(ran) == len(set(ran))
+    assert max(ran) == 19
+    assert run.guarantee == plan.guarantee
+
+
+SCRIPT = """
+import sys, torch
+import discreet as dp
+from pathlib import Path
+from discreet.learning import Step
+from tests.learning import small
+from tests.learning.test_train import go, secure
+torch.set_num_threads(1)
+folder = Path(sys.argv[1])
+real = Step.__call__
+def watched(self, batch):
+    with open(folder / "ran", "a") as file:
+        file.write(f"{batch.step}\\n")
+    return real(self, batch)
+Step.__call__ = watched
+account = dp.Ledger(folder / "x.ledger").account("x", budget=dp.ApproxDP(100.0, 1e-4))
+run = go(secure(steps=150), account=account, key="model", checkpoint=folder / "c.pt", every=5, resume=True)
+assert run.finished and str(run.guarantee) == str(run.plan.guarantee)
+print("finished", run.steps)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_a_training_killed_at_random_points_is_one_event_with_no_step_twice(tmp_path, seed):
+    random = np.random.default_rng(seed)
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    kills = 0
+    for attempt in range(12):
+        process = subprocess.Popen(
+            [sys.executable, str(script), str(tmp_path)], env=environment, stdout=subprocess.PIPE, cwd=ROOT
+        )
+        began = time.monotonic()
+        target = int(random.integers(1, 40)) if attempt < 4 else 10**9
+        before = _lines(tmp_path / "ran")
+        while process.poll() is None and time.monotonic() - began < 120:
+            if _lines(tmp_path / "ran") - before >= target:
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+                break
+            time.sleep(0.002)
+        out, _ = process.communicate()
+        if process.returncode == 0:
+            break
+    assert b"finished" in out
+    assert kills >= 1
+    ran = [int(line) for line in (tmp_path / "ran").read_text().split()]
+    assert len(ran) == len(set(ran))
+    assert max(ran) < 150
+    account = dp.Ledger(tmp_path / "x.ledger").account("x")
+    charged = [entry for entry in account.history() if entry.kind == "reserve"]
+    assert len(charged) == 1
+    assert charged[0].event == secure(steps=150).event
+    last = account.history()[-1]
+    assert (last.kind, last.steps) == ("close", 150)
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_an_old_copy_of_a_checkpoint_gives_no_second_run(tmp_path):
+    account = dp.Ledger(tmp_path / "x.ledger").account("x", budget=dp.ApproxDP(8.0, 1e-4))
+    path, plan = tmp_path / "c.pt", secure(steps=6)
+    kept = {}
+    real = Checkpoint.write
+
+    def watched(self, where):
+        real(self, where)
+        kept[self.step["position"]] = path.read_bytes()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Checkpoint, "write", watched)
+        go(plan, account=account, checkpoint=path, every=2)
+    path.write_bytes(kept[2])
+    run = go(plan, account=account, checkpoint=path, resume=True)
+    assert run.steps == 2  # the ledger knows that all six steps were taken
+    assert run.guarantee == plan.guarantee
+
+
+def test_the_file_holds_no_secret_and_no_exact_figure(tmp_path):
+    path = tmp_path / "c.pt"
+    run = go(secure(), checkpoint=path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    content = torch.load(path, weights_only=True)
+    assert content["sampler"] == {"position": 6, "secret": None}
+    raw = path.read_bytes()
+    assert run._training.step._secret.reveal() not in raw
+    assert run._training._stream._secret.reveal() not in raw
+    assert "history" not in content
+    assert "loss" not in content
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "c.pt"
+    plan = secure(steps=4)
+    go(plan, checkpoint=path, every=2)
+    before = path.read_bytes()
+    found = Checkpoint.read(path, plan)
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        found.write(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_foreign_damaged_and_other_files_are_refused(tmp_path):
+    path, plan = tmp_path / "c.pt", secure(steps=4)
+    go(plan, checkpoint=path)
+    whole = path.read_bytes()
+    for bad in (b"", b"text", whole[:-50], whole[: len(whole) // 2], pickle.dumps(print)):
+        path.write_bytes(bad)
+        with pytest.raises(NotACheckpoint):
+            go(plan, checkpoint=path, resume=True)
+        assert path.read_bytes() == bad
+    torch.save({"model": {}}, path)
+    with pytest.raises(NotACheckpoint):
+        go(plan, checkpoint=path, resume=True)
+    path.write_bytes(whole)
+    with pytest.raises(NotACheckpoint, match="another plan"):
+        go(secure(steps=5), checkpoint=path, resume=True)
+    with pytest.raises(InvalidArgument, match="resume=True"):
+        go(plan, checkpoint=path)
+    with pytest.raises(InvalidArgument, match="checkpoint"):
+        go(plan, resume=True)
+
+
+def test_a_file_with_code_in_it_runs_none(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (os.system, (f"touch {tmp_path / 'owned'}",))
+
+    path = tmp_path / "c.pt"
+    torch.save({"discreet checkpoint": 1, "model": Evil()}, path)
+    with pytest.raises(DiscreetError):
+        go(secure(), checkpoint=path, resume=True)
+    assert not (tmp_path / "owned").exists()

@@ -1,0 +1,113 @@
+"""Two processes take the same steps as one, end with the same parameters, and draw one noise."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+import discreet as dp
+from tests.learning import small
+from tests.learning.test_train import go, secure
+
+ROOT = Path(__file__).parents[2]
+
+SCRIPT = """
+import sys, torch
+import discreet as dp
+from pathlib import Path
+import torch.distributed as dist
+from tests.learning import small
+from tests.learning.test_train import go, secure
+torch.set_num_threads(1)
+folder, kind = Path(sys.argv[1]), sys.argv[2]
+net = small.model()
+rank = int(__import__("os").environ["RANK"])
+try:
+    if kind == "same":
+        results = []
+        for changes in ({}, {"batch_size": 1, "steps": 12}, {"sampling": "shuffle"}, {"physical_batch_size": 2}):
+            net = small.model()
+            if rank == 1:
+                for parameter in net.parameters():
+                    parameter.data.zero_()  # the first process's parameters are taken
+            plan = small.plan(**changes)
+            step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.5), compile=False)
+            for batch in plan.batches(small.data()):
+                step(batch)
+            assert step.updates == plan.steps
+            results.append(small.flat(net))
+        torch.save(results, folder / f"{rank}.pt")
+    elif kind == "account":
+        account = dp.Ledger(folder / "x.ledger").account("x", budget=dp.ApproxDP(8.0, 1e-4))
+        dist.init_process_group("gloo")
+        wrapped = torch.nn.parallel.DistributedDataParallel(net)  # as scripts for DDP have it
+        run = go(secure(), net=wrapped, account=account, checkpoint=folder / "c.pt", resume=True)
+        torch.save([small.flat(net)], folder / f"{rank}.pt")
+        assert run.finished and run.steps == 6
+    else:
+        account = dp.Ledger(folder / "x.ledger").account("x", budget=dp.ApproxDP(0.1, 1e-9))
+        try:
+            go(secure(noise_multiplier=0.3), net=net, account=account)
+        except dp.errors.DiscreetError as error:
+            (folder / f"refused {rank}").write_text(str(error))
+finally:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+"""
+
+
+def torchrun(folder: Path, kind: str) -> None:
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, str(script), str(folder), kind],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_sums_of_one(tmp_path):
+    torchrun(tmp_path, "same")
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
+    for i, changes in enumerate(
+        ({}, {"batch_size": 1, "steps": 12}, {"sampling": "shuffle"}, {"physical_batch_size": 2})
+    ):
+        assert torch.equal(first[i], second[i])
+        plan, net = small.plan(**changes), small.model()
+        step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.5), compile=False)
+        for batch in plan.batches(small.data()):
+            step(batch)
+        assert torch.allclose(first[i], small.flat(net), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_two_processes_are_one_event_and_hold_the_same_secret_free_model(tmp_path):
+    torchrun(tmp_path, "account")
+    first, second = (torch.load(tmp_path / f"{rank}.pt")[0] for rank in (0, 1))
+    assert torch.equal(first, second)
+    account = dp.Ledger(tmp_path / "x.ledger").account("x")
+    assert [entry.kind for entry in account.history()].count("reserve") == 1
+    run = go(secure(), account=account, checkpoint=tmp_path / "c.pt", resume=True)
+    assert run.steps == 6
+
+
+@pytest.mark.slow
+def test_a_refusal_reaches_every_process(tmp_path):
+    torchrun(tmp_path, "refused")
+    texts = [(tmp_path / f"refused {rank}").read_text() for rank in (0, 1)]
+    assert "no room" in texts[0]
+    assert "BudgetExceeded" in texts[1]

@@ -1,0 +1,337 @@
+"""One step is: clipped sums, one draw of noise of the right scale, a public divisor. Mutants of it are caught."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import discreet as dp
+from discreet.errors import Exhausted, InvalidArgument
+from discreet.learning import Adaptive, Automatic, Flat, PerLayer, Plan, Step
+from discreet.learning.noise import Secret
+from tests.learning import small
+
+
+def example_gradient(net: nn.Module, inputs: torch.Tensor, target: torch.Tensor) -> list[torch.Tensor]:
+    value = small.loss(net, (inputs[None], target[None]))[0]
+    return [g.double() for g in torch.autograd.grad(value, list(net.parameters()))]
+
+
+def by_hand(plan: Plan, net: nn.Module, batch: Any, data: Any, norm: float) -> torch.Tensor:
+    """What one step must hand to the optimizer, computed one example at a time."""
+    inputs, targets = data
+    total = torch.zeros(sum(p.numel() for p in net.parameters()), dtype=torch.float64)
+    for row in batch._rows.tolist():
+        gradient = torch.cat([g.reshape(-1) for g in example_gradient(net, inputs[row], targets[row])])
+        total += gradient * min(1.0, norm / float(torch.linalg.vector_norm(gradient, ord=plan.clipping.order)))
+    secret = Secret(plan.insecure_seed).at("noise").at("step", batch.step)
+    sensitivity = norm * (2 if plan.relation is dp.REPLACE_ONE else 1)
+    noise = plan.noise.flat(len(total), plan.noise.noise_multiplier * sensitivity, secret)
+    return (total + noise.double()) / plan.sampler.batch_size
+
+
+def check_steps(make_step, **changes: Any) -> None:
+    """Every step of a plan equals the one by hand. Used on `Step`, and on mutants of it that must fail."""
+    plan, net, data = small.plan(**changes), small.model(), small.data()
+    step = make_step(plan, net, small.loss, torch.optim.SGD(net.parameters(), lr=0.5), compile=False)
+    for batch in plan.batches(data):
+        before = small.flat(net)
+        expected = by_hand(plan, net, batch, data, plan.clip_norm(batch.step))
+        step(batch)
+        assert torch.allclose(small.gradients(net), expected, atol=2e-6)
+        assert torch.allclose(small.flat(net), before - 0.5 * expected, atol=2e-6)
+    assert step.position == step.updates == plan.steps
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"physical_batch_size": 3},
+        {"batch_size": 60},
+        {"batch_size": 1, "steps": 8},  # some of these draws are empty
+        {"sampling": "without replacement"},
+        {"sampling": "shuffle", "batch_size": 13, "steps": 10},  # 60 = 4·13 + 8
+        {"noise": "laplace"},
+        {"noise": "l2-laplace"},
+        {"clip_schedule": ((0, 1.0), (3, 0.1))},
+        {"relation": "zero-out"},
+    ],
+    ids=str,
+)
+def test_a_step_is_the_clipped_sum_plus_one_noise_over_the_expected_size(changes):
+    check_steps(Step, **changes)
+
+
+class DividesByTheDraw(Step):
+    def _release(self, step, norm, sums, seen):
+        super()._release(step, norm, sums, seen)
+        for parameter in self._parameters:
+            parameter.grad *= self.plan.sampler.batch_size / max(float(seen.count), 1.0)
+
+
+class SkipsEmptyDraws(Step):
+    def _release(self, step, norm, sums, seen):
+        if sums is None:
+            self.updates -= 1
+            self._optimizer.zero_grad()
+        else:
+            super()._release(step, norm, sums, seen)
+
+
+class NoiseForEachPiece(Step):
+    def _release(self, step, norm, sums, seen):
+        super()._release(step, norm, sums, seen)
+        extra = self.plan.noise.draw([p.shape for p in self._parameters], self.plan.noise_scale(norm, 1), Secret())
+        for parameter, noise in zip(self._parameters, extra, strict=True):
+            parameter.grad += noise / self.plan.sampler.batch_size
+
+
+class NoNoise(Step):
+    def _release(self, step, norm, sums, seen):
+        super()._release(step, 1e-9, sums, seen)
+
+
+class ReusesNoise(Step):
+    def _release(self, step, norm, sums, seen):
+        super()._release(0, norm, sums, seen)
+
+
+class ClipsTooLate(Step):
+    def _clipped(self, batch, norm):
+        return super()._clipped(batch, 2 * norm)
+
+
+@pytest.mark.parametrize(
+    "mutant", [DividesByTheDraw, SkipsEmptyDraws, NoiseForEachPiece, NoNoise, ReusesNoise, ClipsTooLate]
+)
+def test_a_mutant_is_caught(mutant):
+    with pytest.raises(AssertionError):
+        check_steps(mutant, batch_size=1, steps=12, physical_batch_size=3)
+
+
+def test_a_microbatch_is_only_a_way_to_fit_memory():
+    found = []
+    for size in (1, 4, 100):
+        plan, net = small.plan(physical_batch_size=size, batch_size=20), small.model(torch.float64)
+        step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.1), compile=False)
+        for batch in plan.batches(small.data()):
+            step(batch)
+        found.append(small.flat(net))
+    assert torch.allclose(found[0], found[1], atol=1e-12)
+    assert torch.allclose(found[0], found[2], atol=1e-12)
+
+
+@pytest.mark.parametrize("clipping", [Flat(0.5), PerLayer(0.5), Automatic(0.5), Flat(0.5, order=1)], ids=repr)
+def test_one_example_moves_the_sum_by_at_most_the_sensitivity(clipping):
+    """The same seed on neighbours: what differs is the one example's clipped gradient."""
+    noise = "gaussian" if clipping.order == 2 else "laplace"
+    inputs, targets = small.data()
+    moved = []
+    for rows in (60, 59):
+        plan, net = small.plan(clipping=clipping, batch_size=60, steps=1, noise=noise), small.model()
+        step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.1), compile=False)
+        data = (inputs[:rows] * torch.where(torch.arange(rows) == 59, 1e3, 1.0)[:, None], targets[:rows])
+        for batch in plan.batches(data):
+            step(batch)
+        moved.append(small.gradients(net) * 60)
+    length = float(torch.linalg.vector_norm(moved[0] - moved[1], ord=clipping.order))
+    assert 0.3 < length < 0.5 + 1e-5
+
+
+def test_a_person_with_many_rows_moves_the_sum_by_at_most_the_norm():
+    inputs, targets = small.data()
+    ids = np.where(np.arange(60) < 50, np.arange(60), 50)  # the last person has ten rows
+    moved = []
+    for rows in (60, 50):
+        plan = small.plan(unit=dp.person("who", max_rows=4), examples=51, batch_size=51, steps=1, clip_norm=0.5)
+        net = small.model()
+        step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.1), compile=False)
+        for batch in plan.batches((inputs[:rows] * 30, targets[:rows]), persons=ids[:rows]):
+            step(batch)
+        moved.append(small.gradients(net) * 51)
+    length = float(torch.linalg.vector_norm(moved[0] - moved[1]))
+    assert 0.05 < length < 0.5 + 1e-5
+
+
+def test_the_normaliser_does_not_depend_on_the_number_of_examples():
+    """Neighbouring sizes with all gradients clipped to nothing: only the divisor could tell them apart."""
+    found = []
+    for rows in (60, 61, 600):
+        plan, net = small.plan(clip_norm=1e-6, noise_multiplier=1e6), small.model()
+        step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.1), compile=False)
+        for batch in plan.batches(small.data(rows)):
+            step(batch)
+        found.append(small.gradients(net))
+    assert torch.allclose(found[0], found[1], atol=1e-5)
+    assert torch.allclose(found[0], found[2], atol=1e-5)
+
+
+def test_an_empty_draw_is_a_step_of_pure_noise():
+    plan, net = small.plan(steps=2), small.model()
+    step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=1.0), compile=False)
+    seen = [step(batch) for batch in plan.batches((torch.zeros(0, 4), torch.zeros(0, dtype=torch.long)))]
+    assert step.updates == 2
+    assert float(small.gradients(net).abs().min()) > 0
+    assert math.isnan(float(seen[0].loss))
+
+
+def test_an_example_that_is_not_finite_contributes_nothing_and_is_not_mentioned(caplog, recwarn):
+    inputs, targets = small.data()
+    found = []
+    for poison in (None, math.nan, math.inf, 1e30):
+        spoilt = inputs.clone()
+        if poison is not None:
+            spoilt[7, 0] = poison
+        rows = torch.arange(60) != 7 if poison is None else torch.arange(60) >= 0
+        plan, net = small.plan(batch_size=60, steps=1), small.model()
+        step = plan.step(net, lambda m, b: small.loss(m, b) + b[0].pow(8).mean(1), torch.optim.SGD(net.parameters()),
+                         compile=False)  # fmt: skip
+        for batch in plan.batches((spoilt[rows], targets[rows])):
+            seen = step(batch)
+        assert math.isfinite(float(seen.loss))
+        found.append(small.gradients(net))
+    for other in found[1:]:
+        assert torch.allclose(found[0], other, atol=1e-6)
+    assert not caplog.text
+    assert not recwarn.list
+
+
+def test_no_more_steps_than_the_plan_has():
+    plan, net = small.plan(steps=2), small.model()
+    step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=1.0), compile=False)
+    batches = list(plan.batches(small.data()))
+    assert len(batches) == 2
+    step(batches[0])
+    with pytest.raises(Exhausted, match="taken before"):
+        step(batches[0])
+    step(batches[1])
+    with pytest.raises(Exhausted, match="all 2 steps"):
+        step(next(iter(plan.batches(small.data()))))
+    assert step.updates == 2
+
+
+def test_a_batch_that_the_plan_did_not_draw_is_refused():
+    plan, net = small.plan(), small.model()
+    step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=1.0), compile=False)
+    with pytest.raises(InvalidArgument, match="plan"):
+        step(small.data())
+    with pytest.raises(InvalidArgument, match="plan"):
+        step(next(iter(small.plan(steps=9).batches(small.data()))))
+
+
+def test_a_shuffled_epoch_is_not_begun_twice():
+    plan, net = small.plan(sampling="shuffle"), small.model()
+    step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=1.0), compile=False)
+    step(next(iter(plan.batches(small.data()))))
+    others = iter(plan.batches(small.data()))
+    next(others)
+    with pytest.raises(InvalidArgument, match="one stream"):
+        step(next(others))
+
+
+def test_adaptive_clipping_follows_the_quantile_and_noises_with_the_norm_of_before():
+    plan = small.plan(clipping=Adaptive(5.0, quantile=0.5, learning_rate=0.5, count_noise=1.0),
+                      noise_multiplier=0.2, batch_size=60, steps=40)  # fmt: skip
+    net = small.model()
+    used = []
+
+    class Watched(type(plan.noise)):
+        def flat(self, size, scale, secret, **where):
+            used.append(scale)
+            return super().flat(size, scale, secret, **where)
+
+    object.__setattr__(plan, "noise", Watched(0.2))
+    step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=1e-6), compile=False)
+    norms = [step(batch).clip_norm for batch in plan.batches(small.data())]
+    assert norms[0] == 5.0
+    assert norms[1] < norms[0]  # all gradients are shorter, so the norm falls; moving the wrong way would let it grow
+    assert used == pytest.approx([plan.noise_scale(norm, 1) for norm in norms])
+    inputs, targets = small.data()
+    lengths = [
+        float(torch.cat([g.reshape(-1) for g in example_gradient(net, x, y)]).norm())
+        for x, y in zip(inputs, targets, strict=True)
+    ]
+    assert np.quantile(lengths, 0.35) < norms[-1] < np.quantile(lengths, 0.65)
+
+
+def test_the_noise_of_the_count_is_its_own():
+    """With a learning rate of 1 and no data, ln C moves by −(noise/B + 1/2 − γ), clamped; 2000 steps, 6σ bounds."""
+    plan = small.plan(
+        clipping=Adaptive(1.0, quantile=0.5, learning_rate=1.0, count_noise=3.0), batch_size=60, steps=2000
+    )
+    net = small.model()
+    step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.0), compile=False)
+    empty = (torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
+    norms = [step(batch).clip_norm for batch in plan.batches(empty)]
+    moves = np.diff(np.log(norms)) * 60
+    assert abs(moves.mean()) < 6 * 3.0 / math.sqrt(2000)
+    assert 3.0 * (1 - 6 / math.sqrt(4000)) < moves.std() < 3.0 * (1 + 6 / math.sqrt(4000))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_parameters_of_any_float_get_gradients_of_their_type(dtype):
+    plan, net = small.plan(), small.model(dtype)
+    step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.1), compile=False)
+    for batch in plan.batches(small.data()):
+        step(batch)
+    assert all(p.grad.dtype == dtype and bool(torch.isfinite(p).all()) for p in net.parameters())
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "Adamax"])
+def test_any_optimizer_of_torch_is_taken_as_it_is(kind):
+    plan, net = small.plan(), small.model()
+    before = small.flat(net)
+    step = plan.step(net, small.loss, getattr(torch.optim, kind)(net.parameters(), lr=0.01), compile=False)
+    for batch in plan.batches(small.data()):
+        step(batch)
+    assert not torch.equal(before, small.flat(net))
+
+
+def test_an_optimizer_must_hold_the_models_parameters_and_no_others():
+    plan, net = small.plan(), small.model()
+    with pytest.raises(InvalidArgument, match="model alone"):
+        plan.step(net, small.loss, torch.optim.SGD([*net.parameters(), nn.Parameter(torch.zeros(1))]))
+    with pytest.raises(InvalidArgument, match=r"'0\.bias'"):
+        plan.step(net, small.loss, torch.optim.SGD([p for n, p in net.named_parameters() if n != "0.bias"]))
+
+
+def test_a_frozen_parameter_with_an_old_gradient_stays_as_it_is():
+    plan, net = small.plan(), small.model()
+    net[0].weight.requires_grad_(False)
+    net[0].weight.grad = torch.ones_like(net[0].weight)
+    before = net[0].weight.clone()
+    step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=1.0), compile=False)
+    for batch in plan.batches(small.data()):
+        step(batch)
+    assert torch.equal(before, net[0].weight)
+    assert net[0].weight.grad is None
+
+
+def test_seeds_of_torch_do_not_touch_a_run():
+    found = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        plan, net = small.plan(insecure_seed=None, batch_size=60), small.model()
+        step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=1.0), compile=False)
+        for batch in plan.batches(small.data()):
+            step(batch)
+        found.append(small.flat(net))
+    assert not torch.isclose(found[0], found[1]).any()
+
+
+@pytest.mark.slow
+def test_a_compiled_step_is_the_same_step():
+    found = []
+    for compile in (False, True):
+        plan, net = small.plan(physical_batch_size=8), small.model()
+        step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=1.0), compile=compile)
+        for batch in plan.batches(small.data()):
+            step(batch)
+        found.append(small.flat(net))
+    assert torch.allclose(found[0], found[1], atol=1e-5)
