@@ -84,7 +84,8 @@ class Task:
             rule = f"lie between l2 and √dimension·l2 = {math.sqrt(dimension) * by_l2:g}"
             raise _check.fail("l1", rule, by_l1, "no vector has other norms")
         if grid is None:
-            whole = float(by_l2).is_integer() and float(by_l1).is_integer()
+            # Whole numbers have Σ|xᵢ| ≤ Σxᵢ²; other bounds are those of a finer grid.
+            whole = float(by_l1).is_integer() and by_l1 <= by_l2**2 * (1 + 1e-6)
             grid = 1.0 if whole else 2.0 ** math.floor(math.log2(by_l2 / 1024))
         _check.positive("grid", grid, "it is the step of the grid that discrete noise lives on")
         if by_l1 / grid > 2**40:

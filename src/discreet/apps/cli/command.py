@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -121,9 +122,17 @@ def unit_of(column: str | None, max_rows: int | None, max_groups: int | None) ->
 # --- ledgers ------------------------------------------------------------------------------------------------------
 
 
+def open_ledger(location: str) -> Ledger:
+    """A ledger that exists, closed when the command ends."""
+    if "://" not in location and not Path(location).exists():
+        remedy = "start one with discreet ledger init"
+        raise InvalidArgument(f"LEDGER must be a ledger that exists, got {location!r}: {remedy}")
+    return click.get_current_context().with_resource(Ledger(location, create=False))
+
+
 def open_account(location: str, name: str | None) -> Account:
     """An account of a ledger that exists; its only dataset where no name is given."""
-    ledger = click.get_current_context().with_resource(Ledger(location, create=False))
+    ledger = open_ledger(location)
     if name is not None:
         return ledger.account(name)
     known = [account.name for account in ledger.accounts()]

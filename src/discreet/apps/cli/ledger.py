@@ -7,11 +7,13 @@ from typing import Any
 
 import click
 
+from discreet import _check
 from discreet.apps.cli.command import (
     Command,
     budget_of,
     budget_options,
     open_account,
+    open_ledger,
     options,
     relation_option,
     unit_of,
@@ -70,8 +72,7 @@ def init(
 @with_output
 def accounts(output: Output, ledger: str) -> None:
     """List all accounts and sub-accounts with what is used of them."""
-    with Ledger(ledger, create=False) as opened:
-        found = [(account, account.statement()) for account in opened.accounts()]
+    found = [(account, account.statement()) for account in open_ledger(ledger).accounts()]
     if output.json:
         output.emit([_account(account, statement) for account, statement in found])
         return
@@ -124,6 +125,8 @@ def statement(output: Output, ledger: str, account: str | None, delta: float | N
 
     ACCOUNT may be left out where the ledger has one dataset only. `discreet report` makes a page of it.
     """
+    if delta is not None:
+        _check.delta(delta)
     found = open_account(ledger, account).statement(delta)
     if output.json:
         output.emit(json.loads(found.to_json()))
@@ -149,8 +152,8 @@ def statement(output: Output, ledger: str, account: str | None, delta: float | N
 @with_output
 def verify(output: Output, ledger: str, receipt: tuple[str, ...]) -> int:
     """Recompute everything from the entries; exit code 1 where something disagrees."""
-    with Ledger(ledger, create=False) as opened, output.working("Recomputing every entry"):
-        found = opened.verify([read_text(path) for path in receipt])
+    with output.working("Recomputing every entry"):
+        found = open_ledger(ledger).verify([read_text(path) for path in receipt])
     if output.json:
         output.emit(
             {

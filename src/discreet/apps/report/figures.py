@@ -123,10 +123,10 @@ def _svg(name: str, draw: Callable[[Any], None], height: float, *, whole: bool =
             axes.patch.set_alpha(0.0)
         drawn = io.StringIO()
         figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    return _inline(drawn.getvalue(), name)
+    return _inline(drawn.getvalue())
 
 
-def _inline(text: str, name: str) -> str:
+def _inline(text: str) -> str:
     """The SVG element alone, without a size of its own, hidden from screen readers: a table beside it says the same."""
     svg = text[text.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -135,9 +135,9 @@ def _inline(text: str, name: str) -> str:
     svg = svg.replace("<svg ", '<svg aria-hidden="true" focusable="false" ', 1)
     for placeholder, variable in _VARIABLES.items():
         svg = svg.replace(placeholder, variable)
-    # Names inside one page must differ from figure to figure.
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower())
-    svg = re.sub(r'\bid="([A-Za-z_]+)_([0-9]+)"', rf'id="{slug}-\1-\2"', svg)
+    # Nothing refers to the groups' names, which would stand once in each figure of the page.
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
+    svg = svg.replace("*{stroke-linejoin", "svg *{stroke-linejoin")
     return svg.strip()
 
 

@@ -1,0 +1,66 @@
+"""A folder with what the commands' examples speak of, and a way to run commands in it as they are typed."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from discreet.apps.cli import main
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left: its exit code, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[[str], Outcome]
+
+EVENT = '{"tag": "repeated", "count": 10, "event": {"tag": "gaussian", "noise_multiplier": 2.0}}'
+
+
+def fill(folder: Path) -> None:
+    """Write the files that the examples name."""
+    rows = 400
+    table = pa.table(
+        {
+            "person_id": np.arange(rows) // 2,
+            "age": np.arange(rows) % 80 + 18,
+            "sex": ["Female", "Male"] * (rows // 2),
+            "hours": np.arange(rows) % 60,
+        }
+    )
+    pq.write_table(table, folder / "people.parquet")
+    (folder / "event.json").write_text(EVENT)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    fill(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder, capsys) -> Run:
+    """Run one command line as it is typed, `discreet` and quotes and all."""
+
+    def typed(line: str) -> Outcome:
+        words = shlex.split(line)
+        assert words[0] == "discreet", line
+        capsys.readouterr()
+        code = main(words[1:])
+        left = capsys.readouterr()
+        return Outcome(code, left.out, left.err)
+
+    return typed

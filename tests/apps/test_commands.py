@@ -1,0 +1,246 @@
+"""Each command does what its help says: the examples run as typed, and machines get JSON."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import discreet as dp
+from discreet.apps.cli import main
+from discreet.apps.cli.command import Command
+from discreet.apps.cli.program import program
+from tests.apps.conftest import EVENT, Run
+
+REPOSITORY = Path(__file__).parent.parent.parent
+
+INIT = "discreet ledger init census.ledger --account census --epsilon 3 --delta 1e-6"
+QUERY = (
+    'discreet query people.parquet "SELECT sex, AVG(hours) AS hours FROM people GROUP BY sex" '
+    "--keys sex=Female,Male --bounds hours=0,100 --epsilon 0.2 --ledger census.ledger --account census"
+)
+
+#: Commands whose examples need what these leave behind, first ones first.
+FIRST = ("ledger init", "ledger allot", "ledger accounts", "query")
+
+
+def leaves(group: click.Group = program, path: str = "") -> dict[str, click.Command]:
+    found: dict[str, click.Command] = {}
+    for name, command in group.commands.items():
+        whole = f"{path} {name}".strip()
+        found |= leaves(command, whole) if isinstance(command, click.Group) else {whole: command}
+    return found
+
+
+def in_order() -> list[str]:
+    names = [*FIRST, *(name for name in leaves() if name not in FIRST)]
+    return [name for name in names if name not in SLOW]
+
+
+#: These train models, and have tests of their own.
+SLOW = ("demo", "train", "check")
+
+
+@pytest.mark.parametrize("name", leaves())
+def test_every_command_has_help_an_example_and_the_common_flags(name, run: Run):
+    command = leaves()[name]
+    assert isinstance(command, Command)
+    assert command.examples
+    assert all(line.startswith(f"discreet {name}") for line in command.examples)
+    shown = run(f"discreet {name} --help")
+    assert shown.code == 0
+    assert all(line in shown.out for line in command.examples)
+    assert "--json" in shown.out
+    assert "--debug" in shown.out
+
+
+def test_the_examples_run_as_typed(run: Run, folder):
+    for name in in_order():
+        for line in leaves()[name].examples:
+            done = run(line)
+            assert done.code == 0, (line, done.err)
+            assert done.out, line
+            assert "Traceback" not in done.err
+        if name == "query":
+            (folder / "hours.json").write_text(run(f"{QUERY} --json").out)
+
+
+def test_every_example_answers_with_json_where_it_is_asked_to(run: Run, folder):
+    for name in in_order():
+        for line in leaves()[name].examples:
+            if "--steps 1000" in line:
+                continue  # the same command as a quicker one
+            done = run(f"{line} --json")
+            assert done.code == 0, (line, done.err)
+            json.loads(done.out)
+            if name == "query" and "--preview" not in line:
+                (folder / "hours.json").write_text(done.out)
+
+
+def test_the_installed_command_is_this_one():
+    done = subprocess.run(
+        [Path(sys.executable).parent / "discreet", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == f"discreet {dp.__version__}"
+
+
+def test_a_missing_extra_is_one_line_that_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "click", None)
+    for name in [name for name in sys.modules if name.startswith("discreet.apps.cli.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("discreet.apps.cli.program")
+    assert main(["--help"]) == 1
+    assert capsys.readouterr().err == ("error: the command line needs click and rich: pip install 'discreet[cli]'\n")
+
+
+# --- ledger -------------------------------------------------------------------------------------------------------
+
+
+def test_init_opens_the_account_that_python_opens(run: Run):
+    assert run(INIT).code == 0
+    with dp.Ledger("census.ledger", create=False) as ledger:
+        assert ledger.account("census").budget == dp.ApproxDP(3.0, 1e-6).protecting(dp.Neighbors())
+
+
+def test_init_knows_persons_and_other_relations(run: Run):
+    persons = "--unit person_id --max-rows 2 --relation replace-one"
+    made = run(f"discreet ledger init c.ledger --account c --rho 0.5 {persons} --json")
+    assert json.loads(made.out)["protects"] == "replace one person (at most 2 rows)"
+
+
+def test_a_statement_is_that_of_the_account(run: Run):
+    run(INIT)
+    run(QUERY)
+    with dp.Ledger("census.ledger") as ledger:
+        expected = json.loads(ledger.account("census").statement().to_json())
+    assert json.loads(run("discreet ledger statement census.ledger --json").out) == expected
+    shown = run("discreet ledger statement census.ledger census").out
+    assert expected["charges"][0]["purpose"] in shown
+    assert "6.67%" in shown
+
+
+def test_what_others_wrote_into_a_ledger_cannot_steer_a_terminal(run: Run):
+    run(INIT)
+    with dp.Ledger("census.ledger") as ledger:
+        ledger.account("census").spend(dp.events.Laplace(10.0), purpose="\x1b[2Jgone\x07\nerror: fake")
+    shown = run("discreet ledger statement census.ledger census").out
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "\nerror" not in shown
+
+
+def test_verify_says_so_where_a_ledger_was_edited(run: Run, folder):
+    run(INIT)
+    run(QUERY)
+    assert run("discreet ledger verify census.ledger").code == 0
+    with sqlite3.connect(folder / "census.ledger") as connection:
+        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        entries = next(name for name in tables if "entr" in name)
+        text = f"UPDATE {entries} SET body = replace(body, 'hours', 'years')"
+        for trigger in [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")]:
+            connection.execute(f"DROP TRIGGER {trigger}")
+        connection.execute(text)
+    connection.close()
+    found = run("discreet ledger verify census.ledger --json")
+    assert found.code != 0
+
+
+# --- query --------------------------------------------------------------------------------------------------------
+
+
+def test_a_preview_spends_nothing_and_a_query_is_charged_first(run: Run, folder):
+    run(INIT)
+    seen = json.loads(run(f"{QUERY} --preview --json").out)
+    assert seen["affordable"] is True
+    assert json.loads(run("discreet ledger accounts census.ledger --json").out)[0]["charges"] == 0
+    done = json.loads(run(f"{QUERY} --json").out)
+    assert [row["sex"] for row in done["rows"]] == ["Female", "Male"]
+    (folder / "receipt.json").write_text(json.dumps(done["receipt"]))
+    assert run("discreet ledger verify census.ledger --receipt receipt.json").code == 0
+    assert json.loads(run("discreet ledger accounts census.ledger --json").out)[0]["charges"] == 1
+
+
+def test_a_query_that_does_not_fit_is_refused_with_code_3_and_charges_nothing(run: Run):
+    run(INIT)
+    refused = run(QUERY.replace("--epsilon 0.2", "--epsilon 50"))
+    assert refused.code == 3
+    assert refused.out == ""
+    assert refused.err.startswith("error: account 'census' has no room")
+    assert refused.err.count("\n") == 1
+    assert json.loads(run("discreet ledger accounts census.ledger --json").out)[0]["charges"] == 0
+
+
+def test_keys_may_stand_in_a_file_and_numbers_are_numbers(run: Run, folder):
+    run(INIT)
+    (folder / "keys.txt").write_text("18\n19\n")
+    line = 'discreet query people.parquet "SELECT age, COUNT(*) AS n FROM p GROUP BY age" --epsilon 0.1'
+    done = run(f"{line} --keys age=@keys.txt --ledger census.ledger --json")
+    assert [row["age"] for row in json.loads(done.out)["rows"]] == [18, 19]
+
+
+def test_a_person_s_rows_are_bounded(run: Run):
+    run("discreet ledger init p.ledger --account p --epsilon 1 --unit person_id --max-rows 2")
+    line = (
+        'discreet query people.parquet "SELECT COUNT(DISTINCT person_id) AS n FROM p" --epsilon 0.5 --ledger p.ledger'
+    )
+    assert run(f"{line} --unit person_id --max-rows 2").code == 0
+    assert run(f"{line} --unit person_id --max-rows 3").code == 2
+
+
+# --- price --------------------------------------------------------------------------------------------------------
+
+
+def test_a_price_is_the_accountant_s(run: Run):
+    line = "discreet price dpsgd --examples 60000 --batch-size 512 --epochs 15 --noise 1.1 --delta 1e-5 --json"
+    found = json.loads(run(line).out)
+    event = dp.events.Repeated(dp.events.PoissonSampled(512 / 60000, dp.events.Gaussian(1.1)), 1758)
+    assert found["steps"] == 1758
+    assert found["epsilon"] == dp.accounting.epsilon(event, 1e-5).upper
+    assert {row["method"] for row in found["methods"]} >= {"basic", "advanced", "RDP, tight", "tight"}
+
+
+def test_what_is_left_out_is_found(run: Run):
+    base = "discreet price dpsgd --examples 60000 --batch-size 512 --delta 1e-5 --calibrate epsilon=3 --json"
+    noise = json.loads(run(f"{base} --epochs 15").out)
+    assert 2.999 < noise["epsilon"] <= 3
+    steps = json.loads(run(f"{base} --noise 1.1").out)
+    assert 2.99 < steps["epsilon"] <= 3
+    assert steps["calibrated"] == "steps"
+
+
+def test_an_event_can_be_given_as_the_ledger_writes_it(run: Run, folder):
+    event = dp.events.Repeated(dp.events.Gaussian(2.0), 10)
+    from discreet.ledger.codec import encode
+
+    (folder / "canonical.json").write_text(encode(event))
+    expected = dp.accounting.epsilon(event, 1e-6).upper
+    for name in ("canonical.json", "event.json"):
+        assert json.loads(run(f"discreet price json {name} --delta 1e-6 --json").out)["epsilon"] == expected
+    assert json.loads(EVENT)["count"] == 10
+
+
+# --- compare and completion ---------------------------------------------------------------------------------------
+
+
+def test_compare_draws_what_it_says(run: Run, folder):
+    assert run("discreet compare --epsilon 1 --delta 1e-6 --l1 1 --plot noise.svg").code == 0
+    assert (folder / "noise.svg").read_text().lstrip().startswith("<?xml")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_for_this_program(run: Run, shell):
+    assert "_DISCREET_COMPLETE" in run(f"discreet completion {shell}").out
+
+
+def test_completion_completes(monkeypatch, capsys):
+    monkeypatch.setenv("_DISCREET_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "discreet led")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    with pytest.raises(SystemExit, match="0"):
+        main([])
+    assert "plain,ledger" in capsys.readouterr().out

@@ -1,0 +1,172 @@
+"""Bad input to any command: exit code 2 and one clear line, never a traceback, never a row."""
+
+from __future__ import annotations
+
+import pytest
+
+from discreet.apps.cli import program as program_module
+from tests.apps.conftest import Run
+from tests.apps.test_commands import INIT, QUERY, leaves
+
+BAD = {
+    "ledger init": [
+        "discreet ledger init",
+        "discreet ledger init x.ledger --account a",
+        "discreet ledger init x.ledger --account a --epsilon -1",
+        "discreet ledger init x.ledger --account a --epsilon nan",
+        "discreet ledger init x.ledger --account a --epsilon 1 --delta 2",
+        "discreet ledger init x.ledger --account a --epsilon 1 --rho 1",
+        "discreet ledger init x.ledger --account a --rho 1 --delta 1e-6",
+        "discreet ledger init x.ledger --account a/b --epsilon 1",
+        "discreet ledger init x.ledger --account a --epsilon 1 --unit person_id",
+        "discreet ledger init x.ledger --account a --epsilon 1 --max-rows 3",
+        "discreet ledger init x.ledger --account a --epsilon 1 --relation neighbours",
+        "discreet ledger init census.ledger --account census --epsilon 4 --delta 1e-6",
+        "discreet ledger init people.parquet --account a --epsilon 1",
+        "discreet ledger init :memory: --account a --epsilon 1",
+    ],
+    "ledger accounts": ["discreet ledger accounts nowhere.ledger", "discreet ledger accounts people.parquet"],
+    "ledger allot": [
+        "discreet ledger allot census.ledger nobody ann --epsilon 1 --delta 1e-6",
+        "discreet ledger allot census.ledger census ann",
+        "discreet ledger allot census.ledger census a/b --epsilon 1 --delta 1e-6",
+    ],
+    "ledger statement": [
+        "discreet ledger statement census.ledger nobody",
+        "discreet ledger statement census.ledger census --delta 1.5",
+        "discreet ledger statement nowhere.ledger",
+    ],
+    "ledger verify": [
+        "discreet ledger verify nowhere.ledger",
+        "discreet ledger verify census.ledger --receipt nowhere.json",
+        "discreet ledger verify census.ledger --receipt people.parquet",
+    ],
+    "query": [
+        QUERY.replace("--epsilon 0.2", ""),
+        QUERY.replace("--epsilon 0.2", "--epsilon 0"),
+        QUERY.replace("--epsilon 0.2", "--epsilon inf"),
+        QUERY.replace("people.parquet", "nothing.parquet"),
+        QUERY.replace("people.parquet", "event.json"),
+        QUERY.replace("SELECT sex", "DELETE sex"),
+        QUERY.replace("AVG(hours)", "AVG(wages)"),
+        QUERY.replace("--keys sex=Female,Male", ""),
+        QUERY.replace("--keys sex=Female,Male", "--keys sex"),
+        QUERY.replace("--keys sex=Female,Male", "--keys sex=@nowhere.txt"),
+        QUERY.replace("--keys sex=Female,Male", "--keys sex=1,2"),
+        QUERY.replace("--bounds hours=0,100", ""),
+        QUERY.replace("--bounds hours=0,100", "--bounds hours=0"),
+        QUERY.replace("--bounds hours=0,100", "--bounds hours=100,0"),
+        QUERY.replace("--bounds hours=0,100", "--bounds hours=0,nan"),
+        QUERY.replace("--account census", "--account nobody"),
+        QUERY.replace("--ledger census.ledger", "--ledger nowhere.ledger"),
+        f"{QUERY} --unit person_id --max-rows 2",
+        f"{QUERY} --error 3",
+        f"{QUERY} --preview --rows 0",
+    ],
+    "report": [
+        "discreet report nowhere.ledger",
+        "discreet report census.ledger nobody",
+        "discreet report census.ledger --result event.json",
+        "discreet report census.ledger --result nowhere.json",
+        "discreet report census.ledger --out nowhere/report.html",
+    ],
+    "price dpsgd": [
+        "discreet price dpsgd",
+        "discreet price dpsgd --examples 100 --batch-size 200 --epochs 1 --noise 1 --delta 1e-5",
+        "discreet price dpsgd --examples 100 --batch-size 10 --epochs 1 --delta 1e-5",
+        "discreet price dpsgd --examples 100 --batch-size 10 --epochs 1 --steps 5 --noise 1 --delta 1e-5",
+        "discreet price dpsgd --examples 100 --batch-size 10 --epochs 0 --noise 1 --delta 1e-5",
+        "discreet price dpsgd --examples 100 --batch-size 10 --epochs 1 --noise -1 --delta 1e-5",
+        "discreet price dpsgd --examples 100 --batch-size 10 --epochs 1 --noise 1 --delta 0",
+        "discreet price dpsgd --examples 100 --batch-size 10 --epochs 1 --delta 1e-5 --calibrate delta=3",
+        "discreet price dpsgd --examples 100 --batch-size 10 --epochs 1 --delta 1e-5 --calibrate epsilon=x",
+        "discreet price dpsgd --examples 100 --batch-size 10 --epochs 1 --noise 1 --delta 1e-5 --calibrate epsilon=3",
+        "discreet price dpsgd --examples many --batch-size 10 --epochs 1 --noise 1 --delta 1e-5",
+    ],
+    "price gaussian": [
+        "discreet price gaussian --delta 1e-5",
+        "discreet price gaussian --noise 0 --delta 1e-5",
+        "discreet price gaussian --noise 1 --times 0 --delta 1e-5",
+    ],
+    "price laplace": [
+        "discreet price laplace --noise nan --delta 1e-5",
+        "discreet price laplace --noise 0.001 --delta 1e-5 --calibrate epsilon=0.1",
+    ],
+    "price json": [
+        "discreet price json nowhere.json --delta 1e-5",
+        "discreet price json people.parquet --delta 1e-5",
+        "discreet price json broken.json --delta 1e-5",
+        "discreet price json unknown.json --delta 1e-5",
+        "discreet price json event.json --delta 7",
+    ],
+    "compare": [
+        "discreet compare --epsilon 1 --delta 1e-6",
+        "discreet compare --epsilon 1 --delta 0 --l1 1",
+        "discreet compare --epsilon 0 --delta 1e-6 --l1 1",
+        "discreet compare --epsilon 1 --delta 1e-6 --l1 5 --l2 1 --dimension 4",
+        "discreet compare --epsilon 1 --delta 1e-6 --l1 1 --steps 0",
+        "discreet compare --epsilon 1 --delta 1e-6 --l1 1 --plot noise.exe",
+        "discreet compare --epsilon 1 --delta 1e-6 --l1 1 --plot nowhere/noise.svg",
+        "discreet compare --epsilon 1 --delta 1e-6 --l1 1 --grid 1e-30",
+    ],
+    "completion": ["discreet completion tcsh", "discreet completion"],
+}
+
+
+def test_every_command_is_tried_with_bad_input():
+    assert set(BAD) == set(leaves())
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_clear_line_and_code_2(name, run: Run, folder):
+    run(INIT)
+    (folder / "broken.json").write_text('{"tag": ')
+    (folder / "unknown.json").write_text('{"tag": "magic"}')
+    for line in BAD[name]:
+        done = run(line)
+        assert done.code == 2, (line, done)
+        assert done.out == "", line
+        assert done.err.startswith("error: "), line
+        assert done.err.count("\n") == 1, (line, done.err)
+        assert "Traceback" not in done.err
+        assert len(done.err) > 30, line
+
+
+@pytest.mark.parametrize("line", ["discreet nonsense", "discreet ledger nonsense", "discreet --nonsense"])
+def test_an_unknown_command_or_flag_is_bad_input_too(run: Run, line):
+    done = run(line)
+    assert done.code == 2
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("line", ["discreet", "discreet ledger", "discreet price"])
+def test_a_group_alone_shows_its_help(run: Run, line):
+    done = run(line)
+    assert done.code == 2
+    assert "Commands:" in done.err + done.out
+
+
+def test_a_traceback_comes_only_with_debug(run: Run):
+    line = "discreet ledger accounts nowhere.ledger"
+    assert "Traceback" not in run(line).err
+    assert "Traceback" in run(f"{line} --debug").err
+
+
+def test_an_unexpected_failure_does_not_quote_its_message(run: Run, monkeypatch):
+    """A foreign exception may quote a row."""
+
+    def fails(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("secret row 42")
+
+    monkeypatch.setattr(program_module.program, "main", fails)
+    done = run("discreet ledger accounts census.ledger")
+    assert done.code == 1
+    assert "secret" not in done.err
+    assert "RuntimeError" in done.err
+
+
+def test_a_broken_file_is_not_mistaken_for_a_ledger(run: Run, folder):
+    before = (folder / "people.parquet").read_bytes()
+    assert run("discreet ledger init people.parquet --account a --epsilon 1").code == 2
+    assert (folder / "people.parquet").read_bytes() == before

@@ -1,0 +1,236 @@
+"""The page says what the ledger says, needs nothing from elsewhere, and can be read by everyone."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import discreet as dp
+from discreet import events as ev
+from discreet.accounting import closed_forms
+from discreet.apps import report as report_package
+from discreet.apps.report import Answer, Evaluation, Training, collect, render
+
+CSS = (Path(report_package.__file__).parent / "report.css").read_text()
+ATTACK = "</script><script>alert(1)</script>"
+
+
+def sample(folder: Path, budget: dp.Guarantee | None = None):
+    """A report with everything in it, some of it hostile."""
+    ledger = dp.Ledger(folder / "sample.ledger")
+    account = ledger.account("census", budget=budget or dp.ApproxDP(3.0, 1e-6))
+    account.spend(ev.DiscreteLaplace(1, dp.mechanisms.Laplace(10).scale), purpose="how many people")
+    account.spend(ev.Laplace(8.0), purpose=f"hours {ATTACK}")
+    account.allot("ann", budget or dp.ApproxDP(1.0, 1e-6)).spend(ev.Laplace(20.0), purpose="ann's question")
+    answers = [
+        Answer(
+            f"Hours by sex {ATTACK}",
+            ({"sex": "Female", "hours": 36.4, "hours_error": 0.4}, {"sex": "Male", "hours": 42.4, "hours_error": 0.2}),
+            1,
+            "Cost: ε = 0.125",
+        ),
+        Answer("People", ({"people": 32_554, "people_error": 30},), 0, "Cost: ε = 0.1"),
+    ]
+    training = Training(
+        "Income model",
+        "A logistic model in 100 steps.",
+        tuple(range(1, 101)),
+        (("ε so far", tuple(math.sqrt(k) / 10 for k in range(1, 101))), ("clip norm", (1.0,) * 100)),
+        "(1, 1e-06)-DP",
+        (Evaluation("Accuracy", 0.84, 0.83, 0.85, "Cost: ε = 0.1"),),
+    )
+    commands = ["discreet ledger verify sample.ledger"]
+    return account, collect(account, lead="A sample.", answers=answers, trainings=[training], commands=commands)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    account, report = sample(tmp_path_factory.mktemp("report"))
+    return account, report, render(report)
+
+
+class Elements(HTMLParser):
+    """All start tags of a page, with their attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def __getitem__(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.found if name == tag]
+
+
+def test_the_page_says_what_the_ledger_says(made):
+    account, _, page = made
+    embedded = re.search(r'<script type="application/json" id="report-json">(.*?)</script>', page, re.DOTALL)
+    machine = json.loads(embedded[1])
+    assert machine["statement"] == json.loads(account.statement().to_json())
+    statement = account.statement()
+    assert f"{100 * statement.used:.1f}%" in page
+    assert [one["used_after"] for one in machine["charges"]][-1] == statement.used
+    assert len(machine["charges"]) == len(statement.lines)
+    for line in statement.lines:
+        assert line.time[:19].replace("T", " ") in page
+    assert "ann&#39;s question" in page
+    assert f"ε = {statement.tight.upper:.4g}" in page
+
+
+def test_used_never_falls_while_things_are_charged(made):
+    used = [one.used_after for one in made[1].charges]
+    assert used == sorted(used)
+    assert used[0] > 0
+
+
+def test_a_reservation_that_was_closed_early_shows_what_came_back(tmp_path):
+    account = dp.Ledger(tmp_path / "a.ledger").account("a", budget=dp.ZCDP(1.0))
+    plan = account.reserve(ev.Repeated(ev.Gaussian(10.0), 100), key="plan")
+    plan.start_block(10)
+    plan.close()
+    charges = collect(account).charges
+    assert [one.kind for one in charges] == ["reserve", "close"]
+    assert charges[0].used_after == pytest.approx(0.5)
+    assert charges[1].used_after == pytest.approx(0.05)
+
+
+def test_the_page_needs_nothing_from_elsewhere(made):
+    elements = Elements(made[2])
+    assert elements["script"] == [{"type": "application/json", "id": "report-json"}]
+    assert elements["link"] == [{"rel": "icon", "href": "data:,"}]
+    assert not elements["img"]
+    assert not elements["iframe"]
+    assert all((one["href"] or "").startswith("#") for one in elements["a"])
+    assert "@import" not in made[2]
+    assert not re.search(r"url\((?!#)", made[2])
+    policy = next(one["content"] for one in elements["meta"] if one.get("http-equiv"))
+    assert policy.startswith("default-src 'none'")
+
+
+def test_what_users_wrote_is_text_and_never_markup(made):
+    page = made[2]
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert page.count("</script>") == 1
+
+
+def test_a_screen_reader_finds_its_way(made):
+    elements = Elements(made[2])
+    assert elements["html"] == [{"lang": "en"}]
+    for landmark in ("header", "nav", "main", "footer", "h1"):
+        assert len(elements[landmark]) == 1, landmark
+    levels = [int(tag[1]) for tag, _ in elements.found if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(later - earlier <= 1 for earlier, later in pairwise(levels))
+    assert len(elements["caption"]) == len(elements["table"])
+    assert all(one.get("scope") in ("col", "row") for one in elements["th"])
+    ids = [attributes["id"] for _, attributes in elements.found if "id" in attributes]
+    assert len(ids) == len(set(ids)), "an id that stands twice"
+    for _, attributes in elements.found:
+        if "aria-labelledby" in attributes:
+            assert attributes["aria-labelledby"] in ids
+    assert all(one.get("aria-hidden") == "true" for one in elements["svg"]), "each figure has its words beside it"
+    for figure in elements["figure"]:
+        assert figure.get("aria-labelledby") or figure.get("aria-label")
+
+
+def test_every_figure_names_its_parts_apart(made):
+    used = set(re.findall(r'(?:xlink:href="|url\()#([^")]+)', made[2]))
+    defined = re.findall(r'\bid="([^"]+)"', made[2])
+    assert used <= set(defined)
+
+
+def schemes() -> dict[str, dict[str, str]]:
+    """The colours in light, dark and print."""
+    blocks = re.findall(r":root \{(.*?)\}", CSS, re.DOTALL)
+    return {
+        name: dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block))
+        for name, block in zip(("light", "dark", "print"), blocks, strict=True)
+    }
+
+
+def contrast(one: str, two: str) -> float:
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(one), luminance(two)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark", "print"])
+def test_all_text_stands_out_from_its_ground(scheme):
+    colours = schemes()[scheme]
+    for text in ("ink", "muted", "accent", "second"):
+        for ground in ("paper", "raised"):
+            assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
+
+
+def test_the_promised_curve_is_that_of_the_budget(made):
+    found = made[1].trade_off
+    for alarm, misses in zip(found.false_alarms, found.promised, strict=True):
+        expected = max(0.0, 1 - 1e-6 - math.exp(3.0) * alarm, math.exp(-3.0) * (1 - 1e-6 - alarm))
+        assert misses == pytest.approx(expected, abs=1e-12)
+
+
+def test_what_was_charged_is_no_easier_to_attack_than_the_budget_allows(made):
+    found = made[1].trade_off
+    assert found.so_far is not None
+    assert all(so_far >= promised for so_far, promised in zip(found.so_far, found.promised, strict=True))
+    assert all(miss <= 1 - alarm + 1e-12 for miss, alarm in zip(found.so_far, found.false_alarms, strict=True))
+
+
+def test_the_curve_of_a_gaussian_lies_just_below_its_closed_form(tmp_path):
+    account = dp.Ledger(tmp_path / "g.ledger").account("g", budget=dp.GDP(2.0))
+    account.spend(ev.Gaussian(1.0))
+    found = collect(account).trade_off
+    from scipy.special import ndtr, ndtri
+
+    alarms = np.array(found.false_alarms)
+    exact = ndtr(ndtri(1 - alarms) - 1.0)
+    assert np.all(np.array(found.so_far) <= exact + 1e-9)
+    assert np.max(exact - np.array(found.so_far)) < 0.01
+    promised = ndtr(ndtri(1 - alarms) - 2.0)
+    assert np.all(np.array(found.promised) <= promised + 1e-9)
+    assert np.max(promised - np.array(found.promised)) < 0.01
+    assert closed_forms.gaussian_delta(1.0, 1.0) > 0
+
+
+@pytest.mark.parametrize(
+    "budget", [dp.PureDP(1.0), dp.ApproxDP(1.0, 1e-6), dp.ZCDP(0.5), dp.GDP(1.0), dp.RDP((2.0, 8.0), (1.0, 2.0))]
+)
+def test_every_kind_of_budget_makes_a_page_even_before_it_is_used(budget, tmp_path):
+    account = dp.Ledger(tmp_path / "empty.ledger").account("empty", budget=budget)
+    report = collect(account)
+    page = render(report)
+    assert "Nothing has been charged yet" in page
+    assert report.trade_off.so_far == pytest.approx([1 - alarm for alarm in report.trade_off.false_alarms])
+
+
+def test_the_statement_in_words_answers_a_reviewer(made):
+    asked = {one.question: one.answer for one in made[1].promise}
+    assert "Every row" in asked["Who is protected?"]
+    assert "whatever else they know" in asked["Against whom?"]
+    assert "(3, 1e-06)-DP" in asked["How much?"]
+    assert "time a query takes" in asked["What is not covered?"]
+    assert asked["Which sampling?"].startswith("None")
+
+
+def test_samplers_and_persons_are_named(tmp_path):
+    account = dp.Ledger(tmp_path / "s.ledger").account(
+        "s", budget=dp.ApproxDP(3.0, 1e-6), unit=dp.person("id", max_rows=3)
+    )
+    account.spend(ev.Repeated(ev.PoissonSampled(0.01, ev.Gaussian(2.0)), 10))
+    asked = {one.question: one.answer for one in collect(account).promise}
+    assert "probability 0.01" in asked["Which sampling?"]
+    assert "more than 3 of their rows" in asked["Who is protected?"]
