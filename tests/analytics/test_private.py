@@ -65,6 +65,13 @@ def test_the_engine_sums_the_very_integers_of_queries(account, bounds):
         assert found[name].granularity == wanted.granularity
 
 
+def both_levels(x, grid):
+    fast = levels(x, grid)
+    rows = x.as_table().select(**fast.parts, x=x)
+    asked = rows.select(fast=fast.each(fast.row(rows)).fill_null(5), portable=level(rows.x, grid, 5), x=rows.x)
+    return asked.to_pyarrow().to_pydict()
+
+
 @given(
     values=st.lists(st.floats(width=64) | st.none(), min_size=1, max_size=30),
     low=st.floats(-1e6, 1e6).map(lambda low: round(low, 9)),
@@ -74,20 +81,16 @@ def test_the_engine_sums_the_very_integers_of_queries(account, bounds):
 @settings(max_examples=40, deadline=None)
 def test_a_level_in_the_engine_is_the_level_of_the_grid(values, low, width, center):
     grid = Grid.over((low, low + width), center=center)
-    engine = ibis.duckdb.connect()
-    x = engine.create_table("t", pa.table({"x": pa.array(values, pa.float64())})).x
-    fast = levels(x, grid)
-    asked = x.as_table().select(fast=fast.each(fast.row).fill_null(5), portable=level(x, grid, 5))
-    found = engine.to_pyarrow(asked).to_pydict()
+    x = ibis.duckdb.connect().create_table("t", pa.table({"x": pa.array(values, pa.float64())})).x
+    found = both_levels(x, grid)
     wanted = sorted(grid.levels(queries.grid.numbers(values), 5).tolist())
     assert sorted(found["fast"]) == sorted(found["portable"]) == wanted
 
 
-def test_ties_go_to_even_levels(account):
+def test_ties_go_to_even_levels():
     grid = Grid(queries.grid.Fraction(0), 0, -10, 10)
     x = ibis.duckdb.connect().create_table("t", pa.table({"x": [n / 2 for n in range(-25, 26)]})).x
-    fast = levels(x, grid)
-    found = x.as_table().select(fast=fast.each(fast.row), portable=level(x, grid, 5), x=x).to_pyarrow().to_pydict()
+    found = both_levels(x, grid)
     wanted = [max(-10, min(10, round(value))) for value in found["x"]]
     assert found["fast"] == found["portable"] == wanted
 

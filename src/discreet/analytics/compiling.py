@@ -6,8 +6,9 @@ is no integer division by data, no cast that a value may not fit, and no sum tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ibis
@@ -26,12 +27,32 @@ from discreet.queries.weighted import WEIGHT
 class Term:
     """An integer of a row that is summed, NULL where the row has no value; or, with `levels`, what stands for it.
 
-    With `missing`, a row without a value counts as that much.
+    It is computed in two steps: `parts` first, then `row` out of a table that has these. With `missing`, a row without
+    a value counts as that much.
     """
 
-    row: Any
+    parts: dict[str, Any]
+    row: Callable[[Any], Any]
     levels: Levels | None = None
     missing: int = 0
+
+    @classmethod
+    def plain(cls, name: str, value: Any) -> Term:
+        """A term that is computed in one step."""
+        return cls({name: value}, lambda table: table[name])
+
+    @classmethod
+    def leveled(cls, name: str, near: Levels, missing: int = 0) -> Term:
+        """The level of a column."""
+        return cls(_named(name, near), partial(_made, name, near), near, missing)
+
+
+def _named(name: str, near: Levels) -> dict[str, Any]:
+    return {f"{name}_{part}": value for part, value in near.parts.items()}
+
+
+def _made(name: str, near: Levels, table: Any) -> Any:
+    return near.row({part: table[f"{name}_{part}"] for part in near.parts})
 
 
 @dataclass(frozen=True)
@@ -64,9 +85,13 @@ def totals(table: Any, asked: Sequence[Asked], keys: Keys | None, unit: Unit) ->
     """One row for each group that occurs, with the columns c0_0, c0_1, … of each statistic."""
     groups = list(_groups(table, keys))
     terms = _terms(table, asked)
-    rows = narrow(table, keys, unit, {name: term.row for name, term in terms.items()})
+    rows = _rows(table, keys, unit, terms)
     if isinstance(unit, Person):
-        sums, pieces = _weighed(rows, list(terms), asked, groups, keys, unit)
+        counted = any(one.statistic.kind == "persons" for one in asked)
+        if groups and not counted:
+            sums, pieces = _weighed_rows(rows, list(terms), _owners(table, keys, unit))
+        else:
+            sums, pieces = _weighed_pieces(rows, list(terms), groups, keys, unit)
     else:
         sums, pieces = Sums(rows.count(), {name: (rows[name].sum(), rows[name].count()) for name in terms}), rows
     outputs = {"rows": sums.rows, "persons": sums.persons}
@@ -103,10 +128,11 @@ def cells(table: Any, asked: Asked, keys: Keys | None, unit: Unit) -> Any:
     groups = _groups(table, keys)
     value = _value(table, asked.column)
     found = levels(value, asked.statistic.grid)
-    rows = narrow(table.filter(_there(value)), keys, unit, {"row": found.row})
+    table = table.filter(_there(value))
+    rows = _rows(table, keys, unit, {"row": Term.leveled("row", found)})
     if isinstance(unit, Person):
-        pieces = _owned(rows, rows.count(), None)
-        counted = _by(pieces, [*groups, "row"], rows=weight(pieces["own_rows"], unit.max_rows).sum())
+        pieces = rows.join(_owners(table, keys, unit), "person")
+        counted = _by(pieces, [*groups, "row"], rows=pieces["weight"].sum())
     else:
         counted = _by(rows, [*groups, "row"], rows=rows.count())
     return counted.mutate(level=found.each(counted["row"])).drop("row")
@@ -122,34 +148,43 @@ def weight(many: Any, limit: int) -> Any:
     return ibis.cases((many > limit, shared), else_=ibis.literal(WEIGHT, type="int64"))
 
 
-def _weighed(
-    rows: Any, names: Sequence[str], asked: Sequence[Asked], groups: list[str], keys: Keys | None, unit: Person
+def _owners(table: Any, keys: Keys | None, unit: Person) -> Any:
+    """Each person with the weight of one of their rows: from the ids alone, beside the rows that it is joined to."""
+    ids = narrow(table, keys, unit, {}).select("person")
+    counted = ids.group_by("person").aggregate(own_rows=ids.count())
+    return counted.select("person", weight=weight(counted["own_rows"], unit.max_rows).cast("int32"))
+
+
+def _weighed_rows(rows: Any, names: Sequence[str], owners: Any) -> tuple[Sums, Any]:
+    """The weighted sums over rows, and the table of these."""
+    pieces = rows.join(owners, "person")
+    own = pieces["weight"]
+    # Few rows lack a value, so it is cheaper to sum the weights of those.
+    lacking = {name: own.sum(where=pieces[name].isnull()).fill_null(0) for name in names}
+    terms = {name: ((own * pieces[name]).sum(), own.sum() - lacking[name]) for name in names}
+    return Sums(own.sum(), terms), pieces
+
+
+def _weighed_pieces(
+    rows: Any, names: Sequence[str], groups: list[str], keys: Keys | None, unit: Person
 ) -> tuple[Sums, Any]:
-    """The weighted sums, and the table of rows (or of pieces of a person's rows) that they are sums over."""
-    if groups and not any(one.statistic.kind == "persons" for one in asked):
-        pieces = _owned(rows, rows.count(), None)
-        own = weight(pieces["own_rows"], unit.max_rows)
-        terms = {name: ((own * pieces[name]).sum(), own.sum(where=pieces[name].notnull())) for name in names}
-        return Sums(own.sum(), terms), pieces
+    """The weighted sums, and the number of persons, over the pieces of each person's rows, one for each group."""
     parts = {f"sum_{name}": rows[name].sum().fill_null(0).cast("int64") for name in names}
     parts |= {f"count_{name}": rows[name].count() for name in names}
     pieces = _by(rows, ["person", *groups], rows=rows.count(), **parts)
     if groups:
-        pieces = _owned(pieces, pieces["rows"].sum().cast("int64"), pieces.count())
+        counted = pieces.group_by("person").aggregate(
+            own_rows=pieces["rows"].sum().cast("int64"), own_groups=pieces.count()
+        )
         most = groups_of(unit, 1 if keys is None else len(keys.values))
-        persons = weight(pieces["own_groups"], most).sum()
-        own = weight(pieces["own_rows"], unit.max_rows)
+        once = weight(counted["own_groups"], most)
+        owners = counted.select("person", weight=weight(counted["own_rows"], unit.max_rows), once=once)
+        pieces = pieces.join(owners, "person")
+        own, persons = pieces["weight"], pieces["once"].sum()
     else:
-        persons = pieces.count() * WEIGHT
-        own = weight(pieces["rows"], unit.max_rows)
-    terms = {name: tuple((own * pieces[f"{part}_{name}"]).sum() for part in ("sum", "count")) for name in names}
+        own, persons = weight(pieces["rows"], unit.max_rows), pieces.count() * WEIGHT
+    terms = {name: ((own * pieces[f"sum_{name}"]).sum(), (own * pieces[f"count_{name}"]).sum()) for name in names}
     return Sums((own * pieces["rows"]).sum(), terms, persons), pieces
-
-
-def _owned(pieces: Any, own_rows: Any, own_groups: Any) -> Any:
-    """Each piece beside what its person has in all: `own_rows` and, where asked for, `own_groups`."""
-    wanted = {"own_rows": own_rows} | ({} if own_groups is None else {"own_groups": own_groups})
-    return pieces.join(pieces.group_by("person").aggregate(**wanted), "person")
 
 
 def _value(table: Any, column: str) -> Any:
@@ -196,25 +231,39 @@ def narrow(table: Any, keys: Keys | None, unit: Unit, columns: dict[str, Any]) -
     return table.select(**(columns or {"row": ibis.literal(1)}))
 
 
+def _rows(table: Any, keys: Keys | None, unit: Unit, terms: Mapping[str, Term]) -> Any:
+    """The rows that count, each with its group, its person and its terms."""
+    parts: dict[str, Any] = {}
+    for term in terms.values():
+        parts |= term.parts
+    first = narrow(table, keys, unit, parts)
+    kept = [name for name in first.columns if name not in parts]
+    return first.select(*kept, **{name: term.row(first) for name, term in terms.items()})
+
+
 def _terms(table: Any, asked: Sequence[Asked]) -> dict[str, Term]:
     """The integers of a row that are summed: levels s, squares q, products p, cells m, and n for a value at all."""
     found: dict[str, Term] = {}
     for i, one in enumerate(asked):
         grid = one.statistic.grid
         for j, cell in enumerate(one.cells):
-            found[f"m{i}_{j}"] = Term(_one_if(_equal(one.columns, cell).to_filter(table)))
+            found[f"m{i}_{j}"] = Term.plain(f"m{i}_{j}", _one_if(_equal(one.columns, cell).to_filter(table)))
         if one.column is None:
             continue
         if one.other is not None:
             found |= _joint(table, i, one)
         elif grid is None:
-            found[f"n{i}"] = Term(_one_if(Column(one.column).to_ibis(table).notnull()))
+            found[f"n{i}"] = Term.plain(f"n{i}", _one_if(Column(one.column).to_ibis(table).notnull()))
         else:
             near = levels(_value(table, one.column), grid)
-            found[f"s{i}"] = Term(near.row, near, one.statistic.missing or 0)
+            found[f"s{i}"] = Term.leveled(f"s{i}", near, one.statistic.missing or 0)
             if one.statistic.kind in ("variance", "std"):
-                found[f"q{i}"] = Term(centered_squares(near.each(near.row), grid.reach).cast("int64"))
+                found[f"q{i}"] = Term(_named(f"s{i}", near), partial(_squares, f"s{i}", near, grid.reach))
     return found
+
+
+def _squares(name: str, near: Levels, reach: int, table: Any) -> Any:
+    return centered_squares(near.each(_made(name, near, table)), reach).cast("int64")
 
 
 def _joint(table: Any, i: int, one: Asked) -> dict[str, Term]:
@@ -229,7 +278,7 @@ def _joint(table: Any, i: int, one: Asked) -> dict[str, Term]:
     if one.statistic.kind == "correlation":
         found |= {f"q{i}": centered_squares(k, first.reach), f"r{i}": centered_squares(l, second.reach)}
     missing = ibis.null("int64")
-    return {name: Term(ibis.cases((both, value.cast("int64")), else_=missing)) for name, value in found.items()}
+    return {n: Term.plain(n, ibis.cases((both, v.cast("int64")), else_=missing)) for n, v in found.items()}
 
 
 def _equal(columns: Sequence[str], cell: Sequence[Any]) -> Expression:

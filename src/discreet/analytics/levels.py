@@ -7,6 +7,7 @@ takes no branch unless a value is missing or huge. Neither can fail because of w
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -23,12 +24,14 @@ _ROUND = 1.5 * 2**52
 
 @dataclass(frozen=True)
 class Levels:
-    """A column of integers that stand for levels, NULL where a row has no value.
+    """How a column becomes integers that stand for levels, NULL where a row has no value, in two steps.
 
-    They are the levels themselves, or, where `offset` is given, twice the level less `offset`.
+    `parts` are computed first, each once; `row` makes the integer out of them. It is the level itself, or, where
+    `offset` is given, twice the level less `offset`.
     """
 
-    row: Any
+    parts: dict[str, Any]
+    row: Callable[[Mapping[str, Any]], Any]
     offset: int | None = None
 
     def each(self, row: Any) -> Any:
@@ -44,7 +47,7 @@ def levels(value: Any, grid: Grid) -> Levels:
     """The levels of a column of 64-bit floats; NULL and NaN become NULL."""
     if value.get_backend().name == "duckdb":
         return _branchless(value, grid)
-    return Levels(level(value, grid, None))
+    return Levels({"level": level(value, grid, None)}, lambda parts: parts["level"])
 
 
 def level(value: Any, grid: Grid, missing: int | None) -> Any:
@@ -83,14 +86,16 @@ def _branchless(value: Any, grid: Grid) -> Levels:
     A cast rounds ties to even and gives NULL where the result does not fit 32 bits: such a value is missing, or so far
     out that its level is an end of the grid.
     """
-    lower, upper = (ibis.literal(end, type="int64") for end in (grid.lower, grid.upper))
-    near = ((value - exact(float(grid.center))) * exact(2.0**-grid.exponent)).try_cast("int32").cast("int64")
-    width = ibis.literal(grid.upper - grid.lower, type="int64")
     middle = exact(float(grid.center))
-    far = ibis.cases((value < middle, -width), (~value.isnan(), width), else_=ibis.null("int64"))
-    return Levels(
-        ibis.cases((near.notnull(), (near - lower).abs() - (near - upper).abs()), else_=far), grid.lower + grid.upper
-    )
+    near = ((value - middle) * exact(2.0**-grid.exponent)).try_cast("int32").cast("int64")
+    lower, upper, width = (ibis.literal(end, type="int64") for end in (grid.lower, grid.upper, grid.upper - grid.lower))
+
+    def row(parts: Mapping[str, Any]) -> Any:
+        x, far = parts["near"], parts["value"]
+        ends = ibis.cases((far < middle, -width), (~far.isnan(), width), else_=ibis.null("int64"))
+        return ibis.cases((x.notnull(), (x - lower).abs() - (x - upper).abs()), else_=ends)
+
+    return Levels({"near": near, "value": value}, row, grid.lower + grid.upper)
 
 
 def _halved(even: Any) -> Any:
