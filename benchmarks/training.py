@@ -1,9 +1,9 @@
 """One private step beside one ordinary step: `python -m benchmarks.training`.
 
 A step of ours is everything that a user's step is: per-example gradients, clipping, noise from the operating system's
-key, and the optimizer. It stands beside plain PyTorch (eager and compiled), which protects nobody, and beside both modes
-of Opacus. Ratios are ours over theirs, of seconds per step and of peak memory (CUDA only); each contender starts from a
-fresh copy of the same model, one at a time.
+key, and the optimizer. It stands beside plain PyTorch (eager and compiled), which protects nobody, and beside both
+modes of Opacus. Ratios are ours over theirs, of seconds per step and of peak memory (CUDA only); each contender starts
+from a fresh copy of the same model, one at a time.
 """
 
 from __future__ import annotations

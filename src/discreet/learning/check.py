@@ -55,7 +55,7 @@ def check(model: nn.Module) -> None:
 
     Guarantee:
         Looks at the model alone. What only shows when it runs (a mean over the batch in a forward pass or a loss) is
-        found by the dry run of the engine and by `mixing`.
+        found by the dry run of the engine, which exchanges one example and looks at the gradients of the others.
     """
     found = findings(model)
     if found:

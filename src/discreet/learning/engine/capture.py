@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from discreet.errors import InvalidArgument
 from discreet.learning.engine.layout import Layout, spread
 from discreet.learning.engine.rules.base import Rule
+from discreet.learning.engine.rules.derived import Derived
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,11 @@ class Recorder(TorchFunctionMode):
         if result is not NotImplemented:
             return result
         result = func(*args, **kwargs)
+        if len(known) == 1 and id(known[0]) in self.names and isinstance(result, Tensor) and result.requires_grad:
+            others = [t for t in tensors_in((*args, *kwargs.values())) if t is not known[0]]
+            if not others and args and args[0] is known[0]:
+                rule = Derived(lambda value: func(value, *args[1:], **kwargs), known[0])
+                return self.record(getattr(func, "__name__", "function"), result, [Claim(known[0], rule)])
         if any(t.requires_grad for t in tensors_in([result])):
             for tensor in known:
                 self.doubt(tensor, getattr(func, "__name__", str(func)))

@@ -84,8 +84,8 @@ def clipped_parts(
     kept: dict[str, Tensor] = dict(whole)
     powers: dict[str, Tensor] = {}
     for name, uses in parts.items():
-        if all(use.rule.small for use in uses):
-            each = [use.rule.per_example(use.inputs, use.grad) for use in uses]
+        if all(use.rule.keeps(use.inputs, use.grad) for use in uses):
+            each = [use.rule.kept(use.inputs, use.grad) for use in uses]
             kept[name] = each[0] if len(each) == 1 else torch.stack(each).sum(0)
         else:
             powers[name] = norm_power(uses, order)

@@ -7,6 +7,7 @@ meets a flat graph without modes, hooks or autograd. Shapes are fixed; another s
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,9 @@ def compile_flat(function: Flat, arguments: Sequence[Tensor]) -> Compiled:
     """Trace and compile a function of tensors."""
     start = time.perf_counter()
     trace: Any = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)
-    compiled: Any = torch.compile(trace(*arguments), fullgraph=True, dynamic=False)
-    with torch.no_grad():
-        compiled(*arguments)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compiler's parts warn of each other; none of it is about the model
+        compiled: Any = torch.compile(trace(*arguments), fullgraph=True, dynamic=False)
+        with torch.no_grad():
+            compiled(*arguments)
     return Compiled(compiled, time.perf_counter() - start)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -34,6 +34,21 @@ class _Whole(nn.Module):
 
     def forward(self, batch: Any) -> Tensor:
         return self._loss(self.model, batch)
+
+
+@contextlib.contextmanager
+def _untouched(model: nn.Module) -> Iterator[None]:
+    """Recurrent layers keep a second list of their weights: it must not hold ours afterwards, nor be packed."""
+    layers = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
+    kept = [dict(vars(layer)) for layer in layers]
+    for layer in layers:
+        vars(layer)["flatten_parameters"] = lambda: None
+    try:
+        yield
+    finally:
+        for layer, attributes in zip(layers, kept, strict=True):
+            vars(layer).clear()
+            vars(layer).update(attributes)
 
 
 def batch_size(batch: Any) -> int:
@@ -132,27 +147,23 @@ class Engine:
         mask = mask.to(device)
         self._start(batch)
         result = self._run(batch, mask, norm)
-        for _ in range(3):
-            if bool((result.finite | ~mask).all()):
-                return result
-            result = self._without(result, batch, mask, norm)
-        zeros = {name: torch.zeros_like(value) for name, value in result.sums.items()}
-        return ClippedSum(zeros, result.norms, result.losses, result.finite)
+        return result if bool(result.finite.all()) else self._without(result, batch, mask, norm)
 
-    def _without(self, result: ClippedSum, batch: Any, mask: Tensor, norm: Tensor) -> ClippedSum:
-        """The same batch with every example that is not finite replaced by one that is, and masked."""
-        good = result.finite
-        stand_in = int(torch.nonzero(good)[0]) if bool(good.any()) else 0
+    def _without(self, first: ClippedSum, batch: Any, mask: Tensor, norm: Tensor) -> ClippedSum:
+        """The same batch with every example that is not finite replaced by one that is, and masked.
+
+        In the first result such an example has the weight zero, but zero times infinity has spoiled the sums.
+        """
+        good, again = first.finite, first
         places = torch.arange(good.shape[0], device=good.device)
-        chosen = torch.where(good, places, torch.full_like(places, stand_in))
-        clean = pytree.tree_map_only(Tensor, lambda x: x.index_select(0, chosen.to(x.device)), batch)
-        again = self._run(clean, mask & good, norm)
-        return ClippedSum(
-            again.sums,
-            torch.where(good, again.norms, result.norms),
-            torch.where(good, again.losses, result.losses),
-            again.finite & good,
-        )
+        while bool(good.any()) and not bool(again.finite.all()):
+            chosen = torch.where(good, places, torch.nonzero(good)[0])
+            clean = pytree.tree_map_only(Tensor, lambda x, c=chosen: x.index_select(0, c.to(x.device)), batch)
+            again = self._run(clean, mask & good, norm)
+            good = good & again.finite  # with dropout, an example may fail the second time
+        norms, losses = torch.where(good, again.norms, first.norms), torch.where(good, again.losses, first.losses)
+        sums = again.sums if bool(good.any()) else {n: torch.zeros_like(value) for n, value in again.sums.items()}
+        return ClippedSum(sums, norms, losses, good)
 
     def _tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Trainable parameters, and all else (frozen parameters, buffers), by their names in the model."""
@@ -172,7 +183,7 @@ class Engine:
         device = next(iter(tensors.values())).device.type
         wide = any(t.dtype == torch.float64 for t in tensors.values())
         cast = torch.autocast(device, self.dtype) if self.dtype and not wide else contextlib.nullcontext()
-        with cast:
+        with cast, _untouched(self.model):
             found = torch.func.functional_call(self._whole, renamed, (batch,))
         return losses_of.checked(found, batch_size(batch))
 

@@ -84,17 +84,19 @@ def convolution(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) 
     x, weight, bias, stride, padding, dilation, groups = named(
         "input weight bias stride padding dilation groups", args, kwargs, stride=1, padding=0, dilation=1, groups=1
     )
-    places = weight.dim() - 2
+    places: int = weight.dim() - 2
     if x.dim() != weight.dim():
         return NotImplemented
     x = narrowed(x)
+    if x.is_cuda and places == 2:  # the layout of the fast kernels; what follows keeps it
+        x = x.contiguous(memory_format=torch.channels_last)
     output = func(x, weight, bias, stride, padding, dilation, groups)
 
     def each(value: Any) -> tuple[int, ...]:
         if isinstance(value, int):
             return (value,) * places
-        sizes = [int(size) for size in value]
-        return tuple(sizes * (places if len(sizes) == 1 else 1))
+        sizes = tuple(int(size) for size in value)
+        return sizes * places if len(sizes) == 1 else sizes
 
     if padding == "same":
         totals = [d * (k - 1) for d, k in zip(each(dilation), weight.shape[2:], strict=True)]
@@ -118,6 +120,19 @@ def embedding(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) ->
     if padding is not None and padding < 0:
         padding += weight.shape[0]
     return recorder.record("embedding", output, [Claim(weight, EmbeddingWeight(weight.shape[0], padding), (ids,))])
+
+
+def lookup(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
+    """`table[numbers]` is an embedding."""
+    table, numbers = args
+    if (
+        isinstance(numbers, Tensor)
+        and numbers.dtype == torch.int64
+        and table.dim() == 2
+        and id(table) in recorder.names
+    ):
+        return recorder.apply(F.embedding, (numbers % table.shape[0], table), {})
+    return NotImplemented
 
 
 def embedding_bag(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
@@ -209,6 +224,7 @@ HANDLERS: dict[Any, Handler] = {
     **dict.fromkeys((torch.conv1d, torch.conv2d, torch.conv3d), convolution),
     F.embedding: embedding,
     F.embedding_bag: embedding_bag,
+    Tensor.__getitem__: lookup,
     F.layer_norm: _normalisation("layer_norm", "input normalized_shape weight bias eps", False),
     F.rms_norm: _normalisation("rms_norm", "input normalized_shape weight eps", False),
     torch.rms_norm: _normalisation("rms_norm", "input normalized_shape weight eps", False),

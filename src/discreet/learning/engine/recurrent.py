@@ -56,7 +56,7 @@ def _lstm_step(
 ) -> tuple[tuple[Tensor, ...], None]:
     del c  # already added to the gates
     i, f, g, o = torch.addmm(gates, state[0], u).chunk(4, 1)
-    cell = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
+    cell = torch.addcmul(f.sigmoid() * state[1], i.sigmoid(), g.tanh())
     return (o.sigmoid() * cell.tanh(), cell), None
 
 
@@ -92,7 +92,8 @@ def _direction(
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """One layer in one direction over [T, B, d]."""
     w, u = weights[0], weights[1]
-    b, c = (weights[2], weights[3]) if len(weights) > 2 else (None, None)
+    b, c = (weights[2], weights[3]) if len(weights) >= 4 else (None, None)
+    projection = weights[-1] if len(weights) % 2 else None
     outside = b if b is None or c is None or gru_like else b + c
     gates = F.linear(x, w, outside)
     turned = u.t()
@@ -103,6 +104,8 @@ def _direction(
     for gate in reversed(times) if backwards else times:
         before.append(state[0])
         state, reset = step(gate, state, turned, c)
+        if projection is not None:
+            state = (recorder.apply(F.linear, (state[0], projection), {}), *state[1:])
         outputs.append(state[0])
         if reset is not None:
             resets.append(reset)
@@ -124,9 +127,8 @@ def _recurrent(step: Step, *, cells: int, gru_like: bool) -> Callable[..., Any]:
         states = (hx,) if isinstance(hx, Tensor) else tuple(hx)
         if kwargs or not isinstance(biases, bool) or len(states) != cells or x.dim() != 3:
             return NotImplemented  # packed sequences have another signature
-        each, directions = (4 if biases else 2), (2 if bidirectional else 1)
-        if len(flat) != each * layers * directions:
-            return NotImplemented  # an LSTM with projections
+        directions = 2 if bidirectional else 1
+        each = len(flat) // (layers * directions)  # two weights, two biases or none, an LSTM's projection or none
         batch_first = bool(rest and rest[0])
         sequence = x.transpose(0, 1) if batch_first else x
         final: list[tuple[Tensor, ...]] = []

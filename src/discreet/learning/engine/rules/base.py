@@ -61,15 +61,31 @@ def in_pieces(examples: int, elements: int, function: Callable[[slice], Tensor])
 
 def power_sums(gradients: Tensor, order: int) -> Tensor:
     """Σ|g|^order of each example, from its whole gradient."""
-    flat = precise(gradients).flatten(1)
+    flat = precise(gradients).reshape(gradients.shape[0], -1)
     return flat.square().sum(1) if order == 2 else flat.abs().sum(1)
 
 
 class Rule(ABC):
     """Per-example gradients of one parameter in one use."""
 
-    #: Whether the per-example gradients are no larger than an activation, so that they are made once and kept.
+    #: Whether the per-example gradients are always smaller than an activation.
     small: ClassVar[bool] = False
+
+    def keeps(self, inputs: tuple[Tensor, ...], grad: Tensor) -> bool:
+        """Whether per-example gradients are made once, for the norm, and kept for the sum in place of what made them.
+
+        That saves the second product, and is right where they take no more memory than input and output gradient.
+        """
+        del inputs, grad
+        return self.small
+
+    def kept(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
+        """The per-example gradients of a rule that keeps them."""
+
+        def of(piece: slice) -> Tensor:
+            return self.per_example(tuple(x[piece] for x in inputs), grad[piece])
+
+        return in_pieces(grad.shape[0], self.elements(inputs, grad), of)
 
     def placed(self, layout: Layout) -> Rule:
         """This rule for inputs whose examples were moved to the front from where `layout` says."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from discreet.learning.engine.rules.base import Rule, in_pieces, precise, product, scaled
-from discreet.learning.engine.rules.linear import sequence_norm_squared
+from discreet.learning.engine.rules.linear import keeps_gradient, sequence_norm_squared
 
 
 @dataclass(frozen=True)
@@ -29,26 +29,26 @@ class ConvolutionWeight(Rule):
     groups: int
 
     def patches(self, x: Tensor) -> Tensor:
-        """The input as [b, groups, L, d / groups · kernel]."""
+        """The input as [b, groups, L, kernel · d / groups]: channels last, as fast kernels lay them out."""
         kernel = self.shape[2:]
         if any(low or high for low, high in self.padding):
             x = F.pad(x, [side for pair in reversed(self.padding) for side in pair])
-        sizes = x.shape[2:]
         lengths = [
             (size - step * (extent - 1) - 1) // stride + 1
-            for size, step, extent, stride in zip(sizes, self.dilation, kernel, self.stride, strict=True)
+            for size, step, extent, stride in zip(x.shape[2:], self.dilation, kernel, self.stride, strict=True)
         ]
-        x = x.contiguous()
-        inner = x.stride()[2:]
+        x = x.movedim(1, -1).contiguous()
+        inner = x.stride()[1:-1]
         taps = [s * step for s, step in zip(inner, self.dilation, strict=True)]
         moves = [s * step for s, step in zip(inner, self.stride, strict=True)]
-        view = x.as_strided((x.shape[0], x.shape[1], *kernel, *lengths), (x.stride(0), x.stride(1), *taps, *moves))
-        channels = x.shape[1] // self.groups
-        return view.reshape(x.shape[0], self.groups, channels * prod(kernel), prod(lengths)).mT
+        view = x.as_strided((x.shape[0], *lengths, *kernel, x.shape[-1]), (x.stride(0), *moves, *taps, 1))
+        whole = view.reshape(x.shape[0], prod(lengths), prod(kernel), self.groups, x.shape[-1] // self.groups)
+        return whole.permute(0, 3, 1, 2, 4).flatten(3)
 
     def outputs(self, g: Tensor) -> Tensor:
         """The output gradient as [b, groups, L, p / groups]."""
-        return g.reshape(g.shape[0], self.groups, self.shape[0] // self.groups, -1).mT
+        last = g.movedim(1, -1)
+        return last.reshape(g.shape[0], -1, self.groups, self.shape[0] // self.groups).movedim(2, 1)
 
     def sequences(self, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         """Patches and output gradients as [b·groups, places, width]; frames of one example are more places."""
@@ -60,11 +60,18 @@ class ConvolutionWeight(Rule):
 
     def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
         a, g = self.sequences(inputs[0], grad)
-        return product(g.mT, a).reshape(grad.shape[0], *self.shape)
+        whole = product(g.mT, a).view(grad.shape[0], self.shape[0], *self.shape[2:], self.shape[1])
+        return whole.movedim(-1, 2)
 
     def elements(self, inputs: tuple[Tensor, ...], grad: Tensor) -> int:
         places = grad[0].numel() // self.shape[0]
         return max(prod(self.shape), self.groups * places * prod(self.shape[1:]))
+
+    def keeps(self, inputs: tuple[Tensor, ...], grad: Tensor) -> bool:
+        x, places = inputs[0], grad[0].numel() // self.shape[0]
+        widths = prod(self.shape[1:]), self.shape[0] // self.groups
+        size = x.element_size()
+        return 4 * prod(self.shape) <= size * (x[0].numel() + grad[0].numel()) and keeps_gradient(places, *widths, size)
 
     def norm_power(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
         if order != 2:

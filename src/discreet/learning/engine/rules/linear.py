@@ -26,6 +26,12 @@ def gram_is_cheaper(length: int, width_in: int, width_out: int) -> bool:
     return grams <= gradient
 
 
+def keeps_gradient(length: int, width_in: int, width_out: int, bytes_each: int) -> bool:
+    """Whether the d×p gradient in float32 is what the norm is made from, and is no larger than a and g together."""
+    smaller = 4 * width_in * width_out <= bytes_each * length * (width_in + width_out)
+    return smaller and length > 1 and not gram_is_cheaper(length, width_in, width_out)
+
+
 def as_sequence(value: Tensor) -> Tensor:
     """[B, …, d] as [B, T, d]."""
     return value.reshape(value.shape[0], -1, value.shape[-1])
@@ -58,6 +64,10 @@ class LinearWeight(Rule):
 
     def elements(self, inputs: tuple[Tensor, ...], grad: Tensor) -> int:
         return inputs[0].shape[-1] * grad.shape[-1]
+
+    def keeps(self, inputs: tuple[Tensor, ...], grad: Tensor) -> bool:
+        a, g = as_sequence(inputs[0]), as_sequence(grad)
+        return keeps_gradient(a.shape[1], a.shape[2], g.shape[2], max(a.element_size(), g.element_size()))
 
     def norm_power(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
         a, g = as_sequence(inputs[0]), as_sequence(grad)
