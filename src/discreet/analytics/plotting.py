@@ -24,20 +24,24 @@ def size(result: Result, column: str | None, kind: str | None) -> tuple[float, f
     first = len(dict.fromkeys(keys[0])) if keys else 1
     if chosen == "heatmap":
         second = len(dict.fromkeys(keys[1]))
-        return 2.6 + 0.85 * second, 1.6 + 0.42 * first
+        return 2.8 + 1.15 * second, 1.4 + 0.32 * first
     if chosen == "histogram":
         return 7.0, 3.6
     bars = len(keys[0]) if keys else 1
-    return 7.0, 1.3 + (0.3 * bars if len(keys) < 2 else 0.24 * bars + 0.12 * first)
+    return 7.0, 1.1 + (0.3 * bars if len(keys) < 2 else 0.18 * bars + 0.1 * first)
 
 
 def draw(result: Result, column: str | None, axes: Any, kind: str | None) -> Any:
     """Draw one aggregate on matplotlib axes."""
     name, keys, chosen = _chosen(result, column, kind)
+    if keys and not keys[0]:  # no key was discovered
+        return axes
     values = np.asarray(result.columns[name], dtype=np.float64)
     known = result.columns.get(f"{name}_error")
     errors = None if known is None else np.asarray(known, dtype=np.float64)
-    label = name + ("" if errors is None else ", with 95% error")
+    ranks = result.columns.get(f"{name}_rank_error")
+    about = "" if not ranks else f", off by up to {ranks[0]:,.0f} ranks (95%)"
+    label = name + (about if errors is None else ", with 95% error")
     if chosen == "heatmap":
         return _heatmap(axes, keys, values, errors, result, name)
     axes.spines[["top", "right"]].set_visible(False)
@@ -52,6 +56,7 @@ def draw(result: Result, column: str | None, axes: Any, kind: str | None) -> Any
         _bars(axes, places, values, errors, 0.72, _COLORS[0], None)
         axes.set_yticks(places, shown)
     axes.invert_yaxis()
+    axes.margins(y=0.02)
     axes.set_xlabel(label)
     axes.grid(axis="x", color="#d9dde1", linewidth=0.7)
     axes.set_axisbelow(True)
@@ -154,5 +159,6 @@ def _heatmap(axes: Any, keys: list[tuple[Any, ...]], values: Any, errors: Any, r
     axes.set(xlabel=titles[1], ylabel=titles[0])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.figure.colorbar(image, ax=axes, label=name + ("" if errors is None else ", ± 95% error"))
+    bar = axes.figure.colorbar(image, ax=axes, label=name + ("" if errors is None else ", ± 95% error"), fraction=0.06)
+    bar.outline.set_visible(False)
     return axes
