@@ -3,6 +3,7 @@
 from discreet.learning.check import check
 from discreet.learning.clipping import Adaptive, Automatic, Clipping, Flat, PerLayer
 from discreet.learning.engine import ClippedSum, Engine, clipped_sum
+from discreet.learning.fix import fix
 from discreet.learning.noise import GaussianNoise, L2LaplaceNoise, LaplaceNoise
 from discreet.learning.plan import Plan
 from discreet.learning.run import History, Run
@@ -30,5 +31,6 @@ __all__ = [
     "Step",
     "check",
     "clipped_sum",
+    "fix",
     "train",
 ]
