@@ -64,6 +64,10 @@ def batch_size(batch: Any) -> int:
     return int(leaves[0].shape[0])
 
 
+def _rows(batch: Any, chosen: Tensor) -> Any:
+    return pytree.tree_map_only(Tensor, lambda x: x.index_select(0, chosen.to(x.device)), batch)
+
+
 class Engine:
     """From a batch to its clipped sum.
 
@@ -158,8 +162,7 @@ class Engine:
         places = torch.arange(good.shape[0], device=good.device)
         while bool(good.any()) and not bool(again.finite.all()):
             chosen = torch.where(good, places, torch.nonzero(good)[0])
-            clean = pytree.tree_map_only(Tensor, lambda x, c=chosen: x.index_select(0, c.to(x.device)), batch)
-            again = self._run(clean, mask & good, norm)
+            again = self._run(_rows(batch, chosen), mask & good, norm)
             good = good & again.finite  # with dropout, an example may fail the second time
         norms, losses = torch.where(good, again.norms, first.norms), torch.where(good, again.losses, first.losses)
         sums = again.sums if bool(good.any()) else {n: torch.zeros_like(value) for n, value in again.sums.items()}
@@ -218,7 +221,7 @@ class Engine:
                 self._forward, self.clipping, coverage, tuple(trainable), tuple(rest), leaves, places, structure
             )
             try:
-                self._compiled[key] = compile_flat(flat, arguments)
+                self._compiled[key] = compile_flat(flat, arguments, len(trainable) + len(rest))
             except Exception as error:  # the compiler fails in ways of its own; the model itself has run in the dry run
                 _log.warning("torch.compile failed (%s); going on without it, slower", type(error).__name__)
                 self._compile = False
