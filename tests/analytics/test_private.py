@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import discreet as dp
 from discreet import queries
-from discreet.analytics import Answer, answer, count, count_distinct, mean, median, std, variance
+from discreet.analytics import Answer, answer, count, count_distinct, mean, median, running, std, variance
 from discreet.analytics import sum as total
 from discreet.analytics.levels import level, levels
 from discreet.errors import BudgetExceeded, EngineFailed, Exhausted, InvalidArgument
@@ -232,7 +232,7 @@ def test_an_engine_failure_is_reported_without_its_message(people, monkeypatch):
     def broken(self, *_, **__):
         raise RuntimeError("row 17 holds the secret 42")
 
-    monkeypatch.setattr(ibis.Table, "to_pyarrow", broken)
+    monkeypatch.setattr(running, "arrow", broken)
     before = people._state.account.remaining().epsilon
     with pytest.raises(EngineFailed) as caught:
         asked.release(epsilon=0.5)

@@ -10,7 +10,7 @@ from typing import Any
 import ibis
 
 from discreet import _check
-from discreet.analytics import discovery
+from discreet.analytics import discovery, running
 from discreet.analytics.consistency import Consistency
 from discreet.analytics.preview import Preview, expected, key_note
 from discreet.analytics.question import Question
@@ -227,7 +227,7 @@ class Answer:
             return self._question
         question = self._question
         assert question.keys is not None
-        (table,) = _run([question.candidates(entropy.bits().integer(62))], _as_arrow)
+        (table,) = _run([question.candidates(entropy.bits().integer(62))], running.arrow)
         return question.found(
             discovery.chosen(table, question.keys.columns, made.selection, question.unit, self._relation)
         )
@@ -248,16 +248,7 @@ class Answer:
         return self._noised(part, question.whole(name, groups, self._relation))
 
 
-def _rows(query: Any) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = query.to_pyarrow().to_pylist()
-    return rows
-
-
-def _as_arrow(query: Any) -> Any:
-    return query.to_pyarrow()
-
-
-def _run(queries: list[Any], read: Callable[[Any], Any] = _rows) -> list[Any]:
+def _run(queries: list[Any], read: Callable[[Any], Any] = running.rows) -> list[Any]:
     """What the engine answers: at most one row for each group, or level of a group; or all candidates for keys."""
     try:
         return [read(query) for query in queries]

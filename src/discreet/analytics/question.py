@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from discreet.analytics import compiling, discovery
@@ -60,6 +61,10 @@ class Question:
 
     def queries(self) -> list[Any]:
         """What runs in the engine: one query for all sums, then one for each quantile."""
+        return self._built
+
+    @cached_property
+    def _built(self) -> list[Any]:
         sums = list(self.sums().values())
         found = [compiling.totals(self.table, sums, self.keys, self.unit)] if sums else []
         ranks = [one for one in self.asked.values() if one.statistic.kind == "quantile"]

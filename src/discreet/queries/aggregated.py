@@ -91,14 +91,32 @@ class Grouped:
         return self.inner.mixes
 
     def value(self, noisy: NDArray[np.int64]) -> NDArray[Any]:
+        at_once = self._at_once(noisy)
+        if at_once is not None:
+            return np.asarray(self.inner.value(at_once))
         return np.array([self.inner.value(part) for part in self._parts(noisy)])
 
     def standard_error(self, noisy: NDArray[np.int64], spread: float) -> NDArray[np.float64]:
+        at_once = self._at_once(noisy)
+        if at_once is not None:
+            return np.asarray(self.inner.standard_error(at_once, spread), dtype=np.float64)
         return np.array([self.inner.standard_error(part, spread) for part in self._parts(noisy)], dtype=np.float64)
 
     def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[NDArray[Any], NDArray[Any]]:
+        at_once = self._at_once(noisy)
+        if at_once is not None:
+            low, high = self.inner.interval(at_once, half_width)
+            return np.asarray(low), np.asarray(high)
         both = [self.inner.interval(part, half_width) for part in self._parts(noisy)]
         return np.array([low for low, _ in both]), np.array([high for _, high in both])
+
+    def _at_once(self, noisy: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """One row for each coordinate, if the inner finish takes all groups at once."""
+        if self.coordinates == 1 and isinstance(self.inner, Scaled | Counted):
+            return noisy
+        if getattr(self.inner, "vectorised", False):
+            return noisy.reshape(-1, self.coordinates).T
+        return None
 
     def _parts(self, noisy: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         if self.coordinates == 1:

@@ -12,6 +12,7 @@ import uuid
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -152,7 +153,7 @@ class Grid:
             )
         return cls(middle, exponent, lower, upper)
 
-    @property
+    @cached_property
     def step(self) -> Fraction:
         """The grid's granularity."""
         return Fraction(2) ** self.exponent

@@ -30,28 +30,34 @@ class Quotient:
     def mixes(self) -> int:
         return 2
 
-    def value(self, noisy: NDArray[np.int64]) -> float:
+    @property
+    def vectorised(self) -> bool:
+        """Coordinates may be rows of an array with one column for each group."""
+        return True
+
+    def value(self, noisy: NDArray[Any]) -> Any:
         total, count = self._split(noisy)
         return self._mean(total, count)
 
-    def standard_error(self, noisy: NDArray[np.int64], spread: float) -> float:
+    def standard_error(self, noisy: NDArray[Any], spread: float) -> Any:
         """By the delta method: √(Var(sum) + (mean − middle)² Var(count)) / count."""
         total, count = self._split(noisy)
         off_center = self._mean(total, count) - float(self.grid.center)
-        return float(np.hypot(spread * float(self.grid.step), off_center * spread / self.weight)) / max(count, 1.0)
+        return np.hypot(spread * float(self.grid.step), off_center * spread / self.weight) / np.maximum(count, 1.0)
 
-    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[float, float]:
+    def interval(self, noisy: NDArray[Any], half_width: float) -> tuple[Any, Any]:
         total, count = self._split(noisy)
         wide, many = half_width * float(self.grid.step), half_width / self.weight
         corners = [self._mean(total + s * wide, count + c * many) for s in (-1, 1) for c in (-1, 1)]
-        return min(corners), max(corners)
+        return np.minimum.reduce(corners), np.maximum.reduce(corners)
 
-    def _split(self, noisy: NDArray[np.int64]) -> tuple[float, float]:
-        return float(noisy[0]) * float(self.grid.step), float(noisy[1]) / self.weight
+    def _split(self, noisy: NDArray[Any]) -> tuple[Any, Any]:
+        return np.float64(noisy[0]) * float(self.grid.step), np.float64(noisy[1]) / self.weight
 
-    def _mean(self, total: float, count: float) -> float:
+    def _mean(self, total: Any, count: Any) -> Any:
         low, high = float(self.grid.lower * self.grid.step), float(self.grid.upper * self.grid.step)
-        return float(self.grid.center) + min(max(total / max(count, 1.0), low), high)
+        mean = float(self.grid.center) + np.minimum(np.maximum(total / np.maximum(count, 1.0), low), high)
+        return float(mean) if np.ndim(mean) == 0 else mean
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,11 @@ class Weighted:
     def mixes(self) -> int:
         return self.inner.mixes
 
+    @property
+    def vectorised(self) -> bool:
+        """Whether coordinates may be rows of an array with one column for each group."""
+        return bool(getattr(self.inner, "vectorised", False))
+
     def value(self, noisy: NDArray[np.int64]) -> Any:
         return self.inner.value(self._unweighted(noisy))
 
