@@ -27,8 +27,6 @@ def groups_for(channels: int) -> int:
 
 
 def _group_norm(name: str, old: nn.modules.batchnorm._BatchNorm) -> nn.Module:
-    if isinstance(old, nn.modules.lazy.LazyModuleMixin):
-        raise InvalidArgument(f"{name} must know its channels, got a lazy module: run the model once before fix(model)")
     if old.num_features == 1 and isinstance(old, nn.BatchNorm1d):
         raise InvalidArgument(
             f"{name} must have more than one channel, got BatchNorm1d(1): normalised on its own, a single value is "
@@ -71,7 +69,9 @@ def fix(model: nn.Module) -> nn.Module:
     replaced: dict[int, nn.Module] = {}
 
     def visit(prefix: str, parent: nn.Module) -> None:
-        for name, child in list(parent.named_children()):
+        for name, child in list(parent._modules.items()):
+            if child is None:
+                continue
             place = f"{prefix}.{name}" if prefix else name
             if id(child) not in replaced:
                 replaced[id(child)] = _fixed(place, child)

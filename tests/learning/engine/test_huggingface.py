@@ -1,0 +1,84 @@
+"""Models of transformers, built from small configs and used unmodified, give exact clipped sums."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from discreet.learning import Engine, Flat
+from tests.learning.engine import truth
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+def gpt2():
+    config = transformers.GPT2Config(
+        n_embd=16, n_layer=2, n_head=2, vocab_size=31, n_positions=12, bos_token_id=0, eos_token_id=0,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+    )  # fmt: skip
+    tokens = torch.randint(0, 31, (4, 9))
+
+    def loss(model, batch):
+        logits = model(input_ids=batch["tokens"]).logits
+        return F.cross_entropy(logits[:, :-1].transpose(1, 2), batch["tokens"][:, 1:], reduction="none").mean(1)
+
+    return transformers.GPT2LMHeadModel(config), loss, {"tokens": tokens}
+
+
+def bert():
+    config = transformers.BertConfig(
+        vocab_size=31, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=12, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=3,
+    )  # fmt: skip
+    batch = {
+        "input_ids": torch.randint(0, 31, (4, 9)),
+        "attention_mask": (torch.arange(9) < torch.tensor([[9], [7], [4], [9]])).long(),
+        "labels": torch.randint(0, 3, (4,)),
+    }
+
+    def loss(model, batch):
+        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        return F.cross_entropy(logits, batch["labels"], reduction="none")
+
+    return transformers.BertForSequenceClassification(config), loss, batch
+
+
+def vit():
+    config = transformers.ViTConfig(
+        image_size=16, patch_size=4, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=3,
+    )  # fmt: skip
+
+    def loss(model, batch):
+        return F.cross_entropy(model(pixel_values=batch[0]).logits, batch[1], reduction="none")
+
+    return transformers.ViTForImageClassification(config), loss, (torch.randn(4, 3, 16, 16), torch.randint(0, 3, (4,)))
+
+
+@pytest.mark.parametrize("make", [gpt2, bert, vit])
+@pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_models_of_transformers_give_exact_clipped_sums(make, compile):
+    torch.manual_seed(0)
+    model, loss, batch = make()
+    model.train()
+    each = truth.gradients(model, loss, batch)
+    clip_norm = float(truth.norms(each).median())
+    engine = Engine(model, loss, Flat(clip_norm), compile=compile)
+    found = engine(batch, torch.ones(4, dtype=torch.bool))
+    expected = truth.clipped(each, torch.clamp(clip_norm / truth.norms(each), max=1.0))
+    assert truth.worst(found.sums, expected) < 1e-5
+    assert "fallback" not in engine.report
+    assert ("\ncompiled" in engine.report) == compile
+
+
+def test_dropout_and_autocast_change_no_path():
+    torch.manual_seed(0)
+    model, loss, batch = gpt2()
+    model.config.resid_pdrop = 0.1
+    wet = transformers.GPT2LMHeadModel(model.config).train()
+    engine = Engine(wet, loss, Flat(1.0), compile=False, dtype=torch.bfloat16)
+    found = engine(batch, torch.ones(4, dtype=torch.bool))
+    assert "fallback" not in engine.report
+    assert {value.dtype for value in found.sums.values()} == {torch.float32}

@@ -1,0 +1,81 @@
+"""The usual losses of torch become one value per example; what cannot is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from discreet.errors import InvalidArgument
+from discreet.learning.losses import FUNCTIONS, checked, per_example
+
+
+def identity(x):
+    return x
+
+
+@pytest.mark.parametrize("given", [nn.CrossEntropyLoss(), nn.CrossEntropyLoss(reduction="sum"), F.cross_entropy])
+def test_cross_entropy_gives_one_value_per_example(given):
+    scores, classes = torch.randn(5, 4), torch.randint(0, 4, (5,))
+    found = per_example(given)(identity, (scores, classes))
+    assert torch.allclose(found, F.cross_entropy(scores, classes, reduction="none"))
+
+
+@pytest.mark.parametrize("function", [f for f in FUNCTIONS if f not in (F.cross_entropy, F.nll_loss)])
+def test_a_loss_over_many_outputs_is_their_mean(function):
+    values, targets = torch.rand(5, 3, 2), torch.rand(5, 3, 2)
+    found = per_example(function)(identity, (values, targets))
+    assert found.shape == (5,)
+    for row in range(5):
+        alone = function(values[row], targets[row], reduction="none").mean()
+        assert torch.allclose(found[row], alone)
+
+
+def test_the_loss_of_an_example_is_what_it_would_be_alone():
+    """The mean over its own places that count, not over the batch's."""
+    scores, words = torch.randn(3, 7, 5), torch.randint(0, 7, (3, 5))
+    words[0, 2:] = -100
+    words[2] = -100
+    found = per_example(nn.CrossEntropyLoss())(identity, (scores, words))
+    assert torch.allclose(found[0], F.cross_entropy(scores[:1], words[:1]))
+    assert torch.allclose(found[1], F.cross_entropy(scores[1:2], words[1:2]))
+    assert float(found[2]) == 0.0
+
+
+def test_probabilities_as_targets_are_taken():
+    scores, targets = torch.randn(5, 4), torch.rand(5, 4).softmax(1)
+    found = per_example(F.cross_entropy)(identity, (scores, targets))
+    assert torch.allclose(found, F.cross_entropy(scores, targets, reduction="none"))
+
+
+def test_options_of_a_loss_are_kept_and_the_module_is_not_changed():
+    loss = nn.CrossEntropyLoss(label_smoothing=0.1)
+    scores, classes = torch.randn(5, 4), torch.randint(0, 4, (5,))
+    found = per_example(loss)(identity, (scores, classes))
+    assert torch.allclose(found, F.cross_entropy(scores, classes, label_smoothing=0.1, reduction="none"))
+    assert loss.reduction == "mean"
+
+
+def test_an_own_function_is_taken_as_it_is():
+    def loss(model, batch):
+        return model(batch)
+
+    assert per_example(loss) is loss
+
+
+@pytest.mark.parametrize("bad", [nn.Linear(2, 2), "cross_entropy", None])
+def test_what_is_no_loss_is_refused(bad):
+    with pytest.raises(InvalidArgument, match="loss"):
+        per_example(bad)
+
+
+def test_a_batch_that_is_no_pair_is_refused():
+    with pytest.raises(InvalidArgument, match="inputs, targets"):
+        per_example(F.cross_entropy)(identity, {"x": torch.zeros(2)})
+
+
+@pytest.mark.parametrize("bad", [torch.tensor(1.0), torch.ones(4, 2), torch.ones(3), 1.0])
+def test_other_than_one_value_per_example_is_refused(bad):
+    with pytest.raises(InvalidArgument, match="one value per example"):
+        checked(bad, 4)
