@@ -69,37 +69,37 @@ def test_a_step_is_the_clipped_sum_plus_one_noise_over_the_expected_size(changes
 
 
 class DividesByTheDraw(Step):
-    def _release(self, step, norm, sums, seen):
-        super()._release(step, norm, sums, seen)
+    def _release(self, flat, norm, sums, seen):
+        super()._release(flat, norm, sums, seen)
         for parameter in self._parameters:
             parameter.grad *= self.plan.sampler.batch_size / max(float(seen.count), 1.0)
 
 
 class SkipsEmptyDraws(Step):
-    def _release(self, step, norm, sums, seen):
+    def _release(self, flat, norm, sums, seen):
         if sums is None:
             self.updates -= 1
             self._optimizer.zero_grad()
         else:
-            super()._release(step, norm, sums, seen)
+            super()._release(flat, norm, sums, seen)
 
 
 class NoiseForEachPiece(Step):
-    def _release(self, step, norm, sums, seen):
-        super()._release(step, norm, sums, seen)
+    def _release(self, flat, norm, sums, seen):
+        super()._release(flat, norm, sums, seen)
         extra = self.plan.noise.draw([p.shape for p in self._parameters], self.plan.noise_scale(norm, 1), Secret())
         for parameter, noise in zip(self._parameters, extra, strict=True):
             parameter.grad += noise / self.plan.sampler.batch_size
 
 
 class NoNoise(Step):
-    def _release(self, step, norm, sums, seen):
-        super()._release(step, 1e-9, sums, seen)
+    def _noise(self, step, norm):
+        return super()._noise(step, 1e-9)
 
 
 class ReusesNoise(Step):
-    def _release(self, step, norm, sums, seen):
-        super()._release(0, norm, sums, seen)
+    def _noise(self, step, norm):
+        return super()._noise(0, norm)
 
 
 class ClipsTooLate(Step):
