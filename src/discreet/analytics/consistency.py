@@ -75,7 +75,7 @@ def settled(groups: Measured, total: Measured | None, wanted: Consistency, *, co
     """What was measured, made consistent.
 
     Moving a negative number to 0 moves it towards the truth, which is not negative: its error stays. Every other
-    step adds to the error by as much as it moves the number.
+    step adds to the errors as much as it moves the numbers.
     """
     floor = wanted.nonnegative and (counts or lower >= 0)
     whole = wanted.integer and counts
@@ -86,10 +86,12 @@ def settled(groups: Measured, total: Measured | None, wanted: Consistency, *, co
     fitted, (target, target_error) = least_squares(groups, total)
     aim = max(target, 0.0) if floor else target
     aim = float(np.rint(aim)) if whole else aim
-    values = _above_zero(fitted.values, aim) if floor else fitted.values + (aim - target) / fitted.values.size
-    values = _rounded(values, int(aim)) if whole else values
-    errors = fitted.errors + np.abs(values - fitted.values)
-    return Settled(values, errors, (aim, target_error + abs(aim - target)))
+    lowered = _excess(fitted.values, aim) if floor else (target - aim) / fitted.values.size
+    values = fitted.values - lowered
+    values = np.maximum(values, 0.0) if floor else values
+    rounded = _rounded(values, int(aim)) if whole else values
+    errors = fitted.errors + abs(lowered) + np.abs(rounded - values)
+    return Settled(rounded, errors, (aim, target_error + abs(aim - target)))
 
 
 def least_squares(groups: Measured, total: Measured) -> tuple[Measured, tuple[float, float]]:
@@ -132,13 +134,12 @@ def quantile(parts: list[tuple[float, int, Noise, float]], level: float = 0.95) 
     return high + sum(abs(weight) * step for weight, _, _, step in parts)
 
 
-def _above_zero(values: NDArray[np.float64], total: float) -> NDArray[np.float64]:
-    """The nearest numbers ≥ 0 that add up to `total` ≥ 0: all are lowered alike, those that reach 0 stay there."""
+def _excess(values: NDArray[np.float64], total: float) -> float:
+    """By how much to lower all numbers so that those left above 0 add up to `total` ≥ 0: the nearest such numbers."""
     ordered = np.sort(values)[::-1]
     excess = (np.cumsum(ordered) - total) / np.arange(1, values.size + 1)
     last = int(np.flatnonzero(ordered - excess > 0)[-1]) if np.any(ordered - excess > 0) else 0
-    lowered: NDArray[np.float64] = np.maximum(values - excess[last], 0.0)
-    return lowered
+    return float(excess[last])
 
 
 def _rounded(values: NDArray[np.float64], total: int) -> NDArray[np.int64]:
