@@ -95,6 +95,24 @@ def test_keys_may_be_of_any_plain_kind(account_with_delta):
     assert both.columns["whole"] == (-(2**62), 7)
 
 
+def test_a_value_that_a_driver_fails_on_is_no_key_and_breaks_nothing(account_with_delta):
+    far = pa.table(
+        {
+            "day": pa.array([10**6, -(10**6), 0] * 200, pa.date32()),
+            "when": pa.array([2**61, -(2**61), 0] * 200, pa.timestamp("us")),
+            "text": ["a\0b", "b", "c"] * 200,
+            "big": pa.array([2**64 - 1, 5, 6] * 200, pa.uint64()),
+            "third": [0.1 + 0.2, 1 / 3, 1e-250] * 200,
+        }
+    )
+    people = dp.Private(far, account=account_with_delta())
+    wanted = {"day": 1, "when": 1, "text": 2, "big": 2, "third": 3}
+    for name, many in wanted.items():
+        result = people.group_by(name, keys=dp.discover()).count().release(epsilon=50.0, delta=1e-9)
+        assert len(result.columns[name]) == many, name
+        assert all(n > 150 for n in result.columns["count"]), name
+
+
 def test_only_the_rows_that_are_left_have_keys(account_with_delta):
     people = cities(account_with_delta())
     some = people.where(people.city != "bern").group_by("city", keys=dp.discover())

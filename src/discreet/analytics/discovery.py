@@ -25,6 +25,9 @@ from discreet.mechanisms import KeySelection
 from discreet.neighbors import Person, Relation, Unit
 from discreet.queries.discovered import key_counts, keys_moved
 
+#: Dates from the first of these years on, and before the second, may be keys.
+_YEARS = (1700, 2200)
+
 
 @dataclass(frozen=True)
 class Discover:
@@ -43,8 +46,8 @@ def discover(*, share: float = 1.0, least: int = 1) -> Discover:
 
     A release then needs `delta`: the probability, all in all, with which a key comes out that one row or person alone
     has. The account must have room for it: open it with a budget of `dp.ApproxDP(ε, δ)` and `aside=`, the part of δ
-    that such releases may use. Keys come out sorted. A missing value is no key. Rare keys are left out, and their rows
-    with them.
+    that such releases may use. Keys come out sorted. A missing value is no key, nor is an infinite one or a date before
+    1700 or after 2199. Rare keys are left out, and their rows with them.
 
     Args:
         share: how much of ε the search gets, relative to the shares of the aggregates.
@@ -60,13 +63,28 @@ def discover(*, share: float = 1.0, least: int = 1) -> Discover:
 def candidates(table: Any, columns: Sequence[str], unit: Unit, least: int, secret: int) -> Any:
     """One row for each key that occurs, with g0, g1, … and how many units have it. None of it may be shown."""
     groups = {f"g{i}": Column(name).to_ibis(table) for i, name in enumerate(columns)}
-    kept = [value.notnull() for value in groups.values()]
-    kept += [~value.isinf() for value in groups.values() if value.type().is_floating()]
-    rows = narrow(table.filter(*kept), None, unit, groups)
+    rows = narrow(table.filter(*(_plain(value) for value in groups.values())), None, unit, groups)
     if isinstance(unit, Person):
         rows = _limited(rows.distinct(), list(groups), unit, secret)
     counted = rows.group_by(list(groups)).aggregate(units=rows.count())
     return counted.filter(counted["units"] >= least) if least > 1 else counted
+
+
+def _plain(value: Any) -> Any:
+    """Whether a value may be a key: present, finite, and a date that every engine's driver can hand over.
+
+    A value that a driver fails on would make the whole query fail, whoever's it is.
+    """
+    kind = value.type()
+    if kind.is_floating():
+        return value.notnull() & ~value.isinf()
+    if kind.is_date():
+        first, last = (ibis.literal(dt.date(year, 1, 1)) for year in _YEARS)
+        return value.notnull() & (value >= first) & (value < last)
+    if kind.is_timestamp():
+        first, last = (ibis.literal(dt.datetime(year, 1, 1)) for year in _YEARS)
+        return value.notnull() & (value >= first) & (value < last)
+    return value.notnull()
 
 
 def _limited(pairs: Any, groups: list[str], unit: Person, secret: int) -> Any:
@@ -97,6 +115,7 @@ def chosen(table: pa.Table, columns: tuple[str, ...], selection: KeySelection, u
 
 
 def _fit(key: tuple[Any, ...]) -> bool:
+    """Whether literals can hold a key that came out."""
     try:
         return all(literal(value) is not None for value in key)
     except InvalidArgument:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from discreet import _check
 from discreet.analytics.expressions import Column as ColumnExpression
-from discreet.analytics.expressions import Comparison, Constant, Expression, Logic, literal
+from discreet.analytics.expressions import Comparison, Constant, Expression, Logic, exact, literal
 from discreet.analytics.source import arrow_table
 
 #: More keys than this are refused: each is answered, and each answer takes noise and memory.
@@ -50,7 +50,7 @@ class Membership(Expression):
         column = self.inner.to_ibis(table)
         for value in {type(one): one for one in self.values}.values():  # refuses a key of another kind
             Comparison("==", self.inner, Constant(value)).to_ibis(table)
-        return column.isin(list(self.values))
+        return column.isin([exact(value) if isinstance(value, float) else value for value in self.values])
 
 
 def public_keys(columns: tuple[str, ...], keys: object) -> Keys:

@@ -123,6 +123,8 @@ def plan(question: Question, spend: Spend, relation: Relation, total: Fraction |
     if len(made) == 1:
         return made[0]
     ratio = _ratio(*made)
+    if math.isinf(ratio):  # nothing is added to: both families draw alike
+        return made[0]
     better, other = (made[1], made[0]) if ratio < 1 else (made[0], made[1])
     factor = max(ratio, 1 / ratio)
     name = {"laplace": "Laplace", "gaussian": "Gaussian"}
