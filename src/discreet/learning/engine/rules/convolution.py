@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from discreet.learning.engine.rules.base import Rule, in_pieces, precise, product, scaled
-from discreet.learning.engine.rules.linear import keeps_gradient, sequence_norm_squared
+from discreet.learning.engine.rules.linear import gram_is_cheaper, keeps_gradient, sequence_norm_squared
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,18 @@ class ConvolutionWeight(Rule):
         return a.flatten(0, 1), out.flatten(0, 1)
 
     def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
+        if grad.device.type == "cpu" and grad.dim() == len(self.shape):
+            return self.side_by_side(precise(inputs[0]), precise(grad))
         a, g = self.sequences(inputs[0], grad)
         whole = product(g.mT, a).view(grad.shape[0], self.shape[0], *self.shape[2:], self.shape[1])
         return whole.movedim(-1, 2)
+
+    def side_by_side(self, x: Tensor, g: Tensor) -> Tensor:
+        """All examples as the groups of one convolution: quick on a CPU, slow in a GPU's library."""
+        examples = x.shape[0]
+        x, g = x.reshape(1, -1, *x.shape[2:]), g.reshape(1, -1, *g.shape[2:])
+        shape = (examples * self.shape[0], *self.shape[1:])
+        return self.gradient(x, g, shape, examples * self.groups).view(examples, *self.shape)
 
     def elements(self, inputs: tuple[Tensor, ...], grad: Tensor) -> int:
         places = grad[0].numel() // self.shape[0]
@@ -77,6 +86,10 @@ class ConvolutionWeight(Rule):
         if order != 2:
             return super().norm_power(inputs, grad, order)
 
+        places = grad[0].numel() // self.shape[0]
+        if not gram_is_cheaper(places, prod(self.shape[1:]), self.shape[0] // self.groups):
+            return super().norm_power(inputs, grad, order)
+
         def of(piece: slice) -> Tensor:
             a, g = self.sequences(inputs[0][piece], grad[piece])
             return sequence_norm_squared(a, g).view(-1, self.groups).sum(1)
@@ -87,23 +100,18 @@ class ConvolutionWeight(Rule):
         x, g = precise(inputs[0]), scaled(precise(grad), weights)
         if x.dim() > len(self.shape):
             x, g = x.flatten(0, 1), g.flatten(0, 1)
+        return self.gradient(x, g, self.shape, self.groups)
+
+    def gradient(self, x: Tensor, g: Tensor, shape: tuple[int, ...], groups: int) -> Tensor:
+        """The ordinary weight gradient of a convolution."""
+        padding = [low for low, _ in self.padding]
         if any(low != high for low, high in self.padding):
             x = F.pad(x, [side for pair in reversed(self.padding) for side in pair])
-            padding = [0] * len(self.padding)
-        else:
-            padding = [low for low, _ in self.padding]
-        empty = g.new_empty(()).expand(self.shape)
-        result: Tensor = torch.ops.aten.convolution_backward(
-            g,
-            x,
-            empty,
-            None,
-            list(self.stride),
-            padding,
-            list(self.dilation),
-            False,
-            [0] * len(padding),
-            self.groups,
-            [False, True, False],
-        )[1]
+            padding = [0] * len(padding)
+        weight = g.new_empty(()).expand(shape)
+        none = [0] * len(padding)
+        found = torch.ops.aten.convolution_backward(
+            g, x, weight, None, self.stride, padding, self.dilation, False, none, groups, [False, True, False]
+        )
+        result: Tensor = found[1]
         return result
