@@ -310,3 +310,16 @@ def test_keys_from_the_private_table_are_refused(account):
 def test_what_makes_no_aggregate_is_refused_with_a_remedy(people, refused, words):
     with pytest.raises(InvalidArgument, match=words):
         refused(people)
+
+
+def test_what_an_engine_has_no_words_for_is_refused_before_the_charge(people, monkeypatch):
+    asked = people.count()
+    before = people._state.account.remaining()
+
+    def wordless(*_, **__):
+        raise ibis.common.exceptions.OperationNotDefinedError("Hash(Date) is not supported")
+
+    monkeypatch.setattr(ibis, "to_sql", wordless)
+    with pytest.raises(InvalidArgument, match="engine"):
+        asked.release(epsilon=1.0)
+    assert people._state.account.remaining() == before

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import ibis
+from ibis.common.exceptions import IbisError
 
 from discreet import _check
 from discreet.analytics import discovery, running
@@ -180,6 +181,7 @@ class Answer:
         """
         wanted = Consistency.of(nonnegative, integer, total)
         made = self._plan(Spend.of(epsilon, delta, rho, noise), wanted)
+        self._compile()
         why = str(self._question) if purpose is None else purpose
         receipt = self._account.spend(made.event, why, key, self._account.neighbors)
         if receipt.replayed:
@@ -216,6 +218,15 @@ class Answer:
         if isinstance(budget, PureDP) and spend.noise == "auto":
             spend = replace(spend, noise="laplace")  # such a budget has no room for any other
         return plan(self._question, spend, self._relation, wanted.total)
+
+    def _compile(self) -> None:
+        """Refuse before the charge what the engine has no words for; looks at no data."""
+        try:
+            for query in self._queries(_SHOWN_SECRET):
+                ibis.to_sql(query)
+        except IbisError as error:
+            remedy = "this engine lacks a function: choose another column or aggregate, or another engine"
+            raise _check.fail("question", "be one that the engine can be asked", type(error).__name__, remedy) from None
 
     def _queries(self, secret: int) -> list[Any]:
         first = [] if self._question.discover is None else [self._question.candidates(secret)]

@@ -92,12 +92,18 @@ def _limited(pairs: Any, groups: list[str], unit: Person, secret: int) -> Any:
 
     That the limit holds does not rest on the hash: it only makes the choice fair. Rows of others play no part.
     """
-    mixed = pairs["person"].hash() ^ secret
+    mixed = _hash(pairs["person"]) ^ secret
     for place, name in enumerate(groups):
-        mixed = mixed ^ (pairs[name].hash() ^ (secret >> (place + 1))).hash()
+        mixed = mixed ^ (_hash(pairs[name]) ^ (secret >> (place + 1))).hash()
     order = ibis.window(group_by="person", order_by=[mixed.hash(), *groups])
     placed = pairs.mutate(place=ibis.row_number().over(order))
     return placed.filter(placed["place"] < keys_moved(unit, Relation.ADD_REMOVE))
+
+
+def _hash(value: Any) -> Any:
+    """A hash by the engine, of the text of what some engines cannot hash."""
+    kind = value.type()
+    return (value if kind.is_string() or kind.is_integer() else value.cast("string")).hash()
 
 
 def chosen(table: pa.Table, columns: tuple[str, ...], selection: KeySelection, unit: Unit, relation: Relation) -> Keys:
