@@ -9,7 +9,7 @@ from typing import Any
 
 from discreet import _check
 from discreet.analytics.compiling import Asked
-from discreet.analytics.expressions import literal
+from discreet.analytics.semantics import literal
 from discreet.neighbors import Rows, Unit
 from discreet.queries.aggregated import Kind, plan
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import ibis
 
-from discreet.analytics.expressions import Column, Comparison, Constant, Expression, Logic, number
+from discreet.analytics.expressions import Column, Comparison, Constant, Expression, Logic
 from discreet.analytics.keys import Keys
 from discreet.analytics.levels import Levels, level, levels
+from discreet.analytics.semantics import number
 from discreet.neighbors import Person, Unit
 from discreet.queries.aggregated import Statistic, groups_of
 from discreet.queries.covariance import products

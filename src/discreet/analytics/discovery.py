@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from discreet import _check
 from discreet.analytics.compiling import narrow
-from discreet.analytics.expressions import Column, literal
+from discreet.analytics.expressions import Column
 from discreet.analytics.keys import MAX_KEYS, Keys
+from discreet.analytics.semantics import literal
 from discreet.errors import InvalidArgument
 from discreet.mechanisms import KeySelection
 from discreet.neighbors import Person, Relation, Unit

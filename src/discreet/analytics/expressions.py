@@ -11,21 +11,16 @@ are ours and the same on every engine:
 
 from __future__ import annotations
 
-import datetime as dt
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NoReturn
 
 import ibis
 
 from discreet import _check
+from discreet.analytics.semantics import Literal, condition, cuts, exact, family, literal, number, present, tame
 from discreet.errors import InvalidArgument
-
-#: What a public literal may be.
-Literal = str | int | float | bool | dt.date | dt.datetime
 
 _NEAREST = {
     "cast": "declare the column's type in the table, before it is private",
@@ -221,7 +216,7 @@ class Arithmetic(Expression):
     right: Expression
 
     def to_ibis(self, table: Any) -> Any:
-        a, b = (_tame(number(side.to_ibis(table), self.operator)) for side in (self.left, self.right))
+        a, b = (tame(number(side.to_ibis(table), self.operator)) for side in (self.left, self.right))
         if self.operator == "/":
             # Engines disagree on x / 0: some raise, which would tell of a row. Ours is a missing value.
             nonzero = ibis.cases((b == 0, ibis.null("float64")), else_=b)
@@ -242,10 +237,10 @@ class Comparison(Expression):
 
     def to_filter(self, table: Any) -> Any:
         a, b = self.left.to_ibis(table), self.right.to_ibis(table)
-        if _family(a) != _family(b):
+        if family(a) != family(b):
             remedy = "compare numbers with numbers, text with text, dates with dates"
-            raise _check.fail("comparison", "be between values of one kind", f"{_family(a)} and {_family(b)}", remedy)
-        if _family(a) == "number":
+            raise _check.fail("comparison", "be between values of one kind", f"{family(a)} and {family(b)}", remedy)
+        if family(a) == "number":
             a, b = number(a, self.operator), number(b, self.operator)
         compare: dict[str, Callable[[], Any]] = {
             "<": lambda: a < b,
@@ -317,9 +312,9 @@ class Filled(Expression):
 
     def to_ibis(self, table: Any) -> Any:
         value, other = self.inner.to_ibis(table), self.value.to_ibis(table)
-        if _family(value) != _family(other):
+        if family(value) != family(other):
             raise _check.fail("fill_null", "get a value of the column's kind", self.value.value, "fill like with like")
-        if _family(value) == "number":
+        if family(value) == "number":
             value, other = number(value, "fill_null"), number(other, "fill_null")
         return value.fill_null(other)
 
@@ -344,93 +339,6 @@ def _parts(value: object) -> tuple[Expression, ...]:
     return tuple(part for part in value if isinstance(part, Expression)) if isinstance(value, tuple) else ()
 
 
-def cuts(edges: Iterable[float]) -> tuple[float, ...]:
-    """Public edges of bins, checked."""
-    found = tuple(float(_check.real("edges", edge, "bins have finite public edges")) + 0.0 for edge in edges)
-    if len(found) < 2 or any(a >= b for a, b in pairwise(found)):
-        raise _check.fail("edges", "be at least two ascending numbers", found, "n bins have n + 1 edges")
-    return found
-
-
 def wrap(value: object) -> Expression:
     """An expression as it is, or a public literal as one."""
     return value if isinstance(value, Expression) else Constant(literal(value))
-
-
-def literal(value: object) -> Literal:
-    """A public value that an engine's literal can hold."""
-    if hasattr(value, "item") and type(value).__module__ == "numpy":
-        value = value.item()
-    if isinstance(value, Fraction):
-        value = float(value)
-    if not isinstance(value, str | int | float | bool | dt.date | dt.datetime):
-        raise _check.fail(
-            "literal", "be text, a number, a date or a boolean", type(value).__name__, "use a plain value"
-        )
-    if isinstance(value, float) and not math.isfinite(value):
-        raise _check.fail("literal", "be finite", value, "is_null() finds missing values")
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 63:
-        raise _check.fail("literal", "fit 64 bits", value, "use a float")
-    if isinstance(value, str) and "\0" in value:
-        raise _check.fail("literal", "hold no NUL character", value, "no engine stores one")
-    return value
-
-
-def exact(value: float) -> Any:
-    """A float as an engine's 64-bit float, bit for bit.
-
-    Engines read a decimal of 17 digits with an error in the last place; an integer of 53 bits times a power of two is
-    read exactly.
-    """
-    if value.is_integer() and abs(value) < 1 << 53:
-        return ibis.literal(int(value), type="float64")
-    fraction, exponent = math.frexp(value)
-    return ibis.literal(int(math.ldexp(fraction, 53)), type="int64").cast("float64") * ibis.literal(
-        math.ldexp(1.0, max(exponent - 53, -1022)), type="float64"
-    )
-
-
-def present(value: Any) -> Any:
-    """An engine's value with NaN made missing."""
-    if value.type().is_floating():
-        return ibis.cases((value.isnan(), ibis.null(value.type())), else_=value)
-    return value
-
-
-def number(value: Any, wanted_by: str) -> Any:
-    """An engine's number or boolean as a 64-bit float."""
-    if _family(value) not in ("number", "boolean"):
-        raise _check.fail(wanted_by, "get numbers", f"a column of type {value.type()}", "choose a numeric column")
-    if value.type().is_boolean():
-        return ibis.cases((value, exact(1.0)), (~value, exact(0.0)), else_=ibis.null("float64"))
-    return value if value.type().is_float64() else value.cast("float64")
-
-
-def _tame(value: Any) -> Any:
-    """A number moved into the sizes whose sums, products and quotients neither overflow nor underflow."""
-    large, small = exact(1e150), exact(1e-150)
-    return ibis.cases(
-        (value > large, large), (value < -large, -large), ((value < small) & (value > -small), exact(0.0)), else_=value
-    )
-
-
-def condition(value: Any) -> Any:
-    """An engine's boolean, with missing made False."""
-    if not value.type().is_boolean():
-        raise _check.fail(
-            "condition", "be True or False", f"a value of type {value.type()}", "compare it with something"
-        )
-    return value.fill_null(False)
-
-
-def _family(value: Any) -> str:
-    kind = value.type()
-    if kind.is_boolean():
-        return "boolean"
-    if kind.is_numeric():
-        return "number"
-    if kind.is_string():
-        return "text"
-    if kind.is_timestamp():
-        return "timestamp" if kind.timezone is None else "timestamp with zone"
-    return "date" if kind.is_date() else str(kind)

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from discreet import _check
 from discreet.analytics.expressions import Column as ColumnExpression
-from discreet.analytics.expressions import Comparison, Constant, Expression, Logic, exact, literal
+from discreet.analytics.expressions import Comparison, Constant, Expression, Logic
+from discreet.analytics.semantics import exact, literal
 from discreet.analytics.source import arrow_table
 
 #: More keys than this are refused: each is answered, and each answer takes noise and memory.

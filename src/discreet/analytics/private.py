@@ -14,10 +14,11 @@ from discreet.analytics.aggregates import Aggregate
 from discreet.analytics.answer import Answer
 from discreet.analytics.asking import Asking
 from discreet.analytics.discovery import Discover, discover, example
-from discreet.analytics.expressions import Column, Expression, Refused, cuts
+from discreet.analytics.expressions import Column, Expression, Refused
 from discreet.analytics.keys import Keys, public_keys
 from discreet.analytics.question import Question
 from discreet.analytics.result import Result
+from discreet.analytics.semantics import cuts
 from discreet.analytics.source import engine_table
 from discreet.analytics.sql import parse
 from discreet.ledger import Account

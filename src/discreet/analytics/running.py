@@ -14,14 +14,20 @@ _compiled: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 def arrow(query: Any) -> pa.Table:
     """The whole answer of the engine to an Ibis query."""
     engine = query.get_backend()
-    if engine.name != "duckdb":
-        return query.to_pyarrow()
+    if engine.name == "duckdb":
+        return engine.con.sql(_sql(engine, query)).to_arrow_table()
+    if engine.name == "pyspark":
+        return engine._session.sql(_sql(engine, query)).toArrow()  # Ibis would go through pandas
+    return query.to_pyarrow()
+
+
+def _sql(engine: Any, query: Any) -> str:
     operation = query.op()
     sql = _compiled.get(operation)
     if sql is None:
         sql = _compiled[operation] = engine.compile(query)
     engine._run_pre_execute_hooks(query)  # registers tables in memory that the query names
-    return engine.con.sql(sql).to_arrow_table()
+    return sql
 
 
 def rows(query: Any) -> list[dict[str, Any]]:

@@ -19,7 +19,8 @@ from sqlglot import expressions as ast
 
 from discreet import _check
 from discreet.analytics.aggregates import HIGHEST, LOWEST, Aggregate
-from discreet.analytics.expressions import Column, Constant, Expression, Logic, literal
+from discreet.analytics.expressions import Column, Constant, Expression, Logic
+from discreet.analytics.semantics import literal
 from discreet.errors import InvalidArgument
 from discreet.queries.aggregated import Kind
 
