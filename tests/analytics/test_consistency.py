@@ -124,6 +124,14 @@ def test_post_processing_is_free_and_leaves_releases_as_measured(groups):
     assert min(found.releases["n"][0].value.tolist()) < 0  # eight counts of which three are 0, with noise of scale 200
 
 
+@pytest.mark.parametrize("epsilon", [1e-6, 1e5])
+def test_extreme_budgets_are_served(groups, epsilon):
+    found = groups.count().release(epsilon=epsilon, nonnegative=True, integer=True, total=True)
+    assert sum(found.columns["count"]) == found.totals["count"][0]
+    assert all(math.isfinite(error) for error in found.columns["count_error"])
+    assert epsilon < 1 or found.totals["count"][0] == 500
+
+
 def test_sums_that_may_be_negative_stay_so(account):
     data = [("p", -3.0, 1, "a", 0.0)] * 50
     people = dp.Private(table(data), account=account).group_by("g", keys=["a"])

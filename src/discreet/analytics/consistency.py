@@ -101,7 +101,7 @@ def least_squares(groups: Measured, total: Measured) -> tuple[Measured, tuple[fl
     c = v/(w + Gv), and so they add up to sum + (total − sum)·Gc. The errors are quantiles of the same sums of noises.
     """
     many, v, w = groups.values.size, groups.variance, total.variance
-    pull = v / (w + many * v)
+    pull = v / (w + many * v) if w + many * v > 0 else 1 / (many + 1)  # with hardly any noise all weigh alike
     gap = float(total.values.ravel()[0]) - float(groups.values.sum())
     own, rest = (groups.noise, groups.step), (total.noise, total.step)
     half = quantile([(1 - pull, 1, *own), (pull, many - 1, *own), (pull, 1, *rest)])
@@ -124,7 +124,8 @@ def quantile(parts: list[tuple[float, int, Noise, float]], level: float = 0.95) 
     s = np.linspace(0.0, 200.0 / spread, 1 << 15)[1:]
     phi = np.ones_like(s)
     for weight, many, noise, step in parts:
-        x = (weight * noise.scale * step * s) ** 2
+        width = noise.standard_deviation() if noise.gaussian else noise.scale
+        x = (weight * width * step * s) ** 2
         phi *= np.exp(-many * x / 2) if noise.gaussian else (1 + x) ** -float(many)
     low, high = 0.0, 30.0 * spread
     while high - low > 1e-5 * spread:
