@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -16,7 +16,7 @@ from discreet.analytics import sum as total
 from discreet.analytics.consistency import Consistency, Measured, least_squares, quantile, settled
 from discreet.errors import InvalidArgument
 from discreet.release import Noise
-from tests.analytics.plans import table
+from tests.analytics.plans import ids, row, table
 
 KEYS = [*"abcdefgh"]
 
@@ -188,3 +188,38 @@ def test_bad_requests_are_refused_before_the_charge(groups, bad):
     with pytest.raises(InvalidArgument, match="count or a sum"):
         groups.mean("x").release(epsilon=1.0, total=True)
     assert groups._state.account.remaining() == before
+
+
+# --- the total's own sensitivity ----------------------------------------------------------------------------------
+
+
+def totals(rows, account):
+    asked = (
+        dp.Private(table(rows), account=account)
+        .group_by("g", keys=["a", "b", "é"])
+        .aggregate(n=count(), present=count("x"), s=total("x", bounds=(-3, 8)))
+    )
+    question, relation = asked._question, asked._relation
+    values = question.values(answer._run(question.queries()), relation)
+    return {name: question.whole(name, values[name][0], relation) for name in values}
+
+
+def check_totals(account, rows, theirs, others):
+    absent, present, swapped = (
+        totals([*rows, *(("new", *one) for one in extra)], account) for extra in ([], theirs, others)
+    )
+    for name, one in present.items():
+        assert abs(int(one.values) - int(absent[name].values)) <= one.sensitivity(dp.ADD_REMOVE).l1
+        assert abs(int(one.values) - int(swapped[name].values)) <= one.sensitivity(dp.REPLACE_ONE).l1
+
+
+@given(
+    unit=st.sampled_from([dp.rows(), dp.person("id", max_rows=2, max_groups=1), dp.person("id", max_rows=3)]),
+    rows=st.lists(st.tuples(ids, row).map(lambda both: (both[0], *both[1])), max_size=6),
+    theirs=st.lists(row, min_size=1, max_size=7),
+    others=st.lists(row, min_size=1, max_size=7),
+)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_one_unit_moves_a_total_no_further_than_declared(account_of, unit, rows, theirs, others):
+    most = 1 if unit == dp.rows() else 7
+    check_totals(account_of(unit), rows, theirs[:most], others[:most])
