@@ -37,9 +37,13 @@ def _shrunk(quotient: Tensor) -> Tensor:
 
 
 def _at_most(norms: Tensor, bound: Tensor) -> Tensor:
-    """The weight min(1, bound / norm), rounded down; the weight of a gradient of norm zero is one."""
-    smallest = torch.finfo(norms.dtype).tiny
-    return torch.where(norms <= _shrunk(bound), torch.ones_like(norms), _shrunk(bound / norms.clamp_min(smallest)))
+    """The weight min(1, bound / norm), rounded down.
+
+    Squares of very small numbers vanish, so a norm of zero only says that the norm is below `smallest`.
+    """
+    smallest = torch.finfo(norms.dtype).tiny ** 0.4  # 3e-16 in float32: far above what vanishes, far below any bound
+    norms = norms.clamp_min(smallest)
+    return torch.where(norms <= _shrunk(bound), torch.ones_like(norms), _shrunk(bound / norms))
 
 
 class Clipping(ABC):

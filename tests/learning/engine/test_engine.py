@@ -93,6 +93,35 @@ def test_no_example_moves_the_sum_by_more_than_the_norm():
             assert float(whole.norm()) <= 0.7
 
 
+class Cancelling(nn.Module):
+    """The gradient of the weight is a small difference of large terms: Σ_t g_t a_tᵀ with g_1 ≈ -g_2 and a_1 ≈ a_2."""
+
+    def __init__(self, tilt):
+        super().__init__()
+        self.inner, self.tilt = nn.Linear(64, 64, bias=False), tilt
+
+    def forward(self, x):
+        pair = torch.stack([x, x * (1 + self.tilt)], 1)
+        out = self.inner(pair)
+        return (out[:, 0] - out[:, 1]) * 1e4
+
+
+@pytest.mark.parametrize("tilt", [1e-2, 1e-3, 1e-4, 1e-5, 1e-6])
+def test_terms_that_cancel_do_not_hide_a_long_gradient(tilt):
+    """Gram matrices lose half of the digits; the norm is rounded up by what they may have lost."""
+    torch.manual_seed(0)
+    model, one = Cancelling(tilt), (torch.randn(1, 64) * 30, torch.randint(0, 64, (1,)))
+    found = clipped_sum(model, F.cross_entropy, one, clipping=Flat(1.0))
+    assert float(found.sums["inner.weight"].double().norm()) <= 1.0
+
+
+def test_a_tiny_clip_norm_bounds_gradients_whose_squares_vanish():
+    model = nn.Linear(4, 4, bias=False)
+    one = (torch.full((1, 4), 1e-24), torch.zeros(1).long())
+    found = clipped_sum(model, F.cross_entropy, one, clipping=Flat(1e-30))
+    assert float(found.sums["weight"].double().norm()) <= 1e-30
+
+
 def test_the_clip_norm_is_an_argument():
     model, batch = mlp(), data()
     engine = Engine(model, F.cross_entropy, Flat(1.0), compile=False)
@@ -116,6 +145,20 @@ def test_dropout_draws_once_for_norm_and_sum():
         assert float(whole.norm()) == pytest.approx(1e-3, rel=1e-9)
         seen.append(float(found.losses[0]))
     assert len(set(seen)) == 3
+
+
+@pytest.mark.slow
+def test_compiled_dropout_draws_anew_each_time():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5), nn.ReLU(), nn.Linear(64, 4)).double()
+    engine = Engine(model, F.cross_entropy, Flat(1e-3), compile=True)
+    one = rows(data(), 0)
+    found = [engine(one, torch.ones(1, dtype=torch.bool)) for _ in range(3)]
+    assert "\ncompiled" in engine.report
+    assert len({float(result.losses[0]) for result in found}) == 3
+    for result in found:
+        whole = torch.cat([value.flatten() for value in result.sums.values()])
+        assert float(whole.norm()) == pytest.approx(1e-3, rel=1e-9)
 
 
 def test_the_dry_run_leaves_the_users_generator_alone():

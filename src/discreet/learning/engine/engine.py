@@ -83,7 +83,10 @@ class Engine:
         in the clipping's norm, if the loss of an example depends on that example alone, which the first call tests. The
         model's buffers (running statistics) are not protected; `check` refuses the usual ones. Examples whose loss or
         gradient is not finite weigh nothing; when there are any, the batch is computed again without them, which takes
-        longer: time is not protected.
+        longer: time is not protected. (In float32, "not finite" includes norms above 1e19, whose squares overflow.)
+
+    Compiled, the model's code runs once for each shape of a batch and each mode (training, evaluation). What it reads
+    other than parameters and buffers, such as an attribute that holds a number, stays as it was then.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from discreet.learning.engine.rules.base import Rule, in_pieces, power_sums, precise, product
 from discreet.learning.engine.rules.embedding import EmbeddingWeight
-from discreet.learning.engine.rules.linear import LinearWeight, as_sequence
+from discreet.learning.engine.rules.linear import LinearWeight, as_sequence, rounded_up
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,8 @@ def norm_power(parts: Sequence[Part], order: int) -> Tensor:
     tables = [p for p in parts if isinstance(p.rule, EmbeddingWeight)]
     heads = [p for p in parts if p.rule == LinearWeight(False)]
     if order == 2 and len(parts) == 2 and len(tables) == 1 and len(heads) == 1:
-        own = sum(
-            (p.rule.norm_power(p.inputs, p.grad, 2) for p in parts), start=torch.zeros(()).to(parts[0].grad.device)
-        )
-        return (own + 2 * _cross(tables[0], heads[0])).clamp_min(0.0)
+        own = torch.stack([p.rule.norm_power(p.inputs, p.grad, 2) for p in parts], 1)
+        return rounded_up(own.sum(1) + 2 * _cross(tables[0], heads[0]), own.sqrt())
 
     def of(piece: slice) -> Tensor:
         whole = [p.rule.per_example(tuple(x[piece] for x in p.inputs), p.grad[piece]) for p in parts]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from discreet.learning.engine.rules.base import Rule, in_pieces, precise, product, scaled
+from discreet.learning.engine.rules.linear import rounded_up, terms_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class EmbeddingWeight(Rule):
             values = precise(g[piece])
             if order == 2 and length <= 4 * width:
                 gram = product(g[piece], g[piece].mT)
-                return torch.where(same, gram, 0.0).sum((1, 2)).clamp_min(0.0)
+                return rounded_up(torch.where(same, gram, 0.0).sum((1, 2)), terms_of(gram))
             sums = same.to(values.dtype) @ values
             power = sums.square().sum(2) if order == 2 else sums.abs().sum(2)
             return (power / same.sum(2)).sum(1)

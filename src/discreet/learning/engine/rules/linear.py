@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from discreet.learning.engine.rules.base import Rule, in_pieces, power_sums, precise, product, scaled
@@ -46,10 +47,25 @@ def sequence_norm_squared(a: Tensor, g: Tensor) -> Tensor:
 
         def of_grams(piece: slice) -> Tensor:
             left, right = product(a[piece], a[piece].mT), product(g[piece], g[piece].mT)
-            return (left * right).sum((1, 2)).clamp_min(0.0)
+            return rounded_up((left * right).sum((1, 2)), terms_of(left) * terms_of(right))
 
         return in_pieces(a.shape[0], 2 * length * length, of_grams)
     return in_pieces(a.shape[0], d * p, lambda piece: power_sums(product(g[piece].mT, a[piece]), 2))
+
+
+def terms_of(gram: Tensor) -> Tensor:
+    """The lengths of the vectors behind a Gram matrix."""
+    return gram.diagonal(dim1=1, dim2=2).clamp_min(0.0).sqrt()
+
+
+def rounded_up(squares: Tensor, lengths: Tensor) -> Tensor:
+    """Squared norms ‖Σ_t v_t‖² from sums of products, plus what rounding can have taken from them.
+
+    Where the terms v_t cancel, their products cancel too, and an error of u·(Σ‖v_t‖)² remains, u being the machine
+    epsilon. Added, it makes the norm too large by a little, and the clipped gradient too short; left out, a gradient
+    might seem shorter than it is.
+    """
+    return squares.clamp_min(0.0) + 4.0 * torch.finfo(squares.dtype).eps * lengths.sum(1).square()
 
 
 @dataclass(frozen=True)
