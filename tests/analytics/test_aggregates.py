@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import discreet as dp
-from discreet import analytics
+from discreet import analytics, queries
 from discreet.analytics import compiling, correlation, count, covariance, marginal, mean, top_k
 from discreet.errors import EngineFailed, InvalidArgument
 from discreet.queries.covariance import LEVELS, Correlation, Covariance, correlation_moves, covariance_moves, products
@@ -61,8 +61,16 @@ def test_the_engine_sums_the_integers_of_the_proof(people):
     rows = max(first.reach, second.reach) * k.size
     (found,) = exact(people.covariance("x", "y"))["covariance"]
     assert found.values.tolist() == [*sums, rows]
+    assert found.values.tolist() == queries.covariance(X, Y, bounds=tuple(BOUNDS.values())).values.tolist()
     (found,) = exact(people.correlation("x", "y"))["correlation"]
     assert found.values.tolist() == [*sums, *squares, rows]
+    same = queries.correlation(X, Y, bounds=tuple(BOUNDS.values()))
+    assert found.values.tolist() == same.values.tolist()
+    assert found.sensitivity(dp.REPLACE_ONE) == same.sensitivity(dp.REPLACE_ONE)
+    with pytest.raises(InvalidArgument, match="two pairs"):
+        queries.covariance(X, Y, bounds=(0, 1, 2))
+    with pytest.raises(InvalidArgument, match="others"):
+        queries.covariance(X, Y[1:], bounds=((0, 1), (0, 1)))
 
 
 @given(

@@ -69,6 +69,8 @@ QUERIES: dict[str, Callable[..., Bounded | Scores]] = {
     "mean": lambda v, b, **k: queries.mean(v, bounds=b, **k),
     "mean, count share .9": lambda v, b, **k: queries.mean(v, bounds=b, count_share=0.9, **k),
     "variance": lambda v, b, **k: queries.variance(v, bounds=b, **k),
+    "covariance": lambda v, b, **k: queries.covariance(v, v, bounds=(b, (-4, 9)), **k),
+    "correlation": lambda v, b, **k: queries.correlation(v, v, bounds=((-4, 9), b), **k),
     "histogram of categories": lambda v, b, **k: queries.histogram(v, categories=["a", "b", 3, 2.0], **k),
     "histogram of one bin": lambda v, b, **k: queries.histogram(v, categories=["a"], **k),
     "histogram of intervals": lambda v, b, **k: queries.histogram(v, edges=[b[0], (b[0] + b[1]) / 2, b[1]], **k),

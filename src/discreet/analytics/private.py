@@ -179,7 +179,7 @@ class Private(Asking):
             }
             lacking = [name for name in columns if name not in given]
             if lacking:
-                remedy = "list each column's public values, bin() it, or find keys privately with keys=dp.discover()"
+                remedy = "list each column's public values, bin() it, or find keys with keys=dp.discover() and a delta"
                 raise _check.fail("keys", f"be given for {lacking}", keys, remedy)
             keys = given
         found = public_keys(columns, keys)

@@ -8,6 +8,7 @@ from discreet.queries.accuracy import accuracy
 from discreet.queries.clamp import clamp
 from discreet.queries.contributions import limit_rows
 from discreet.queries.count import count
+from discreet.queries.covariance import correlation, covariance
 from discreet.queries.histogram import histogram, votes
 from discreet.queries.mean import mean
 from discreet.queries.quantile import quantile_scores
@@ -17,7 +18,9 @@ from discreet.queries.variance import variance
 __all__ = [
     "accuracy",
     "clamp",
+    "correlation",
     "count",
+    "covariance",
     "histogram",
     "limit_rows",
     "mean",

@@ -9,18 +9,115 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from discreet.bounded import Sensitivity
-from discreet.queries.grid import Grid
+from discreet import _check
+from discreet.bounded import Bounded, Sensitivity
+from discreet.neighbors import Unit
+from discreet.queries.contributions import sensitivities, used_rows
+from discreet.queries.grid import Grid, numbers
+from discreet.queries.variance import centered_squares
 
 #: Levels on each side of the middle, for each of the two columns: their products stay below 2^50.
 LEVELS = 1 << 24
 
 _Range = tuple[float, float]
+
+
+def covariance(
+    values: ArrayLike,
+    others: ArrayLike,
+    *,
+    bounds: tuple[tuple[float, float], tuple[float, float]],
+    persons: ArrayLike | None = None,
+    max_rows: int | None = None,
+) -> Bounded:
+    """The covariance (divided by n) of two columns, each clamped to its own bounds before they are multiplied.
+
+    One release of four numbers: both sums, the sum of products, and the count. Rows that lack one of the values are
+    left out.
+
+    Args:
+        values: one number for each row.
+        others: the other column's number for each row.
+        bounds: (lower, upper) of the first column and of the second, from what is known without looking at the data.
+        persons: each row's person, to protect people who have many rows.
+        max_rows: with `persons`, how many rows of one person are used.
+
+    Guarantee: with A and B the largest levels of the two columns and R = max(A, B), add/remove and zero-out move the
+    numbers by at most 2A + B + R in L1 and 2A² + B² + R² in squared L2; replace-one by max(4A, 2A + 2B) + 3 and
+    max(8A², 4A² + 4B²) + 4A + 1 (docs/proofs/covariance.md). Enforced by clamping both columns. Not protected: bounds
+    and the columns' types.
+
+    >>> covariance([1, 2, 3], [5, 7, 9], bounds=((0, 4), (0, 10))).dimension
+    4
+    """
+    grids, columns, unit = _paired(values, others, bounds, persons, max_rows)
+    moves = sensitivities(*_either(*covariance_moves(*grids)), unit, 4)
+    return Bounded(_summed(grids, columns, squares=False), Fraction(1), moves, "covariance", unit, Covariance(*grids))
+
+
+def correlation(
+    values: ArrayLike,
+    others: ArrayLike,
+    *,
+    bounds: tuple[tuple[float, float], tuple[float, float]],
+    persons: ArrayLike | None = None,
+    max_rows: int | None = None,
+) -> Bounded:
+    """The correlation of two columns, within ±1, each clamped to its own bounds before they are multiplied.
+
+    One release of six numbers: those of a covariance, and the sums of both columns' squares. Arguments are those of
+    `covariance`.
+
+    Guarantee: as `covariance`, with 3A + 2B + R and 3A² + 2B² + R² under add/remove and zero-out, and under replace-one
+    the bounds of two variances and 2A, or 4A², for the product (docs/proofs/covariance.md). Not protected: bounds and
+    the columns' types.
+
+    >>> correlation([1, 2, 3], [5, 7, 9], bounds=((0, 4), (0, 10))).dimension
+    6
+    """
+    grids, columns, unit = _paired(values, others, bounds, persons, max_rows)
+    moves = sensitivities(*_either(*correlation_moves(*grids)), unit, 6)
+    return Bounded(_summed(grids, columns, squares=True), Fraction(1), moves, "correlation", unit, Correlation(*grids))
+
+
+def _paired(
+    values: ArrayLike, others: ArrayLike, bounds: object, persons: ArrayLike | None, max_rows: int | None
+) -> tuple[tuple[Grid, Grid], tuple[NDArray[np.int64], NDArray[np.int64]], Unit]:
+    """Both grids, and the levels of the rows that have both values and are used."""
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+        raise _check.fail("bounds", "be two pairs (lower, upper)", bounds, "one for each of the two columns")
+    x, y = numbers(values), numbers(others, "others")
+    if x.size != y.size:
+        raise _check.fail("others", "have one number for each row", "another length", "take both from the same table")
+    use, unit, rows = used_rows(x.size, persons, max_rows)
+    use &= ~(np.isnan(x) | np.isnan(y))
+    levels = max(LEVELS // rows, 1 << 10)
+    one, two = (Grid.over(pair, center=True, levels=levels) for pair in bounds)
+    return (one, two), (one.levels(x, 0)[use], two.levels(y, 0)[use]), unit
+
+
+def _summed(grids: tuple[Grid, Grid], columns: tuple[Any, Any], *, squares: bool) -> NDArray[np.int64]:
+    each = [*columns, products(*columns, *grids)]
+    if squares:
+        each += [centered_squares(column, grid.reach) for column, grid in zip(columns, grids, strict=True)]
+    rows = max(grid.reach for grid in grids) * columns[0].size
+    return np.array([*(int(part.sum(dtype=np.int64)) for part in each), rows], dtype=np.int64)
+
+
+def _either(present: Sensitivity, swapped: Sensitivity) -> tuple[Sensitivity, Sensitivity]:
+    """A row may also be exchanged for one that lacks a value: that bounds a swap from below."""
+    return present, Sensitivity(
+        max(present.l0, swapped.l0),
+        max(present.l1, swapped.l1),
+        max(present.l2_squared, swapped.l2_squared),
+        max(present.linf, swapped.linf),
+    )
 
 
 def products(k: Any, l: Any, one: Grid, two: Grid) -> Any:  # noqa: E741  # the letters of the proof
