@@ -1,4 +1,4 @@
-"""Accounts for the tests of analytics, opened once for each unit and relation."""
+"""Accounts for the tests of analytics, opened once for each unit and relation, and the engines, started once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 import discreet as dp
+from tests.analytics import engines
 
 _numbers = itertools.count()
 
@@ -29,3 +30,12 @@ def account_of(tmp_path_factory):
 @pytest.fixture
 def account(account_of):
     return account_of(fresh=True)
+
+
+@pytest.fixture(scope="session", params=["duckdb", "postgres", "spark"])
+def engine(request, tmp_path_factory):
+    """Loads an Arrow table into an engine."""
+    folder = tmp_path_factory.mktemp(request.param)
+    start = {"duckdb": engines.duckdb, "postgres": engines.postgres, "spark": lambda: engines.spark(folder)}
+    with start[request.param]() as load:
+        yield load

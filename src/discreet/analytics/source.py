@@ -25,7 +25,7 @@ def engine_table(table: object) -> Any:
     its column's type counts as missing.
     """
     if isinstance(table, ibis.Table):
-        return _steady(table)
+        return _zoned(_steady(table))
     if isinstance(table, str | os.PathLike):
         return _file(Path(table))
     return _registered(arrow_table(table))
@@ -38,6 +38,16 @@ def _steady(table: Any) -> Any:
         remedy = "store its result first, or leave out what draws at random and functions of your own"
         raise _check.fail("table", "give the same rows each time it is read", type(unsteady[0]).__name__, remedy)
     return table
+
+
+def _zoned(table: Any) -> Any:
+    """A table whose instants have a zone: Spark's have one, but Ibis does not say so."""
+    engine = table.get_backend()
+    times = [name for name, kind in table.schema().items() if kind.is_timestamp() and kind.timezone is None]
+    if engine.name != "pyspark" or not times:
+        return table
+    types = {field.name: field.dataType.typeName() for field in engine._session.sql(engine.compile(table)).schema}
+    return table.mutate(**{name: table[name].cast("timestamp('UTC')") for name in times if types[name] == "timestamp"})
 
 
 def arrow_table(table: object) -> pa.Table:
