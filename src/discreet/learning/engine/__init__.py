@@ -1,7 +1,5 @@
 """Clipped sums of per-example gradients at the cost of ordinary training."""
 
-from __future__ import annotations
-
 from discreet.learning.engine.clipped import ClippedSum
 from discreet.learning.engine.engine import Engine, clipped_sum
 
