@@ -8,7 +8,7 @@ NEEDS := pyproject.toml constraints.txt
 .PHONY: demo test test-all check bench docs clean help
 
 help:
-	@echo "make demo      private statistics of real people, with their errors and what they cost"
+	@echo "make demo      one budget for real people: queries, training, a refusal, a report"
 	@echo "make test      the tests (minutes)"
 	@echo "make test-all  the slow statistical tests and the comparisons with other libraries as well"
 	@echo "make check     format, lint, types, architecture"
@@ -19,8 +19,8 @@ $(PY):
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Discreet needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.base: $(PY) $(NEEDS)
-	$(PIP) install -c constraints.txt -e .
+$(VENV)/.all: $(PY) $(NEEDS)
+	$(PIP) install -c constraints.txt -e '.[all]'
 	@touch $@
 
 $(VENV)/.dev: $(PY) $(NEEDS)
@@ -31,8 +31,8 @@ $(VENV)/.full: $(PY) $(NEEDS)
 	$(PIP) install -c constraints.txt -e '.[dev,bench,docs,ledger,analytics,learning,cli,report]'
 	@touch $@ $(VENV)/.dev
 
-demo: $(VENV)/.base
-	$(PY) examples/adult.py
+demo: $(VENV)/.all
+	$(VENV)/bin/discreet demo
 
 test: $(VENV)/.dev
 	$(PY) -m pytest -q -n 2 -m "not slow and not peer and not browser"

@@ -29,6 +29,60 @@ Run = Callable[[str], Outcome]
 EVENT = '{"tag": "repeated", "count": 10, "event": {"tag": "gaussian", "noise_multiplier": 2.0}}'
 
 
+MODEL = """
+from torch import nn
+
+
+def build():
+    return nn.Sequential(nn.Conv2d(1, 4, 5, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(576, 10))
+
+
+def mixes():
+    return nn.Sequential(nn.Conv2d(1, 4, 5), nn.BatchNorm2d(4))
+
+
+def breaks():
+    raise RuntimeError("on purpose")
+
+
+def nothing():
+    return None
+"""
+
+CONFIG = """
+[data]
+file = "people.parquet"
+label = "sex"
+classes = ["Female", "Male"]
+
+[data.columns]
+age = [0, 120]
+hours = [0, 100]
+
+[model]
+kind = "logistic"
+
+[plan]
+epsilon = 1.0
+delta = 1e-6
+examples = 400
+batch_size = 40
+epochs = 1
+
+[ledger]
+file = "census.ledger"
+account = "census"
+purpose = "a small model"
+
+[evaluate]
+file = "people.parquet"
+epsilon = 0.5
+
+[output]
+folder = "model"
+"""
+
+
 def fill(folder: Path) -> None:
     """Write the files that the examples name."""
     rows = 400
@@ -42,6 +96,8 @@ def fill(folder: Path) -> None:
     )
     pq.write_table(table, folder / "people.parquet")
     (folder / "event.json").write_text(EVENT)
+    (folder / "model.py").write_text(MODEL)
+    (folder / "config.toml").write_text(CONFIG)
 
 
 @pytest.fixture

@@ -109,6 +109,22 @@ BAD = {
         "discreet compare --epsilon 1 --delta 1e-6 --l1 1 --plot nowhere/noise.svg",
         "discreet compare --epsilon 1 --delta 1e-6 --l1 1 --grid 1e-30",
     ],
+    "demo": ["discreet demo --folder people.parquet", "discreet demo fast"],
+    "train": [
+        "discreet train nowhere.toml",
+        "discreet train people.parquet",
+        "discreet train event.json",
+    ],
+    "check": [
+        "discreet check nowhere.py:build",
+        "discreet check model.py",
+        "discreet check model.py:absent",
+        "discreet check model.py:breaks",
+        "discreet check model.py:nothing",
+        "discreet check model.py:build --shape wide",
+        "discreet check model.py:build --shape 0",
+        "discreet check model.py:build --shape 4 --classes 1",
+    ],
     "completion": ["discreet completion tcsh", "discreet completion"],
 }
 

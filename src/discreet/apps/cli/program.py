@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 import discreet
-from discreet.apps.cli import compare, completion, ledger, price, query, report
+from discreet.apps.cli import compare, completion, demo, learning, ledger, price, query, report
 from discreet.apps.cli.output import Output, printable
 from discreet.errors import (
     BudgetExceeded,
@@ -37,7 +37,17 @@ def program(context: click.Context) -> None:
     context.ensure_object(Output)
 
 
-for part in (ledger.group, query.command, report.command, price.group, compare.command, completion.command):
+for part in (
+    demo.command,
+    ledger.group,
+    query.command,
+    learning.train,
+    learning.check,
+    report.command,
+    price.group,
+    compare.command,
+    completion.command,
+):
     program.add_command(part)
 
 

@@ -1,0 +1,159 @@
+"""The whole idea in one go, on real people: one budget, private queries, private training, and a refusal at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from discreet import datasets
+from discreet.apps import report as pages
+from discreet.apps.training.config import Fact
+from discreet.apps.training.data import encode
+from discreet.apps.training.work import evaluate, make_folder, training_of
+from discreet.errors import BudgetExceeded, MissingExtra
+from discreet.guarantees import ApproxDP
+from discreet.ledger import Ledger
+
+BUDGET = ApproxDP(3.0, 1e-6)
+#: About how many people there are, which is publicly known; the exact number is not used.
+PEOPLE = 32_000
+
+NUMBERS = {
+    "age": (17.0, 90.0),
+    "hours_per_week": (0.0, 100.0),
+    "education_num": (1.0, 16.0),
+    "capital_gain": (0.0, 20_000.0),
+    "capital_loss": (0.0, 3_000.0),
+}
+CATEGORIES = ("workclass", "education", "marital_status", "occupation", "relationship", "race", "sex")
+FACTS: dict[str, Fact] = {**NUMBERS, **{name: datasets.CATEGORIES[name] for name in CATEGORIES}}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of the demo: its name, what it did, what it cost, and how much of the budget was used after it."""
+
+    name: str
+    did: str
+    cost: str
+    used: float
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo leaves behind."""
+
+    stages: tuple[Stage, ...]
+    account: str
+    ledger: Path
+    page: Path
+    report: pages.Report
+
+
+def play(folder: Path, tell: Callable[[Stage], None]) -> Demo:
+    """Run the demo in a folder, and `tell` of each stage when it is done.
+
+    Guarantee: as its report says; the Adult data were published long ago.
+    """
+    try:
+        from discreet.analytics import Private
+        from discreet.learning import Plan, train, zoo
+    except ModuleNotFoundError as missing:
+        raise MissingExtra("the demo needs everything: pip install 'discreet[all]'") from missing
+    make_folder(folder)
+    for old in folder.glob("census.ledger*"):
+        old.unlink()
+    stages: list[Stage] = []
+
+    def done(name: str, did: str, cost: str) -> None:
+        stages.append(Stage(name, did, cost, account.statement().used))
+        tell(stages[-1])
+
+    with Ledger(folder / "census.ledger") as ledger:
+        account = ledger.account("census", budget=BUDGET)
+        done("budget", f"opened {account.budget}", "nothing")
+
+        people = Private(datasets.adult(), account=account)
+        answers = _look(people, done)
+
+        inputs, labels = encode(datasets.adult(), FACTS, "income", datasets.INCOME)
+        plan = Plan.for_epsilon(2.35, delta=BUDGET.delta, examples=PEOPLE, batch_size=1024, epochs=12, clip_norm=1.0)
+        model = zoo.build("mlp", inputs.shape[1:], 2, hidden=(32,))
+        with zoo.one_thread():
+            run = train(
+                model,
+                zoo.loss,
+                (inputs, labels),
+                plan,
+                optimizer=zoo.optimizer("adam", model, 0.02),
+                account=account,
+                purpose="income classifier",
+                progress=False,
+                compile=False,
+            )
+        done("train", f"an income classifier, {run.steps} noisy steps", _short(plan.guarantee))
+
+        tested, truth = encode(datasets.adult("test"), FACTS, "income", datasets.INCOME)
+        score = evaluate(account, truth, zoo.predict(model, tested), 0.1)
+        off = max(score.high - score.value, score.value - score.low)
+        done("evaluate", f"right on {score.value:.1%} ± {off:.1%} of other people", "ε = 0.1")
+
+        try:
+            people.mean("hours_per_week", bounds=(0, 100)).release(epsilon=0.1, purpose="one more")
+            raise AssertionError("the budget should have been spent")
+        except BudgetExceeded:
+            done("refuse", "one more mean at ε = 0.1 does not fit: not computed", "nothing")
+
+        report = pages.collect(
+            account,
+            title="The Adult data, looked at privately",
+            lead="People of the 1994 census of the United States: what they work, and a model of what they earn.",
+            answers=answers,
+            trainings=[training_of(run, "income classifier", [score])],
+            commands=["make demo", "discreet ledger verify demo/census.ledger"],
+        )
+        page = folder / "report.html"
+        page.write_text(pages.render(report), encoding="utf-8")
+        (folder / "report.json").write_text(report.to_json(), encoding="utf-8")
+        run.save(folder / "model.pt")
+    return Demo(tuple(stages), account.name, folder / "census.ledger", page, report)
+
+
+def _look(people: Any, done: Callable[[str, str, str], None]) -> list[pages.Answer]:
+    """A few questions about the data, each charged before it is answered."""
+    found = []
+    result = people.count().release(epsilon=0.1, purpose="how many people")
+    row = result.rows()[0]
+    found.append(pages.Answer("How many people", tuple(result.rows()), 0, "Cost: ε = 0.1"))
+    done("count", f"{row['count']:,} ± {row['count_error']:,.0f} people", "ε = 0.1")
+
+    hours = people.group_by("education", keys=datasets.EDUCATION).mean("hours_per_week", bounds=(0, 100))
+    result = hours.release(epsilon=0.3, purpose="hours of work a week by education")
+    found.append(pages.Answer("Hours of work a week, by education", tuple(result.rows()), 1, "Cost: ε = 0.3"))
+    by_level = {row["education"]: row for row in result.rows()}
+    told = ", ".join(f"{name} {by_level[name]['mean']:.1f} h" for name in ("HS-grad", "Masters"))
+    done("hours", f"16 means for the price of one: {told}, …", "ε = 0.3")
+
+    sql = "SELECT sex, COUNT(*) AS people FROM people WHERE income = '>50K' GROUP BY sex"
+    result = people.sql(sql, epsilon=0.1, keys=datasets.SEX, purpose="who earns over $50,000")
+    found.append(pages.Answer("People who earn over $50,000, by sex", tuple(result.rows()), 1, "Cost: ε = 0.1", sql))
+    told = ", ".join(f"{row['people']:,} {row['sex'].lower()}" for row in result.rows())
+    done("sql", f"people who earn over $50,000: {told}", "ε = 0.1")
+    return found
+
+
+def _short(guarantee: Any) -> str:
+    return f"ε = {guarantee.epsilon:g}, δ = {guarantee.delta:g}"
+
+
+def answer(demo: Demo) -> dict[str, Any]:
+    """The demo for machines."""
+    return {
+        "stages": [{"name": one.name, "did": one.did, "cost": one.cost, "used": one.used} for one in demo.stages],
+        "report": str(demo.page),
+        "ledger": str(demo.ledger),
+        "statement": json.loads(demo.report.statement.to_json()),
+    }

@@ -1,0 +1,125 @@
+"""A training from its configuration to a folder: charge, train, look at it privately, write everything down."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from discreet import _check, mechanisms, queries
+from discreet.apps import report as pages
+from discreet.apps.training.config import Config, Images
+from discreet.apps.training.data import load
+from discreet.errors import InvalidArgument, MissingExtra
+from discreet.ledger import Account, Ledger
+from discreet.neighbors import Rows
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it. The run's exact losses are not part of it: they are not private."""
+
+    training: pages.Training
+    guarantee: str
+    steps: int
+    files: tuple[Path, ...]
+
+
+def carry_out(config: Config, *, progress: bool = False, source: str = "config.toml") -> Outcome:
+    """Train as a configuration says, charged to its account before the first step.
+
+    Guarantee: that of the plan, for the account's unit and relation; the evaluation is a release of its own and is
+    charged as such. The folder holds private outputs and public facts only.
+    """
+    try:
+        from discreet.learning import Plan, train, zoo
+    except ModuleNotFoundError as missing:
+        raise MissingExtra("training needs torch: pip install 'discreet[learning]'") from missing
+    if not Path(config.ledger).exists() and "://" not in config.ledger:
+        raise InvalidArgument(f"file in [ledger] must be a ledger, got {config.ledger!r}: discreet ledger init")
+    with Ledger(config.ledger, create=False) as ledger:
+        account = ledger.account(config.account)
+        if not isinstance(account.neighbors.unit, Rows):
+            remedy = "train from Python with persons=… for an account that protects persons"
+            raise _check.fail("account", "protect rows", str(account.neighbors), remedy)
+        plan = Plan.for_epsilon(
+            config.budget.epsilon,
+            delta=config.budget.delta,
+            examples=config.budget.examples,
+            batch_size=config.budget.batch_size,
+            epochs=config.budget.epochs,
+            clip_norm=config.budget.clip_norm,
+            sampling=config.budget.sampling,
+            relation=account.neighbors.relation,
+        )
+        inputs, labels = load(config.data)
+        classes = config.data.classes if isinstance(config.data, Images) else len(config.data.classes)
+        model = zoo.build(config.model.kind, inputs.shape[1:], classes, config.model.hidden)
+        optimizer = zoo.optimizer(config.model.optimizer, model, config.model.learning_rate)
+        held_out = None if config.evaluation is None else load(config.evaluation.data)
+        folder = make_folder(config.folder)
+        with zoo.one_thread():
+            run = train(
+                model,
+                zoo.loss,
+                (inputs, labels),
+                plan,
+                optimizer=optimizer,
+                account=account,
+                purpose=config.purpose,
+                progress=progress,
+                compile=False,
+            )
+        scores = []
+        if held_out is not None and config.evaluation is not None:
+            guesses = zoo.predict(model, held_out[0])
+            scores.append(evaluate(account, held_out[1], guesses, config.evaluation.epsilon))
+        training = training_of(run, config.purpose, scores)
+        commands = [f"discreet train {shlex.quote(source)}"]
+        page = pages.collect(
+            account, title=f"Privacy report: {config.purpose}", trainings=[training], commands=commands
+        )
+    run.save(folder / "model.pt")
+    (folder / "report.html").write_text(pages.render(page), encoding="utf-8")
+    (folder / "statement.json").write_text(page.to_json(), encoding="utf-8")
+    files = tuple(folder / name for name in ("model.pt", "report.html", "statement.json"))
+    return Outcome(training, str(run.guarantee), run.steps, files)
+
+
+def evaluate(account: Account, truth: Any, predicted: Any, epsilon: float) -> pages.Evaluation:
+    """The accuracy on people who were not trained on, with noise, charged before it is drawn.
+
+    Guarantee: ε-DP for the account's relation, for one row; the accuracy is released and nothing else.
+    """
+    bounded = queries.accuracy(truth, predicted, relation=account.neighbors.relation)
+    noise = mechanisms.Laplace.for_epsilon(bounded, epsilon)
+    account.spend(noise.event(bounded), purpose="accuracy on held-out people", neighbors=account.neighbors)
+    released = noise.release(bounded)
+    low, high = released.confidence_interval(0.95)
+    value = float(released.value)
+    return pages.Evaluation("Accuracy on held-out people", value, float(low), float(high), f"Cost: ε = {epsilon:g}")
+
+
+def training_of(run: Any, title: str, scores: list[pages.Evaluation]) -> pages.Training:
+    """What a report may show of a run: the plan, ε and the clip norm. The losses on the way are not private."""
+    steps = tuple(int(steps) for steps, _ in run.history.epsilon)
+    spent = tuple(float(epsilon) for _, epsilon in run.history.epsilon)
+    return pages.Training(
+        title=title[:1].upper() + title[1:],
+        plan=" ".join(run.plan.explain().split("\n")[:3]),
+        steps=steps,
+        series=(("ε so far", spent),) if spent else (),
+        guarantee=str(run.guarantee),
+        evaluations=tuple(scores),
+    )
+
+
+def make_folder(path: Path) -> Path:
+    """A folder to write to, made where it is missing."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or "it cannot be made"
+        raise InvalidArgument(f"folder must be a place to write to, got {str(path)!r}: {reason}") from None
+    return path

@@ -1,0 +1,108 @@
+"""The demo runs to its end as typed, spends one budget, is refused, and its report says what the ledger says."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+import discreet as dp
+from discreet.apps.cli import main
+from discreet.apps.cli.program import program
+from tests.apps.conftest import fill
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """The example of the help, as typed, once for all tests."""
+    folder = tmp_path_factory.mktemp("demo")
+    fill(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        (line,) = program.commands["demo"].examples
+        assert line == "discreet demo"
+        code = main(line.split()[1:])
+    return folder / "demo", code
+
+
+def test_it_runs_to_the_end_and_leaves_its_files(played):
+    folder, code = played
+    assert code == 0
+    for name in ("census.ledger", "report.html", "report.json", "model.pt"):
+        assert (folder / name).stat().st_size > 1000
+
+
+def test_the_report_says_what_the_ledger_says(played):
+    folder, _ = played
+    with dp.Ledger(folder / "census.ledger", create=False) as ledger:
+        assert ledger.verify()
+        account = ledger.account("census")
+        statement = json.loads(account.statement().to_json())
+        used = account.statement().used
+    page = (folder / "report.html").read_text()
+    embedded = json.loads(re.search(r'id="report-json">(.*?)</script>', page, re.DOTALL)[1])
+    assert embedded == json.loads((folder / "report.json").read_text())
+    assert embedded["statement"] == statement
+    assert embedded["charges"][-1]["used_after"] == used
+    assert f"{100 * used:.1f}%" in page
+    assert "ε = 3" in page
+
+
+def test_everything_that_was_released_was_charged(played):
+    folder, _ = played
+    report = json.loads((folder / "report.json").read_text())
+    purposes = [one["purpose"] for one in report["charges"]]
+    assert purposes == [
+        "how many people",
+        "hours of work a week by education",
+        "who earns over $50,000",
+        "income classifier",
+        "accuracy on held-out people",
+    ]
+    assert len(report["answers"]) == 3
+    (training,) = report["trainings"]
+    assert len(training["evaluations"]) == 1
+
+
+def test_the_budget_is_spent_so_that_one_more_question_is_refused(played):
+    folder, _ = played
+    with dp.Ledger(folder / "census.ledger", create=False) as ledger:
+        account = ledger.account("census")
+        assert account.budget == dp.ApproxDP(3.0, 1e-6).protecting(dp.Neighbors())
+        assert 0.9 < account.statement().used <= 1
+        assert not account.would_afford(dp.events.Laplace(10.0))
+        assert "one more" not in [line.purpose for line in account.statement().lines]
+
+
+def test_no_exact_loss_is_written_down(played):
+    """What a run saw on the way is exact, and must be in no report."""
+    folder, _ = played
+    report = json.loads((folder / "report.json").read_text())
+    (training,) = report["trainings"]
+    assert [name for name, _ in training["series"]] == ["ε so far"]
+    assert not list(folder.glob("*history*"))
+
+
+def test_the_model_is_of_use(played):
+    """Far above the 76% of always guessing the more common class; the noise of training moves it by about 0.5%."""
+    report = json.loads((played[0] / "report.json").read_text())
+    assert report["trainings"][0]["evaluations"][0]["value"] > 0.82
+
+
+def test_each_stage_says_what_it_did_and_what_it_cost(tmp_path, monkeypatch, capsys):
+    """The lines, without playing again: a stage is one short line."""
+    import discreet.apps.demo as module
+
+    stage = module.Stage("count", "32,557 ± 30 people", "ε = 0.1", 0.0254)
+
+    def refuses(folder, tell):
+        tell(stage)
+        raise dp.errors.BudgetExceeded("no room")
+
+    monkeypatch.setattr(module, "play", refuses)
+    assert main(["demo", "--folder", str(tmp_path)]) == 3
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("count")]
+    assert "ε = 0.1" in line
+    assert "2.54%" in line
+    assert len(line) <= 110
