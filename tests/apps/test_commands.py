@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -15,7 +16,9 @@ import discreet as dp
 from discreet.apps.cli import main
 from discreet.apps.cli.command import Command
 from discreet.apps.cli.program import program
+from discreet.apps.training import read_config
 from tests.apps.conftest import EVENT, Run
+from tools import make_cli_reference
 
 REPOSITORY = Path(__file__).parent.parent.parent
 
@@ -240,3 +243,25 @@ def test_completion_completes(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="0"):
         main([])
     assert "plain,ledger" in capsys.readouterr().out
+
+
+# --- documents ----------------------------------------------------------------------------------------------------
+
+
+def test_the_reference_of_the_command_line_is_not_stale():
+    """Run `python -m tools.make_cli_reference` after a change."""
+    assert make_cli_reference.PAGE.read_text(encoding="utf-8") == make_cli_reference.text()
+
+
+def test_every_command_is_documented():
+    page = make_cli_reference.PAGE.read_text(encoding="utf-8")
+    for name in leaves():
+        assert f"### discreet {name}\n" in page
+
+
+def test_the_configuration_in_the_reference_is_one_that_train_takes(tmp_path):
+    page = make_cli_reference.PAGE.read_text(encoding="utf-8")
+    (text,) = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    found = read_config(tmp_path / "config.toml", text)
+    assert found.budget.epsilon == 1.0
+    assert found.evaluation is not None
