@@ -1,12 +1,21 @@
-"""Private aggregation in DuckDB beside the plain query on the same DuckDB, in one run.
+"""Private aggregation beside the plain query on the same engine, and beside OpenDP, in one run.
 
-python -m benchmarks.analytics [--rows 10000000] [--quick] [--json FILE]
+python -m benchmarks.analytics [--rows 10000000] [--quick] [--peers] [--json FILE]
+
+With `--peers`, OpenDP is installed into an environment of its own, once, in a cache folder: it needs another Polars.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import statistics
+import subprocess
 import sys
 import tempfile
+import time
+import venv
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,95 +24,205 @@ from typing import Any
 import ibis
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 
 import discreet as dp
-from benchmarks._table import Row, arguments, median_seconds, report
+from benchmarks._table import Row, arguments, report
 from discreet.analytics import count, mean
+from discreet.analytics import sum as total
 
 GROUPS, LIMIT, MOST_GROUPS = 100, 10, 5
+_ASK = "SELECT segment, COUNT(*), AVG(value) FROM people GROUP BY segment"
+_OPENDP = "opendp[polars]==0.16.0"
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "discreet" / "opendp-0.16.0"
 
 
-def people(rows: int) -> Any:
-    """A DuckDB table: a person, one of 100 groups and a value for each row; a tenth as many persons as rows."""
+def people(rows: int, path: Path) -> None:
+    """A Parquet file: a person, one of 100 groups and a value for each row; a tenth as many persons as rows."""
     generator = np.random.default_rng(1)
-    connection = ibis.duckdb.connect()
     columns = {
         "person": generator.integers(0, max(rows // 10, 1), rows),
         "segment": generator.integers(0, GROUPS, rows),
         "value": generator.normal(50, 20, rows),
     }
-    return connection, connection.create_table("people", pa.table(columns))
+    pyarrow.parquet.write_table(pa.table(columns), path)
 
 
-def measure(rows: int, repeats: int) -> list[Row]:
-    """Every comparison, at one size."""
-    connection, table = people(rows)
-    folder = tempfile.TemporaryDirectory()
-    ledger = dp.Ledger(Path(folder.name) / "bench.ledger")
-    keys = range(GROUPS)
-    own = ledger.account("rows", dp.PureDP(1e6))
-    each = ledger.account("persons", dp.PureDP(1e6), dp.person("person", max_rows=LIMIT, max_groups=MOST_GROUPS))
-    whole = ledger.account("whole", dp.PureDP(1e6), dp.person("person", max_rows=LIMIT))
-    private, persons, few = (dp.Private(table, account=one) for one in (own, each, whole))
+def in_turn(ours: Callable[[], object], theirs: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """The median times of both, measured in turn so that a busy machine slows both, after one call of each."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for one in (ours, theirs):
+        one()
+    for _ in range(repeats):
+        for one, found in zip((ours, theirs), times, strict=True):
+            start = time.perf_counter()
+            one()
+            found.append(time.perf_counter() - start)
+    return statistics.median(times[0]), statistics.median(times[1])
 
-    def plain(sql: str) -> Callable[[], object]:
-        return lambda: connection.con.sql(sql).fetchall()
 
-    by = "FROM people GROUP BY segment"
-    grouped, ungrouped = f"SELECT segment, COUNT(*), AVG(value) {by}", "SELECT COUNT(*), AVG(value) FROM people"
+class Accounts:
+    """Accounts with room for every release, for rows and for persons."""
+
+    def __init__(self, folder: Path) -> None:
+        ledger = dp.Ledger(folder / "bench.ledger")
+        self.rows = ledger.account("rows", dp.PureDP(1e6))
+        unit = dp.person("person", max_rows=LIMIT, max_groups=MOST_GROUPS)
+        self.persons = ledger.account("persons", dp.PureDP(1e6), unit)
+
+
+def duckdb_rows(path: Path, rows: int, accounts: Accounts, repeats: int) -> list[Row]:
+    """Private against plain on one DuckDB, and persons against a window that ranks their rows."""
+    connection = ibis.duckdb.connect()
+    connection.con.execute(f"CREATE TABLE people AS SELECT * FROM '{path}'")
+    table = connection.table("people")
+    private, persons = (dp.Private(table, account=one) for one in (accounts.rows, accounts.persons))
+    by_segment, persons_by_segment = (p.group_by("segment", keys=range(GROUPS)) for p in (private, persons))
+    moments = {"n": count(), "value": mean("value", bounds=(0, 100))}
+    limited = persons_by_segment.aggregate(**moments)
     ranked = (
-        f"SELECT segment, COUNT(*), AVG(value) FROM (SELECT segment, value, ROW_NUMBER() OVER (PARTITION BY person "
+        "SELECT segment, COUNT(*), AVG(value) FROM (SELECT segment, value, ROW_NUMBER() OVER (PARTITION BY person "
         f"ORDER BY HASH(value)) AS place FROM people) WHERE place <= {LIMIT} GROUP BY segment"
     )
-    moments = {"n": count(), "value": mean("value", bounds=(0, 100))}
-    by_segment, persons_by_segment = (p.group_by("segment", keys=keys) for p in (private, persons))
-    limited = persons_by_segment.aggregate(**moments)
-    cases: list[tuple[str, Any, str, str]] = [
-        (
-            "count + mean, 100 groups",
-            by_segment.aggregate(**moments),
-            grouped,
-            "plain",
-        ),
-        (
-            "median, 100 groups",
-            by_segment.median("value", bounds=(0, 100)),
-            f"SELECT segment, QUANTILE_CONT(value, 0.5) {by}",
-            "plain quantile",
-        ),
-        (
-            "persons, count + mean, no groups",
-            few.aggregate(**moments),
-            ungrouped,
-            "plain",
-        ),
-        (
-            "persons, count + mean, 100 groups",
-            limited,
-            grouped,
-            "plain",
-        ),
-        ("persons, count + mean, 100 groups", limited, ranked, "ranking window"),
+    distinct = "SELECT segment, COUNT(DISTINCT person) FROM people GROUP BY segment"
+    median = "SELECT segment, QUANTILE_CONT(value, 0.5) FROM people GROUP BY segment"
+    cases: list[tuple[str, Any, str, str, int]] = [
+        ("count + mean, 100 groups", by_segment.aggregate(**moments), _ASK, "plain", 3 * repeats),
+        ("median, 100 groups", by_segment.median("value", bounds=(0, 100)), median, "plain quantile", repeats),
+        ("persons, count + mean, 100 groups", limited, _ASK, "plain", repeats),
+        ("persons, count + mean, 100 groups", limited, ranked, "ranking window", min(repeats, 2)),
+        ("number of persons, 100 groups", persons_by_segment.count_distinct(), distinct, "plain", min(repeats, 2)),
     ]
     found = []
-    times: dict[int, float] = {}
-    for name, answer, sql, reference in cases:
-        if id(answer) not in times:
-            times[id(answer)] = median_seconds(partial(answer.release, epsilon=0.01), repeats)
-        theirs = median_seconds(plain(sql), repeats)
-        ours = times[id(answer)]
+    for name, answer, sql, reference, times in cases:
+        ours, theirs = in_turn(partial(answer.release, epsilon=0.01), partial(_fetched, connection, sql), times)
         found.append(Row(f"{name}, {rows:.0e} rows", "seconds", ours, f"duckdb, {reference}", theirs, "lower"))
-    folder.cleanup()
+    small = ibis.duckdb.connect().create_table("people", pyarrow.parquet.read_table(path).slice(0, 1000))
+    grouped = dp.Private(small, account=accounts.rows).group_by("segment", keys=range(GROUPS)).aggregate(**moments)
+    ours, theirs = in_turn(
+        partial(grouped.release, epsilon=0.01), partial(_fetched, small.get_backend(), _ASK), 5 * repeats
+    )
+    found.append(Row("count + mean, 100 groups, 1000 rows", "seconds", ours, "duckdb, plain", theirs, "lower"))
     return found
+
+
+def _fetched(connection: Any, sql: str) -> object:
+    return connection.con.sql(sql).fetchall()
+
+
+def opendp_rows(path: Path, rows: int, accounts: Accounts, repeats: int, install: bool) -> list[Row]:
+    """The same questions asked of OpenDP on Polars, whose data is in memory as well."""
+    connection = ibis.duckdb.connect()
+    connection.con.execute(f"CREATE TABLE people AS SELECT * FROM '{path}'")
+    groups = dp.Private(connection.table("people"), account=accounts.rows).group_by("segment", keys=range(GROUPS))
+    asked = {
+        "count + sum, 100 groups": groups.aggregate(n=count(), value=total("value", bounds=(0, 100))),
+        "median, 100 groups": groups.median("value", bounds=(0, 100)),
+    }
+    ours = [in_turn(partial(one.release, epsilon=1.0), lambda: None, repeats)[0] for one in asked.values()]
+    theirs, note = _opendp(path, install)
+    return [
+        Row(f"{name}, {rows:.0e} rows", "seconds", own, "opendp 0.16 on polars", other, "lower", note)
+        for name, own, other in zip(asked, ours, theirs, strict=True)
+    ]
+
+
+def _opendp(path: Path, install: bool) -> tuple[list[float | None], str]:
+    python = _CACHE / "bin" / "python"
+    if not python.exists() and not install:
+        return [None, None], "run with --peers to install it into an environment of its own"
+    try:
+        if not python.exists():
+            venv.create(_CACHE, with_pip=True)
+            subprocess.run([python, "-m", "pip", "install", "-q", _OPENDP], check=True, capture_output=True)
+        script = Path(__file__).with_name("analytics_opendp.py")
+        ran = subprocess.run(
+            [python, "-W", "ignore", script, path, str(GROUPS), "1"], check=True, capture_output=True, timeout=900
+        )
+        return json.loads(ran.stdout), ""
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        if not python.exists():
+            shutil.rmtree(_CACHE, ignore_errors=True)
+        return [None, None], f"could not run: {type(error).__name__}"
+
+
+def spark_rows(path: Path, rows: int, accounts: Accounts, repeats: int) -> list[Row]:
+    """Spark's private query against its plain one, on two local threads."""
+    cases = [("count + mean, 100 groups", accounts.rows), ("persons, count + mean, 100 groups", accounts.persons)]
+    names = [f"spark, {name}, {rows:.0e} rows" for name, _ in cases]
+    if shutil.which("java") is None:
+        return [Row(name, "seconds", float("nan"), "spark, plain", None, "lower", "no Java") for name in names]
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("discreet").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.sql.shuffle.partitions", "2")
+    session = builder.config("spark.driver.memory", "4g").config("spark.driver.host", "127.0.0.1").getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    table = ibis.pyspark.connect(session).read_parquet(path, table_name="people")
+    found = []
+    for name, (_, account) in zip(names, cases, strict=True):
+        asked = dp.Private(table, account=account).group_by("segment", keys=range(GROUPS))
+        answer = asked.aggregate(n=count(), value=mean("value", bounds=(0, 100)))
+        ours, theirs = in_turn(partial(answer.release, epsilon=0.01), lambda: session.sql(_ASK).collect(), repeats)
+        found.append(Row(name, "seconds", ours, "spark, plain", theirs, "lower"))
+    session.stop()
+    return found
+
+
+_PEAK = """
+import sys
+path, = sys.argv[1:]
+{}
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+_PLAIN_PROCESS = f"""
+import duckdb
+connection = duckdb.connect()
+connection.execute(f"CREATE TABLE people AS SELECT * FROM '{{path}}'")
+connection.sql({_ASK!r}).fetchall()
+"""
+_PRIVATE_PROCESS = f"""
+import ibis, tempfile, discreet as dp
+from discreet.analytics import count, mean
+connection = ibis.duckdb.connect()
+connection.con.execute(f"CREATE TABLE people AS SELECT * FROM '{{path}}'")
+with tempfile.TemporaryDirectory() as folder:
+    account = dp.Ledger(folder + "/l.ledger").account("a", dp.PureDP(10.0))
+    asked = dp.Private(connection.table("people"), account=account).group_by("segment", keys=range({GROUPS}))
+    asked.aggregate(n=count(), value=mean("value", bounds=(0, 100))).release(epsilon=0.1)
+"""
+
+
+def memory_rows(path: Path, rows: int) -> list[Row]:
+    """The peak memory of a process that loads the table and asks: ours, and one with DuckDB alone."""
+    private, plain = (_peak(path, code) for code in (_PRIVATE_PROCESS, _PLAIN_PROCESS))
+    return [Row(f"count + mean, 100 groups, {rows:.0e} rows", "peak MiB", private, "duckdb, plain", plain, "lower")]
+
+
+def _peak(path: Path, code: str) -> float:
+    ran = subprocess.run([sys.executable, "-c", _PEAK.format(code), str(path)], check=True, capture_output=True)
+    return int(ran.stdout.split()[-1]) / 1024
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run it."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--rows", type=int, default=10_000_000, help="how many rows the table has")
+    parser.add_argument("--peers", action="store_true", help="install OpenDP into an environment of its own")
     args = parser.parse_args(argv)
-    rows = 500_000 if args.quick else args.rows
-    report(args, "analytics", measure(rows, 3), ["duckdb", "ibis-framework", "pyarrow"])
+    rows = 300_000 if args.quick else args.rows
+    few = 50_000 if args.quick else rows
+    repeats = 1 if args.quick else 3
+    with tempfile.TemporaryDirectory() as folder:
+        whole, part = Path(folder) / "people.parquet", Path(folder) / "few.parquet"
+        people(rows, whole)
+        people(few, part)
+        accounts = Accounts(Path(folder))
+        found = duckdb_rows(whole, rows, accounts, repeats)
+        found += opendp_rows(part, few, accounts, repeats, args.peers)
+        found += spark_rows(part, few, accounts, repeats)
+        found += memory_rows(whole, rows)
+    report(args, "analytics", found, ["duckdb", "ibis-framework", "pyarrow", "pyspark", "opendp"])
     return 0
 
 
