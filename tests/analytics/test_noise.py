@@ -200,3 +200,18 @@ def test_composed_parts_are_flat_enough_to_read(people):
     assert isinstance(event, Composed)
     assert all(isinstance(part, DiscreteLaplace) for part in event.events)
     assert np.isclose(accounting.pure(event).epsilon, 1.0)
+
+
+@pytest.mark.parametrize("budget", [dp.PureDP(3.0), dp.ZCDP(2.0), dp.ApproxDP(9.0, 1e-4)], ids=str)
+def test_a_preview_says_what_will_remain(open_account, budget):
+    account = open_account("a", budget)
+    asked = dp.Private(table([]), account=account, bounds=BOUNDS).aggregate(n=count(), m=mean("x"))
+    preview = asked.preview(epsilon=0.5)
+    assert preview.remaining == account.remaining()
+    asked.release(epsilon=0.5)
+    assert preview.afterwards == account.remaining() != preview.remaining
+    assert "afterwards" in str(preview)
+    too_much = asked.preview(epsilon=1e3)
+    assert too_much.afterwards is None
+    assert not too_much.affordable
+    assert "NOT ENOUGH" in str(too_much)

@@ -139,7 +139,7 @@ class Answer:
             columns=tuple(expected(self._question, made, self._relation, rows)),
             sql=self.sql,
             remaining=self._account.remaining(),
-            affordable=self._account.would_afford(made.event, self._account.neighbors),
+            afterwards=self._account.remaining_after(made.event),
         )
 
     def release(
@@ -223,7 +223,7 @@ class Answer:
         """Refuse before the charge what the engine has no words for; looks at no data."""
         try:
             for query in self._queries(_SHOWN_SECRET):
-                ibis.to_sql(query)
+                running.prepare(query)
         except IbisError as error:
             remedy = "this engine lacks a function: choose another column or aggregate, or another engine"
             raise _check.fail("question", "be one that the engine can be asked", type(error).__name__, remedy) from None

@@ -54,7 +54,12 @@ class Preview:
     columns: tuple[Expected, ...]
     sql: str
     remaining: Guarantee
-    affordable: bool
+    afterwards: Guarantee | None
+
+    @property
+    def affordable(self) -> bool:
+        """Whether the account has room for the release now."""
+        return self.afterwards is not None
 
     def __str__(self) -> str:
         width = max(len(column.name) for column in self.columns)
@@ -69,6 +74,7 @@ class Preview:
             own = f"{100 * column.share:.3g}%" if column.epsilon is None else f"ε = {column.epsilon:.4g}"
             lines.append(f"  {column.name:<{width}}  {own:<12}  ± {column.error:.4g}{column.unit}  ({column.noise})")
         lines.append(f"remaining  {self.remaining}" + ("" if self.affordable else ": NOT ENOUGH for this answer"))
+        lines += [] if self.afterwards is None else [f"afterwards {self.afterwards}"]
         return "\n".join([*lines, "runs", *("  " + line for line in self.sql.splitlines())])
 
 

@@ -111,6 +111,13 @@ class Account:
         """
         return self._terms.filter(self._standing()[-1]).remaining()
 
+    def remaining_after(self, event: Event) -> Guarantee | None:
+        """What this account could still spend after `event`; None where `event` does not fit. Charges nothing."""
+        if not self.would_afford(event):
+            return None
+        after = self._terms.charged(self._standing()[-1], event)
+        return self._terms.filter(after).remaining() if isinstance(after, State) else None
+
     def allot(self, name: str, budget: Guarantee, *, aside: float = 0.0) -> Account:
         """Open or reopen a sub-account, such as one for each analyst, with a budget of its own.
 
