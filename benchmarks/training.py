@@ -140,8 +140,8 @@ def ours(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, compiled
     count = iter(range(1 << 40))
 
     def step() -> None:
-        result = engine(batch, mask, clip_norm)
         drawn = noise.draw(shapes, 1.0, secret.at(next(count)), device=device)
+        result = engine(batch, mask, clip_norm)
         sums = [result.sums[name] for name in parameters]
         torch._foreach_add_(sums, drawn)
         torch._foreach_div_(sums, float(examples))
@@ -236,6 +236,7 @@ def measure(
             step()
         wait()
         if cuda:
+            torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         start = time.perf_counter()
         step()
@@ -249,7 +250,7 @@ def measure(
                 step()
             wait()
             times.append((time.perf_counter() - start) / block)
-        peak = float(torch.cuda.max_memory_allocated()) if cuda else None
+        peak = float(torch.cuda.max_memory_reserved()) if cuda else None  # with what CUDA graphs keep
         return Measured(statistics.median(times), peak)
     except Exception as error:  # a peer fails in ways of its own, and the row says so
         return Measured(None, note=f"{type(error).__name__}: {str(error).splitlines()[0][:80] if str(error) else ''}")

@@ -114,8 +114,10 @@ class Step:
         # From here on the step counts as taken, whatever happens.
         self.position = batch.step + 1
         self.updates += 1
+        # The noise needs no sums: drawn first, it does not wait for the engine, which waits for its device.
+        flat = self._noise(batch.step, norm)
         sums, seen = self._clipped(batch, norm)
-        self._release(batch.step, norm, sums, seen)
+        self._release(flat, norm, sums, seen)
         self._optimizer.step()
         return Observed(seen.loss / seen.count, seen.clipped / seen.count, norm)
 
@@ -154,17 +156,25 @@ class Step:
             seen.add(found, mask, limit, self.plan.clipping)
         return sums, seen
 
-    def _release(self, step: int, norm: float, sums: list[Tensor] | None, seen: _Seen) -> None:
-        """Noise, once; add up over processes; divide by the expected batch size; hand to the optimizer as `.grad`."""
+    @property
+    def _shapes(self) -> list[tuple[int, ...]]:
+        """What is noised: a sum for each parameter, and the count of an adaptive norm."""
+        count = [(1,)] if isinstance(self.plan.clipping, Adaptive) else []
+        return [*(tuple(p.shape) for p in self._parameters), *count]
+
+    def _noise(self, step: int, norm: float) -> Tensor:
+        """The one draw of this step, all in one row; zeros in the processes that do not lead."""
+        size = sum(map(math.prod, self._shapes))
+        if not self.team.leads:
+            return torch.zeros(size, device=self.device, dtype=self._dtype)
+        secret, scale = self._secret.at("step", step), self.plan.noise_scale(norm, self._groups)
+        return self.plan.noise.flat(size, scale, secret, device=self.device, dtype=self._dtype)
+
+    def _release(self, flat: Tensor, norm: float, sums: list[Tensor] | None, seen: _Seen) -> None:
+        """Add to the noise; add up over processes; divide by the expected size; hand to the optimizer as `.grad`."""
         plan, adaptive = self.plan, isinstance(self.plan.clipping, Adaptive)
-        shapes = [tuple(p.shape) for p in self._parameters] + ([(1,)] if adaptive else [])
-        size, scale = sum(map(math.prod, shapes)), plan.noise_scale(norm, self._groups)
-        if self.team.leads:
-            secret = self._secret.at("step", step)
-            flat = plan.noise.flat(size, scale, secret, device=self.device, dtype=self._dtype)
-        else:
-            flat = torch.zeros(size, device=self.device, dtype=self._dtype)
-        noisy = split(flat, shapes)
+        scale = plan.noise_scale(norm, self._groups)
+        noisy = split(flat, self._shapes)
         if sums is not None:
             torch._foreach_add_(noisy[: len(sums)], sums)
         if adaptive:

@@ -140,6 +140,8 @@ def clip(
                 "pass depends on the data or on a mode that was changed; make a new engine after such a change"
             )
         gradients = output_gradients(losses, recorder.sites)
+        # An alias is the same tensor under a new name: in a traced graph it marks the end of the backward pass.
+        gradients = [None if g is None else torch.ops.aten.alias(g) for g in gradients]
         unchanged(recorder.sites)
     with torch.no_grad():
         parts = parts_by_name(recorder.sites, gradients, coverage.layouts, examples)

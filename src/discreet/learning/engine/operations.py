@@ -88,8 +88,6 @@ def convolution(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) 
     if x.dim() != weight.dim():
         return NotImplemented
     x = narrowed(x)
-    if x.is_cuda and places == 2:  # the layout of the fast kernels; what follows keeps it
-        x = x.contiguous(memory_format=torch.channels_last)
     output = func(x, weight, bias, stride, padding, dilation, groups)
 
     def each(value: Any) -> tuple[int, ...]:

@@ -1,0 +1,75 @@
+"""The graph that is compiled: the same numbers, with each norm beside the gradient that it is made from."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812  # the field's own name for it
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from discreet.learning.clipping import Flat
+from discreet.learning.engine import Engine
+from discreet.learning.engine.compiled import norms_early
+from discreet.learning.engine.replay import Replay
+
+
+def backward_then_norms(x, y):
+    first = x * y
+    second = first.exp()
+    third = second.sin()
+    one, two = torch.ops.aten.alias(first), torch.ops.aten.alias(third)
+    recomputed = x.cos()  # from activations alone
+    norm = (one * recomputed).square().sum() + two.square().sum()
+    return one / norm, two / norm, norm
+
+
+def test_norms_move_to_their_gradients_and_change_nothing():
+    arguments = torch.randn(5, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
+    module = make_fx(backward_then_norms)(*arguments)
+    norms_early(module)
+    names = [str(node.target) for node in module.graph.nodes]
+    assert names.index("aten.alias.default") < names.index("aten.exp.default")
+    assert names.index("aten.cos.default") < names.index("aten.exp.default") < names.index("aten.sin.default")
+    for found, expected in zip(module(*arguments), backward_then_norms(*arguments), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_a_graph_without_gradients_stays_as_it_is():
+    module = make_fx(lambda x: x.sin() + 1)(torch.randn(3))
+    before = [str(node.target) for node in module.graph.nodes]
+    norms_early(module)
+    assert [str(node.target) for node in module.graph.nodes] == before
+
+
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+@cuda
+def test_a_replayed_graph_sees_new_batches_new_parameters_and_moved_ones():
+    weight = torch.randn(4, 3, device="cuda")
+    replay = Replay(lambda w, x: [w @ x], [weight, torch.randn(3, device="cuda")], 1)
+    inputs = torch.randn(3, device="cuda")
+    first = replay(weight, inputs)[0]
+    torch.testing.assert_close(first, weight @ inputs)
+    kept = first.clone()
+    weight.mul_(2.0)
+    torch.testing.assert_close(replay(weight, inputs)[0], weight @ inputs)
+    assert torch.equal(first, kept), "what was returned belongs to the caller"
+    moved = torch.randn(4, 3, device="cuda")
+    torch.testing.assert_close(replay(moved, inputs)[0], moved @ inputs)
+
+
+@cuda
+def test_compiled_sums_on_cuda_are_those_of_eager():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3)).cuda()
+    mask = torch.tensor([True] * 6 + [False] * 2).cuda()
+    engines = [Engine(model, F.cross_entropy, Flat(0.5), compile=how) for how in (False, True)]
+    for _ in range(3):
+        batch = torch.randn(8, 6, device="cuda"), torch.randint(0, 3, (8,), device="cuda")
+        eager, compiled = (engine(batch, mask) for engine in engines)
+        for name in eager.sums:
+            torch.testing.assert_close(compiled.sums[name], eager.sums[name], rtol=1e-4, atol=1e-5)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1)
