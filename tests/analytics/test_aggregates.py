@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import discreet as dp
 from discreet import analytics, queries
-from discreet.analytics import compiling, correlation, count, covariance, marginal, mean, top_k
+from discreet.analytics import compiling, correlation, count, covariance, marginal, mean, running, top_k
 from discreet.errors import EngineFailed, InvalidArgument
 from discreet.queries.covariance import LEVELS, Correlation, Covariance, correlation_moves, covariance_moves, products
 from discreet.queries.grid import Grid
@@ -327,7 +327,7 @@ def test_what_an_engine_has_no_words_for_is_refused_before_the_charge(people, mo
     def wordless(*_, **__):
         raise ibis.common.exceptions.OperationNotDefinedError("Hash(Date) is not supported")
 
-    monkeypatch.setattr(ibis, "to_sql", wordless)
+    monkeypatch.setattr(running, "prepare", wordless)
     with pytest.raises(InvalidArgument, match="engine"):
         asked.release(epsilon=1.0)
     assert people._state.account.remaining() == before

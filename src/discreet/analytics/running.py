@@ -14,19 +14,20 @@ _compiled: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 def arrow(query: Any) -> pa.Table:
     """The whole answer of the engine to an Ibis query."""
     engine = query.get_backend()
+    if engine.name not in ("duckdb", "pyspark"):
+        return query.to_pyarrow()
+    engine._run_pre_execute_hooks(query)  # registers tables in memory that the query names
     if engine.name == "duckdb":
-        return engine.con.sql(_sql(engine, query)).to_arrow_table()
-    if engine.name == "pyspark":
-        return engine._session.sql(_sql(engine, query)).toArrow()  # Ibis would go through pandas
-    return query.to_pyarrow()
+        return engine.con.sql(prepare(query)).to_arrow_table()
+    return engine._session.sql(prepare(query)).toArrow()  # Ibis would go through pandas
 
 
-def _sql(engine: Any, query: Any) -> str:
+def prepare(query: Any) -> str:
+    """The SQL of a query, compiled once; fails where the engine lacks the words, and looks at no data."""
     operation = query.op()
     sql = _compiled.get(operation)
     if sql is None:
-        sql = _compiled[operation] = engine.compile(query)
-    engine._run_pre_execute_hooks(query)  # registers tables in memory that the query names
+        sql = _compiled[operation] = query.get_backend().compile(query)
     return sql
 
 

@@ -293,7 +293,7 @@ def scores(
     assert statistic.rank is not None
     a, d = statistic.rank.numerator, statistic.rank.denominator
     most = LARGEST // (d * len(counts))  # clamping a count moves no two of them further apart
-    on = np.array([min(int(count), most) for count in counts], dtype=np.int64)
+    on = np.minimum(np.asarray(counts, dtype=np.int64), most)
     upto = np.cumsum(on)
     rows = int(upto[-1])
     values = -np.maximum(0, np.maximum(d * (upto - on) - a * rows, a * rows - d * upto))
