@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812  # the field's own name for it
+import torch.nn.functional as F  # the field's own name for it
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from discreet.learning.clipping import Flat
