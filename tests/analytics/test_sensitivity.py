@@ -216,3 +216,9 @@ def test_negative_zero_and_zero_are_one_person(account_of):
     asked = people.group_by("g", keys=["a", "b"])
     for found in (exact(asked.count())["count"], exact(asked.count_distinct())["persons"]):
         assert found[0].values.tolist() == [compiling.WEIGHT // 2, compiling.WEIGHT // 2 + compiling.WEIGHT]
+
+
+def test_a_table_in_memory_is_read_as_well(account_of):
+    people = dp.Private(ibis.memtable(table([("p", *one) for one in MANY])), account=account_of())
+    for _ in range(2):
+        assert people.count().release(epsilon=1000.0).value == len(MANY)

@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import ibis.expr.operations as ops
 import pyarrow as pa
 
-#: The SQL of queries that are still in use: compiling takes longer than running on a small table.
-_compiled: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+
+@dataclass(frozen=True)
+class Prepared:
+    """A query's engine and SQL, and whether it names tables in memory, which the engine must be told of."""
+
+    engine: Any
+    sql: str
+    in_memory: bool
+
+
+#: Queries that are still in use: compiling one takes longer than running it on a small table.
+_prepared: WeakKeyDictionary[Any, Prepared] = WeakKeyDictionary()
+
+
+def prepare(query: Any) -> Prepared:
+    """Compile a query, once; fails where the engine lacks the words, and looks at no data."""
+    operation = query.op()
+    found = _prepared.get(operation)
+    if found is None:
+        engine = query.get_backend()
+        found = Prepared(engine, engine.compile(query), bool(operation.find(ops.InMemoryTable)))
+        _prepared[operation] = found
+    return found
 
 
 def arrow(query: Any) -> pa.Table:
     """The whole answer of the engine to an Ibis query."""
-    engine = query.get_backend()
+    ready = prepare(query)
+    engine = ready.engine
     if engine.name not in ("duckdb", "pyspark"):
         return query.to_pyarrow()
-    engine._run_pre_execute_hooks(query)  # registers tables in memory that the query names
+    if ready.in_memory:
+        engine._run_pre_execute_hooks(query)
     if engine.name == "duckdb":
-        return engine.con.sql(prepare(query)).to_arrow_table()
-    return engine._session.sql(prepare(query)).toArrow()  # Ibis would go through pandas
-
-
-def prepare(query: Any) -> str:
-    """The SQL of a query, compiled once; fails where the engine lacks the words, and looks at no data."""
-    operation = query.op()
-    sql = _compiled.get(operation)
-    if sql is None:
-        sql = _compiled[operation] = query.get_backend().compile(query)
-    return sql
+        return engine.con.sql(ready.sql).to_arrow_table()
+    return engine._session.sql(ready.sql).toArrow()  # Ibis would go through pandas
 
 
 def rows(query: Any) -> list[dict[str, Any]]:
