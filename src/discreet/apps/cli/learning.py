@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,9 @@ def train(output: Output, config: str, progress: bool) -> None:
     except ModuleNotFoundError as missing:
         raise MissingExtra("training from a file needs more: pip install 'discreet[all]'") from missing
     found = read_config(config, read_text(config))
-    with output.working("Training"):
-        done = carry_out(found, progress=progress and not output.json, source=config)
+    shown = progress and not output.json
+    with nullcontext() if shown else output.working("Training"):  # there is room for one moving line
+        done = carry_out(found, progress=shown, source=config)
     scores = [
         {"name": one.name, "value": one.value, "low": one.low, "high": one.high, "cost": one.cost}
         for one in done.training.evaluations

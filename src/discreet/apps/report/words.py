@@ -62,6 +62,8 @@ def _how_much(statement: Statement) -> str:
             f" If everything charged had been fixed in advance, it would be ε = {statement.tight.upper:.4g} at "
             f"δ = {statement.delta:g}."
         )
+    elif statement.tight_note:
+        spent += f" For what was charged, {statement.tight_note}."
     return f"{budget.explain()} {spent}"
 
 
