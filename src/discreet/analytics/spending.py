@@ -117,7 +117,7 @@ class Plan:
 def plan(question: Question, spend: Spend, relation: Relation, total: Fraction | None = None) -> Plan:
     """The noise for each statistic; where both are allowed, the family whose errors are smaller on the whole."""
     if question.discover is not None and spend.delta is None:
-        remedy = "it is the probability that a key comes out which one person alone has; or list the keys"
+        remedy = "it is the probability that a key comes out which one person alone has, such as 1e-7; or list keys"
         raise _check.fail("delta", "be given to discover keys", None, remedy)
     made = [_Split(question, spend, relation, total).plan(family) for family in spend.families()]
     if len(made) == 1:
