@@ -1,5 +1,6 @@
 """Private training: the flow in a loop. The only part of Discreet that imports torch."""
 
+from discreet.learning import _extra as _extra  # first: says what to install
 from discreet.learning.check import check
 from discreet.learning.clipping import Adaptive, Automatic, Clipping, Flat, PerLayer
 from discreet.learning.engine import ClippedSum, Engine, clipped_sum
