@@ -47,8 +47,8 @@ def discover(*, share: float = 1.0, least: int = 1) -> Discover:
 
     A release then needs `delta`: for each row or person, the probability with which any key comes out that they alone
     have. Take it far below one over the number of people. The account must have room for it: open it with a budget of
-    `dp.ApproxDP(ε, δ)` and `aside=`, the part of δ that such releases may use. Keys come out sorted. A missing value is no key, nor is an infinite one or a date before
-    1700 or after 2199. Rare keys are left out, and their rows with them.
+    `dp.ApproxDP(ε, δ)` and `aside=`, the part of δ that such releases may use. Keys come out sorted. A missing value
+    is no key, nor is an infinite one or a date before 1700 or after 2199. Rare keys are left out, with their rows.
 
     Args:
         share: how much of ε the search gets, relative to the shares of the aggregates.
