@@ -7,7 +7,11 @@ import sys
 
 SCRIPT = """
 import sys
-sys.modules["torch"] = None
+class WithoutTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "torch":
+            raise ModuleNotFoundError(f"No module named {name!r}")
+sys.meta_path.insert(0, WithoutTorch())
 try:
     import discreet.learning
 except ImportError as error:
