@@ -102,11 +102,11 @@ def test_a_value_that_a_driver_fails_on_is_no_key_and_breaks_nothing(account_wit
             "when": pa.array([2**61, -(2**61), 0] * 200, pa.timestamp("us")),
             "text": ["a\0b", "b", "c"] * 200,
             "big": pa.array([2**64 - 1, 5, 6] * 200, pa.uint64()),
-            "third": [0.1 + 0.2, 1 / 3, 1e-250] * 200,
+            "third": [0.1 + 0.2, 1e-250, 5e-324] * 200,
         }
     )
     people = dp.Private(far, account=account_with_delta())
-    wanted = {"day": 1, "when": 1, "text": 2, "big": 2, "third": 3}
+    wanted = {"day": 1, "when": 1, "text": 2, "big": 2, "third": 2}
     for name, many in wanted.items():
         result = people.group_by(name, keys=dp.discover()).count().release(epsilon=50.0, delta=1e-9)
         assert len(result.columns[name]) == many, name
