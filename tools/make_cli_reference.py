@@ -89,7 +89,8 @@ def text() -> str:
     """The whole page."""
     parts = [_INTRODUCTION]
     for path, command in _walk(program, "discreet"):
-        context = click.Context(command, info_name=path, terminal_width=100, max_content_width=100)
+        settings = {**program.context_settings, "terminal_width": 100, "max_content_width": 100}
+        context = click.Context(command, info_name=path, **settings)
         parts.append(f"### {path}\n\n```text\n{command.get_help(context).rstrip()}\n```\n")
     return "\n".join(parts)
 

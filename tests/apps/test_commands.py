@@ -182,6 +182,22 @@ def test_keys_may_stand_in_a_file_and_numbers_are_numbers(run: Run, folder):
     assert [row["age"] for row in json.loads(done.out)["rows"]] == [18, 19]
 
 
+def test_keys_are_discovered_where_delta_was_set_aside(run: Run):
+    run("discreet ledger init d.ledger --account d --epsilon 5 --delta 1e-5 --aside 5e-6")
+    line = 'discreet query people.parquet "SELECT sex, COUNT(*) AS n FROM p GROUP BY sex" --ledger d.ledger'
+    done = run(f"{line} --epsilon 2 --delta 1e-6 --discover --json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["cost"] == "ε = 2, δ = 1e-06"
+    assert {row["sex"] for row in found["rows"]} <= {"Female", "Male"}
+
+
+def test_a_query_may_cost_a_rho(run: Run):
+    run("discreet ledger init z.ledger --account z --rho 1")
+    line = 'discreet query people.parquet "SELECT COUNT(*) AS n FROM p" --ledger z.ledger --rho 0.1'
+    assert "charged ρ = 0.1" in run(line).out
+
+
 def test_a_person_s_rows_are_bounded(run: Run):
     run("discreet ledger init p.ledger --account p --epsilon 1 --unit person_id --max-rows 2")
     line = (

@@ -61,6 +61,11 @@ BAD = {
         QUERY.replace("--ledger census.ledger", "--ledger nowhere.ledger"),
         f"{QUERY} --unit person_id --max-rows 2",
         f"{QUERY} --error 3",
+        f"{QUERY} --discover",
+        f"{QUERY} --rho 0.1",
+        f"{QUERY} --noise gaussian",
+        f"{QUERY} --noise loud",
+        QUERY.replace("--keys sex=Female,Male", "--discover"),
         f"{QUERY} --preview --rows 0",
     ],
     "report": [

@@ -94,7 +94,11 @@ def budget_of(epsilon: float | None, delta: float | None, rho: float | None, mu:
 RELATIONS = click.Choice([known.value for known in Relation])
 
 unit_options = options(
-    click.option("--unit", metavar="COLUMN", help="Protect persons, found by the id in COLUMN; without it, rows."),
+    click.option(
+        "--unit",
+        metavar="COLUMN",
+        help="Protect persons, found by the id in COLUMN.  [default: rows, or the account's unit]",
+    ),
     click.option("--max-rows", type=int, help="With --unit: how many rows of one person a query uses at most."),
     click.option("--max-groups", type=int, help="With --unit: in how many groups one person counts at most."),
 )

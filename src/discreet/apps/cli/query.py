@@ -26,6 +26,15 @@ from discreet.ledger import codec
 @click.option("--ledger", required=True, help="The ledger that holds the account.")
 @click.option("--account", help="The account to charge; may be left out where the ledger has one dataset.")
 @click.option("--epsilon", type=float, help="What the answer may cost.")
+@click.option("--delta", type=float, help="With --epsilon: δ, for Gaussian noise and for discovered keys.")
+@click.option("--rho", type=float, help="Instead of --epsilon: what it may cost in zCDP.")
+@click.option(
+    "--noise",
+    type=click.Choice(["auto", "laplace", "gaussian"]),
+    default="auto",
+    show_default=True,
+    help="Which noise; auto takes the smaller one.",
+)
 @click.option("--error", type=float, help="With --preview, instead of --epsilon: the 95% error that is wanted.")
 @click.option("--bounds", multiple=True, metavar="COLUMN=LOWER,UPPER", help="Public bounds of a column; repeatable.")
 @click.option(
@@ -34,6 +43,7 @@ from discreet.ledger import codec
     metavar="COLUMN=A,B,…",
     help="Public group keys of a column, or COLUMN=@FILE with one in a line; repeatable.",
 )
+@click.option("--discover", is_flag=True, help="Find group keys privately instead of --keys; needs --delta.")
 @options(unit_options)
 @click.option("--rows", type=int, default=1000, show_default=True, help="With --preview: rows in a group, as a guess.")
 @click.option("--purpose", help="What it is for, in the ledger.  [default: what was asked]")
@@ -47,9 +57,13 @@ def command(
     ledger: str,
     account: str | None,
     epsilon: float | None,
+    delta: float | None,
+    rho: float | None,
+    noise: str,
     error: float | None,
     bounds: tuple[str, ...],
     keys: tuple[str, ...],
+    discover: bool,
     unit: str | None,
     max_rows: int | None,
     max_groups: int | None,
@@ -67,12 +81,15 @@ def command(
     """
     try:
         from discreet.analytics import Private
+        from discreet.analytics import discover as discovered
     except ModuleNotFoundError as missing:
         raise MissingExtra("queries need Ibis and DuckDB: pip install 'discreet[analytics]'") from missing
-    if epsilon is None and not (preview and error is not None):
+    if epsilon is None and rho is None and not (preview and error is not None):
         raise InvalidArgument("--epsilon must be given, got none: it is what the answer may cost")
-    if error is not None and not (preview and epsilon is None):
+    if error is not None and not (preview and epsilon is None and rho is None):
         raise InvalidArgument("--error must go with --preview and without --epsilon: it finds the ε for an error")
+    if discover and keys:
+        raise InvalidArgument("--discover must stand without --keys: the keys are given, or found")
     charged = open_account(ledger, account)
     private = Private(
         data,
@@ -80,30 +97,36 @@ def command(
         unit=unit_of(unit, max_rows, max_groups),
         bounds=dict(_bounds(text) for text in bounds),
     )
-    answer = private.plan(sql, keys=dict(_keys(text) for text in keys) or None)
+    given = dict(_keys(text) for text in keys) or None
+    answer = private.plan(sql, keys=discovered() if discover else given)
     if preview:
-        found = answer.preview(epsilon=epsilon, error_target=error, rows=rows)
+        found = answer.preview(epsilon=epsilon, delta=delta, rho=rho, noise=noise, error_target=error, rows=rows)
         if output.json:
             output.emit(_preview(found))
         else:
             output.say(str(found))
         return
-    assert epsilon is not None
     with output.working("Answering"):
-        result = answer.release(epsilon=epsilon, purpose=purpose, key=key)
+        result = answer.release(epsilon=epsilon, delta=delta, rho=rho, noise=noise, purpose=purpose, key=key)
+    cost = _cost(epsilon, delta, rho)
     if output.json:
-        output.emit(_result(result, epsilon, sql))
+        output.emit(_result(result, cost, sql))
         return
     numbers = [name for name, column in result.columns.items() if all(isinstance(v, int | float) for v in column)]
     output.table(tuple(result.columns), [tuple(row.values()) for row in result.rows()], right=numbers)
     receipt = result.receipt
-    output.say(f"\ncharged ε = {epsilon:g} to {receipt.account} as entry {receipt.sequence}; errors are at 95%")
+    output.say(f"\ncharged {cost} to {receipt.account} as entry {receipt.sequence}; errors are at 95%")
 
 
-def _result(result: Any, epsilon: float, sql: str) -> dict[str, Any]:
+def _cost(epsilon: float | None, delta: float | None, rho: float | None) -> str:
+    named = (("ε", epsilon), ("δ", delta), ("ρ", rho))
+    return ", ".join(f"{name} = {value:g}" for name, value in named if value is not None)
+
+
+def _result(result: Any, cost: str, sql: str) -> dict[str, Any]:
     return {
         "sql": sql,
-        "epsilon": epsilon,
+        "cost": cost,
         "rows": plain(result.rows()),
         "group_columns": result.group_columns,
         "event": codec.encode_tree(result.event),
@@ -113,12 +136,13 @@ def _result(result: Any, epsilon: float, sql: str) -> dict[str, Any]:
 
 def _preview(found: Any) -> dict[str, Any]:
     return {
+        "cost": found.cost,
         "epsilon": found.epsilon,
         "event": codec.encode_tree(found.event),
         "protects": str(found.neighbors),
         "groups": found.groups,
         "columns": [
-            {"name": one.name, "epsilon": one.epsilon, "error": one.error, "in_ranks": one.ranks}
+            {"name": one.name, "epsilon": one.epsilon, "error": one.error, "unit": one.unit.strip(), "noise": one.noise}
             for one in found.columns
         ],
         "sql": found.sql,

@@ -58,7 +58,7 @@ def answer_of(path: str) -> Any:
             title=str(found["sql"]),
             rows=rows,
             group_columns=int(found["group_columns"]),
-            cost=f"Cost: ε = {float(found['epsilon']):g}",
+            cost=f"Cost: {found['cost']}",
         )
         for row in rows:
             for name in made.values:
