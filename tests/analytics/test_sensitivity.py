@@ -20,8 +20,8 @@ from discreet.bounded import Scores
 from discreet.errors import InvalidArgument
 from tests.analytics.plans import ask, exact, ids, plans, row, table
 
-few = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-many = settings(few, max_examples=80)
+few = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(few, max_examples=200)
 UNITS = [
     dp.person("id", max_rows=1),
     dp.person("id", max_rows=2, max_groups=1),
@@ -140,6 +140,13 @@ def no_clamp(monkeypatch):
     monkeypatch.setattr(compiling, "levels", free)
 
 
+def no_clamp_before_products(monkeypatch):
+    def free(value, grid, missing):
+        return (value.fill_null(0.0) / float(grid.step)).clip(-(2.0**20), 2.0**20).cast("int64")
+
+    monkeypatch.setattr(compiling, "level", free)
+
+
 def no_group_limit(monkeypatch):
     monkeypatch.setattr(compiling, "groups_of", lambda unit, groups: groups)
 
@@ -185,6 +192,7 @@ def keys_from_the_data(monkeypatch):
 
 MUTANTS = [
     no_clamp,
+    no_clamp_before_products,
     no_group_limit,
     no_row_limit,
     nobody_counts,
