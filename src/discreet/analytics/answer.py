@@ -12,6 +12,7 @@ from ibis.common.exceptions import IbisError
 
 from discreet import _check
 from discreet.analytics import discovery, running
+from discreet.analytics.collation import require_exact
 from discreet.analytics.consistency import Consistency
 from discreet.analytics.preview import Preview, expected, key_note
 from discreet.analytics.question import Question
@@ -182,6 +183,7 @@ class Answer:
         wanted = Consistency.of(nonnegative, integer, total)
         made = self._plan(Spend.of(epsilon, delta, rho, noise), wanted)
         self._compile()
+        require_exact(self._question.table, self._question.grouping)
         why = str(self._question) if purpose is None else purpose
         receipt = self._account.spend(made.event, why, key, self._account.neighbors)
         if receipt.replayed:

@@ -45,6 +45,12 @@ class Question:
         """How many groups there can be: those that are listed, or any number of discovered ones."""
         return self.groups if self.discover is None else MAX_KEYS
 
+    @property
+    def grouping(self) -> tuple[str, ...]:
+        """The columns whose values decide in which group or cell a row counts."""
+        cells = [name for one in self.asked.values() for name in one.columns]
+        return (*(() if self.keys is None else self.keys.columns), *cells)
+
     def found(self, keys: Keys) -> Question:
         """The same question about the keys that were discovered."""
         return replace(self, keys=keys)
