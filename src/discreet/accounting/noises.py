@@ -19,16 +19,19 @@ from discreet import _check
 from discreet import events as ev
 from discreet.accounting import tight
 from discreet.accounting.calibrate import calibrate
-from discreet.accounting.closed_forms import classical_noise_multiplier, l2_laplace_noise_multiplier
+from discreet.accounting.closed_forms import classical_noise_multiplier, l2_laplace_noise_multiplier, least, up
+from discreet.accounting.conversions import zcdp_epsilon
 from discreet.accounting.interval import Interval
 from discreet.errors import InvalidArgument
 from discreet.events import Event
-from discreet.guarantees import ApproxDP
+from discreet.guarantees import ZCDP, ApproxDP
 
 Shape = Literal["laplace", "gaussian"]
 
 #: How finely the noise is found, relative; less so where a price takes long.
 _TOLERANCE, _COARSE = 1e-5, 1e-3
+#: From which share of a budget on a search for less noise is not worth its time.
+_NEARLY = 0.998
 #: The probability that the tail of one coordinate, or of the worst one, leaves out.
 _TAIL = 0.05
 
@@ -233,6 +236,13 @@ def _calibrated(task: Task, kind: _Kind) -> Option:
     def whole(multiplier: float) -> Event:
         return task.repeated(kind.event(multiplier * kind.unit))
 
+    if kind.name == "L2-Laplace" and task.steps > 1:
+        # Priced by ρ = Δ₂²/2λ² unless its L1 branch is better: one price tells which, where a search takes long.
+        epsilon, delta = task.budget.epsilon, task.budget.delta
+        by_rho = least(lambda z: zcdp_epsilon(ZCDP(up(task.steps / (2 * z * z))), delta) <= epsilon)
+        found = _option(task, kind, kind.unit * by_rho * (1 + 1e-6))
+        if found.epsilon is not None and _NEARLY * task.budget.epsilon <= found.epsilon.upper <= task.budget.epsilon:
+            return found
     scale = kind.unit * calibrate(whole, task.budget, tolerance=kind.tolerance)
     return _option(task, kind, scale)
 
