@@ -232,7 +232,7 @@ def measure(
     try:
         fresh = copy.deepcopy(model).to(batch[0].device).train()
         step = make(case, fresh, batch, **how)
-        for _ in range(2 if quick else 4):
+        for _ in range(1 if quick else 4):
             step()
         wait()
         if cuda:
@@ -242,7 +242,7 @@ def measure(
         step()
         wait()
         once = time.perf_counter() - start
-        block = max(1, min(20, int(0.2 / max(once, 1e-4))))
+        block = max(1, min(20, int((0.05 if quick else 0.2) / max(once, 1e-4))))
         times = []
         for _ in range(3 if quick else 7):
             start = time.perf_counter()
