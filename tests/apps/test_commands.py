@@ -88,6 +88,16 @@ def test_the_installed_command_is_this_one():
     assert done.stdout.strip() == f"discreet {dp.__version__}"
 
 
+def test_a_terminal_without_greek_letters_is_no_reason_to_fail():
+    done = subprocess.run(
+        [Path(sys.executable).parent / "discreet", "price", "gaussian", "--noise", "4", "--delta", "1e-6"],
+        capture_output=True,
+        env={"PYTHONIOENCODING": "ascii", "PATH": ""},
+        check=True,
+    )
+    assert b"1e-06" in done.stdout
+
+
 def test_a_missing_extra_is_one_line_that_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "click", None)
     for name in [name for name in sys.modules if name.startswith("discreet.apps.cli.")]:

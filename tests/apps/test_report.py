@@ -234,3 +234,21 @@ def test_samplers_and_persons_are_named(tmp_path):
     asked = {one.question: one.answer for one in collect(account).promise}
     assert "probability 0.01" in asked["Which sampling?"]
     assert "more than 3 of their rows" in asked["Who is protected?"]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (),
+        ({"city": "a", "most": ["x", "y"], "most_count_error": 3.0},),
+        tuple({"city": f"c{i}", "n": i, "n_error": 1.5} for i in range(500)),
+        ({"city": None, "n": None},),
+        ({"city": 1.5, "n": float("inf"), "n_error": float("nan")},),
+    ],
+    ids=["no row", "choices", "many rows", "missing", "infinite"],
+)
+def test_any_answer_has_a_place_in_the_page(rows, tmp_path):
+    account = dp.Ledger(tmp_path / "r.ledger").account("r", budget=dp.PureDP(1.0))
+    page = render(collect(account, answers=[Answer("An answer", rows, 1, "Cost: ε = 0.1")]))
+    assert "An answer" in page
+    assert len(page) < 400_000

@@ -60,9 +60,8 @@ def answer_of(path: str) -> Any:
             group_columns=int(found["group_columns"]),
             cost=f"Cost: {found['cost']}",
         )
-        for row in rows:
-            for name in made.values:
-                float(row[name])
-    except (ValueError, KeyError, TypeError):
+        if any(row.keys() != rows[0].keys() for row in rows) or not 0 <= made.group_columns <= len(rows[0]):
+            raise ValueError("rows of different columns")
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise InvalidArgument(f"--result must be the output of discreet query --json, got {path!r}") from None
     return made

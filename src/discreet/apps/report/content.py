@@ -61,16 +61,16 @@ class Answer:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The columns that are answers."""
+        """The columns that are answers in numbers, which can be drawn."""
         if not self.rows:
             return ()
-        known = list(self.rows[0])[self.group_columns :]
-        return tuple(name for name in known if not name.endswith("_error"))
+        known = [name for name in list(self.rows[0])[self.group_columns :] if not name.endswith("_error")]
+        return tuple(name for name in known if all(_is_number(row.get(name)) for row in self.rows))
 
     def error(self, row: dict[str, Any], name: str) -> float | None:
         """The 95% error of one value, where it has one in its own units."""
-        found = row.get(f"{name}_error")
-        return None if found is None else float(found)
+        found: Any = row.get(f"{name}_error")
+        return float(found) if _is_number(found) else None
 
     def label(self, row: dict[str, Any]) -> str:
         """The group of one row in words."""
@@ -257,6 +257,10 @@ def _tight(alarms: Any, events: Sequence[Event], relation: Relation) -> Any:
         return 0.0 * alarms
     found = profile(whole, relation).delta(most * np.linspace(0.0, 1.0, _POINTS) ** 1.5)
     return supporting_lines(alarms, found.at, found.upper)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _floats(values: Any) -> tuple[float, ...]:

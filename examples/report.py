@@ -1,0 +1,39 @@
+"""A page for the reviewer: two private answers, charged to one account, and the report that says what they cost.
+
+Run it with `python examples/report.py`; it needs `pip install '.[all]'` and writes demo/example.html.
+"""
+
+from pathlib import Path
+
+import discreet as dp
+from discreet.apps.report import Answer, collect, render
+
+
+def main() -> None:
+    place = Path("demo")
+    place.mkdir(exist_ok=True)
+    for old in place.glob("example.ledger*"):
+        old.unlink()
+    account = dp.Ledger(place / "example.ledger").account("adult", budget=dp.ApproxDP(1.0, 1e-6))
+    people = dp.Private(dp.datasets.adult(), account=account)
+
+    ages = people.histogram("age", edges=range(10, 100, 10)).release(epsilon=0.2, purpose="ages")
+    hours = people.group_by("sex", keys=dp.datasets.SEX).mean("hours_per_week", bounds=(0, 100))
+    worked = hours.release(epsilon=0.2, purpose="hours by sex")
+
+    answers = [
+        Answer("People by age", tuple(ages.rows()), ages.group_columns, "Cost: ε = 0.2"),
+        Answer("Hours of work a week, by sex", tuple(worked.rows()), worked.group_columns, "Cost: ε = 0.2"),
+    ]
+    report = collect(account, title="The Adult data", answers=answers, commands=["python examples/report.py"])
+    page = place / "example.html"
+    page.write_text(render(report), encoding="utf-8")
+
+    print(worked)
+    recognised = report.trade_off.recognised(report.trade_off.promised)
+    print(f"An attacker with 5% false alarms recognises at most {recognised:.0%} of the people.")
+    print(f"Wrote {page}.")
+
+
+if __name__ == "__main__":
+    main()
