@@ -17,6 +17,8 @@ from discreet.apps.cli import main
 from discreet.apps.cli.command import Command
 from discreet.apps.cli.program import program
 from discreet.apps.training import read_config
+from discreet.learning import Plan
+from discreet.ledger.codec import encode, encode_tree
 from tests.apps.conftest import EVENT, Run
 from tools import make_cli_reference
 
@@ -229,6 +231,12 @@ def test_a_price_is_the_accountant_s(run: Run):
     assert {row["method"] for row in found["methods"]} >= {"basic", "advanced", "RDP, tight", "tight"}
 
 
+def test_a_price_of_dpsgd_is_that_of_the_plan_which_would_run(run: Run):
+    line = "discreet price dpsgd --examples 30000 --batch-size 1024 --epochs 15 --noise 2 --delta 1e-6 --json"
+    plan = Plan.for_noise(2.0, delta=1e-6, examples=30_000, batch_size=1024, epochs=15, clip_norm=1.0)
+    assert json.loads(run(line).out)["event"] == encode_tree(plan.event)
+
+
 def test_what_is_left_out_is_found(run: Run):
     base = "discreet price dpsgd --examples 60000 --batch-size 512 --delta 1e-5 --calibrate epsilon=3 --json"
     noise = json.loads(run(f"{base} --epochs 15").out)
@@ -240,8 +248,6 @@ def test_what_is_left_out_is_found(run: Run):
 
 def test_an_event_can_be_given_as_the_ledger_writes_it(run: Run, folder):
     event = dp.events.Repeated(dp.events.Gaussian(2.0), 10)
-    from discreet.ledger.codec import encode
-
     (folder / "canonical.json").write_text(encode(event))
     expected = dp.accounting.epsilon(event, 1e-6).upper
     for name in ("canonical.json", "event.json"):

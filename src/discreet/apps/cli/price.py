@@ -71,7 +71,7 @@ def dpsgd(
     rate = batch_size / examples
     if epochs is not None:
         _check.positive("--epochs", epochs, "it is how often each example is used on average")
-        steps = max(1, math.ceil(epochs * examples / batch_size))
+        steps = max(1, round(epochs * examples / batch_size))  # as a plan of discreet.learning counts
 
     def run(noise: float, steps: int) -> Event:
         return ev.Repeated(ev.PoissonSampled(rate, ev.Gaussian(noise)), steps)
