@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from discreet import _check
 from discreet import events as ev
@@ -94,7 +94,7 @@ def _delta(hidden: Clones, epsilon: float) -> float:
     alone = up(-math.expm1(epsilon - hidden.loss) / (1 + math.exp(-hidden.loss)))
     if hidden.loss > 700:  # beyond what floats hold, and beyond any use
         return min(1.0, alone)
-    clones_count = stats.binom(hidden.others, hidden.rate)
+    clones_count = _binomial()(hidden.others, hidden.rate)
     low, high = max(0, int(clones_count.ppf(_OUTSIDE)) - 1), min(hidden.others, int(clones_count.isf(_OUTSIDE)) + 1)
     edges = np.unique(np.linspace(low, high + 1, min(_BLOCKS, high - low + 1) + 1).astype(np.int64))
     # Counts above the window do no worse than its last block, counts below it than no clones at all.
@@ -119,7 +119,14 @@ def _given_clones(count: Floats, epsilon: float, loss: float) -> Floats:
     first = np.floor(threshold * (count + 1)) + 1
     best = np.zeros_like(count)
     for start in (first - 1, first, first + 1):
-        shifted, plain = stats.binom.sf(start - 2, count, 0.5), stats.binom.sf(start - 1, count, 0.5)
+        shifted, plain = _binomial().sf(start - 2, count, 0.5), _binomial().sf(start - 1, count, 0.5)
         gain = shifted * (stays - factor * flips) + plain * (flips - factor * stays)
         best = np.maximum(best, gain + _TAIL_ERROR * (shifted + factor * plain))
     return best
+
+
+def _binomial() -> Any:
+    """SciPy's binomial, imported where it is needed: scipy.stats takes as much memory as the rest of this library."""
+    from scipy import stats
+
+    return stats.binom
