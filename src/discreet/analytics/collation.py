@@ -12,6 +12,7 @@ from typing import Any
 import ibis
 
 from discreet import _check
+from discreet.analytics import running
 
 #: Pairs that a collation may call equal: case, accents, padding, ligatures, and forms of one letter.
 _PAIRS = (("a", "A"), ("e", "é"), ("a", "a "), ("ss", "ß"), ("é", "e\u0301"))
@@ -35,7 +36,7 @@ def require_exact(table: Any, columns: Iterable[str]) -> None:
         for j, (one, other) in enumerate(_PAIRS)
     }
     try:
-        (found,) = none.aggregate(**asked).to_pyarrow().to_pylist()
+        (found,) = running.rows(none.aggregate(**asked))
     except Exception as error:
         kind = type(error).__name__
         failed = _check.fail("engine", "answer before anything is charged", kind, "check the connection and the table")
