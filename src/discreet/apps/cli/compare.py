@@ -149,16 +149,18 @@ def draw(found: Noises, path: str) -> None:
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     same = [one for one in found.same_guarantee if one.standard_deviation is not None]
-    left.barh([one.name for one in same], [one.standard_deviation or 0.0 for one in same], color="#2a9d8f")
+    wide = left.barh([one.name for one in same], [one.standard_deviation or 0.0 for one in same], color="#2a9d8f")
     left.set_title(
         f"Standard deviation at ({found.task.budget.epsilon:g}, {found.task.budget.delta:g})-DP", fontsize=10
     )
     priced = [one for one in found.same_noise if one.epsilon is not None]
     uppers = [one.epsilon.upper if one.epsilon is not None else 0.0 for one in priced]
-    right.barh([one.name for one in priced], uppers, color="#e76f51")
+    dear = right.barh([one.name for one in priced], uppers, color="#e76f51")
     right.set_title("ε at the same standard deviation", fontsize=10)
-    for axes in (left, right):
+    for axes, bars in ((left, wide), (right, dear)):
         axes.set_xscale("log")
+        axes.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
+        axes.margins(x=0.15)
         axes.invert_yaxis()
         axes.spines[["top", "right"]].set_visible(False)
     try:
