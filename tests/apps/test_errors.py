@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import io
 
+import click
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from discreet.apps.cli import main
 from discreet.apps.cli import program as program_module
 from tests.apps.conftest import Run
 from tests.apps.test_commands import INIT, QUERY, leaves
@@ -15,6 +21,7 @@ BAD = {
         "discreet ledger init x.ledger --account a --epsilon -1",
         "discreet ledger init x.ledger --account a --epsilon nan",
         "discreet ledger init x.ledger --account a --epsilon 1 --delta 2",
+        "discreet ledger init x.ledger --account a --epsilon 1e150 --delta 1e-6",
         "discreet ledger init x.ledger --account a --epsilon 1 --rho 1",
         "discreet ledger init x.ledger --account a --rho 1 --delta 1e-6",
         "discreet ledger init x.ledger --account a/b --epsilon 1",
@@ -128,6 +135,8 @@ BAD = {
         "discreet check model.py:nothing",
         "discreet check model.py:build --shape wide",
         "discreet check model.py:build --shape 0",
+        "discreet check model.py:build --shape 4",
+        "discreet check model.py:build --shape 99999999999999999999",
         "discreet check model.py:build --shape 4 --classes 1",
     ],
     "completion": ["discreet completion tcsh", "discreet completion"],
@@ -191,3 +200,69 @@ def test_a_broken_file_is_not_mistaken_for_a_ledger(run: Run, folder):
     before = (folder / "people.parquet").read_bytes()
     assert run("discreet ledger init people.parquet --account a --epsilon 1").code == 2
     assert (folder / "people.parquet").read_bytes() == before
+
+
+STRANGE = st.sampled_from(
+    [
+        *(
+            "census.ledger",
+            "people.parquet",
+            "event.json",
+            "model.py:build",
+            "config.toml",
+            "census",
+            "nowhere",
+            "bash",
+        ),
+        *("1", "0", "-1", "nan", "inf", "1e-6", "1e400", "99999999999999999999", "", " ", "=", "a=", "\x01", "ε", "🙂"),
+        *("SELECT COUNT(*) FROM p", "SELECT *", "';--", "../..", "/", "-", "--", "@nowhere", "sex=Female,Male"),
+        *("age=0,120", "epsilon=1", "epsilon=nan", "add/remove", "replace-one", "gaussian", "3.5", "x.svg"),
+    ]
+)
+
+
+@st.composite
+def command_lines(draw: st.DrawFn) -> list[str]:
+    """A command that there is, each of its options perhaps, and strange words for all that it asks for."""
+    name: str = draw(st.sampled_from(sorted(set(leaves()) - {"demo", "compare"})))  # which take long
+    words = name.split()
+    for parameter in leaves()[name].params:
+        if isinstance(parameter, click.Argument):
+            words.append(draw(STRANGE))
+        elif parameter.opts[0] != "--debug" and draw(st.booleans()):
+            words.append(parameter.opts[0])
+            words += [] if parameter.is_flag else [draw(_fitting(parameter))]
+    return words
+
+
+def _fitting(parameter: click.Parameter) -> st.SearchStrategy[str]:
+    """Words of the right type, so that they get past the first check, and sometimes others."""
+    kind = parameter.type
+    if isinstance(kind, click.Choice):
+        return st.sampled_from(list(kind.choices))
+    if kind is click.INT:
+        return st.sampled_from(["1", "2", "10", "0", "-3", "400", "99999999999999999999"])
+    if kind is click.FLOAT:
+        return st.sampled_from(["1", "0.5", "1e-6", "0", "-1", "nan", "inf", "1e-320", "1e150", "1e300"])
+    return STRANGE
+
+
+@given(words=command_lines())
+@settings(
+    max_examples=300,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_no_words_whatever_lead_to_a_traceback_or_an_unexpected_failure(words, folder, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("{}"))
+    if not (folder / "census.ledger").exists():
+        main(INIT.split()[1:])
+    capsys.readouterr()
+    code = main(words)
+    left = capsys.readouterr()
+    assert code in (0, 1, 2, 3)
+    assert "unexpectedly" not in left.err, words
+    assert "Traceback" not in left.err
+    if code == 2 and left.err.startswith("error: "):
+        assert left.err.count("\n") == 1, left.err

@@ -157,6 +157,31 @@ def test_a_model_that_mixes_examples_is_found_with_its_remedy(run: Run):
     assert "GroupNorm" in found["findings"][0]["remedy"]
 
 
+def test_what_only_shows_when_the_model_runs_is_found_too(run: Run, folder):
+    """A mean over the batch in the forward pass: no module gives it away."""
+    code = """
+from torch import nn
+
+
+class Mixed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.layer(x - x.mean(0))
+
+
+def build():
+    return Mixed()
+"""
+    (folder / "mixed.py").write_text(code)
+    assert run("discreet check mixed.py:build").code == 0  # as far as its modules show
+    done = run("discreet check mixed.py:build --shape 4 --classes 2 --json")
+    assert done.code == 1
+    assert json.loads(done.out)["trainable"] is False
+
+
 def test_a_good_model_is_tried_on_noise(run: Run):
     found = json.loads(run("discreet check model.py:build --shape 1,28,28 --json").out)
     assert found["trainable"] is True

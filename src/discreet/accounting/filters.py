@@ -105,6 +105,8 @@ class AdaptiveFilter:
                 rest = float_down(Fraction(_check.delta(delta)) - kept)
                 _check.delta(rest, "delta - aside")
                 chosen = default_orders(epsilon, rest) if orders is None else _orders(orders)
+                if min(chosen) <= 1:
+                    raise _check.fail("budget", "have a smaller ε", epsilon, "so large a one promises nothing")
                 pairs = zip(chosen, shares(rest, len(chosen)), strict=True)
                 limits = tuple(order_limit(order, epsilon, share) for order, share in pairs)
             case _:

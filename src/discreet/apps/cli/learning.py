@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import click
 
+from discreet import _check
 from discreet.apps.cli.command import Command, with_output
 from discreet.apps.cli.output import Output, plain, read_text
 from discreet.errors import InvalidArgument, MissingExtra
@@ -60,6 +62,7 @@ def check(output: Output, target: str, shape: str | None, classes: int) -> int:
     only files that you trust. Exit code 1 where the model cannot be trained as it is.
     """
     sizes = None if shape is None else _shape(shape)
+    _check.integer("--classes", classes, "a label is one of several", at_least=2, at_most=10**5)
     try:
         from discreet.learning import zoo
         from discreet.learning.check import findings
@@ -68,15 +71,21 @@ def check(output: Output, target: str, shape: str | None, classes: int) -> int:
     model = _built(target)
     if not callable(getattr(model, "named_modules", None)):
         raise InvalidArgument(f"FUNCTION must return a torch module, got {type(model).__name__}: return the model")
-    found = findings(model)
+    found = [(one.module, one.problem, one.remedy) for one in findings(model)]
     covered = None
     if not found and sizes is not None:
-        covered = zoo.rehearse(model, sizes, classes).splitlines()
+        try:
+            covered = zoo.rehearse(model, sizes, classes).splitlines()
+        except InvalidArgument as refused:
+            found = [("the whole model", str(refused), "")]
+        except Exception as error:  # on random numbers, so its message holds no data
+            problem = f"{type(error).__name__}: {error}"
+            raise InvalidArgument(f"--shape must be what the model takes, got {shape!r}: {problem}") from error
     if output.json:
-        problems = [{"module": one.module, "problem": one.problem, "remedy": one.remedy} for one in found]
+        problems = [{"module": module, "problem": problem, "remedy": remedy} for module, problem, remedy in found]
         output.emit({"trainable": not found, "findings": problems, "coverage": covered})
     elif found:
-        output.table(("module", "problem", "remedy"), [(one.module, one.problem, one.remedy) for one in found])
+        output.table(("module", "problem", "remedy"), found)
     else:
         output.say("this model can be trained privately" + ("" if covered else ", as far as its modules show"))
         for line in covered or ():
@@ -86,11 +95,12 @@ def check(output: Output, target: str, shape: str | None, classes: int) -> int:
 
 def _shape(text: str) -> tuple[int, ...]:
     try:
-        return tuple(int(part) for part in text.split(","))
+        sizes = tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise InvalidArgument(
-            f"--shape must be sizes with commas between them, got {text!r}: such as 1,28,28"
-        ) from None
+        sizes = ()
+    if sizes and all(1 <= size <= 10**5 for size in sizes) and math.prod(sizes) <= 10**7:
+        return sizes
+    raise InvalidArgument(f"--shape must be sizes with commas between them, got {text!r}: such as 1,28,28")
 
 
 def _built(target: str) -> Any:

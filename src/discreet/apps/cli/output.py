@@ -29,7 +29,7 @@ class Output:
 
     def emit(self, data: object) -> None:
         """Machines' answer: one JSON value."""
-        click.echo(json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False))
+        click.echo(json.dumps(plain(data), ensure_ascii=False, indent=1, allow_nan=False))
 
     def say(self, text: str = "") -> None:
         """One line, or some, for people."""
@@ -82,7 +82,7 @@ def read_text(path: str) -> str:
     """The text of a file that was named; `-` is the standard input."""
     try:
         return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise InvalidArgument(f"FILE must be a text file to read, got {path!r}: {reason}") from None
 

@@ -148,7 +148,7 @@ def from_json(output: Output, file: str, delta: float, relation: str) -> None:
         found = str(error).removeprefix("a stored code ").partition(": the ledger was edited")[0]
         raise InvalidArgument(f"FILE {found.removeprefix('FILE ')}: write events such as {_EXAMPLE}") from None
     with output.working("Pricing"):
-        table = compare(event, delta, as_relation(relation))
+        table = _priced(event, delta, as_relation(relation))
     _show(output, _Found(event, None, None, table, None), repr(event))
 
 
@@ -190,7 +190,7 @@ def _solve(output: Output, asked: _Asked) -> _Found:
         calibrated = "noise" if noise is None else "steps"
         with output.working(f"Finding the {calibrated}"):
             if noise is None:
-                many = _check.integer("steps", steps, "it is how often it is run")
+                many = _check.integer("steps", steps, "it is how often it is run", at_most=10**9)
                 noise = calibrate(lambda x: asked.run(x, many), budget, relation=asked.relation)
             else:
                 fixed = noise
@@ -200,11 +200,18 @@ def _solve(output: Output, asked: _Asked) -> _Found:
     elif missing:
         raise InvalidArgument(f"{' and '.join(missing)} must be given, or found with --calibrate epsilon=3")
     assert noise is not None
-    many = _check.integer("steps", steps, "it is how often it is run")
+    many = _check.integer("steps", steps, "it is how often it is run", at_most=10**9)
     event = asked.run(noise, many)
     with output.working("Pricing"):
-        table = compare(event, asked.delta, asked.relation)
+        table = _priced(event, asked.delta, asked.relation)
     return _Found(event, noise, many, table, calibrated)
+
+
+def _priced(event: Event, delta: float, relation: Relation) -> Comparison:
+    try:
+        return compare(event, delta, relation)
+    except ArithmeticError:
+        raise InvalidArgument("event must be of a sensible size: its price leaves the range of floats") from None
 
 
 def _target(text: str) -> float:
