@@ -1,6 +1,6 @@
 """One budget for everything: private statistics of real people, each charged to a ledger before its noise is drawn.
 
-The Adult data (1994 US census, published long ago) ship with the package. Run it with `make demo`, or
+The Adult data (1994 US census, published long ago) ship with the package, and numpy and scipy are enough. Run it with
 `python examples/adult.py`. It keeps its ledger in demo/adult.ledger and starts a new one each time.
 """
 

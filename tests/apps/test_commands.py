@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
 import re
 import sqlite3
 import subprocess
@@ -98,6 +101,24 @@ def test_a_terminal_without_greek_letters_is_no_reason_to_fail():
         check=True,
     )
     assert b"1e-06" in done.stdout
+
+
+def test_a_terminal_gets_a_table_with_lines_and_a_pipe_gets_plain_text(folder):
+    line = [str(Path(sys.executable).parent / "discreet"), "price", "gaussian", "--noise", "4", "--delta", "1e-6"]
+    piped = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    assert "\x1b" not in piped
+    assert "─" not in piped
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(line, stdout=theirs, stderr=theirs, stdin=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # how the end of a terminal is told
+            while part := os.read(ours, 4096):
+                shown += part
+        os.close(ours)
+    assert process.returncode == 0
+    assert "─" in shown.decode()
+    assert "tight" in shown.decode()
 
 
 def test_a_missing_extra_is_one_line_that_says_what_to_install(monkeypatch, capsys):
