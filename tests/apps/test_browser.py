@@ -69,6 +69,11 @@ def test_print_is_dark_on_light_and_hides_the_navigation(browser, page, tmp_path
     browser.open(page, width=800, height=1100, dark=True, media="print")
     assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert browser.evaluate("getComputedStyle(document.querySelector('nav')).display") == "none"
+    heights = browser.evaluate(
+        "[...document.querySelectorAll('details:not(.machine)')].map(d => d.getBoundingClientRect().height)"
+    )
+    assert heights
+    assert min(heights) > 40, "paper can't be clicked: what is folded away must be printed"
     browser.pdf(tmp_path / "report.pdf")
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
 
