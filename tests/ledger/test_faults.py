@@ -21,7 +21,7 @@ import pytest
 import discreet as dp
 from discreet import events as ev
 from discreet.errors import BudgetExceeded, LedgerBusy, LedgerError, LedgerUnavailable
-from discreet.ledger import postgres
+from discreet.ledger.postgres import PostgresStore
 from discreet.ledger.sqlite import SQLiteStore
 from tests.ledger.places import in_child, killer
 
@@ -624,10 +624,16 @@ def test_a_spend_that_returned_survives_a_crash_of_the_server(new_postgres):
 
 def test_a_commit_that_is_not_waited_for_would_be_lost(new_postgres, monkeypatch):
     place = new_postgres()
-    with opened(place):
-        monkeypatch.setattr(postgres, "_MARK", "SELECT %s")
-        with pytest.raises((AssertionError, dp.errors.DiscreetError)):
-            returned_spends_survive(place)
+    connect = PostgresStore._connect
+
+    def careless(self):
+        connection = connect(self)
+        connection.execute("SET synchronous_commit = off")
+        return connection
+
+    monkeypatch.setattr(PostgresStore, "_connect", careless)
+    with pytest.raises((AssertionError, dp.errors.DiscreetError)):
+        returned_spends_survive(place)
 
 
 def test_a_server_that_stays_away_is_waited_for_with_a_limit(new_postgres):
@@ -689,15 +695,10 @@ def test_every_sqlite_commit_is_forced_to_disk(new_sqlite):
     assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 
 
-@pytest.mark.parametrize("may_mark", ["true", "false"])
-def test_every_postgres_commit_is_forced_to_disk_whatever_the_database_prefers(new_postgres, monkeypatch, may_mark):
-    """Where the server's log may not be marked, commits themselves wait for the disk."""
+def test_every_postgres_commit_is_forced_to_disk_whatever_the_database_prefers(new_postgres):
     place = new_postgres()
     name = place.query("SELECT current_database()")[0][0]
     place.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
-    if may_mark == "false":
-        monkeypatch.setattr(postgres, "_MAY_MARK", "SELECT false")
     with opened(place) as ledger:
-        shown = ledger._store.read(lambda t: t.rows("SHOW synchronous_commit"))
-        assert (ledger._store._mark, shown) == (("on", [("off",)]) if may_mark == "true" else (None, [("on",)]))
+        assert ledger._store.read(lambda t: t.rows("SHOW synchronous_commit")) == [("on",)]
     returned_spends_survive(place)

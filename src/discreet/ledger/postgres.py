@@ -2,11 +2,6 @@
 
 A transaction that was lost before its commit was sent is run again, because the server has rolled it back. One that was
 lost in the middle of a commit is run again only where a key finds what it may have left.
-
-An account is locked while it is charged, and forcing a commit to disk takes longest. So a spend commits without waiting
-for the disk, which frees the account for the next one, and then waits until the log is on disk up to a mark that it
-writes after its commit. Nothing returns before that: if the server dies in between, the spend and all that were built
-upon it are gone together, and nobody was told of them.
 """
 
 from __future__ import annotations
@@ -26,11 +21,6 @@ T = TypeVar("T")
 
 _MIGRATION_LOCK = 0x44534C47
 _WAIT = 0.1
-_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-# A transaction of its own that leaves a record in the server's log and waits, as commits do, until the log is on disk.
-_MAY_MARK = """SELECT coalesce(bool_or(has_function_privilege(oid, 'EXECUTE')), false)
-    FROM pg_proc WHERE proname = 'pg_logical_emit_message'"""
-_MARK = "SELECT set_config('synchronous_commit', %s, true), pg_logical_emit_message(true, 'discreet', '')"
 # What waiting does not mend.
 _HOPELESS = ("authentication failed", "does not exist", "no pg_hba.conf entry", "could not translate host name")
 
@@ -49,9 +39,8 @@ class PostgresTransaction:
 
     for_update = " FOR UPDATE"
 
-    def __init__(self, connection: Any, begin: str, *, mark: str | None) -> None:
+    def __init__(self, connection: Any, begin: str) -> None:
         self._connection = connection
-        self._mark = mark if begin == _WRITE else None
         self._waiting: list[tuple[str, tuple[object, ...]]] = [(begin, ())]
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
@@ -69,8 +58,6 @@ class PostgresTransaction:
         with self._connection.pipeline():
             self._send()
             self._connection.execute("COMMIT")
-            if self._mark is not None:
-                self._connection.execute(_MARK, (self._mark,))
 
     def _send(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -89,7 +76,6 @@ class PostgresStore:
         parts = urlsplit(url)
         # Never the password: this text goes into messages.
         self._place = f"the ledger at postgresql://{parts.hostname or ''}{parts.path}"
-        self._mark: str | None = None  # how synchronous the mark after a commit is; None where commits wait themselves
         self._pool: Pool[Any] = Pool(self._connect, lambda found: found.close())
         found = self.read(self._found)
         if found is None and not create:
@@ -100,7 +86,7 @@ class PostgresStore:
             self.write(self._migrate)
 
     def write(self, work: Callable[[PostgresTransaction], T], *, keyed: bool = False) -> T:
-        return self._patiently(_WRITE, work, self._on_step, repeatable=keyed)
+        return self._patiently("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", work, self._on_step, repeatable=keyed)
 
     def read(self, work: Callable[[PostgresTransaction], T]) -> T:
         return self._patiently("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", work, no_step, repeatable=True)
@@ -129,10 +115,8 @@ class PostgresStore:
             connection.execute(f"SET lock_timeout = {limit}")
             # A client that freezes inside a transaction must not hold an account for ever.
             connection.execute(f"SET idle_in_transaction_session_timeout = {limit + 30_000}")
-            wanted = connection.execute("SHOW synchronous_commit").fetchone()[0]
-            wanted = "on" if wanted in {"off", "local"} else wanted
-            self._mark = wanted if connection.execute(_MAY_MARK).fetchone()[0] else None
-            connection.execute(f"SET synchronous_commit = {wanted if self._mark is None else 'off'}")
+            if connection.execute("SHOW synchronous_commit").fetchone()[0] in {"off", "local"}:
+                connection.execute("SET synchronous_commit = on")
         except BaseException:
             connection.close()
             raise
@@ -165,7 +149,7 @@ class PostgresStore:
             raise _Lost(_line(error), committing=False) from error
         committing = False
         try:
-            transaction = PostgresTransaction(connection, begin, mark=self._mark)
+            transaction = PostgresTransaction(connection, begin)
             done = work(transaction)
             on_step("committing")
             committing = True
