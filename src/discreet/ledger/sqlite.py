@@ -32,7 +32,7 @@ _WRITE = "BEGIN IMMEDIATE"
 # Nanoseconds after which a folder's time of change is certain to differ from that of a change that follows.
 _SETTLED = 2_000_000_000
 # Seconds between two attempts to take a file that others hold.
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.01
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.03
 
 
 class _Connection(sqlite3.Connection):
