@@ -74,6 +74,7 @@ class Elements(HTMLParser):
 def test_the_page_says_what_the_ledger_says(made):
     account, _, page = made
     embedded = re.search(r'<script type="application/json" id="report-json">(.*?)</script>', page, re.DOTALL)
+    assert "<" not in embedded[1], "a comment or a tag inside of the JSON could swallow the page"
     machine = json.loads(embedded[1])
     assert machine["statement"] == json.loads(account.statement().to_json())
     statement = account.statement()
