@@ -25,10 +25,10 @@ _prepared: WeakKeyDictionary[Any, Prepared] = WeakKeyDictionary()
 
 def prepare(query: Any) -> Prepared:
     """Compile a query, once; fails where the engine lacks the words, and looks at no data."""
-    operation = query.op()
+    operation, engine = query.op(), query.get_backend()
     found = _prepared.get(operation)
-    if found is None:
-        engine = query.get_backend()
+    # Ibis calls two databases in memory equal, and so their queries too: one must never answer for the other.
+    if found is None or found.engine is not engine:
         found = Prepared(engine, engine.compile(query), bool(operation.find(ops.InMemoryTable)))
         _prepared[operation] = found
     return found
