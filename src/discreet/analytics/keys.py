@@ -51,6 +51,9 @@ class Membership(Expression):
         column = self.inner.to_ibis(table)
         for value in {type(one): one for one in self.values}.values():  # refuses a key of another kind
             Comparison("==", self.inner, Constant(value)).to_ibis(table)
+        whole = {value for value in self.values if type(value) is int}
+        if column.type().is_integer() and len(whole) == len(self.values) == max(whole) - min(whole) + 1:
+            return (column >= min(whole)) & (column <= max(whole))  # the same rows, found faster
         return column.isin([exact(value) if isinstance(value, float) else value for value in self.values])
 
 

@@ -1,0 +1,21 @@
+"""Public keys: which rows they select."""
+
+from __future__ import annotations
+
+import ibis
+import pytest
+
+from discreet.analytics.expressions import Column
+from discreet.analytics.keys import Membership
+
+ROWS = [None, -2, -1, 0, 1, 2, 3, 4, 5, 2**62]
+
+
+@pytest.mark.parametrize("keys", [(0, 1, 2, 3), (3, 1, 2), (0, 2, 3), (2,), (-1, 0, 1), (5, 2**62)])
+@pytest.mark.parametrize("kind", ["int64", "float64"])
+def test_keys_select_the_rows_that_hold_them_whether_in_a_row_or_not(keys, kind):
+    values = [None if row is None else row + (0.5 if kind == "float64" and row == 2 else 0) for row in ROWS]
+    table = ibis.memtable({"x": values}, schema={"x": kind})
+    condition = Membership(Column("x"), keys)
+    found = ibis.duckdb.connect().execute(table.filter(condition.to_filter(table)))["x"].tolist()
+    assert sorted(found) == sorted(value for value in values if value in keys)
