@@ -10,6 +10,7 @@ import pytest
 import discreet as dp
 from discreet.apps.cli import main
 from discreet.apps.cli.program import program
+from discreet.apps.demo import LOOKS
 from tests.apps.conftest import fill
 
 
@@ -58,11 +59,13 @@ def test_everything_that_was_released_was_charged(played):
         "hours of work a week by education",
         "who earns over $50,000",
         "income classifier",
+        *(f"accuracy after {step} steps" for step in LOOKS),
         "accuracy on held-out people",
     ]
     assert len(report["answers"]) == 3
     (training,) = report["trainings"]
     assert len(training["evaluations"]) == 1
+    assert [step for step, _ in training["scores"]] == list(LOOKS)
 
 
 def test_the_budget_is_spent_so_that_one_more_question_is_refused(played):

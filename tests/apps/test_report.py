@@ -45,6 +45,7 @@ def sample(folder: Path, budget: dp.Guarantee | None = None):
         (("ε so far", tuple(math.sqrt(k) / 10 for k in range(1, 101))), ("clip norm", (1.0,) * 100)),
         "(1, 1e-06)-DP",
         (Evaluation("Accuracy", 0.84, 0.83, 0.85, "Cost: ε = 0.1"),),
+        tuple((step, Evaluation("Accuracy", 0.7 + step / 1000, 0.69, 0.85, "ε = 0.01")) for step in (10, 50, 100)),
     )
     commands = ["discreet ledger verify sample.ledger"]
     return account, collect(account, lead="A sample.", answers=answers, trainings=[training], commands=commands)

@@ -67,3 +67,12 @@ def test_the_number_of_threads_comes_back_even_after_an_error():
 def test_what_the_zoo_does_not_have_is_refused_in_words(wrong):
     with pytest.raises(InvalidArgument):
         wrong()
+
+
+def test_something_is_done_after_just_these_steps():
+    model = zoo.build("logistic", (3,), 2)
+    adam, seen = zoo.optimizer("adam", model, 0.1), []
+    zoo.after_steps(adam, (1, 3), seen.append)
+    for _ in range(4):
+        adam.step()
+    assert seen == [1, 3]

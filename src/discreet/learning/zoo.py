@@ -7,7 +7,7 @@ these models use tanh. None of them normalises over a batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -101,6 +101,23 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def after_steps(optimizer: Optimizer, steps: Collection[int], act: Callable[[int], None]) -> None:
+    """Call `act` with the step's number after each of these steps of an optimizer; the first step is 1.
+
+    Guarantee: the model is then the output of that many private steps. What `act` tells of other people is a release of
+    its own.
+    """
+    done = 0
+
+    def count(*_: Any) -> None:
+        nonlocal done
+        done += 1
+        if done in steps:
+            act(done)
+
+    optimizer.register_step_post_hook(count)
 
 
 def rehearse(model: nn.Module, shape: Sequence[int], classes: int) -> str:

@@ -31,7 +31,7 @@ def command(output: Output, folder: str) -> None:
         if stage.name == "budget":
             output.say("The Adult data: people of the 1994 census of the United States.\n")
 
-        output.say(f"{stage.name:<9} {stage.did:<66} {stage.cost:<20} {percent(stage.used):>7} used")
+        output.say(f"{stage.name:<9} {stage.did:<60} {stage.cost:<24} {percent(stage.used):>7} used")
 
     done = play(Path(folder), tell)
     if output.json:

@@ -90,7 +90,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Training:
-    """A training run: the plan in words, and what was recorded of it, by step."""
+    """A training run: the plan in words, what may be told of it by step, and private scores on the way."""
 
     title: str
     plan: str
@@ -98,6 +98,7 @@ class Training:
     series: tuple[tuple[str, tuple[float, ...]], ...]
     guarantee: str
     evaluations: tuple[Evaluation, ...] = ()
+    scores: tuple[tuple[int, Evaluation], ...] = ()
 
 
 @dataclass(frozen=True)

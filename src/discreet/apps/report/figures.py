@@ -64,8 +64,8 @@ def answer(found: Answer, name: str, index: int) -> str:
 
 
 def training(found: Training, index: int) -> str:
-    """What was recorded while training, one panel for each series."""
-    panels = len(found.series)
+    """What may be told of a training, one panel for each series, and one for private scores with their errors."""
+    panels = len(found.series) + bool(found.scores)
 
     def draw_all(figure: Figure) -> None:
         all_axes = figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]
@@ -73,6 +73,16 @@ def training(found: Training, index: int) -> str:
             axes.plot(found.steps[: len(values)], values, color=colour, linewidth=2)
             axes.set_ylabel(name)
             _plain(axes)
+        if found.scores:
+            places = [step for step, _ in found.scores]
+            heights = [score.value for _, score in found.scores]
+            errors = [
+                [score.value - score.low for _, score in found.scores],
+                [score.high - score.value for _, score in found.scores],
+            ]
+            all_axes[-1].errorbar(places, heights, yerr=errors, color=_ACCENT, ecolor=_INK, marker="o", capsize=3)
+            all_axes[-1].set_ylabel("score, 95%")
+            _plain(all_axes[-1])
         all_axes[-1].set_xlabel("step")
 
     return _svg(f"training-{index}", draw_all, 0.5 + 1.7 * panels, whole=True)

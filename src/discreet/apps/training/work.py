@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,21 +88,28 @@ def carry_out(config: Config, *, progress: bool = False, source: str = "config.t
     return Outcome(training, str(run.guarantee), run.steps, files)
 
 
-def evaluate(account: Account, truth: Any, predicted: Any, epsilon: float) -> pages.Evaluation:
+def evaluate(
+    account: Account, truth: Any, predicted: Any, epsilon: float, purpose: str = "accuracy on held-out people"
+) -> pages.Evaluation:
     """The accuracy on people who were not trained on, with noise, charged before it is drawn.
 
     Guarantee: ε-DP for the account's relation, for one row; the accuracy is released and nothing else.
     """
     bounded = queries.accuracy(truth, predicted, relation=account.neighbors.relation)
     noise = mechanisms.Laplace.for_epsilon(bounded, epsilon)
-    account.spend(noise.event(bounded), purpose="accuracy on held-out people", neighbors=account.neighbors)
+    account.spend(noise.event(bounded), purpose=purpose, neighbors=account.neighbors)
     released = noise.release(bounded)
     low, high = released.confidence_interval(0.95)
     value = float(released.value)
     return pages.Evaluation("Accuracy on held-out people", value, float(low), float(high), f"Cost: ε = {epsilon:g}")
 
 
-def training_of(run: Any, title: str, scores: list[pages.Evaluation]) -> pages.Training:
+def training_of(
+    run: Any,
+    title: str,
+    evaluations: Sequence[pages.Evaluation],
+    scores: Sequence[tuple[int, pages.Evaluation]] = (),
+) -> pages.Training:
     """What a report may show of a run: the plan, ε and the clip norm. The losses on the way are not private."""
     steps = tuple(int(steps) for steps, _ in run.history.epsilon)
     spent = tuple(float(epsilon) for _, epsilon in run.history.epsilon)
@@ -111,7 +119,8 @@ def training_of(run: Any, title: str, scores: list[pages.Evaluation]) -> pages.T
         steps=steps,
         series=(("ε so far", spent),) if spent else (),
         guarantee=str(run.guarantee),
-        evaluations=tuple(scores),
+        evaluations=tuple(evaluations),
+        scores=tuple(scores),
     )
 
 
