@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ibis
 import pyarrow as pa
+import pytest
 
 import discreet as dp
+from discreet.analytics import Aggregate, count, marginal
+from discreet.errors import InvalidArgument
 
 
 def test_each_private_table_is_answered_from_its_own_database(account_of):
@@ -29,3 +32,47 @@ def test_two_databases_discover_their_own_keys(tmp_path):
     ]
     found = [one.release(epsilon=20.0, delta=1e-9).columns["city"] for one in answers]
     assert found == [("bern",), ("ulm",)]
+
+
+@pytest.mark.parametrize("categories", [[2**53, 2**53 + 1], [2**53 + 1, 2.0**53], [5e-324, 1e-323]])
+def test_no_row_lies_in_two_cells_of_a_marginal(account, categories):
+    """Numbers are compared as 64-bit floats, so categories that are one float would count a row twice."""
+    people = dp.Private({"x": [2**53] * 10, "y": [2.0**-970] * 10}, account=account)
+    for column in ("x", "y"):
+        with pytest.raises(InvalidArgument):
+            people.aggregate(cells=marginal(column, categories={column: categories}))
+        with pytest.raises(InvalidArgument):
+            people.top_k(column, k=1, categories=categories)
+
+
+def test_a_category_listed_twice_is_refused_however_the_aggregate_is_made():
+    with pytest.raises(InvalidArgument, match="distinct"):
+        Aggregate("marginal", categories=(("x", ("a", "a")),))
+
+
+def test_no_column_of_a_result_hides_another(account):
+    people = dp.Private({"count_error": ["k", "l"], "a": ["x, y", "x"], "b": ["z", "y, z"]}, account=account)
+    with pytest.raises(InvalidArgument, match="differ"):
+        people.group_by("count_error", keys=["k", "l"]).count()
+    with pytest.raises(InvalidArgument, match="differ"):
+        people.aggregate(m=marginal("a", "b", categories={"a": ["x, y", "x"], "b": ["z", "y, z"]}))
+    people.group_by("count_error", keys=["k", "l"]).aggregate(n=count())
+
+
+def test_a_new_column_differs_by_more_than_case(account_of):
+    """DuckDB would answer for the old column: `Y` is `y` to it."""
+    people = dp.Private({"who": [1, 2], "y": [1.0, 2.0]}, account=account_of(dp.person("who", max_rows=2)))
+    for name in ("Y", "WHO"):
+        with pytest.raises(InvalidArgument, match="case"):
+            people.select("y").mutate(**{name: people.y * 3})
+    with pytest.raises(InvalidArgument, match="case"):
+        people.mutate(z=people.y, Z=people.y * 3)
+    people.mutate(y=people.y * 3)
+
+
+@pytest.mark.parametrize("source", ["read_csv('people.csv')", "generate_series(1, 5)", "people p(y, who)"])
+def test_sql_reads_one_table_under_its_own_columns(account, source):
+    people = dp.Private({"who": [1, 2], "y": [1.0, 2.0]}, account=account)
+    with pytest.raises(InvalidArgument, match="sql"):
+        people.plan(f"SELECT COUNT(y) FROM {source}")
+    people.plan("SELECT COUNT(p.y) FROM people AS p")

@@ -36,6 +36,9 @@ class Aggregate:
 
     def __post_init__(self) -> None:
         _check.positive("share", self.share, "an aggregate gets a part of the budget in proportion to its share")
+        # Checked here, whoever makes it: a value that is listed twice would count a row twice.
+        listed = tuple((name, _public(name, values)) for name, values in self.categories)
+        object.__setattr__(self, "categories", listed)
         if self.k is not None:
             cells = len(self.categories[0][1])
             _check.settle_integers(self, "k", remedy="it is how many categories to choose", at_most=cells)
@@ -175,7 +178,9 @@ def _public(column: str, categories: object) -> tuple[Any, ...]:
     if not isinstance(categories, Iterable) or isinstance(categories, str | bytes):
         raise _check.fail("categories", f"be a list of public values of {column!r}", categories, "list them")
     found = tuple(literal(value) for value in categories)
-    if not 0 < len(found) <= MAX_CELLS or len(set(found)) != len(found):
-        remedy = "they are public facts, never taken from data"
+    # Engines compare numbers as 64-bit floats: of two integers that are the same float, a row would lie in both cells.
+    compared = {float(value) if isinstance(value, int) else value for value in found}
+    if not 0 < len(found) <= MAX_CELLS or len(compared) != len(found):
+        remedy = "they are public facts, never taken from data; numbers must differ as 64-bit floats"
         raise _check.fail("categories", f"be between 1 and {MAX_CELLS} distinct values", len(found), remedy)
     return found

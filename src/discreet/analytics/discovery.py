@@ -20,14 +20,12 @@ from discreet import _check
 from discreet.analytics.compiling import narrow
 from discreet.analytics.expressions import Column
 from discreet.analytics.keys import MAX_KEYS, Keys
-from discreet.analytics.semantics import exact, literal
+from discreet.analytics.semantics import SMALLEST, exact, literal
 from discreet.errors import InvalidArgument
 from discreet.mechanisms import KeySelection
 from discreet.neighbors import Person, Relation, Unit
 from discreet.queries.discovered import key_counts, keys_moved
 
-#: Floats that are smaller, but not 0, are no keys: engines read such literals inexactly.
-_SMALLEST = 1e-290
 #: Dates from the first of these years on, and before the second, may be keys.
 _YEARS = (1700, 2200)
 
@@ -81,7 +79,7 @@ def _plain(value: Any) -> Any:
     kind = value.type()
     if kind.is_floating():
         size = value.cast("float64").abs()
-        return value.notnull() & ~value.isinf() & ((size >= exact(_SMALLEST)) | (size == exact(0.0)))
+        return value.notnull() & ~value.isinf() & ((size >= exact(SMALLEST)) | (size == exact(0.0)))
     if kind.is_date():
         first, last = (ibis.literal(dt.date(year, 1, 1)) for year in _YEARS)
         return value.notnull() & (value >= first) & (value < last)

@@ -14,6 +14,8 @@ import ibis.expr.operations as ops
 
 from discreet import _check
 
+#: Floats that are smaller, but not 0, are no literals: engines read them inexactly.
+SMALLEST = 1e-290
 #: What a public literal may be.
 Literal = str | int | float | bool | dt.date | dt.datetime
 
@@ -38,6 +40,8 @@ def literal(value: object) -> Literal:
         )
     if isinstance(value, float) and not math.isfinite(value):
         raise _check.fail("literal", "be finite", value, "is_null() finds missing values")
+    if isinstance(value, float) and 0 < abs(value) < SMALLEST:  # `exact` would make different ones equal
+        raise _check.fail("literal", f"be 0 or at least {SMALLEST} in size", value, "use 0")
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 63:
         raise _check.fail("literal", "fit 64 bits", value, "use a float")
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
