@@ -81,6 +81,14 @@ class Asked:
         """One label for each cell: the value, or the tuple of values."""
         return tuple(cell[0] if len(self.columns) == 1 else cell for cell in self.cells)
 
+    def outputs(self, name: str) -> dict[str, str]:
+        """The columns of a result that it makes under a name, each with the column of its errors."""
+        kind = self.statistic.kind
+        if kind == "marginal":
+            cells = (f"{name}[{', '.join(str(value) for value in cell)}]" for cell in self.cells)
+            return {cell: f"{cell}_error" for cell in cells}
+        return {name: {"quantile": f"{name}_rank_error", "top_k": f"{name}_count_error"}.get(kind, f"{name}_error")}
+
 
 def totals(table: Any, asked: Sequence[Asked], keys: Keys | None, unit: Unit) -> Any:
     """One row for each group that occurs, with the columns c0_0, c0_1, … of each statistic."""

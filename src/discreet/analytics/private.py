@@ -13,6 +13,7 @@ from discreet import _check
 from discreet.analytics.aggregates import Aggregate
 from discreet.analytics.answer import Answer
 from discreet.analytics.asking import Asking
+from discreet.analytics.compiling import Asked
 from discreet.analytics.discovery import Discover, discover, example
 from discreet.analytics.expressions import Column, Expression, Refused
 from discreet.analytics.keys import Keys, public_keys
@@ -124,6 +125,9 @@ class Private(Asking):
             if isinstance(state.unit, Person) and name == state.unit.column:
                 raise _check.fail("mutate", "leave the person's id alone", name, "choose another name")
             _require(name, one, Expression, "be an expression", "such as people.hours * 52")
+            if any(other != name and other.lower() == name.lower() for other in (*state.table.columns, *made)):
+                remedy = "engines do not tell upper and lower case apart: choose another name"
+                raise _check.fail("mutate", "name columns that differ by more than case", name, remedy)
             state.check(one)
             made[name] = one.to_ibis(state.table)
         columns = tuple(dict.fromkeys((*state.columns, *made)))
@@ -301,6 +305,7 @@ class Groups(Asking):
             for column in one.columns:
                 state.require(column)
         planned = {name: one.asked(state.unit, state.bounds) for name, one in asked.items()}
+        _require_distinct(taken, planned)
         return Answer(Question(state.table, self._keys, state.unit, planned, self._discover), state.account)
 
     def histogram(
@@ -330,6 +335,16 @@ class Groups(Asking):
 def _origins(table: Any) -> frozenset[Any]:
     """The stored tables that an engine's table is made of."""
     return frozenset(table.op().find(ops.PhysicalTable))
+
+
+def _require_distinct(groups: tuple[str, ...], planned: Mapping[str, Asked]) -> None:
+    """Refuse a result two of whose columns would have one name: the second would hide the first."""
+    cells = sum(len(one.cells) for one in planned.values() if one.statistic.kind == "marginal")
+    plain = sum(one.statistic.kind != "marginal" for one in planned.values())
+    made = {name: error for key, one in planned.items() for name, error in one.outputs(key).items()}
+    if len({*groups, *made, *made.values()}) != len(groups) + 2 * (cells + plain):
+        remedy = "rename an aggregate, a group's column or a category"
+        raise _check.fail("name", "differ from every other column of the result", tuple(planned), remedy)
 
 
 def _require(name: str, value: object, kind: type, rule: str, remedy: str) -> None:

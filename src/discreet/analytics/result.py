@@ -157,14 +157,12 @@ def _lower(part: Part) -> float:
 
 def _columns(name: str, part: Part, values: Any, errors: Any, groups: int) -> dict[str, tuple[Any, ...]]:
     """A column and its errors; for a marginal one such pair for each cell."""
-    if not part.asked.cells:
-        return {name: tuple(values.tolist()), f"{name}_error": tuple(errors.tolist())}
     found: dict[str, tuple[Any, ...]] = {}
-    by_cell, errors_by_cell = (np.reshape(one, (groups, len(part.asked.cells))) for one in (values, errors))
-    for j, cell in enumerate(part.asked.cells):
-        label = f"{name}[{', '.join(str(value) for value in cell)}]"
+    outputs = part.asked.outputs(name)
+    by_cell, errors_by_cell = (np.reshape(one, (groups, len(outputs))) for one in (values, errors))
+    for j, (label, error) in enumerate(outputs.items()):
         found[label] = tuple(by_cell[:, j].tolist())
-        found[f"{label}_error"] = tuple(errors_by_cell[:, j].tolist())
+        found[error] = tuple(errors_by_cell[:, j].tolist())
     return found
 
 

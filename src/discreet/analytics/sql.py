@@ -135,10 +135,12 @@ class _Reader:
 
     def _source(self, query: ast.Select) -> None:
         source = query.args.get("from_")
-        if source is None or not isinstance(source.this, ast.Table):
+        if source is None or not isinstance(source.this, ast.Table) or not isinstance(source.this.this, ast.Identifier):
             raise _check.fail("sql", "have FROM with one table", query.sql(), "such as FROM people")
         _only(source, "this")
         _only(source.this, "this", "alias")
+        if source.this.args.get("alias") is not None:
+            _only(source.this.args["alias"], "this")  # it may not rename columns
         self._table = {source.this.name.lower(), source.this.alias_or_name.lower()}
 
     def _name(self, node: Any) -> str:
