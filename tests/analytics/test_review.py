@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import ibis
 import pyarrow as pa
 import pytest
@@ -9,6 +11,7 @@ import pytest
 import discreet as dp
 from discreet.analytics import Aggregate, count, marginal
 from discreet.errors import InvalidArgument
+from tests.analytics.engines import postgres
 
 
 def test_each_private_table_is_answered_from_its_own_database(account_of):
@@ -76,3 +79,27 @@ def test_sql_reads_one_table_under_its_own_columns(account, source):
     with pytest.raises(InvalidArgument, match="sql"):
         people.plan(f"SELECT COUNT(y) FROM {source}")
     people.plan("SELECT COUNT(p.y) FROM people AS p")
+
+
+def test_decimals_are_grouped_by_keys_that_are_floats(account):
+    people = dp.Private(pa.table({"x": pa.array([Decimal("0.10")] * 9, pa.decimal128(5, 2))}), account=account)
+    for keys in ([0.1, 2.5], [2, 0.1]):
+        assert 9 in people.group_by("x", keys=keys).count().release(epsilon=100.0).columns["count"]
+
+
+def test_no_decimal_is_too_large_or_too_small_for_an_engine(account_of):
+    """PostgreSQL's have no limit, and a cast that fails would tell of a single row."""
+    with postgres() as load:
+        stored = load(pa.table({"row": [1, 2, 3, 4, 5]}))
+        sizes = ["1e400", "-1e400", "1e-400", "NaN", "0.5"]
+        chosen = ", ".join(f"({i}, '{size}'::numeric)" for i, size in enumerate(sizes, 1))
+        people = dp.Private(
+            stored.get_backend().sql(f"SELECT * FROM (VALUES {chosen}) AS v(row, x)"), account=account_of()
+        )
+        bounds = {"x": (-1, 1), "row": (0, 5)}
+        found = people.group_by("row", keys=[1, 2, 3, 4, 5]).sum("x", bounds=(-1, 1)).release(epsilon=1e5)
+        assert found.columns["sum"] == pytest.approx((1, -1, 0, 0, 0.5), abs=0.01)
+        assert people.where(people.x > 0.1).count().release(epsilon=100.0).value == 2
+        assert people.group_by("x", keys=[0.5]).count().release(epsilon=100.0).columns["count"] == (1,)
+        people.correlation("x", "row", bounds=bounds).release(epsilon=100.0)
+        people.median("x", bounds=(-1, 1)).release(epsilon=100.0)

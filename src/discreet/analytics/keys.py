@@ -13,7 +13,7 @@ import pyarrow as pa
 from discreet import _check
 from discreet.analytics.expressions import Column as ColumnExpression
 from discreet.analytics.expressions import Comparison, Constant, Expression, Logic
-from discreet.analytics.semantics import exact, literal
+from discreet.analytics.semantics import exact, literal, number
 from discreet.analytics.source import arrow_table
 
 #: More keys than this are refused: each is answered, and each answer takes noise and memory.
@@ -49,6 +49,7 @@ class Membership(Expression):
 
     def to_filter(self, table: Any) -> Any:
         column = self.inner.to_ibis(table)
+        column = number(column, "keys") if column.type().is_decimal() else column
         for value in {type(one): one for one in self.values}.values():  # refuses a key of another kind
             Comparison("==", self.inner, Constant(value)).to_ibis(table)
         whole = {value for value in self.values if type(value) is int}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -116,7 +117,11 @@ class Question:
 
 
 def _group(row: dict[str, Any], places: Mapping[Any, int], columns: int) -> int | None:
-    return places.get(tuple(row[f"g{i}"] for i in range(columns)))
+    key = tuple(row[f"g{i}"] for i in range(columns))
+    if key in places or not any(isinstance(value, Decimal) for value in key):
+        return places.get(key)
+    # To Python 0.1 is another number than a decimal 0.1; to engines, which compare them as floats, it is the same.
+    return places.get(tuple(float(value) if isinstance(value, Decimal) else value for value in key))
 
 
 def _totals(table: list[dict[str, Any]], place: int, one: Asked, keys: Keys | None) -> list[list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Iterable
+from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -88,7 +89,27 @@ def number(value: Any, wanted_by: str) -> Any:
         raise _check.fail(wanted_by, "get numbers", f"a column of type {value.type()}", "choose a numeric column")
     if value.type().is_boolean():
         return ibis.cases((value, exact(1.0)), (~value, exact(0.0)), else_=ibis.null("float64"))
+    if value.type().is_decimal():
+        return _float_of_decimal(value)
     return value if value.type().is_float64() else value.cast("float64")
+
+
+def _float_of_decimal(value: Any) -> Any:
+    """A decimal as a 64-bit float, NaN made missing. PostgreSQL's may be larger or smaller than any float: a cast fails.
+
+    They are moved to sizes that a float holds; the engine sorts NaN above all numbers, so it is asked for first.
+    """
+    kind, most = value.type(), 300
+    if max(kind.precision or most + 1, kind.scale or 0) <= most:
+        return present(value.cast("float64"))
+    large, small = Decimal(10) ** most, Decimal(10) ** -most
+    return ibis.cases(
+        (value.cast("string") == "NaN", ibis.null("float64")),
+        (value > ibis.literal(large), exact(float(large))),
+        (value < ibis.literal(-large), exact(-float(large))),
+        ((value < ibis.literal(small)) & (value > ibis.literal(-small)), exact(0.0)),
+        else_=value.cast("float64"),
+    )
 
 
 def tame(value: Any) -> Any:
