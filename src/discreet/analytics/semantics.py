@@ -95,7 +95,7 @@ def number(value: Any, wanted_by: str) -> Any:
 
 
 def _float_of_decimal(value: Any) -> Any:
-    """A decimal as a 64-bit float, NaN made missing. PostgreSQL's may be larger or smaller than any float: a cast fails.
+    """A decimal as a 64-bit float, NaN made missing. PostgreSQL's may be beyond any float, where a cast fails.
 
     They are moved to sizes that a float holds; the engine sorts NaN above all numbers, so it is asked for first.
     """
