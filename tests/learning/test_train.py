@@ -16,7 +16,6 @@ from discreet.errors import BudgetExceeded, Exhausted, InvalidArgument
 from discreet.learning import Plan, Step, train
 from discreet.learning.run import History
 from discreet.learning.training import Training
-from discreet.ledger.reservation import Reservation
 from tests.learning import small
 
 
@@ -87,7 +86,7 @@ def test_a_skipped_charge_is_caught(account, monkeypatch, mutant):
         monkeypatch.setattr(Training, "_reserve", lambda self, new: 0)
         monkeypatch.setattr(Training, "_start_block", lambda self: self.plan.steps)
     else:
-        monkeypatch.setattr(Reservation, "start_block", lambda self, steps: self.steps)
+        monkeypatch.setattr(Training, "_start_block", lambda self: self.plan.steps)
     with pytest.raises((AssertionError, ValueError)):
         test_the_ledger_is_charged_before_the_first_step(account, monkeypatch)
 

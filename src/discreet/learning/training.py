@@ -60,6 +60,8 @@ class Training:
         self.history = History()
         #: How many of the plan's steps count as taken: those that ran, might have run, or may run now.
         self.allowed = 0
+        #: How many steps the ledger had started when this process last looked: what others start is not ours to run.
+        self._started = 0
 
     # --- before the first step
 
@@ -111,6 +113,7 @@ class Training:
                 f"key {self._key!r} stands for a training that has begun: go on from its checkpoint with resume=True, "
                 "or give this one a key of its own"
             )
+        self._started = started
         return min(started, self.plan.steps)
 
     def _restore(self, known: Checkpoint, before: int) -> None:
@@ -173,13 +176,21 @@ class Training:
         return saved
 
     def _start_block(self) -> int:
+        """Start steps of our own. Blocks that another process started are its own to run: they are paid for once."""
         assert self._reservation is not None
         unit, position = self.plan.sampler.steps_of_event, self.step.position
-        started = self._reservation.started() * unit
-        if position >= started:
-            wanted = min(self._block, unit * self._reservation.steps - started)
-            started = self._reservation.start_block(wanted // unit) * unit
-        return min(started, self.plan.steps)
+        while position >= self._started:
+            wanted = min(self._block, unit * self._reservation.steps - self._started)
+            # Looked at first, so that a second process does not take steps from the first; then what counts is that
+            # the ledger added ours to what we knew.
+            alone = self._reservation.started() * unit == self._started
+            if not alone or self._reservation.start_block(wanted // unit) * unit != self._started + wanted:
+                raise Exhausted(
+                    f"key {self._key!r} stands for a training that another process goes on with: let one of them run, "
+                    "and give the other a key of its own"
+                )
+            self._started += wanted
+        return min(self._started, self.plan.steps)
 
     def _end(self) -> None:
         """The last checkpoint; what never ran goes back, unless the file lets the training go on."""
