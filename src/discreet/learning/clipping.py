@@ -26,6 +26,9 @@ from discreet import _check
 _NORM = "it is the largest norm that one example's gradient may have"
 _ORDER = "2 bounds the Euclidean norm (Gaussian noise), 1 bounds the sum of absolute values (Laplace noise)"
 
+#: Clip norms lie between these, so that neither noise nor clipped gradients vanish or overflow in float32.
+SMALLEST, LARGEST = 1e-30, 1e30
+
 
 def layer_of(name: str) -> str:
     """The layer that a parameter belongs to: its name without the last part."""
@@ -72,8 +75,16 @@ class Clipping(ABC):
         return clip_norm
 
 
+def checked_norm(name: str, value: object) -> float:
+    """A clip norm that float32 has room for."""
+    norm = float(_check.positive(name, value, _NORM))
+    if not SMALLEST <= norm <= LARGEST:
+        raise _check.fail(name, f"be between {SMALLEST:g} and {LARGEST:g}", value, _NORM)
+    return norm
+
+
 def _settle(made: Clipping) -> None:
-    object.__setattr__(made, "norm", float(_check.positive("norm", made.norm, _NORM)))
+    object.__setattr__(made, "norm", checked_norm("norm", made.norm))
     _check.one_of("order", made.order, (1, 2), _ORDER)
 
 
@@ -158,6 +169,9 @@ class PerLayer(Clipping):
         missing = [layer for layer in found if layer not in known]
         if missing:
             raise _check.fail("layers", f"name the layer {missing[0]!r}", known, "every trainable layer needs a share")
+        absent = [layer for layer in known if layer not in found]
+        if absent:
+            raise _check.fail("layers", "name layers of the model", absent[0], f"its trainable layers are {found}")
         return tuple(known.index(layer_of(name)) for name in names)
 
     def shares(self, groups: int) -> tuple[float, ...]:

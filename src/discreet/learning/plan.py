@@ -18,7 +18,7 @@ from discreet.events import Event
 from discreet.guarantees import ApproxDP, Guarantee, PureDP
 from discreet.learning import pricing
 from discreet.learning.batches import Batch, Stream
-from discreet.learning.clipping import Adaptive, Clipping, Flat
+from discreet.learning.clipping import Adaptive, Clipping, Flat, checked_norm
 from discreet.learning.noise import FAMILIES, GaussianNoise, Noise, Secret
 from discreet.learning.sampling import SAMPLERS, PoissonSampler, Sampler
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Neighbors, Person, Relation, Rows, Unit
@@ -75,6 +75,9 @@ class Plan:
             _check.delta(self.delta)
         if self.insecure_seed is not None:
             _check.integer("insecure_seed", self.insecure_seed, "it makes noise repeatable", at_least=0)
+        if not isinstance(self.clipping, Clipping):
+            raise _check.fail("clipping", "be a Clipping", self.clipping, "for example Flat(1.0)")
+        _ = self.neighbors  # checks relation and unit
         if self.noise.order != self.clipping.order:
             raise _check.fail(
                 "clipping",
@@ -197,9 +200,10 @@ class Plan:
     @property
     def guarantee(self) -> Guarantee:
         """What the whole training promises, and to whom."""
-        if self._target is not None and self.insecure_seed is None:
-            return self._stated(self._target)  # the noise was chosen so that the certified price is at most this
-        return self.guarantee_after(self.steps)
+        certified = self.guarantee_after(self.steps)
+        if self._target is not None and isinstance(certified, PureDP | ApproxDP) and certified.epsilon <= self._target:
+            return self._stated(self._target)  # the noise was chosen for this; not so in a changed copy of the plan
+        return certified
 
     def guarantee_after(self, steps: int) -> Guarantee:
         """What the first `steps` steps promise."""
@@ -402,7 +406,7 @@ def _schedule(value: object) -> Schedule:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise _check.fail("clip_schedule", "be a tuple of pairs", value, remedy)
         step = _check.integer("clip_schedule", pair[0], remedy, at_least=0)
-        points.append((step, float(_check.positive("clip_schedule", pair[1], remedy))))
+        points.append((step, checked_norm("clip_schedule", pair[1])))
     if any(left >= right for (left, _), (right, _) in pairwise(points)):
         raise _check.fail("clip_schedule", "have growing steps", value, remedy)
     return tuple(points)
