@@ -19,6 +19,7 @@ What is promised, and what is not:
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from discreet import events
+from discreet.errors import DiscreetError
 from discreet.events import Event
 from discreet.mechanisms import entropy
 
@@ -45,16 +47,25 @@ class Secret:
     `insecure_seed` is for tests and teaching alone: a plan made with it has an event that a ledger refuses.
     """
 
-    __slots__ = ("_key", "secure")
+    __slots__ = ("_hidden", "_owner", "secure")
 
     def __init__(self, insecure_seed: int | None = None, *, key: bytes | None = None) -> None:
-        self._key = entropy.fresh_key(insecure_seed) if key is None else key
+        self._hidden = entropy.fresh_key(insecure_seed) if key is None else key
+        self._owner = os.getpid()
         self.secure = insecure_seed is None
+
+    @property
+    def _key(self) -> bytes:
+        if self._owner != os.getpid():
+            raise DiscreetError(
+                "a training must stay in the process that began it: after a fork both would draw the same noise, and "
+                "the difference of what they release would have none; make the step and the batches in the new process"
+            )
+        return self._hidden
 
     def at(self, *place: str | int) -> Secret:
         """The secret of one place, such as a step: nobody can tell it from a fresh one without the key."""
-        child = Secret.__new__(Secret)
-        child._key = entropy.derived(self._key, "secret", *place, size=entropy.KEY_BYTES)
+        child = Secret(key=entropy.derived(self._key, "secret", *place, size=entropy.KEY_BYTES))
         child.secure = self.secure
         return child
 

@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from discreet import _check
 from discreet.errors import Exhausted, InvalidArgument
 from discreet.learning.batches import Batch, Stream
-from discreet.learning.clipping import Adaptive, Clipping
+from discreet.learning.clipping import LARGEST, SMALLEST, Adaptive, Clipping
 from discreet.learning.distributed import Team, device_of, inner_model
 from discreet.learning.engine import ClippedSum, Engine
 from discreet.learning.noise import split
@@ -191,7 +191,12 @@ class Step:
     def _move_norm(self, clipping: Adaptive, centred: float) -> None:
         """C ← C·exp(−η(share − γ)), from the noisy share alone (Andrew et al. 2021, Algorithm 1)."""
         share = min(max(centred + 0.5, 0.0), 1.0)
-        self._norm *= math.exp(-clipping.learning_rate * (share - clipping.quantile))
+        moved = self._norm * math.exp(-clipping.learning_rate * (share - clipping.quantile))
+        # Where most gradients are zero the norm would fall for ever, until its noise vanishes in float32.
+        self._norm = min(max(moved, SMALLEST), LARGEST)
+
+    def __reduce__(self) -> str:
+        raise TypeError("a step is not copied or written to a file: its copy would draw the same noise again")
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps of the step itself."""
