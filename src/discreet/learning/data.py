@@ -64,7 +64,10 @@ def persons_rows(persons: Any, size: int) -> list[Indices]:
 
     Missing ids (None, NaN) are one person together: the safe reading, since they may be one.
     """
-    ids = persons.detach().cpu().numpy() if isinstance(persons, Tensor) else np.asarray(persons)
+    if isinstance(persons, list | tuple):  # as they are: an array of strings would drop what follows a NUL
+        ids = np.fromiter(persons, dtype=object, count=len(persons))
+    else:
+        ids = persons.detach().cpu().numpy() if isinstance(persons, Tensor) else np.asarray(persons)
     if ids.ndim != 1 or len(ids) != size:
         raise InvalidArgument("persons must hold one id for each example, in one dimension: give as many ids as rows")
     found: dict[Any, int] = {}
