@@ -7,6 +7,7 @@ With inputs a [B, T, d] and output gradients g [B, T, p] the gradient of example
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 
 import torch
 from torch import Tensor
@@ -42,20 +43,34 @@ def sequence_norm_squared(a: Tensor, g: Tensor) -> Tensor:
     """‖Σ_t g_t a_tᵀ‖² of each example, by the cheaper of the two ways."""
     length, d, p = a.shape[1], a.shape[2], g.shape[2]
     if length == 1:
-        return power_sums(a, 2) * power_sums(g, 2)
+        of_inputs, of_outputs = (power_sums(value, 2) + vanished(value) for value in (a, g))
+        return of_inputs * of_outputs
     if gram_is_cheaper(length, d, p):
 
         def of_grams(piece: slice) -> Tensor:
             left, right = product(a[piece], a[piece].mT), product(g[piece], g[piece].mT)
-            return rounded_up((left * right).sum((1, 2)), terms_of(left) * terms_of(right))
+            of_a, of_g = terms_of(left, vanished(a)), terms_of(right, vanished(g))
+            # What vanished in one Gram matrix is multiplied by the other.
+            lost = (of_g.sum(1) * sqrt(vanished(a))).square() + (of_a.sum(1) * sqrt(vanished(g))).square()
+            return rounded_up((left * right).sum((1, 2)), of_a * of_g) + lost
 
         return in_pieces(a.shape[0], 2 * length * length, of_grams)
     return in_pieces(a.shape[0], d * p, lambda piece: power_sums(product(g[piece].mT, a[piece]), 2))
 
 
-def terms_of(gram: Tensor) -> Tensor:
-    """The lengths of the vectors behind a Gram matrix."""
-    return gram.diagonal(dim1=1, dim2=2).clamp_min(0.0).sqrt()
+def vanished(value: Tensor) -> float:
+    """The most that underflow can have taken from a product of two vectors of this width.
+
+    Squares of numbers below 1e-19 lose digits in float32, or vanish. That matters where such a sum is multiplied by a
+    large one: an input of 1e-23 and an output gradient of 1e19 have a gradient of 1e-4, not of zero.
+    """
+    kind = torch.float64 if value.dtype == torch.float64 else torch.float32
+    return value.shape[-1] * torch.finfo(kind).tiny
+
+
+def terms_of(gram: Tensor, lost: float = 0.0) -> Tensor:
+    """The lengths of the vectors behind a Gram matrix, whose entries may be too small by `lost`."""
+    return (gram.diagonal(dim1=1, dim2=2).clamp_min(0.0) + lost).sqrt()
 
 
 def rounded_up(squares: Tensor, lengths: Tensor) -> Tensor:
