@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ from discreet.learning.engine.rules.base import power_sums
 from discreet.learning.engine.tied import Part, norm_power
 
 EXAMPLES = 3
+#: Which of them are exchanged for others, one at a time.
+_CHANGED = (0, EXAMPLES - 1)
 #: Models with more parameters than this keep their own type in the dry run.
 _WIDEST = 1 << 29
 
@@ -38,8 +41,9 @@ class _Trial:
     forward: Forward
     trainable: dict[str, Tensor]
     frozen: dict[str, Tensor]
+    given: Mapping[str, Tensor]
     batch: Any
-    other: Any
+    others: tuple[Any, Any]
     tolerance: float
 
 
@@ -63,12 +67,16 @@ def _tame(x: Tensor) -> Tensor:
     return x.nan_to_num(0.0, 0.0, 0.0).clamp(-1e4, 1e4) if x.is_floating_point() else x
 
 
-def _changed(x: Tensor, generator: torch.Generator) -> Tensor:
-    """The same examples, but the last of them is another one."""
-    last = x[0].clone()
+def _changed(x: Tensor, place: int, generator: torch.Generator) -> Tensor:
+    """The same examples, but the one at `place` is another one."""
+    x = x.clone()
     if x.is_floating_point():
-        last = x[-1] + torch.randn(x.shape[1:], generator=generator).to(x)
-    return torch.cat([x[:-1], last.unsqueeze(0)])
+        x[place] += torch.randn(x.shape[1:], generator=generator).to(x)
+    elif x.dtype != torch.bool:
+        # Numbers that a model surely knows: those of another example, or, in a batch of copies, ones below its own.
+        other = x[0 if place else -1].clone()
+        x[place] = torch.where(other == x[place], torch.div(other, 2, rounding_mode="floor").clamp_min(0), other)
+    return x
 
 
 def _trials(
@@ -80,7 +88,7 @@ def _trials(
     size = leaves[0].shape[0]
     chosen = torch.arange(EXAMPLES, device=leaves[0].device) % size
     few = pytree.tree_map_only(Tensor, lambda x: _tame(x.index_select(0, chosen.to(x.device))), batch)
-    other = pytree.tree_map_only(Tensor, lambda x: _changed(x, generator), few)
+    others = [pytree.tree_map_only(Tensor, partial(_changed, place=p, generator=generator), few) for p in _CHANGED]
     moved = {name: _moved(p, generator) for name, p in trainable.items()}
     still = {name: tensor.detach().clone() for name, tensor in frozen.items()}
     everything = [*moved.values(), *still.values()]
@@ -93,11 +101,12 @@ def _trials(
             forward,
             {name: wide(t) for name, t in moved.items()},
             {name: wide(t) for name, t in still.items()},
+            frozen,
             pytree.tree_map_only(Tensor, wide, few),
-            pytree.tree_map_only(Tensor, wide, other),
+            (pytree.tree_map_only(Tensor, wide, others[0]), pytree.tree_map_only(Tensor, wide, others[1])),
             1e-4,
         )
-    yield _Trial(forward, moved, still, few, other, 2e-2)
+    yield _Trial(forward, moved, still, frozen, few, (others[0], others[1]), 2e-2)
 
 
 def _run(
@@ -154,8 +163,10 @@ def _layouts(recorder: Recorder, losses: Tensor) -> list[Layout | None]:
 
 
 def _one_trial(trial: _Trial) -> tuple[Coverage, dict[str, str]]:
+    versions = {name: tensor._version for name, tensor in trial.frozen.items()}
     recorder, losses, live = _run(trial, None, frozenset())
     unchanged(recorder.sites)
+    _check_kept(trial, [name for name, tensor in trial.frozen.items() if tensor._version != versions[name]])
     truth = _truth(losses, live)
     unused = tuple(n for n in live if all(t[n] is None for t in truth))
     exact = {
@@ -206,15 +217,36 @@ def _one_trial(trial: _Trial) -> tuple[Coverage, dict[str, str]]:
     return Coverage(signatures, tuple(layouts), fallback, unused), doubtful
 
 
+def _check_kept(trial: _Trial, written: Sequence[str]) -> None:
+    """What the forward pass writes into the model (running means) has no noise: it must not depend on the examples."""
+    if not written:
+        return
+    found = []
+    for batch in (trial.batch, *trial.others):
+        frozen = {name: trial.given[name].detach().clone().to(tensor.dtype) for name, tensor in trial.frozen.items()}
+        _run(replace(trial, batch=batch, frozen=frozen), None, frozenset(trial.trainable))
+        found.append(frozen)
+    for name in written:
+        if any(not torch.equal(found[0][name], other[name]) for other in found[1:]):
+            raise InvalidArgument(
+                f"the forward pass must not write what it sees into the model, but {name} changes with the examples: "
+                "it would hold the data without noise; compute it from public data beforehand and leave it as it is"
+            )
+
+
 def _check_mixing(trial: _Trial, exact: Mapping[str, Sequence[Tensor]]) -> None:
-    """Exchange the last example: the gradients of the others must not move."""
-    _, losses, live = _run(replace(trial, batch=trial.other), None, frozenset(trial.trainable))
-    truth = _truth(losses[:-1], live)
-    for name, expected in exact.items():
-        for before, after in zip(expected, truth, strict=False):
-            now = torch.zeros_like(before) if after[name] is None else after[name]
-            if not _close(now, before, trial.tolerance):  # type: ignore[arg-type]  # as above
-                raise _mixes(name)
+    """Exchange the first example, then the last: the gradients of the others must not move.
+
+    Both, because what runs along the batch (a cumulative mean) may reach the later examples only.
+    """
+    for place, other in zip(_CHANGED, trial.others, strict=True):
+        _, losses, live = _run(replace(trial, batch=other), None, frozenset(trial.trainable))
+        truth = _truth(losses, live)
+        for name, expected in exact.items():
+            for example, (before, after) in enumerate(zip(expected, truth, strict=True)):
+                now = torch.zeros_like(before) if after[name] is None else after[name]
+                if example != place and not _close(now, before, trial.tolerance):  # type: ignore[arg-type]  # as above
+                    raise _mixes(name)
 
 
 def _mixes(name: str) -> InvalidArgument:
