@@ -13,6 +13,10 @@ from discreet.analytics import Aggregate, count, marginal
 from discreet.errors import InvalidArgument
 from tests.analytics.engines import postgres
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:unclosed <socket.*127.0.0.1:ResourceWarning",  # PySpark leaves its local sockets to the collector
+)
+
 
 def test_each_private_table_is_answered_from_its_own_database(account_of):
     """Ibis calls any two databases in memory equal; a query that was compiled for one must not run in the other."""
@@ -103,3 +107,14 @@ def test_no_decimal_is_too_large_or_too_small_for_an_engine(account_of):
         assert people.group_by("x", keys=[0.5]).count().release(epsilon=100.0).columns["count"] == (1,)
         people.correlation("x", "row", bounds=bounds).release(epsilon=100.0)
         people.median("x", bounds=(-1, 1)).release(epsilon=100.0)
+
+
+def test_text_that_looks_like_a_variable_is_text(engine, account_of):
+    """Spark puts settings and the environment in the place of ${…}: one text would be compared as another."""
+    texts = ["discreet", "${spark.app.name}", "${env:HOME}", "\\${env:HOME}", "$", "{}"]
+    people = dp.Private(engine(pa.table({"s": texts * 5})), account=account_of())
+    found = people.group_by("s", keys=texts).aggregate(n=count(), m=marginal("s", categories={"s": texts}))
+    result = found.release(epsilon=1e3)
+    assert result.columns["n"] == (5,) * len(texts)
+    for place, text in enumerate(texts):
+        assert result.columns[f"m[{text}]"] == tuple(5 * (place == other) for other in range(len(texts)))

@@ -29,9 +29,18 @@ def prepare(query: Any) -> Prepared:
     found = _prepared.get(operation)
     # Ibis calls two databases in memory equal, and so their queries too: one must never answer for the other.
     if found is None or found.engine is not engine:
-        found = Prepared(engine, engine.compile(query), bool(operation.find(ops.InMemoryTable)))
+        found = Prepared(engine, _plain(engine.compile(query), engine.name), bool(operation.find(ops.InMemoryTable)))
         _prepared[operation] = found
     return found
+
+
+def _plain(sql: str, engine: str) -> str:
+    """SQL that an engine reads as it stands: Spark would put settings and the environment in the place of ${…}.
+
+    A text would then be compared with something else, even with another of the listed texts. Spark's text literals may
+    spell the sign as an escape, which it reads after that; a name cannot, and is then unknown.
+    """
+    return sql.replace("${", "\\u0024{") if engine == "pyspark" else sql
 
 
 def arrow(query: Any) -> pa.Table:
