@@ -118,3 +118,13 @@ def test_text_that_looks_like_a_variable_is_text(engine, account_of):
     assert result.columns["n"] == (5,) * len(texts)
     for place, text in enumerate(texts):
         assert result.columns[f"m[{text}]"] == tuple(5 * (place == other) for other in range(len(texts)))
+
+
+@pytest.mark.parametrize("text", [b"a,b\n1,2\n3,4,5\n6\n7,8\n", b"a,b\n1,2\nsecret\xe9,4\n5,6\n"])
+def test_a_broken_csv_file_is_refused_without_quoting_it(tmp_path, account, text):
+    path = tmp_path / "broken.csv"
+    path.write_bytes(text)
+    with pytest.raises(InvalidArgument, match="CSV") as caught:
+        dp.Private(path, account=account)
+    assert "secret" not in str(caught.value)
+    assert caught.value.__context__ is None

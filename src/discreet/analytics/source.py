@@ -91,7 +91,20 @@ def _file(path: Path) -> Any:
     if path.suffix == ".parquet":
         return connection.read_parquet(path, table_name=_NAME)
     if path.suffix in (".csv", ".tsv"):
+        return _csv(connection, path)
+    raise _check.fail("table", "be a .parquet, .csv or .tsv file", str(path), "or read it and pass the table")
+
+
+def _csv(connection: Any, path: Path) -> Any:
+    """A file of text, each cell cast to its column's type where it fits."""
+    try:
         types = connection.read_csv(path, table_name="sniffed").schema()
         text = connection.read_csv(path, table_name=_NAME, all_varchar=True, null_padding=True, ignore_errors=True)
-        return text.select(**{name: text[name].try_cast(types[name]) for name in text.columns})
-    raise _check.fail("table", "be a .parquet, .csv or .tsv file", str(path), "or read it and pass the table")
+    except Exception as error:
+        found = type(error).__name__  # the engine's own message quotes lines
+    else:
+        if tuple(text.columns) == tuple(types):
+            return text.select(**{name: text[name].try_cast(types[name]) for name in text.columns})
+        found = "rows of other lengths"
+    remedy = "save it as UTF-8 with one cell for each column in each row, or read it and pass the table"
+    raise _check.fail("table", "be a CSV file with a header that the engine can read", found, remedy)
