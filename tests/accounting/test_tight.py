@@ -133,9 +133,15 @@ def test_gaussian_delta_is_the_closed_form():
         assert found.width <= 1e-8 * found.upper
 
 
+def mpf(value):
+    """A number with many digits; mpmath 1.3 takes no fractions."""
+    exact = Fraction(value)
+    return mp.mpf(exact.numerator) / exact.denominator
+
+
 def pure_composition(at, loss, count):
     with mp.workdps(60):
-        loss, at = mp.mpf(loss), mp.mpf(at)
+        loss, at = mpf(loss), mpf(at)
         total = mp.mpf(0)
         for flips in range(count + 1):
             gap = mp.exp((count - flips) * loss) - mp.exp(at + flips * loss)
@@ -171,7 +177,7 @@ def laplace_delta(at, loss):
 @pytest.mark.parametrize(("loss", "at"), [(1.0, 1.5), (0.1, 0.05), (0.5, 0.9), (3.0, 2.0)])
 def test_two_laplaces_against_direct_integration(loss, at):
     with mp.workdps(30):
-        loss, at = mp.mpf(loss), mp.mpf(at)
+        loss, at = mpf(loss), mpf(at)
         density = mp.quad(
             lambda x: mp.exp((x - loss) / 2) / 4 * laplace_delta(at - x, loss),
             sorted({-loss, max(-loss, at - loss), min(loss, at + loss), loss}),

@@ -85,7 +85,7 @@ EXPRESSIONS = {
     "n / 0 is missing": (lambda p: (p.n / (p.n - p.n)).is_null(), 13),
     "no overflow": (lambda p: p.x * p.x * 10 > 1e150, 3),
     "no overflow of integers": (lambda p: p.n * p.n >= 0, 12),
-    "no underflow": (lambda p: p.x * 5e-324 == 0, 11),
+    "no underflow": (lambda p: p.x * 1e-290 * 1e-290 == 0, 11),
     "integers beyond 2^53 as floats": (lambda p: p.n == 2.0**53, 1),
     "the ends of 64 bits": (lambda p: abs(p.n) >= 2.0**63, 2),
     "inf - inf is 0 here": (lambda p: (p.x - p.x) == 0, 11),
