@@ -43,7 +43,10 @@ def scaled(grad: Tensor, weights: Tensor) -> Tensor:
     """Each example's slice times its weight, in the slice's type.
 
     Zero times infinity is not zero: a batch in which an example is not finite is computed again without that example.
+    Where the type is narrow, rounding may lengthen a slice by half of the type's epsilon, so weights are less by that.
     """
+    if grad.dtype in (torch.bfloat16, torch.float16):
+        weights = weights * (1.0 - torch.finfo(grad.dtype).eps)
     return (precise(grad) * weights.view(-1, *(1,) * (grad.dim() - 1))).to(grad.dtype)
 
 
