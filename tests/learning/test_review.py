@@ -205,3 +205,31 @@ def test_examples_that_mix_in_one_direction_or_in_a_batch_of_copies_are_found(ne
     one = torch.randn(1, 3) if isinstance(net, _Cumulative) else torch.tensor([[3, 5, 7]])
     with pytest.raises(InvalidArgument, match="mixes"):  # a draw of one example is filled up with copies
         clipped_sum(net, _squares, (one.expand(8, 3), torch.randn(1, 1).expand(8, 1)), clipping=Flat(1.0))
+
+
+def test_a_narrow_type_does_not_round_a_gradient_beyond_the_norm():
+    net = nn.Linear(20, 30, bias=False)
+    engine = Engine(net, _squares, Flat(1.0), compile=False, dtype=torch.bfloat16)
+    alone = torch.tensor([True, False, False])
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(20):
+        batch = (torch.randn(3, 20, generator=generator), 10 * torch.randn(3, 30, generator=generator))
+        assert float(engine(batch, alone).sums["weight"].double().norm()) <= 1.0
+
+
+class _Dropping(nn.Module):
+    """Dropout beside a parameter that has no rule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 4), nn.Bilinear(4, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = nn.functional.dropout(self.first(x), 0.5)
+        return self.last(hidden, hidden)
+
+
+def test_dropout_is_not_taken_for_mixing_where_a_parameter_needs_the_fallback():
+    found = clipped_sum(_Dropping(), _squares, (torch.randn(4, 3), torch.randn(4, 1)), clipping=Flat(0.1))
+    whole = torch.cat([value.flatten() for value in found.sums.values()])
+    assert 0 < float(whole.norm()) <= 0.4
