@@ -128,3 +128,17 @@ def test_a_broken_csv_file_is_refused_without_quoting_it(tmp_path, account, text
         dp.Private(path, account=account)
     assert "secret" not in str(caught.value)
     assert caught.value.__context__ is None
+
+
+def test_no_late_line_of_a_csv_file_makes_a_query_fail(tmp_path, account):
+    path = tmp_path / "late.csv"
+    lines = [b"\xe9,4\n", b"\x00,4\n", b'"x,4\n5,6\n', b"3,4\r5,6\r\n7,8\n", b"1,2,3\n", b"1\n"]
+    for line in lines:
+        path.write_bytes(b"a,b\n" + b"1,2\n" * 40_000 + line)
+        dp.Private(path, account=account).mean("b", bounds=(0, 10)).release(epsilon=1.0)
+
+
+def test_a_table_of_mixed_types_is_refused_without_quoting_it(account):
+    with pytest.raises(InvalidArgument, match="mixed types") as caught:
+        dp.Private({"x": [1, "secret"]}, account=account)
+    assert caught.value.__context__ is None

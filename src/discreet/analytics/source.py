@@ -16,6 +16,8 @@ from discreet.errors import InvalidArgument
 
 #: What the embedded engine calls the table; only the SQL of a preview shows it.
 _NAME = "people"
+#: How a CSV file is read: a line that cannot be is left out, and a lone carriage return ends one as well.
+_LENIENT = {"all_varchar": True, "null_padding": True, "ignore_errors": True, "strict_mode": False}
 
 
 def engine_table(table: object) -> Any:
@@ -65,10 +67,13 @@ def arrow_table(table: object) -> pa.Table:
         if isinstance(table, Mapping):
             return pa.table({str(name): pa.array(column, from_pandas=True) for name, column in table.items()})
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        # The converter's own message quotes cells.
+        mixed = True  # the converter's own message quotes cells, so it is not even kept as the error's context
+    else:
+        mixed = False
+    if mixed:
         raise InvalidArgument(
             "table must have columns of one type each, got one with mixed types: cast such columns to text or numbers"
-        ) from None
+        )
     remedy = "pass pandas, polars, Arrow, columns by name, a Parquet or CSV path, or an Ibis table"
     if kind == "polars":
         remedy = "call .collect() first: it must be a DataFrame"
@@ -99,7 +104,7 @@ def _csv(connection: Any, path: Path) -> Any:
     """A file of text, each cell cast to its column's type where it fits."""
     try:
         types = connection.read_csv(path, table_name="sniffed").schema()
-        text = connection.read_csv(path, table_name=_NAME, all_varchar=True, null_padding=True, ignore_errors=True)
+        text = connection.read_csv(path, table_name=_NAME, **_LENIENT)
     except Exception as error:
         found = type(error).__name__  # the engine's own message quotes lines
     else:
