@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 import ibis
+import pandas
 import pyarrow as pa
 import pytest
 
@@ -142,3 +143,13 @@ def test_a_table_of_mixed_types_is_refused_without_quoting_it(account):
     with pytest.raises(InvalidArgument, match="mixed types") as caught:
         dp.Private({"x": [1, "secret"]}, account=account)
     assert caught.value.__context__ is None
+
+
+def test_times_of_nanoseconds_are_no_literals(account):
+    """Engines' literals drop them, so two categories would be one, and a row would lie in both cells."""
+    times = [pandas.Timestamp(nanosecond) for nanosecond in (0, 1, 2)]
+    people = dp.Private(pa.table({"t": pa.array([0] * 9, pa.timestamp("ns"))}), account=account)
+    for asked in (times, [pandas.NaT]):
+        with pytest.raises(InvalidArgument, match="microseconds"):
+            people.aggregate(m=marginal("t", categories={"t": asked}))
+    assert people.group_by("t", keys=times[:1]).count().release(epsilon=100.0).columns["count"] == (9,)

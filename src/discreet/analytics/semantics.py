@@ -45,6 +45,9 @@ def literal(value: object) -> Literal:
         raise _check.fail("literal", f"be 0 or at least {SMALLEST} in size", value, "use 0")
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 63:
         raise _check.fail("literal", "fit 64 bits", value, "use a float")
+    # pandas' times are datetimes with nanoseconds, which engines' literals drop: two of them would be one.
+    if isinstance(value, dt.datetime) and (getattr(value, "nanosecond", 0) != 0 or value != value):
+        raise _check.fail("literal", "be a time in whole microseconds", value, "round it")
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         return _instant(value)
     if isinstance(value, str) and "\0" in value:
