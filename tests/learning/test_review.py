@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import discreet as dp
 from discreet.errors import DiscreetError, Exhausted, InvalidArgument
-from discreet.learning import Adaptive, Automatic, Flat, PerLayer, Plan
+from discreet.learning import Adaptive, Automatic, Flat, PerLayer, Plan, train
 from discreet.learning.data import persons_rows
 from discreet.learning.engine import Engine, clipped_sum
 from discreet.learning.training import Training
@@ -233,3 +233,12 @@ def test_dropout_is_not_taken_for_mixing_where_a_parameter_needs_the_fallback():
     found = clipped_sum(_Dropping(), _squares, (torch.randn(4, 3), torch.randn(4, 1)), clipping=Flat(0.1))
     whole = torch.cat([value.flatten() for value in found.sums.values()])
     assert 0 < float(whole.norm()) <= 0.4
+
+
+def test_a_loss_that_cannot_be_trained_is_refused_before_the_charge(account):
+    net = small.model()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    settings: Any = {"optimizer": optimizer, "account": account, "progress": False, "compile": False}
+    with pytest.raises(InvalidArgument, match="one value per example"):
+        train(net, lambda m, b: small.loss(m, b).mean(), small.data(), small.plan(insecure_seed=None), **settings)
+    assert not any(entry.kind == "reserve" for entry in account.history())

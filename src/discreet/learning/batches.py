@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -83,6 +84,13 @@ class Stream:
             drawn = limited(self._rows, drawn, plan.unit.max_rows, step, self._secret)
         self.position += 1
         return Batch(plan, step, self, self._records, drawn)
+
+    def rehearsal(self, device: torch.device | str) -> Any:
+        """Some rows in the shape of a physical batch, to look at the model with; None where there are no rows."""
+        size = min(self._records.size, self._plan.physical_batch_size)
+        if size == 0:
+            return None
+        return self._records.fetch(padded(np.arange(size), self._plan.physical_batch_size)[0], device)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps: the position, and the secret where the price does not count on it."""

@@ -83,6 +83,9 @@ class Training:
         if known is not None and known.sampler["secret"] is not None:
             secret = Secret(plan.insecure_seed, key=known.sampler["secret"])
         self._stream = Stream(plan, data, persons, secret=secret)
+        # A model or a loss that cannot be trained is found before anything is charged; nothing is released by it.
+        if (rows := self._stream.rehearsal(self.step.device)) is not None:
+            self.step.engine.start(rows)
         if known is None:
             self._save()  # with the key, so that a crash after the charge finds it again
         before = self._team.together(lambda: self._reserve(new=known is None))

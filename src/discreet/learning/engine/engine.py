@@ -152,7 +152,7 @@ class Engine:
         wide = torch.float32 if device.type == "mps" else torch.float64
         norm = norm.to(device) if isinstance(norm, Tensor) else torch.tensor(float(norm), dtype=wide, device=device)
         mask = mask.to(device)
-        self._start(batch)
+        self.start(batch)
         result = self._run(batch, mask, norm)
         return result if bool(result.finite.all()) else self._without(result, batch, mask, norm)
 
@@ -193,8 +193,9 @@ class Engine:
             found = torch.func.functional_call(self._whole, renamed, (batch,))
         return losses_of.checked(found, batch_size(batch))
 
-    def _start(self, batch: Any) -> None:
+    def start(self, batch: Any) -> None:
         """The dry run, on the first batch and after a change between training and evaluation mode."""
+        batch_size(batch)
         modes = tuple(module.training for module in self.model.modules())
         if self._coverage is not None and modes == self._modes:
             return
