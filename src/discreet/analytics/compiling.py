@@ -204,6 +204,10 @@ def _one_if(condition: Any) -> Any:
     return ibis.cases((condition, ibis.literal(1, type="int64")), else_=ibis.literal(0, type="int64"))
 
 
+def _in_cell(name: str, cell: int, table: Any) -> Any:
+    return _one_if(table[name] == cell)
+
+
 def _there(value: Any) -> Any:
     return value.notnull() & ~value.isnan()
 
@@ -255,8 +259,13 @@ def _terms(table: Any, asked: Sequence[Asked]) -> dict[str, Term]:
     found: dict[str, Term] = {}
     for i, one in enumerate(asked):
         grid = one.statistic.grid
-        for j, cell in enumerate(one.cells):
-            found[f"m{i}_{j}"] = Term.plain(f"m{i}_{j}", _one_if(_equal(one.columns, cell).to_filter(table)))
+        if one.cells:
+            # The first cell that fits: whatever an engine calls equal, a row lies in one cell at most.
+            place = ibis.cases(
+                *((_equal(one.columns, cell).to_filter(table), j) for j, cell in enumerate(one.cells)), else_=-1
+            )
+            for j in range(len(one.cells)):
+                found[f"m{i}_{j}"] = Term({f"cell{i}": place}, partial(_in_cell, f"cell{i}", j))
         if one.column is None:
             continue
         if one.other is not None:
