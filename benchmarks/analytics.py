@@ -135,7 +135,7 @@ def _opendp(path: Path, install: bool) -> tuple[list[float | None], str]:
         if not python.exists():
             venv.create(_CACHE, with_pip=True)
             subprocess.run([python, "-m", "pip", "install", "-q", _OPENDP], check=True, capture_output=True)
-        script = Path(__file__).with_name("analytics_opendp.py")
+        script = Path(__file__).with_name("_analytics_opendp.py")
         ran = subprocess.run(
             [python, "-W", "ignore", script, path, str(GROUPS), "1"], check=True, capture_output=True, timeout=900
         )
