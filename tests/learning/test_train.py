@@ -248,3 +248,12 @@ def test_no_exception_or_figure_depends_on_how_many_examples_there_are(empty):
     run = go(secure(), data=(inputs[rows], targets[rows]))
     assert run.steps == 6
     assert all(math.isnan(loss) or loss > 0 for loss in run.history.loss)
+
+
+def test_a_scheduler_that_follows_the_exact_loss_is_refused_before_the_charge(account):
+    net = small.model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    with pytest.raises(InvalidArgument, match="not look at the loss"):
+        go(secure(), net=net, optimizer=optimizer, scheduler=scheduler, account=account)
+    assert len(account.history()) == 1

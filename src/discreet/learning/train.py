@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from discreet import _check
 from discreet.learning.distributed import inner_model
 from discreet.learning.plan import Plan
 from discreet.learning.run import Mechanism, Run
@@ -44,7 +46,7 @@ def train(
         data: tensors, numpy arrays, tuples or dicts of them, or a torch Dataset with random access.
         plan: `Plan.for_epsilon(…)` or `Plan.for_noise(…)`.
         optimizer: any of torch's, over the model's trainable parameters.
-        scheduler: a learning-rate scheduler, stepped once after each step.
+        scheduler: a learning-rate scheduler, stepped once after each step; none that looks at the exact loss.
         account: the ledger's account to charge; None charges nobody.
         key: a name for this training in the ledger, so that it is found again after a crash.
         purpose: what it is for, in the ledger's words.
@@ -66,6 +68,9 @@ def train(
         first one. `run.history` and the progress bar are exact and not private. How long steps take is not protected,
         nor is a decision to stop that was made in view of the bar.
     """
+    if isinstance(scheduler, ReduceLROnPlateau):
+        remedy = "it would follow the exact loss, which nobody charged; use one that counts steps"
+        raise _check.fail("scheduler", "not look at the loss", type(scheduler).__name__, remedy)
     mechanism = Mechanism(plan, inner_model(model), loss, optimizer)
     step = plan.step(model, loss, optimizer, compile=compile, autocast=autocast)
     training = Training(plan, model, step, optimizer, scheduler, account, purpose, progress)
