@@ -238,6 +238,8 @@ def test_a_person_s_rows_are_bounded(run: Run):
     )
     assert run(f"{line} --unit person_id --max-rows 2").code == 0
     assert run(f"{line} --unit person_id --max-rows 3").code == 2
+    assert run(f"{line} --unit sex").code == 2
+    assert run(f"{line} --unit person_id").code == 0  # the account knows the limit
 
 
 # --- price --------------------------------------------------------------------------------------------------------

@@ -108,8 +108,8 @@ relation_option = click.option(
 )
 
 
-def unit_of(column: str | None, max_rows: int | None, max_groups: int | None) -> Unit | None:
-    """The unit that the flags name; None where they name none."""
+def unit_of(column: str | None, max_rows: int | None, max_groups: int | None, known: Unit | None = None) -> Unit | None:
+    """The unit that the flags name; None where they name none. The limits of a `known` unit need not be said again."""
     if column is None:
         if max_rows is not None or max_groups is not None:
             raise InvalidArgument(
@@ -118,6 +118,8 @@ def unit_of(column: str | None, max_rows: int | None, max_groups: int | None) ->
         return None
     if column == "rows" and max_rows is None:
         return Rows()
+    if isinstance(known, Person) and known.column == column and max_rows is None and max_groups is None:
+        return known
     if max_rows is None:
         raise InvalidArgument(f"--max-rows must go with --unit, got --unit {column}: it bounds what one person adds")
     return Person(column, max_rows, max_groups)

@@ -94,7 +94,7 @@ def command(
     private = Private(
         data,
         account=charged,
-        unit=unit_of(unit, max_rows, max_groups),
+        unit=unit_of(unit, max_rows, max_groups, charged.neighbors.unit),
         bounds=dict(_bounds(text) for text in bounds),
     )
     given = dict(_keys(text) for text in keys) or None
