@@ -16,6 +16,7 @@ import pytest
 import discreet as dp
 from discreet import events as ev
 from discreet.errors import BudgetExceeded, DiscreetError, LedgerUnavailable
+from discreet.ledger import sqlite
 
 TENTH = ev.Laplace(10.0)
 
@@ -90,6 +91,22 @@ def test_files_deleted_beneath_a_process_give_no_receipt(tmp_path, gone):
     account = opened(path)
     account.spend(TENTH)
     os.unlink(f"{path}{gone}")
+    with pytest.raises(LedgerUnavailable, match="were replaced"):
+        account.spend(TENTH)
+
+
+def test_a_log_that_vanishes_from_a_folder_at_rest_is_noticed(tmp_path, monkeypatch):
+    """The log itself is not looked at while the folder stays as it was; that it was removed shows in the folder."""
+    monkeypatch.setattr(sqlite, "_SETTLED", 0)
+    path = tmp_path / "l"
+    account = opened(path)
+    looked = []
+    stat = os.stat
+    monkeypatch.setattr(os, "stat", lambda place, **more: (looked.append(str(place)), stat(place, **more))[1])
+    for _ in range(3):
+        account.spend(TENTH)
+    assert looked.count(f"{path}-wal") <= 1
+    os.unlink(f"{path}-wal")
     with pytest.raises(LedgerUnavailable, match="were replaced"):
         account.spend(TENTH)
 
