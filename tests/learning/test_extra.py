@@ -1,17 +1,19 @@
-"""Without torch there is one line that says what to install."""
+"""Without what private training needs there is one line that says what to install."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import sys
-class WithoutTorch:
+class Without:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "torch":
+        if name.split(".")[0] == sys.argv[1]:
             raise ModuleNotFoundError(f"No module named {name!r}")
-sys.meta_path.insert(0, WithoutTorch())
+sys.meta_path.insert(0, Without())
 try:
     import discreet.learning
 except ImportError as error:
@@ -19,6 +21,7 @@ except ImportError as error:
 """
 
 
-def test_a_missing_torch_says_what_to_install():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
-    assert done.stdout == "MissingExtra private training needs torch: pip install 'discreet[learning]'\n"
+@pytest.mark.parametrize("missing", ["torch", "cryptography"])
+def test_a_missing_package_says_what_to_install(missing):
+    done = subprocess.run([sys.executable, "-c", SCRIPT, missing], capture_output=True, text=True, check=True)
+    assert done.stdout == f"MissingExtra private training needs {missing}: pip install 'discreet[learning]'\n"

@@ -6,6 +6,10 @@ try:
     import torch
 except ModuleNotFoundError as error:
     raise MissingExtra("private training needs torch: pip install 'discreet[learning]'") from error
+try:
+    import cryptography as cryptography
+except ModuleNotFoundError as error:
+    raise MissingExtra("private training needs cryptography: pip install 'discreet[learning]'") from error
 
 #: The version that was found.
 TORCH = torch.__version__

@@ -123,8 +123,8 @@ def derived(key: bytes, *place: str | int, size: int = 16) -> bytes:
 def keyed(key: bytes, *place: str | int) -> Stream:
     """numpy's Philox4x64-10, a counter-based generator, under the 128-bit key that `key` has at `place`.
 
-    For training, where an exact sampler would be too slow: the stream can be reached again from its key and place, two
-    places never share a stream, and a search for the key would take 2¹²⁷ tries. Philox passes the statistical tests of
-    its field (Salmon et al. 2011) but is not proved to be a cipher.
+    For the batches of a training, which numpy draws and shuffles: the stream can be reached again from its key and
+    place, two places never share a stream, and a search for the key would take 2¹²⁷ tries. Philox passes the
+    statistical tests of its field (Salmon et al. 2011) but is not proved to be a cipher, so no noise comes from it.
     """
     return np.random.Generator(np.random.Philox(key=int.from_bytes(derived(key, *place), "little")))
