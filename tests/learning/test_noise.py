@@ -6,6 +6,7 @@ import copy
 import math
 import pickle
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -13,7 +14,9 @@ from scipy import stats
 
 from discreet import events
 from discreet.errors import InvalidArgument
-from discreet.learning.noise import FAMILIES, GaussianNoise, L2LaplaceNoise, LaplaceNoise, Secret
+from discreet.learning.keystream import Keystream
+from discreet.learning.noise import _PIECE, FAMILIES, GaussianNoise, L2LaplaceNoise, LaplaceNoise, Noise, Secret
+from tests.learning.test_keystream import Given
 
 LAWS = {"gaussian": stats.norm, "laplace": stats.laplace, "l2-laplace": stats.laplace}
 
@@ -28,15 +31,164 @@ def test_noise_has_its_law(name, dtype):
     assert stats.kstest(drawn.double().numpy(), LAWS[name](scale=3.15).cdf).pvalue < 1e-7
 
 
+# --- a CPU's draws, and draws that are wrong in ways that are easy to write -------------------------------------------
+
+
+def correlation(x: np.ndarray, y: np.ndarray) -> float:
+    """The p-value of no correlation, for many pairs of finite variance."""
+    return float(2 * stats.norm.sf(abs(np.corrcoef(x, y)[0, 1]) * math.sqrt(len(x))))
+
+
+def p_values(noise: Noise, dtype: torch.dtype = torch.float32) -> dict[str, float]:
+    """One for each promise about independent draws of scale 1: all are uniform where it holds."""
+    secret, law, half = Secret(), LAWS[noise.name], _PIECE // 2
+    one, two = (noise.flat(4 * _PIECE, 1.0, secret.at("step", i), dtype=dtype).double().numpy() for i in (0, 1))
+    far = 4.0 if noise.name == "gaussian" else 10.0
+    sizes = abs(one)
+    outside, beyond = sizes > far, 2 * law.sf(far)
+    mean = math.sqrt(2 / math.pi) if noise.name == "gaussian" else 1.0
+    deviation = math.sqrt(law.var() - mean**2)
+    bins = np.bincount((1000 * law.cdf(one)).astype(int).clip(0, 999), minlength=1000)
+    found = {
+        "law": stats.chisquare(bins).pvalue,
+        "size": float(2 * stats.norm.sf(abs(sizes.mean() - mean) / deviation * math.sqrt(len(one)))),
+        "signs": stats.binomtest(int((one > 0).sum()), len(one)).pvalue,
+        "how many are far out": stats.binomtest(int(outside.sum()), len(one), beyond).pvalue,
+        "how far out they are": stats.kstest(2 * law.sf(sizes[outside]) / beyond, "uniform").pvalue,
+        "steps": correlation(one, two),
+        "sizes in steps": correlation(sizes, abs(two)),
+    }
+    for lag in (1, 2, half, _PIECE):  # neighbours, the two of a pair, and the same place in the next piece
+        found[f"lag {lag}"] = correlation(one[lag:], one[:-lag])
+        found[f"sizes at lag {lag}"] = correlation(sizes[lag:], sizes[:-lag])
+    if noise.name == "gaussian":
+        x, y = one.reshape(-1, 2, half).swapaxes(0, 1).reshape(2, -1)
+        found["angles of pairs"] = stats.kstest(np.arctan2(y, x), "uniform", (-math.pi, 2 * math.pi)).pvalue
+        found["radii of pairs"] = stats.kstest((x**2 + y**2) / 2, "expon").pvalue
+    return found
+
+
 @pytest.mark.parametrize("name", FAMILIES)
-def test_coordinates_are_independent_across_blocks_and_steps(name):
-    """Correlations of n pairs have standard deviation 1/√n: beyond 5.5 of them with probability below 4e-8 each."""
-    secret, n = Secret(), 300_000
-    one = FAMILIES[name](1.0).flat(n, 1.0, secret.at("step", 0)).numpy()
-    two = FAMILIES[name](1.0).flat(n, 1.0, secret.at("step", 1)).numpy()
-    for lag in (1, 2, 1 << 17):
-        assert abs(np.corrcoef(one[lag:], one[:-lag])[0, 1]) < 5.5 / math.sqrt(n - lag)
-    assert abs(np.corrcoef(one, two)[0, 1]) < 5.5 / math.sqrt(n)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_million_draws_are_independent_and_have_their_law_and_tails(name, dtype):
+    """At most 17 tests in each of 6 cases, at 9e-9 each: false alarm 1e-6. What they can see: the mutants below."""
+    found = p_values(FAMILIES[name](1.0), dtype)
+    assert min(found.values()) > 9e-9, found
+
+
+class BothCosines(GaussianNoise):
+    def _standard(self, out, bits):
+        super()._standard(out, bits)
+        out[len(out) // 2 :] = out[: len(out) // 2]
+
+
+class HalfTurn(GaussianNoise):
+    def _standard(self, out, bits):
+        super()._standard(out, bits)
+        out[len(out) // 2 :].abs_()
+
+
+class ShortTail(GaussianNoise):
+    """A radius from 12 bits ends at 4.1 σ."""
+
+    def _standard(self, out, bits):
+        super()._standard(out, bits)
+        out.clamp_(-4.1, 4.1)
+
+
+class OneRadiusForTwo(GaussianNoise):
+    def _standard(self, out, bits):
+        super()._standard(out, bits)
+        x, y = out.view(2, -1)
+        radius = torch.hypot(x, y)
+        ratio = radius[0::2] / radius[1::2]
+        x[1::2] *= ratio
+        y[1::2] *= ratio
+
+
+class SamePieces(LaplaceNoise):
+    def _standard(self, out, bits):
+        super()._standard(out, Keystream(bytes(32)))
+
+
+class NoSign(LaplaceNoise):
+    def _standard(self, out, bits):
+        super()._standard(out, bits)
+        out.abs_()
+
+
+class NarrowLaplace(LaplaceNoise):
+    def _standard(self, out, bits):
+        super()._standard(out, bits)
+        out.mul_(0.98)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "promise"),
+    [
+        (BothCosines, f"lag {_PIECE // 2}"),
+        (HalfTurn, "signs"),
+        (ShortTail, "how far out they are"),
+        (OneRadiusForTwo, "sizes at lag 1"),
+        (SamePieces, f"lag {_PIECE}"),
+        (SamePieces, "steps"),
+        (NoSign, "signs"),
+        (NarrowLaplace, "size"),
+    ],
+)
+def test_wrong_draws_are_found(mutant, promise):
+    """Far beyond the limit, so that finding them is no luck: the power for these is 1 up to about 1e-6."""
+    assert p_values(mutant(1.0))[promise] < 1e-12
+
+
+def reference(dtype: torch.dtype, angles: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """Box and Muller's pairs from the integers, in 40 digits."""
+    with mpmath.workdps(40):
+        turns = [mpmath.pi * (2 * int(k) + 1) / 2 ** (8 * dtype.itemsize) for k in angles]
+        radii = [mpmath.sqrt(-2 * mpmath.log(abs(2 * int(k) + 1) / mpmath.mpf(2) ** 64)) for k in words]
+        pairs = list(zip(radii, turns, strict=True))
+        return np.array([float(r * f(a)) for f in (mpmath.cos, mpmath.sin) for r, a in pairs])
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 3e-6), (torch.float64, 1e-12)])
+def test_normals_are_the_function_of_their_bits_that_they_should_be(dtype, error):
+    """So fair bits give the law, beyond what any number of draws could show; an angle of fewer bits is found too."""
+    random = np.random.default_rng(3)
+    angles = random.integers(-(2 ** (8 * dtype.itemsize - 1)), 2 ** (8 * dtype.itemsize - 1), 500)
+    angles = angles.astype(f"int{8 * dtype.itemsize}")
+    words = random.integers(-(2**63), 2**63 - 1, 500) >> random.integers(0, 63, 500)  # half of them far in the tail
+    drawn = torch.empty(1000, dtype=dtype)
+    GaussianNoise(1.0)._standard(drawn, Given(angles, words))
+    np.testing.assert_allclose(drawn.double().numpy(), reference(dtype, angles, words), rtol=0, atol=error)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tails_end_where_64_bits_do_and_nothing_is_infinite(dtype):
+    integers = f"int{8 * dtype.itemsize}"
+    words = np.array([0, -1, 2**63 - 1, -(2**63)], dtype=np.int64)
+    angles = np.array([0, -1, np.iinfo(integers).max, np.iinfo(integers).min], dtype=integers)
+    normals, laplace = torch.empty(8, dtype=dtype), torch.empty(4, dtype=dtype)
+    GaussianNoise(1.0)._standard(normals, Given(angles, words))
+    LaplaceNoise(1.0)._standard(laplace, Given(words))
+    assert normals[:2].tolist() == pytest.approx([math.sqrt(128 * math.log(2))] * 2)
+    assert laplace[:2].tolist() == pytest.approx([64 * math.log(2), -64 * math.log(2)])
+    assert normals[[2, 3]].abs().max() < 1e-7
+    assert laplace[2:].abs().max() < 1e-7
+
+
+def test_draws_in_float64_have_all_of_its_bits():
+    for noise in (GaussianNoise(1.0), LaplaceNoise(1.0)):
+        drawn = noise.flat(100_000, 1.0, Secret(), dtype=torch.float64)
+        assert (drawn != drawn.float()).float().mean() > 0.999
+        assert drawn.unique().numel() == 100_000
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 1001, _PIECE - 1, _PIECE, _PIECE + 1, 2 * _PIECE + 3])
+def test_every_size_is_filled(size):
+    drawn = GaussianNoise(1.0).flat(size, 2.0, Secret())
+    assert drawn.shape == (size,)
+    assert drawn.isfinite().all()
+    assert drawn.count_nonzero() == size
 
 
 def test_the_difference_of_two_streams_of_a_device_has_the_same_law():
@@ -68,14 +220,20 @@ def test_a_place_gives_the_same_noise_again_and_another_place_gives_other_noise(
     assert torch.equal(noise.flat(10, 1.0, Secret(7)), noise.flat(10, 1.0, Secret(7)))
 
 
-def test_the_number_of_threads_does_not_change_noise():
-    secret, before = Secret(), torch.get_num_threads()
-    one = GaussianNoise(1.0).flat(300_000, 1.0, secret)
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_number_of_threads_does_not_change_noise(name, dtype):
+    """Nor does a default device of the user's."""
+    secret, before, drawn = Secret(), torch.get_num_threads(), []
     try:
-        torch.set_num_threads(1 if before > 1 else 2)
-        assert torch.equal(one, GaussianNoise(1.0).flat(300_000, 1.0, secret))
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            with torch.device("meta" if threads == 3 else "cpu"):
+                drawn.append(FAMILIES[name](1.0).flat(300_001, 1.0, secret, dtype=dtype))
     finally:
         torch.set_num_threads(before)
+    assert torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn[0], drawn[2])
 
 
 def test_shapes_are_views_of_one_buffer():

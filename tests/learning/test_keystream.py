@@ -1,0 +1,85 @@
+"""The keystream is AES-256 in counter mode, read in order, and its uniform numbers are what they say."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from discreet.learning.keystream import Keystream
+from discreet.learning.noise import Secret
+
+#: The cipher's blocks at counters 0, 1 and 2 under the key of zeros: H of test case 13, E(K, Y₀) and the ciphertext of
+#: test case 14 in McGrew and Viega, "The Galois/Counter Mode of Operation", their submission to NIST.
+ZERO_KEY = "dc95c078a2408989ad48a21492842087530f8afbc74536b9a963b4f1c4cb738bcea7403d4d606b6e074ec5d3baf39d18"
+#: NIST's AESAVS, KeySbox for 256 bits: the block of zeros under two keys.
+KEY_SBOX = {
+    "c47b0294dbbbee0fec4757f22ffeee3587ca4730c3d33b691df38bab076bc558": "46f2fb342d6f0ab477476fc501242c5f",
+    "28d46cffa158533194214a91e712fc2b45b518076675affd910edeca5f41ac64": "4bf3b0a69aeb6657794f2901b1440ad4",
+}
+
+
+class Given(Keystream):
+    """A keystream with the bytes of the given arrays instead of a cipher's."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, *words: np.ndarray) -> None:
+        self._left = np.concatenate([word.view(np.uint8) for word in words])
+
+    def read(self, count: int) -> torch.Tensor:
+        read, self._left = self._left[:count].copy(), self._left[count:]
+        return torch.from_numpy(read)
+
+
+def read(key: bytes, count: int) -> bytes:
+    return Keystream(key).read(count).numpy().tobytes()
+
+
+def test_it_gives_the_published_blocks():
+    assert read(bytes(32), 48).hex() == ZERO_KEY
+    for key, block in KEY_SBOX.items():
+        assert read(bytes.fromhex(key), 16).hex() == block
+
+
+def test_each_block_is_the_cipher_of_its_number():
+    """Beyond the pieces in which it is made: block by block, from the cipher without any mode."""
+    key, blocks = bytes(range(32)), 10_001
+    numbers = b"".join(i.to_bytes(16, "big") for i in range(blocks))
+    cipher = Cipher(algorithms.AES256(key), modes.ECB()).encryptor()
+    assert read(key, 16 * blocks) == cipher.update(numbers)
+
+
+def test_it_goes_on_where_the_last_read_ended():
+    one, whole = Keystream(bytes(32)), read(bytes(32), 200_000)
+    parts = [one.read(count).numpy().tobytes() for count in (0, 1, 15, 16, 65_535, 65_536, 65_537, 3_360)]
+    assert b"".join(parts) == whole
+
+
+def test_a_short_key_is_refused():
+    with pytest.raises(ValueError, match="key size"):
+        Keystream(bytes(16))
+
+
+def test_each_place_of_a_secret_has_its_own_key():
+    secret = Secret(7)
+    places = [secret.keystream("a"), secret.keystream("b"), secret.at("a").keystream("a"), secret.keystream()]
+    assert len({stream.read(32).numpy().tobytes() for stream in places}) == 4
+    again = secret.keystream("a").read(32)
+    assert torch.equal(again, Secret(7).keystream("a").read(32))
+    assert again.numpy().tobytes() != secret.at("a").reveal()
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [(torch.float32, 32), (torch.float64, 64)])
+def test_uniform_numbers_are_their_integers_and_a_half(dtype, bits):
+    top = 2 ** (bits - 1)
+    whole = [0, -1, 1, -2, 12_345, -12_346, top // 2, top - 1, -top]
+    drawn = Given(np.array(whole, dtype=f"int{bits}")).uniform(len(whole), dtype)
+    for k, x in zip(whole, drawn.tolist(), strict=True):
+        exact = (k + Fraction(1, 2)) / top
+        assert abs(Fraction(x) - exact) <= abs(exact) * Fraction(torch.finfo(dtype).eps)
+        assert (x > 0) == (k >= 0)
+        assert 0 < abs(x) <= 1
