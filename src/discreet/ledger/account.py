@@ -13,7 +13,7 @@ from discreet.events import Event, NonPrivate, Repeated, is_secure
 from discreet.guarantees import Guarantee
 from discreet.ledger import advice, charging, records
 from discreet.ledger.chain import Entry
-from discreet.ledger.charging import Charged, NoRoom, Request
+from discreet.ledger.charging import NoRoom, Request
 from discreet.ledger.codec import encode
 from discreet.ledger.receipt import Receipt
 from discreet.ledger.reservation import Reservation
@@ -72,7 +72,7 @@ class Account:
             events are chosen may depend on earlier releases. One receipt pays for one release: noise drawn twice for
             one receipt is not covered.
         """
-        return self._charge(self._request("spend", event, purpose, key, None), neighbors)[1]
+        return self._charge(self._request("spend", event, purpose, key, None), neighbors)
 
     def reserve(self, event: Event, key: str, purpose: str = "", neighbors: Neighbors | None = None) -> Reservation:
         """Charge a whole plan before it begins; steps that never started can be handed back when it ends early.
@@ -90,8 +90,8 @@ class Account:
         if key is None:
             raise _check.fail("key", "be given", key, "it finds the reservation again after a crash")
         steps = event.count if isinstance(event, Repeated) else 1
-        charged, receipt = self._charge(self._request("reserve", event, purpose, key, steps), neighbors)
-        return Reservation(self._ledger, self._path, charged.entry.sequence, steps, receipt)
+        receipt = self._charge(self._request("reserve", event, purpose, key, steps), neighbors)
+        return Reservation(self._ledger, self._path, receipt.sequence, steps, receipt)
 
     def would_afford(self, event: Event, neighbors: Neighbors | None = None) -> bool:
         """Whether `spend` would be accepted now, here and in all accounts above. Charges and promises nothing."""
@@ -172,21 +172,21 @@ class Account:
             remedy = "an account adds up spends for one unit and one relation; open another account for this one"
             raise _check.fail("neighbors", f"be those of the account ({self.neighbors})", str(neighbors), remedy)
 
-    def _charge(self, request: Request, neighbors: Neighbors | None) -> tuple[Charged, Receipt]:
+    def _charge(self, request: Request, neighbors: Neighbors | None) -> Receipt:
         self._check(request.event, neighbors)
         for terms in self._path:  # priced before anything is locked, and remembered
-            terms.price(request.event)
+            terms.priced(request.event)
         ledger, path, time = self._ledger, self._path, self._ledger._write_time()
         ledger._on_step("priced")
         try:
-            charged = ledger._store.write(
+            receipt = ledger._store.write(
                 lambda transaction: charging.charge(transaction, path, request, time, ledger._on_step),
                 keyed=request.key is not None,
             )
         except NoRoom as full:
             raise _exceeded(full, request.event, self.name) from None
         ledger._on_step("returning")
-        return charged, Receipt.of_entry(self._terms, charged.entry, charged.hash, replayed=charged.replayed)
+        return receipt
 
     def _standing(self) -> list[State]:
         def work(transaction: Transaction) -> list[State]:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+from json.encoder import encode_basestring_ascii as quoted
+from typing import NamedTuple
 
 from discreet.accounting.filters import AdaptiveFilter, Price, Refused
 from discreet.errors import Exhausted, KeyReused, NotALedger
 from discreet.events import Event, Repeated
 from discreet.ledger import records
-from discreet.ledger.chain import Entry, Origin
-from discreet.ledger.codec import encode
+from discreet.ledger.chain import Entry, Origin, entry_text
+from discreet.ledger.codec import canonical, encode
+from discreet.ledger.receipt import Receipt
 from discreet.ledger.records import AccountRow
 from discreet.ledger.store import Step, Transaction
-from discreet.ledger.terms import State, Terms
+from discreet.ledger.terms import Terms
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """What is to be charged: a "spend" at once, or a "reserve" of so many steps."""
 
     kind: str
@@ -26,15 +27,6 @@ class Request:
     purpose: str
     key: str | None
     steps: int | None = None
-
-
-@dataclass(frozen=True)
-class Charged:
-    """An entry that is in the ledger, and whether it was there before."""
-
-    entry: Entry
-    hash: str
-    replayed: bool
 
 
 class NoRoom(Exception):
@@ -47,70 +39,69 @@ class NoRoom(Exception):
         self.standing = tuple(standing)
 
 
-def charge(transaction: Transaction, path: Sequence[Terms], request: Request, time: str, on_step: Step) -> Charged:
+def charge(transaction: Transaction, path: Sequence[Terms], request: Request, time: str, on_step: Step) -> Receipt:
     """Charge `request` to the last account of `path` and to all above it, which are locked from the top down."""
     rows = [records.held(transaction, terms.name) for terms in path]
     on_step("locked")
-    mine = path[-1]
+    mine, event = path[-1], request.event
     if request.key is not None and (known := records.by_key(transaction, mine.name, request.key)) is not None:
-        return _replayed(known, request)
-    standing = [row.filter_state() for row in rows]
+        return _replayed(mine, known, request)
     after = []
-    for terms, before in zip(path, standing, strict=True):
-        found = terms.charged(before, request.event)
-        if isinstance(found, Refused):
-            raise NoRoom(terms, found, [one.filter(state) for one, state in zip(path, standing, strict=True)])
-        after.append(found)
+    for terms, row in zip(path, rows, strict=True):
+        state = terms.after(row.filter_state(), terms.priced(event))
+        if state is None:
+            raise _no_room(path, rows, terms, event)
+        after.append(state)
     on_step("checked")
-    above = tuple((row.name, row.sequence + 1) for row in rows[:-1])
-    entry, stored = _append(transaction, rows[-1], after[-1], mine, request, time, above=above)
+    above = "[]" if len(path) == 1 else canonical([(row.name, row.sequence + 1) for row in rows[:-1]])
+    body = _body(mine, rows[-1], request, time, above, request.key, "null")
+    stored = records.append_text(transaction, rows[-1], body, request.key, None, after[-1])
     on_step("recorded")
-    origin = Origin(mine.name, entry.sequence, stored)
+    sequence = rows[-1].sequence + 1
     for terms, row, state in zip(path[:-1], rows[:-1], after[:-1], strict=True):
-        _append(transaction, row, state, terms, request, time, origin=origin)
+        origin = canonical([mine.name, sequence, stored])
+        repeated = _body(terms, row, request, time, "[]", None, origin)
+        records.append_text(transaction, row, repeated, None, None, state)
         on_step("recorded above")
-    return Charged(entry, stored, replayed=False)
+    return Receipt(mine.name, sequence, event, request.purpose, request.key, time, stored, body, mine)
 
 
-def _append(
-    transaction: Transaction,
-    row: AccountRow,
-    state: State,
-    terms: Terms,
-    request: Request,
-    time: str,
-    *,
-    above: tuple[tuple[str, int], ...] = (),
-    origin: Origin | None = None,
-) -> tuple[Entry, str]:
-    change, brought = terms.price(request.event)
-    entry = Entry(
-        account=row.name,
-        sequence=row.sequence + 1,
-        kind=request.kind,
-        time=time,
-        neighbors=terms.neighbors,
-        previous=row.head,
-        event=request.event,
-        change=change,
-        claimed=brought,
-        purpose=request.purpose,
-        key=request.key if origin is None else None,
-        origin=origin,
-        above=above,
-        steps=request.steps,
+def _no_room(path: Sequence[Terms], rows: Sequence[AccountRow], terms: Terms, event: Event) -> NoRoom:
+    """Why an account has no room, with all filters as they stand."""
+    standing = [row.filter_state() for row in rows]
+    refused = terms.charged(standing[path.index(terms)], event)
+    if not isinstance(refused, Refused):
+        raise NotALedger(f"the terms of account {terms.name!r} changed while they were read")
+    return NoRoom(terms, refused, [one.filter(state) for one, state in zip(path, standing, strict=True)])
+
+
+def _body(terms: Terms, row: AccountRow, request: Request, time: str, above: str, key: str | None, origin: str) -> str:
+    """The text of the entry that charges `request` to an account."""
+    return entry_text(
+        above,
+        terms.priced(request.event).text,
+        "null" if key is None else quoted(key),
+        request.kind,
+        terms.neighbors_text,
+        origin,
+        row.head,
+        quoted(request.purpose),
+        "null",
+        row.sequence + 1,
+        "null" if request.steps is None else str(request.steps),
+        "null",
+        time,
     )
-    return entry, records.append(transaction, row, entry, state)
 
 
-def _replayed(known: tuple[Entry, str], request: Request) -> Charged:
+def _replayed(terms: Terms, known: tuple[Entry, str], request: Request) -> Receipt:
     entry, stored = known
     if entry.event is None or entry.kind != request.kind or encode(entry.event) != encode(request.event):
         raise KeyReused(
             f"key must stand for one spend, got {request.key!r}: it already stands for {entry.kind} of "
             f"{entry.event!r}, row {entry.sequence}; a retry asks for the same event, another spend takes another key"
         )
-    return Charged(entry, stored, replayed=True)
+    return Receipt.of_entry(terms, entry, stored, replayed=True)
 
 
 # --- reservations
@@ -147,7 +138,7 @@ def start(transaction: Transaction, terms: Terms, reservation: int, steps: int, 
 
 def close(
     transaction: Transaction, path: Sequence[Terms], reservation: int, step: Event, time: str, on_step: Step
-) -> Charged:
+) -> Receipt:
     """Replace the price of the reserved steps by that of the steps that were started, here and in all accounts above.
 
     Why this is valid although the choice to stop may depend on what was released: docs/decisions/0003.
@@ -158,7 +149,7 @@ def close(
     reserved, latest = _reserved(transaction, mine, reservation)
     if latest is not None and latest.kind == "close":
         found = records.by_sequence(transaction, mine.name, latest.sequence)
-        return Charged(latest, found[1] if found else "", replayed=True)
+        return Receipt.of_entry(mine, latest, found[1] if found else "", replayed=True)
     ran = 0 if latest is None else latest.steps or 0
     event = Repeated(step, ran)
     above = tuple((row.name, row.sequence + 1) for row in rows[:-1])
@@ -191,7 +182,7 @@ def close(
         written = written or (entry, stored)
     if written is None:
         raise NotALedger("an account must have a path")
-    return Charged(*written, replayed=False)
+    return Receipt.of_entry(mine, *written, replayed=False)
 
 
 def handed_back(terms: Terms, reserved: Entry, step: Event, ran: int) -> tuple[Price, Fraction]:

@@ -66,11 +66,7 @@ def sum_text(value: Fraction) -> str:
     >>> sum_text(Fraction(-5, 8)), sum_text(Fraction(1, 3))
     ('-5/2^3', '1/3')
     """
-    return ratio_sum_text(*value.as_integer_ratio())
-
-
-def ratio_sum_text(n: int, d: int) -> str:
-    """The `sum_text` of n/d, which is in lowest terms."""
+    n, d = value.as_integer_ratio()
     if d == 1 or d & (d - 1):
         return f"{n}/{d}"
     return f"{n:x}/2^{d.bit_length() - 1}"

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from time import time_ns
 from types import TracebackType
 from typing import Self
 
@@ -74,6 +75,7 @@ class Ledger:
     ) -> None:
         seconds = float(_check.positive("timeout", timeout, "it is how many seconds to wait for others"))
         self._clock = clock
+        self._second = 0, ""
         self._on_step = on_step
         self._location = os.fspath(location)
         if self._location.startswith(("postgresql://", "postgres://")):
@@ -161,7 +163,14 @@ class Ledger:
     # What accounts need of their ledger.
 
     def _write_time(self) -> str:
-        return self._clock().isoformat(timespec="microseconds")
+        if self._clock is not _now:
+            return self._clock().isoformat(timespec="microseconds")
+        # The same text, of which only the end is new within a second.
+        seconds, micro = divmod(time_ns() // 1000, 1_000_000)
+        known = self._second
+        if known[0] != seconds:
+            known = self._second = seconds, datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
+        return f"{known[1]}.{micro:06d}+00:00"
 
     def _existing(self, name: str) -> Terms:
         row = self._store.read(lambda transaction: records.find(transaction, str(name)))

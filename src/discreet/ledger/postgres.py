@@ -41,6 +41,7 @@ class PostgresTransaction:
 
     def __init__(self, connection: Any, begin: str) -> None:
         self._connection = connection
+        self.known: dict[str, Any] = {}  # others may write as soon as the transaction before has ended
         self._waiting: list[tuple[str, tuple[object, ...]]] = [(begin, ())]
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:

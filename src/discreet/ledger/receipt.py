@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from discreet.errors import NotALedger
@@ -26,7 +27,7 @@ class Receipt:
         key: the key that a retry would give.
         time: when it was recorded, by the spender's clock.
         hash: the hash of the entry.
-        entry: the whole row.
+        body: the text of the entry, which the hash is taken of.
         terms: the terms of the account.
         replayed: whether this receipt was written by an earlier call with the same key. One key pays for one release:
             if the earlier call's answer may have left already, draw no new noise for it.
@@ -39,7 +40,7 @@ class Receipt:
     key: str | None
     time: str
     hash: str
-    entry: Entry = field(repr=False)
+    body: str = field(repr=False)
     terms: Terms = field(repr=False)
     replayed: bool = field(default=False, compare=False)
 
@@ -56,10 +57,15 @@ class Receipt:
             key=entry.key,
             time=entry.time,
             hash=stored,
-            entry=entry,
+            body=entry.body(),
             terms=terms,
             replayed=replayed,
         )
+
+    @cached_property
+    def entry(self) -> Entry:
+        """The whole row."""
+        return Entry.of_body(self.body)
 
     @property
     def charged(self) -> Guarantee:
@@ -68,7 +74,7 @@ class Receipt:
 
     def to_json(self) -> str:
         """The receipt as text, for a checkpoint or a file elsewhere; `anchor` reads it."""
-        return canonical({"body": self.entry.body(), "hash": self.hash})
+        return canonical({"body": self.body, "hash": self.hash})
 
     def __str__(self) -> str:
         purpose = f" for {self.purpose}" if self.purpose else ""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from discreet.errors import NotALedger
 from discreet.ledger import schema
@@ -15,10 +14,12 @@ from discreet.ledger.terms import State, Terms
 _PAGE = 2000
 
 _ACCOUNT = "name, parent, terms, state, sequence, head, seal"
+_FIND = f"SELECT {_ACCOUNT}, (SELECT MAX(number) FROM discreet_schema) FROM discreet_account WHERE name = ?"
+_APPEND = "INSERT INTO discreet_entry (account, sequence, key, reservation, body, hash) VALUES (?, ?, ?, ?, ?, ?)"
+_ADVANCE = "UPDATE discreet_account SET state = ?, sequence = ?, head = ?, seal = ? WHERE name = ?"
 
 
-@dataclass(frozen=True)
-class AccountRow:
+class AccountRow(NamedTuple):
     """An account as it stands: its terms, its totals and the end of its chain, as stored."""
 
     name: str
@@ -28,6 +29,7 @@ class AccountRow:
     sequence: int
     head: str
     seal: str
+    totals: State | None = None  # those of `state`, of a row that was written here or found intact
 
     def intact(self) -> bool:
         """Whether the row is as a ledger wrote it."""
@@ -35,20 +37,36 @@ class AccountRow:
 
     def filter_state(self) -> State:
         """What was spent; an edited row is refused."""
+        if self.totals is not None:
+            return self.totals
+        known = _checked.get(self.name)
+        if known is not None and known.totals is not None and known[:7] == self[:7]:
+            return known.totals
         if not self.intact():
             raise NotALedger(
                 f"the row of account {self.name!r} was edited: nothing can be charged to it; verify() says more"
             )
-        return State.of_text(self.state)
+        totals = State.of_text(self.state)
+        _remember(self._replace(totals=totals))
+        return totals
+
+
+# The last row of each account that was written here or found intact. It says nothing of what is in the database, only
+# that this very row, if it is there, need not be hashed and read once more.
+_checked: dict[str, AccountRow] = {}
+_REMEMBERED = 256
+
+
+def _remember(row: AccountRow) -> AccountRow:
+    if len(_checked) >= _REMEMBERED:
+        _checked.clear()
+    _checked[row.name] = row
+    return row
 
 
 def find(transaction: Transaction, name: str, *, lock: bool = False) -> AccountRow | None:
     """The row of an account, locked until the end of the transaction if asked, or None."""
-    found = transaction.rows(
-        f"SELECT {_ACCOUNT}, (SELECT MAX(number) FROM discreet_schema) FROM discreet_account WHERE name = ?"
-        + (transaction.for_update if lock else ""),
-        name,
-    )
+    found = transaction.rows(_FIND + transaction.for_update if lock else _FIND, name)
     if not found:
         return None
     schema.check(int(found[0][7]))
@@ -57,7 +75,7 @@ def find(transaction: Transaction, name: str, *, lock: bool = False) -> AccountR
 
 def held(transaction: Transaction, name: str) -> AccountRow:
     """The row of an account that must be there, locked."""
-    row = find(transaction, name, lock=True)
+    row = transaction.known.get(name) or find(transaction, name, lock=True)
     if row is None:
         raise NotALedger(f"account {name!r} has vanished from the ledger: it was edited")
     return row
@@ -87,35 +105,26 @@ def insert_account(transaction: Transaction, terms: Terms, entry: Entry) -> None
         head,
         seal(terms.name, terms.parent, text, state, 0, head),
     )
-    _insert(transaction, entry, body, head)
+    transaction.run(_APPEND, entry.account, entry.sequence, entry.key, entry.reservation, body, head)
 
 
 def append(transaction: Transaction, row: AccountRow, entry: Entry, state: State) -> str:
     """Write `entry` after the last one of a locked account, with the totals that follow it; its hash."""
-    body = entry.body()
-    head, text = digest(body), state.text()
-    _insert(transaction, entry, body, head)
-    transaction.run(
-        "UPDATE discreet_account SET state = ?, sequence = ?, head = ?, seal = ? WHERE name = ?",
-        text,
-        entry.sequence,
-        head,
-        seal(row.name, row.parent, row.terms, text, entry.sequence, head),
-        row.name,
-    )
+    return append_text(transaction, row, entry.body(), entry.key, entry.reservation, state)
+
+
+def append_text(
+    transaction: Transaction, row: AccountRow, body: str, key: str | None, reservation: int | None, state: State
+) -> str:
+    """Write an entry's text after the last one of a locked account, with the totals that follow it; its hash."""
+    name, parent, terms = row[:3]
+    head, text, sequence = digest(body), state.text(), row.sequence + 1
+    sealed = seal(name, parent, terms, text, sequence, head)
+    transaction.run(_APPEND, name, sequence, key, reservation, body, head)
+    transaction.run(_ADVANCE, text, sequence, head, sealed, name)
+    after = AccountRow(name, parent, terms, text, sequence, head, sealed, state)
+    transaction.known[name] = _remember(after)
     return head
-
-
-def _insert(transaction: Transaction, entry: Entry, body: str, head: str) -> None:
-    transaction.run(
-        "INSERT INTO discreet_entry (account, sequence, key, reservation, body, hash) VALUES (?, ?, ?, ?, ?, ?)",
-        entry.account,
-        entry.sequence,
-        entry.key,
-        entry.reservation,
-        body,
-        head,
-    )
 
 
 def by_key(transaction: Transaction, account: str, key: str) -> tuple[Entry, str] | None:

@@ -80,12 +80,12 @@ class Reservation:
         """
         ledger, path = self._ledger, self._path
         time = ledger._write_time()
-        charged = ledger._store.write(
+        receipt = ledger._store.write(
             lambda transaction: charging.close(transaction, path, self._sequence, self.step, time, ledger._on_step),
             keyed=True,
         )
         ledger._on_step("returning")
-        return Receipt.of_entry(path[-1], charged.entry, charged.hash, replayed=charged.replayed)
+        return receipt
 
     def __repr__(self) -> str:
         return f"Reservation({self._path[-1].name!r} #{self._sequence}, {self._steps} steps of {self.step!r})"

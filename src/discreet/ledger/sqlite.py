@@ -28,7 +28,6 @@ _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
 
 
-_WRITE = "BEGIN IMMEDIATE"
 # Nanoseconds after which a folder's time of change is certain to differ from that of a change that follows.
 _SETTLED = 2_000_000_000
 # Seconds between two attempts to take a file that others hold.
@@ -36,11 +35,14 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.03
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that remembers which files it was made for, and the state of their folder when it last looked."""
+    """A connection that remembers which files it was made for, the state of their folder when it last looked, and what
+    it wrote as long as no other connection has written since."""
 
     file: tuple[int, int] | None = None
     log: tuple[int, int] | None = None
     folder: tuple[int, int, int] | None = None
+    version: int | None = None
+    known: dict[str, Any]
 
 
 class SQLiteTransaction:
@@ -48,8 +50,9 @@ class SQLiteTransaction:
 
     for_update = ""  # BEGIN IMMEDIATE has locked the whole file
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, known: dict[str, Any] | None = None) -> None:
         self._connection = connection
+        self.known = {} if known is None else known
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, values).fetchall()
@@ -67,6 +70,7 @@ class SQLiteStore:
     def __init__(self, path: Path, *, create: bool, timeout: float, on_step: Step) -> None:
         path = Path(os.path.realpath(path))  # SQLite's other files lie beside the real one, wherever we go from here
         self._path = path
+        self._name, self._folder = str(path), str(path.parent)
         self._timeout = timeout
         self._on_step = on_step
         self._pool: Pool[_Connection] = Pool(lambda: self._connect("rw"), lambda found: found.close())
@@ -84,12 +88,14 @@ class SQLiteStore:
             self.write(schema.migrate)
 
     def write(self, work: Callable[[SQLiteTransaction], T], *, keyed: bool = False) -> T:
-        with self._explained():
-            return self._transact(_WRITE, work, self._on_step)
+        try:
+            return self._transact(work, self._on_step, writes=True)
+        except sqlite3.Error as error:
+            raise self._explanation(error) from error
 
     def read(self, work: Callable[[SQLiteTransaction], T]) -> T:
         with self._explained():
-            return self._patiently(lambda: self._transact("BEGIN", work, no_step))
+            return self._patiently(lambda: self._transact(work, no_step, writes=False))
 
     def damage(self) -> str | None:
         try:
@@ -101,23 +107,23 @@ class SQLiteStore:
     def close(self) -> None:
         self._pool.close()
 
-    def _transact(self, begin: str, work: Callable[[SQLiteTransaction], T], on_step: Step) -> T:
+    def _transact(self, work: Callable[[SQLiteTransaction], T], on_step: Step, *, writes: bool) -> T:
         connection, epoch = self._pool.take()
-        writes = begin == _WRITE
         try:
             if writes:
-                self._patiently(lambda: connection.execute(begin))
-                if connection.file is None:
-                    self._same_files(connection)
+                self._begin(connection)
+                transaction = SQLiteTransaction(connection, connection.known)
             else:
-                connection.execute(begin)
-            done = work(SQLiteTransaction(connection))
+                connection.execute("BEGIN")
+                transaction = SQLiteTransaction(connection)
+            done = work(transaction)
             on_step("committing")
             connection.execute("COMMIT")
             on_step("committed")
             if writes:
                 self._same_files(connection)
         except BaseException:
+            connection.version = None  # what was written may be rolled back
             try:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
@@ -128,6 +134,24 @@ class SQLiteStore:
             raise
         self._pool.give_back(connection, epoch)
         return done
+
+    def _begin(self, connection: _Connection) -> None:
+        """Take the file for writing. What this connection knows stays known if no other has written in between.
+
+        SQLite's `data_version` changes with every commit of another connection, of this process or any other, and with
+        none of this one.
+        """
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if _code(error) not in _BUSY:
+                raise
+            self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+        [(version,)] = connection.execute("PRAGMA data_version")
+        if version != connection.version:
+            connection.version, connection.known = version, {}
+        if connection.file is None:
+            self._same_files(connection)
 
     def _patiently(self, attempt: Callable[[], T]) -> T:
         """Try again while others hold the file, until the timeout has passed.
@@ -156,7 +180,7 @@ class SQLiteStore:
         may be released.
         """
         try:
-            file, same = os.stat(self._path), self._same_log(connection)
+            file, same = os.stat(self._name), self._same_log(connection)
         except FileNotFoundError:
             same = False
         else:
@@ -182,11 +206,11 @@ class SQLiteStore:
         Looking at a file's times makes the next write to it cost a new time, and the next commit half as much again. So
         the log is looked at only when its folder has changed, or changed so lately that one more change might not show.
         """
-        folder = os.stat(self._path.parent)
+        folder = os.stat(self._folder)
         stamp = folder.st_ino, folder.st_mtime_ns, folder.st_ctime_ns
         if stamp == connection.folder:
             return True
-        log = os.stat(f"{self._path}-wal")
+        log = os.stat(f"{self._name}-wal")
         found = log.st_dev, log.st_ino
         connection.log = connection.log or found
         settled = time.time_ns() - max(folder.st_mtime_ns, folder.st_ctime_ns) > _SETTLED

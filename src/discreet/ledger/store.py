@@ -31,6 +31,10 @@ class Transaction(Protocol):
     #: What a SELECT ends with to lock the rows that it finds.
     for_update: str
 
+    #: Rows of accounts that are certain to be in the database as they stand here, by the account's name: this
+    #: connection wrote them last, and no other has written anything since. Whoever changes one puts it here.
+    known: dict[str, Any]
+
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """The rows that a query finds."""
 
