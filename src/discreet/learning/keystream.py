@@ -45,4 +45,5 @@ class Keystream:
         raw = self.read(count * dtype.itemsize)
         # In place: what is read and what is written have the same width.
         numbers = raw.view(dtype).copy_(raw.view(_INTEGERS[dtype]))
-        return numbers.add_(0.5).mul_(2.0 ** (1 - 8 * dtype.itemsize))
+        step = 2.0 ** (1 - 8 * dtype.itemsize)
+        return torch.add(torch.tensor(step / 2, dtype=dtype, device="cpu"), numbers, alpha=step, out=numbers)

@@ -205,10 +205,9 @@ class GaussianNoise(Noise):
         float64, whatever the dtype of the noise.
         """
         half = len(out) // 2
-        cosines, sines = out[:half], out[half:]
-        torch.mul(bits.uniform(half, out.dtype), pi, out=sines)
-        torch.cos(sines, out=cosines)
-        sines.sin_()
+        angle = bits.uniform(half, out.dtype).mul_(pi)
+        cosines = torch.cos(angle, out=out[:half])
+        sines = torch.sin(angle, out=out[half:])
         uniform = bits.uniform(half, torch.float64)
         logarithm = torch.mul(uniform, uniform, out=uniform).log_()  # of the square: 2 ln |u|
         radius = logarithm.to(out.dtype).neg_().sqrt_()
@@ -229,7 +228,8 @@ class _LaplaceDraws(Noise):
     def _standard(self, out: Tensor, bits: Keystream) -> None:
         """−ln |u| is exponential, and the sign of u is independent of |u|."""
         uniform = bits.uniform(len(out), torch.float64)
-        out.copy_(torch.copysign(uniform.abs().log_(), uniform))
+        out.copy_(uniform)
+        torch.copysign(uniform.abs_().log_().to(out.dtype), out, out=out)
 
     def _fill(self, out: Tensor, generator: torch.Generator) -> None:
         out.exponential_(generator=generator)
