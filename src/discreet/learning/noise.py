@@ -201,8 +201,8 @@ class GaussianNoise(Noise):
     def _standard(self, out: Tensor, bits: Keystream) -> None:
         """√(−2 ln u)·cos φ and √(−2 ln u)·sin φ are two independent normals (Box and Muller 1958).
 
-        The tail comes from small u, the centre from those near 1: for both, u has 64 bits and its logarithm is taken in
-        float64, whatever the dtype of the noise.
+        The tail comes from small u, and the centre from u near 1. For the sake of both the logarithm is taken in
+        float64, of a u of 64 bits, whatever the dtype of the noise.
         """
         half = len(out) // 2
         angle = bits.uniform(half, out.dtype).mul_(pi)
