@@ -1,8 +1,9 @@
-"""`lstm`, `gru` and `rnn` taken apart, one step of time after the other.
+"""`lstm`, `gru` and `rnn` taken apart: products with the inputs, a recurrence, and the claims of the parameters.
 
 All products with the inputs are made at once, and the gradient that reaches their result also is the gradient of the
 recurrent products: gates = (W x + b) + (U h + c) gives ∂/∂(U h + c) = ∂/∂(W x + b) =: g. So one place in the graph
-serves all four parameters of a layer; only a GRU's new gate, r·(U h + c), has r·g instead.
+serves all four parameters of a layer; only a GRU's new gate, r·(U h + c), has r·g instead. An LSTM with a projection
+runs step by step: the projection is a product of its own in each.
 """
 
 from __future__ import annotations
@@ -15,18 +16,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from discreet.learning.engine import recurrence
 from discreet.learning.engine.capture import Claim, Recorder
 from discreet.learning.engine.rules.linear import Bias, LinearWeight
 
-Step = Callable[[Tensor, tuple[Tensor, ...], Tensor, Tensor | None], tuple[tuple[Tensor, ...], Tensor | None]]
-
-
-def _gated(inputs: tuple[Tensor, ...], grad: Tensor, reset: int) -> Tensor:
-    """The gradient of a GRU's recurrent products: the last third times the reset gate."""
-    if len(inputs) <= reset:
-        return grad
-    size = grad.shape[-1] // 3
-    return torch.cat([grad[..., : 2 * size], grad[..., 2 * size :] * inputs[reset]], -1)
+#: From the gates' share of the inputs, the initial states, U, c and the direction to the outputs, the last states and a
+#: GRU's reset gates.
+Layer = Callable[
+    [Tensor, tuple[Tensor, ...], Tensor, Tensor | None, bool], tuple[Tensor, tuple[Tensor, ...], Tensor | None]
+]
 
 
 @dataclass(frozen=True)
@@ -34,13 +32,13 @@ class RecurrentWeight(LinearWeight):
     """The recurrent weight; its second input, where there is one, is a GRU's reset gate."""
 
     def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
-        return super().per_example(inputs[:1], _gated(inputs, grad, 1))
+        return super().per_example(inputs[:1], _gated(inputs[1:], grad))
 
     def norm_power(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
-        return super().norm_power(inputs[:1], _gated(inputs, grad, 1), order)
+        return super().norm_power(inputs[:1], _gated(inputs[1:], grad), order)
 
     def weighted(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
-        return super().weighted(inputs[:1], _gated(inputs, grad, 1), weights)
+        return super().weighted(inputs[:1], _gated(inputs[1:], grad), weights)
 
 
 @dataclass(frozen=True)
@@ -48,80 +46,85 @@ class RecurrentBias(Bias):
     """The bias beside it; its input, where there is one, is a GRU's reset gate."""
 
     def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
-        return super().per_example((), _gated(inputs, grad, 0))
+        return super().per_example((), _gated(inputs, grad))
 
 
-def _lstm_step(
-    gates: Tensor, state: tuple[Tensor, ...], u: Tensor, c: Tensor | None
-) -> tuple[tuple[Tensor, ...], None]:
+def _gated(resets: tuple[Tensor, ...], grad: Tensor) -> Tensor:
+    return recurrence.gated(grad, resets[0]) if resets else grad
+
+
+def _lstm(
+    gates: Tensor, states: tuple[Tensor, ...], u: Tensor, c: Tensor | None, reverse: bool
+) -> tuple[Tensor, tuple[Tensor, ...], None]:
     del c  # already added to the gates
-    i, f, g, o = torch.addmm(gates, state[0], u).chunk(4, 1)
-    cell = torch.addcmul(f.sigmoid() * state[1], i.sigmoid(), g.tanh())
-    return (o.sigmoid() * cell.tanh(), cell), None
+    outputs, cell, _, _ = recurrence.lstm(gates, *states, u, reverse)
+    return outputs, (recurrence.last(outputs, reverse), cell), None
 
 
-def _gru_step(
-    gates: Tensor, state: tuple[Tensor, ...], u: Tensor, c: Tensor | None
-) -> tuple[tuple[Tensor, ...], Tensor]:
-    h = state[0]
-    recurrent = h @ u if c is None else torch.addmm(c, h, u)
-    xr, xz, xn = gates.chunk(3, 1)
-    hr, hz, hn = recurrent.chunk(3, 1)
-    reset, update = (xr + hr).sigmoid(), (xz + hz).sigmoid()
-    new = (xn + reset * hn).tanh()
-    return (new + update * (h - new),), reset
+def _gru(
+    gates: Tensor, states: tuple[Tensor, ...], u: Tensor, c: Tensor | None, reverse: bool
+) -> tuple[Tensor, tuple[Tensor, ...], Tensor]:
+    outputs, kept = recurrence.gru(gates, *states, u, c, reverse)
+    return outputs, (recurrence.last(outputs, reverse),), kept[0]
 
 
-def _plain_step(activation: Callable[[Tensor], Tensor]) -> Step:
-    def step(gates: Tensor, state: tuple[Tensor, ...], u: Tensor, c: Tensor | None) -> tuple[tuple[Tensor, ...], None]:
+def _rnn(relu: bool) -> Layer:
+    def layer(
+        gates: Tensor, states: tuple[Tensor, ...], u: Tensor, c: Tensor | None, reverse: bool
+    ) -> tuple[Tensor, tuple[Tensor, ...], None]:
         del c
-        return (activation(torch.addmm(gates, state[0], u)),), None
+        outputs = recurrence.rnn(gates, *states, u, relu, reverse)
+        return outputs, (recurrence.last(outputs, reverse),), None
 
-    return step
+    return layer
+
+
+def _projected(recorder: Recorder, projection: Tensor) -> Layer:
+    """An LSTM's layer whose outputs are projected, step by step."""
+
+    def layer(
+        gates: Tensor, states: tuple[Tensor, ...], u: Tensor, c: Tensor | None, reverse: bool
+    ) -> tuple[Tensor, tuple[Tensor, ...], None]:
+        del c
+        (hidden, cell), made = states, []
+        for share in gates.unbind(0)[:: -1 if reverse else 1]:
+            i, f, g, o = torch.addmm(share, hidden, u.t()).chunk(4, 1)
+            cell = torch.addcmul(f.sigmoid() * cell, i.sigmoid(), g.tanh())
+            hidden = recorder.apply(F.linear, (o.sigmoid() * cell.tanh(), projection), {})
+            made.append(hidden)
+        return torch.stack(made[:: -1 if reverse else 1]), (hidden, cell), None
+
+    return layer
 
 
 def _direction(
-    recorder: Recorder,
-    x: Tensor,
-    state: tuple[Tensor, ...],
-    weights: list[Tensor],
-    step: Step,
-    *,
-    gru_like: bool,
-    backwards: bool,
+    recorder: Recorder, x: Tensor, states: tuple[Tensor, ...], weights: list[Tensor], layer: Layer, reverse: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """One layer in one direction over [T, B, d]."""
     w, u = weights[0], weights[1]
     b, c = (weights[2], weights[3]) if len(weights) >= 4 else (None, None)
-    projection = weights[-1] if len(weights) % 2 else None
-    outside = b if b is None or c is None or gru_like else b + c
-    gates = F.linear(x, w, outside)
-    turned = u.t()
-    before: list[Tensor] = []
-    resets: list[Tensor] = []
-    outputs: list[Tensor] = []
-    times = gates.unbind(0)
-    for gate in reversed(times) if backwards else times:
-        before.append(state[0])
-        state, reset = step(gate, state, turned, c)
-        if projection is not None:
-            state = (recorder.apply(F.linear, (state[0], projection), {}), *state[1:])
-        outputs.append(state[0])
-        if reset is not None:
-            resets.append(reset)
+    layer = _projected(recorder, weights[-1]) if len(weights) % 2 else layer
+    gates = F.linear(x, w, b if b is None or c is None or layer is _gru else b + c)
 
-    def in_time(values: list[Tensor]) -> Tensor:
-        return torch.stack(values[::-1] if backwards else values)
+    def served(parameter: Tensor) -> Tensor:
+        # The dry run compares with ordinary gradients; after it the rules alone are asked for those of parameters.
+        known = recorder.layouts is not None and id(parameter) in recorder.names
+        return (parameter.detach() if known else parameter).to(states[0].dtype)
 
-    gate_inputs = (in_time(resets),) if resets else ()
-    claims = [Claim(w, LinearWeight(), (x,)), Claim(u, RecurrentWeight(), (in_time(before), *gate_inputs))]
+    # A recurrence runs in the type of its states: under autocast, only the products with the inputs are narrower.
+    outputs, last, reset = layer(
+        gates.to(states[0].dtype), states, served(u), None if c is None else served(c), reverse
+    )
+    resets = () if reset is None else (reset,)
+    started = recurrence.before(outputs, states[0], reverse)
+    claims = [Claim(w, LinearWeight(), (x,)), Claim(u, RecurrentWeight(), (started, *resets))]
     if b is not None and c is not None:
-        claims += [Claim(b, Bias()), Claim(c, RecurrentBias(), gate_inputs)]
+        claims += [Claim(b, Bias()), Claim(c, RecurrentBias(), resets)]
     recorder.record("recurrent layer", gates, claims)
-    return in_time(outputs), state
+    return outputs, last
 
 
-def _recurrent(step: Step, *, cells: int, gru_like: bool) -> Callable[..., Any]:
+def _recurrent(layer: Layer, *, cells: int) -> Callable[..., Any]:
     def handle(recorder: Recorder, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         x, hx, flat, biases, layers, dropout, train, bidirectional, *rest = args
         states = (hx,) if isinstance(hx, Tensor) else tuple(hx)
@@ -131,24 +134,25 @@ def _recurrent(step: Step, *, cells: int, gru_like: bool) -> Callable[..., Any]:
         each = len(flat) // (layers * directions)  # two weights, two biases or none, an LSTM's projection or none
         batch_first = bool(rest and rest[0])
         sequence = x.transpose(0, 1) if batch_first else x
+        if not len(sequence) or any(state.shape[:2] != (layers * directions, sequence.shape[1]) for state in states):
+            return NotImplemented  # torch says what is wrong with it
         final: list[tuple[Tensor, ...]] = []
-        for layer in range(layers):
+        for index in range(layers):
             made = []
             for direction in range(directions):
-                index = layer * directions + direction
+                place = index * directions + direction
                 output, last = _direction(
                     recorder,
                     sequence,
-                    tuple(state[index] for state in states),
-                    list(flat[each * index : each * (index + 1)]),
-                    step,
-                    gru_like=gru_like,
-                    backwards=direction == 1,
+                    tuple(state[place] for state in states),
+                    list(flat[each * place : each * (place + 1)]),
+                    layer,
+                    direction == 1,
                 )
                 made.append(output)
                 final.append(last)
             sequence = made[0] if directions == 1 else torch.cat(made, 2)
-            if dropout and train and layer < layers - 1:
+            if dropout and train and index < layers - 1:
                 sequence = F.dropout(sequence, dropout)
         last_states = [torch.stack([state[part] for state in final]) for part in range(cells)]
         return (sequence.transpose(0, 1) if batch_first else sequence, *last_states)
@@ -156,7 +160,7 @@ def _recurrent(step: Step, *, cells: int, gru_like: bool) -> Callable[..., Any]:
     return handle
 
 
-lstm = _recurrent(_lstm_step, cells=2, gru_like=False)
-gru = _recurrent(_gru_step, cells=1, gru_like=True)
-rnn_tanh = _recurrent(_plain_step(torch.tanh), cells=1, gru_like=False)
-rnn_relu = _recurrent(_plain_step(torch.relu), cells=1, gru_like=False)
+lstm = _recurrent(_lstm, cells=2)
+gru = _recurrent(_gru, cells=1)
+rnn_tanh = _recurrent(_rnn(False), cells=1)
+rnn_relu = _recurrent(_rnn(True), cells=1)

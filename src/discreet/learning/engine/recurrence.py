@@ -1,0 +1,292 @@
+"""Recurrences over time as operations of torch's own kind, forwards and backwards, for one layer in one direction.
+
+A tracer that looked inside would write down every step, and a compiler would take minutes over them; so each recurrence
+is one operation to both. It takes the gates' share of the inputs, [T, B, k·H], and its backward pass returns the
+gradients of the gates, which all rules of a layer use. The steps write into memory that is made once for all of them,
+read nothing back from a device, and so can be part of a CUDA graph. There is no second derivative.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Gradients = tuple[Tensor | None, ...]
+
+_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
+_tanh_backward = torch.ops.aten.tanh_backward.grad_input
+
+
+def before(values: Tensor, first: Tensor, reverse: bool) -> Tensor:
+    """What each step starts from: the values of the steps before it, and the initial one."""
+    return torch.cat([values[1:], first[None]] if reverse else [first[None], values[:-1]])
+
+
+def last(values: Tensor, reverse: bool) -> Tensor:
+    """The values of the step that a recurrence takes last."""
+    return values[0] if reverse else values[-1]
+
+
+def _in_order(forwards: bool, *values: Tensor) -> list[tuple[Tensor, ...]]:
+    """What each step uses of every [T, …], the first step first or the last one."""
+    return list(zip(*(value.unbind(0) for value in values), strict=True))[:: 1 if forwards else -1]
+
+
+def _weight_gradient(grad: Tensor, inputs: Tensor) -> Tensor:
+    return grad.flatten(0, 1).mT @ inputs.flatten(0, 1)
+
+
+# LSTM: c' = σ(f)·c + σ(i)·tanh(g), h' = σ(o)·tanh(c')
+
+
+@torch.library.custom_op("discreet::lstm", mutates_args=())
+def lstm(
+    gates: Tensor, hidden: Tensor, cell: Tensor, u: Tensor, reverse: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The outputs [T, B, H], the last cell, and what the way back needs: all cells, and i, f, g, o and tanh(c')."""
+    length, examples, size = *gates.shape[:2], hidden.shape[1]
+    outputs, cells = (gates.new_empty(length, examples, size) for _ in range(2))
+    kept = gates.new_empty(5, length, examples, size)
+    products, turned = gates.new_empty(examples, 4 * size), u.t()
+    i_in, f_in, g_in, o_in = products.chunk(4, 1)
+    for share, output, after, i, f, g, o, bent in _in_order(not reverse, gates, outputs, cells, *kept):
+        torch.addmm(share, hidden, turned, out=products)
+        torch.sigmoid(i_in, out=i)
+        torch.sigmoid(f_in, out=f)
+        torch.sigmoid(o_in, out=o)
+        g.copy_(g_in).tanh_()  # tanh is fast only where memory is contiguous
+        torch.mul(f, cell, out=after).addcmul_(i, g)
+        hidden, cell = torch.mul(o, torch.tanh(after, out=bent), out=output), after
+    return outputs, cell.clone(), cells, kept
+
+
+@lstm.register_kernel("cuda")
+def _(gates: Tensor, hidden: Tensor, cell: Tensor, u: Tensor, reverse: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Two kernels for each step, with torch's own cell; it keeps the four gates as [T, B, 4·H]."""
+    made: list[tuple[Tensor, Tensor, Tensor]] = []
+    products, turned = gates.new_empty(gates.shape[1:]), u.t()
+    for (share,) in _in_order(not reverse, gates):
+        torch.mm(hidden, turned, out=products)
+        hidden, cell, opened = torch.ops.aten._thnn_fused_lstm_cell(share, products, cell)
+        made.append((hidden, cell, opened))
+    outputs, cells, kept = (torch.stack(values[:: -1 if reverse else 1]) for values in zip(*made, strict=True))
+    return outputs, cell.clone(), cells, kept
+
+
+@lstm.register_fake
+def _(gates: Tensor, hidden: Tensor, cell: Tensor, u: Tensor, reverse: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    shape = (*gates.shape[:2], hidden.shape[1])
+    kept = gates.new_empty(gates.shape if gates.is_cuda else (5, *shape))
+    return gates.new_empty(shape), gates.new_empty(shape[1:]), gates.new_empty(shape), kept
+
+
+@torch.library.custom_op("discreet::lstm_backward", mutates_args=())
+def lstm_backward(
+    grad: Tensor | None, grad_cell: Tensor | None, cell: Tensor, u: Tensor, cells: Tensor, kept: Tensor, reverse: bool
+) -> tuple[Tensor, Tensor]:
+    """The gradients of the gates [T, B, 4·H] and of the initial cell."""
+    grads = cells.new_empty(*cells.shape[:2], 4 * cells.shape[2])
+    of_cell = torch.zeros_like(cell) if grad_cell is None else grad_cell.clone()
+    of_hidden, factor = torch.empty_like(cell), torch.empty_like(cell)
+    given = torch.zeros_like(cells) if grad is None else grad
+    starts = [cell, *cells.unbind(0)[:: -1 if reverse else 1]][-2::-1]
+    later: Tensor | None = None
+    steps = _in_order(reverse, given, grads, *grads.chunk(4, 2), *kept)
+    for (share, now, of_i, of_f, of_g, of_o, i, f, g, o, bent), start in zip(steps, starts, strict=True):
+        if later is None:
+            of_hidden.copy_(share)
+        else:
+            torch.addmm(share, later, u, out=of_hidden)
+        _sigmoid_backward(torch.mul(of_hidden, bent, out=factor), o, grad_input=of_o)
+        of_cell.addcmul_(of_hidden, _tanh_backward(o, bent, grad_input=factor))
+        _sigmoid_backward(torch.mul(of_cell, g, out=factor), i, grad_input=of_i)
+        _sigmoid_backward(torch.mul(of_cell, start, out=factor), f, grad_input=of_f)
+        _tanh_backward(torch.mul(of_cell, i, out=factor), g, grad_input=of_g)
+        of_cell.mul_(f)
+        later = now
+    return grads, of_cell
+
+
+@lstm_backward.register_kernel("cuda")
+def _(
+    grad: Tensor | None, grad_cell: Tensor | None, cell: Tensor, u: Tensor, cells: Tensor, kept: Tensor, reverse: bool
+) -> tuple[Tensor, Tensor]:
+    grads: list[Tensor] = []
+    of_hidden = torch.empty_like(cell)
+    of_cell = torch.zeros_like(cell) if grad_cell is None else grad_cell
+    given = torch.zeros_like(cells) if grad is None else grad
+    starts = [cell, *cells.unbind(0)[:: -1 if reverse else 1]][-2::-1]
+    for (share, after, opened), start in zip(_in_order(reverse, given, cells, kept), starts, strict=True):
+        if grads:
+            torch.addmm(share, grads[-1], u, out=of_hidden)
+        else:
+            of_hidden.copy_(share)
+        of_gates, of_cell, _ = torch.ops.aten._thnn_fused_lstm_cell_backward_impl(
+            of_hidden, of_cell, start, after, opened, False
+        )
+        grads.append(of_gates)
+    return torch.stack(grads[:: 1 if reverse else -1]), of_cell
+
+
+@lstm_backward.register_fake
+def _(
+    grad: Tensor | None, grad_cell: Tensor | None, cell: Tensor, u: Tensor, cells: Tensor, kept: Tensor, reverse: bool
+) -> tuple[Tensor, Tensor]:
+    return cells.new_empty(*cells.shape[:2], 4 * cells.shape[2]), cells.new_empty(cell.shape)
+
+
+def _keep_lstm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    _, hidden, cell, u, ctx.reverse = inputs
+    outputs, _, cells, kept = output
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(hidden, cell, u, outputs, cells, kept)
+
+
+def _lstm_gradients(ctx: Any, grad: Tensor | None, grad_cell: Tensor | None, *rest: None) -> Gradients:
+    del rest
+    hidden, cell, u, outputs, cells, kept = ctx.saved_tensors
+    gates, of_cell = lstm_backward(grad, grad_cell, cell, u, cells, kept, ctx.reverse)
+    of_hidden = last(gates, not ctx.reverse) @ u if ctx.needs_input_grad[1] else None
+    of_u = _weight_gradient(gates, before(outputs, hidden, ctx.reverse)) if ctx.needs_input_grad[3] else None
+    return gates, of_hidden, of_cell, of_u, None
+
+
+lstm.register_autograd(_lstm_gradients, setup_context=_keep_lstm)
+
+
+# GRU: h' = n + σ(z)·(h − n) with n = tanh(x_n + σ(r)·(U_n h + c_n))
+
+
+@torch.library.custom_op("discreet::gru", mutates_args=())
+def gru(gates: Tensor, hidden: Tensor, u: Tensor, c: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
+    """The outputs [T, B, H], and what the way back needs: r, z, n and U_n h + c_n."""
+    length, examples, size = *gates.shape[:2], hidden.shape[1]
+    outputs = gates.new_empty(length, examples, size)
+    kept = gates.new_empty(4, length, examples, size)
+    products = gates.new_empty(examples, 3 * size)
+    turned = u.t()
+    h_reset, h_update, h_new = products.chunk(3, 1)
+    steps = _in_order(not reverse, outputs, *gates.chunk(3, 2), *kept)
+    for output, x_reset, x_update, x_new, reset, update, new, recurrent in steps:
+        if c is None:
+            torch.mm(hidden, turned, out=products)
+        else:
+            torch.addmm(c, hidden, turned, out=products)
+        torch.add(x_reset, h_reset, out=reset).sigmoid_()
+        torch.add(x_update, h_update, out=update).sigmoid_()
+        torch.addcmul(x_new, reset, recurrent.copy_(h_new), out=new).tanh_()
+        hidden = torch.lerp(new, hidden, update, out=output)
+    return outputs, kept
+
+
+@gru.register_fake
+def _(gates: Tensor, hidden: Tensor, u: Tensor, c: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
+    shape = (*gates.shape[:2], hidden.shape[1])
+    return gates.new_empty(shape), gates.new_empty(4, *shape)
+
+
+@torch.library.custom_op("discreet::gru_backward", mutates_args=())
+def gru_backward(
+    grad: Tensor, hidden: Tensor, u: Tensor, outputs: Tensor, kept: Tensor, reverse: bool
+) -> tuple[Tensor, Tensor]:
+    """The gradients of the gates [T, B, 3·H] and of the initial output."""
+    reset, update, new, recurrent = kept
+    of_new = torch.ops.aten.tanh_backward(1.0 - update, new)  # for now, without the gradient of the output
+    grads = outputs.new_empty(*outputs.shape[:2], 3 * outputs.shape[2])  # of the recurrent products, to begin with
+    of_reset, of_update, of_recurrent = grads.chunk(3, 2)
+    _sigmoid_backward(of_new * recurrent, reset, grad_input=of_reset)
+    _sigmoid_backward(before(outputs, hidden, reverse) - new, update, grad_input=of_update)
+    torch.mul(of_new, reset, out=of_recurrent)
+    of_hidden = torch.zeros_like(hidden)
+    for share, now, factor, passed in _in_order(reverse, grad, grads, of_new, update):
+        of_hidden.add_(share)
+        now.view(-1, 3, of_hidden.shape[1]).mul_(of_hidden[:, None])
+        factor.mul_(of_hidden)
+        of_hidden.mul_(passed).addmm_(now, u)
+    of_recurrent.copy_(of_new)
+    return grads, of_hidden
+
+
+@gru_backward.register_fake
+def _(grad: Tensor, hidden: Tensor, u: Tensor, outputs: Tensor, kept: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
+    return outputs.new_empty(*outputs.shape[:2], 3 * outputs.shape[2]), torch.empty_like(hidden)
+
+
+def gated(grad: Tensor, reset: Tensor) -> Tensor:
+    """The gradient of a GRU's recurrent products, from that of its gates: the last third times the reset gate."""
+    size = reset.shape[-1]
+    return torch.cat([grad[..., : 2 * size], grad[..., 2 * size :] * reset], -1)
+
+
+def _keep_gru(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    _, hidden, u, _, ctx.reverse = inputs
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(hidden, u, *output)
+
+
+def _gru_gradients(ctx: Any, grad: Tensor | None, rest: None) -> Gradients:
+    del rest
+    hidden, u, outputs, kept = ctx.saved_tensors
+    if grad is None:
+        return (None,) * 5
+    gates, of_hidden = gru_backward(grad, hidden, u, outputs, kept, ctx.reverse)
+    of_u = of_c = None
+    if ctx.needs_input_grad[2]:
+        of_u = _weight_gradient(gated(gates, kept[0]), before(outputs, hidden, ctx.reverse))
+    if ctx.needs_input_grad[3]:
+        of_c = gated(gates, kept[0]).sum((0, 1))
+    return gates, of_hidden, of_u, of_c, None
+
+
+gru.register_autograd(_gru_gradients, setup_context=_keep_gru)
+
+
+# RNN: h' = tanh(x + U h), or relu
+
+
+@torch.library.custom_op("discreet::rnn", mutates_args=())
+def rnn(gates: Tensor, hidden: Tensor, u: Tensor, relu: bool, reverse: bool) -> Tensor:
+    """The outputs [T, B, H]."""
+    outputs, turned = torch.empty_like(gates, memory_format=torch.contiguous_format), u.t()
+    for share, output in _in_order(not reverse, gates, outputs):
+        torch.addmm(share, hidden, turned, out=output)
+        hidden = output.relu_() if relu else output.tanh_()
+    return outputs
+
+
+@rnn.register_fake
+def _(gates: Tensor, hidden: Tensor, u: Tensor, relu: bool, reverse: bool) -> Tensor:
+    return torch.empty_like(gates, memory_format=torch.contiguous_format)
+
+
+@torch.library.custom_op("discreet::rnn_backward", mutates_args=())
+def rnn_backward(grad: Tensor, u: Tensor, outputs: Tensor, relu: bool, reverse: bool) -> tuple[Tensor, Tensor]:
+    """The gradients of the gates [T, B, H] and of the initial output."""
+    grads = (outputs > 0).to(outputs.dtype) if relu else 1.0 - outputs.square()
+    of_hidden = torch.zeros_like(outputs[0])
+    for share, now in _in_order(reverse, grad, grads):
+        now.mul_(of_hidden.add_(share))
+        torch.mm(now, u, out=of_hidden)
+    return grads, of_hidden
+
+
+@rnn_backward.register_fake
+def _(grad: Tensor, u: Tensor, outputs: Tensor, relu: bool, reverse: bool) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(outputs), torch.empty_like(outputs[0])
+
+
+def _keep_rnn(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, hidden, u, ctx.relu, ctx.reverse = inputs
+    ctx.save_for_backward(hidden, u, output)
+
+
+def _rnn_gradients(ctx: Any, grad: Tensor) -> Gradients:
+    hidden, u, outputs = ctx.saved_tensors
+    gates, of_hidden = rnn_backward(grad, u, outputs, ctx.relu, ctx.reverse)
+    of_u = _weight_gradient(gates, before(outputs, hidden, ctx.reverse)) if ctx.needs_input_grad[2] else None
+    return gates, of_hidden, of_u, None, None
+
+
+rnn.register_autograd(_rnn_gradients, setup_context=_keep_rnn)
