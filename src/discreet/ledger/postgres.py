@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from discreet import errors
 from discreet.errors import DiscreetError, LedgerBusy, LedgerUnavailable, MissingExtra, NotALedger
 from discreet.ledger import schema
+from discreet.ledger.session import Session, Statement
 from discreet.ledger.store import Pool, Step, no_step
 
 T = TypeVar("T")
@@ -39,31 +40,21 @@ class PostgresTransaction:
 
     for_update = " FOR UPDATE"
 
-    def __init__(self, connection: Any, begin: str) -> None:
-        self._connection = connection
+    def __init__(self, session: Session, begin: str) -> None:
+        self._session = session
         self.known: dict[str, Any] = {}  # others may write as soon as the transaction before has ended
-        self._waiting: list[tuple[str, tuple[object, ...]]] = [(begin, ())]
+        self._waiting: list[Statement] = [(begin, ())]
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        with self._connection.pipeline():
-            self._send()
-            cursor = self._connection.execute(sql.replace("?", "%s"), values)
-        found: list[tuple[Any, ...]] = cursor.fetchall()
-        return found
+        waiting, self._waiting = self._waiting, []
+        return self._session.send([*waiting, (sql, values)])
 
     def run(self, sql: str, *values: object) -> None:
-        self._waiting.append((sql.replace("?", "%s"), values))
+        self._waiting.append((sql, values))
 
     def commit(self) -> None:
         """Send the changes that wait and commit. The server skips the commit if one of them fails."""
-        with self._connection.pipeline():
-            self._send()
-            self._connection.execute("COMMIT")
-
-    def _send(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for sql, values in waiting:
-            self._connection.execute(sql, values)
+        self.rows("COMMIT")
 
 
 class PostgresStore:
@@ -77,7 +68,7 @@ class PostgresStore:
         parts = urlsplit(url)
         # Never the password: this text goes into messages.
         self._place = f"the ledger at postgresql://{parts.hostname or ''}{parts.path}"
-        self._pool: Pool[Any] = Pool(self._connect, lambda found: found.close())
+        self._pool: Pool[Session] = Pool(self._connect, lambda found: found.close())
         found = self.read(self._found)
         if found is None and not create:
             raise LedgerUnavailable(f"{self._place} does not exist: with create=True one is started there")
@@ -109,8 +100,10 @@ class PostgresStore:
         transaction.rows("SELECT pg_advisory_xact_lock(?)", _MIGRATION_LOCK)
         schema.migrate(transaction)
 
-    def _connect(self) -> Any:
-        connection = self._driver.connect(self._url, autocommit=True, connect_timeout=max(2, int(self._timeout)))
+    def _connect(self) -> Session:
+        connection = self._driver.connect(
+            self._url, autocommit=True, connect_timeout=max(2, int(self._timeout)), client_encoding="utf8"
+        )
         try:
             limit = max(1, int(1000 * self._timeout))
             connection.execute(f"SET lock_timeout = {limit}")
@@ -121,7 +114,7 @@ class PostgresStore:
         except BaseException:
             connection.close()
             raise
-        return connection
+        return Session(self._driver, connection)
 
     def _patiently(self, begin: str, work: Callable[[PostgresTransaction], T], on_step: Step, *, repeatable: bool) -> T:
         """Run `work` again after a lost connection, where that is safe, until the timeout has passed."""
@@ -143,47 +136,47 @@ class PostgresStore:
 
     def _transact(self, begin: str, work: Callable[[PostgresTransaction], T], on_step: Step) -> T:
         try:
-            connection, epoch = self._pool.take()
+            session, epoch = self._pool.take()
         except self._driver.Error as error:
             if any(words in str(error) for words in _HOPELESS):
                 raise LedgerUnavailable(f"{self._place} cannot be opened ({_line(error)})") from error
             raise _Lost(_line(error), committing=False) from error
         committing = False
         try:
-            transaction = PostgresTransaction(connection, begin)
+            transaction = PostgresTransaction(session, begin)
             done = work(transaction)
             on_step("committing")
             committing = True
             transaction.commit()
             on_step("committed")
         except DiscreetError:
-            self._roll_back(connection, epoch)
+            self._roll_back(session, epoch)
             raise
         except self._driver.Error as error:
             # Without a code from the server it is the connection that failed, whatever the driver calls it.
-            lost = connection.closed or connection.broken or _is_shutdown(error) or error.sqlstate is None
+            lost = session.lost or _is_shutdown(error) or error.sqlstate is None
             if lost:
                 with contextlib.suppress(self._driver.Error):
-                    self._pool.discard(connection)
+                    self._pool.discard(session)
             else:
-                self._roll_back(connection, epoch)
+                self._roll_back(session, epoch)
             if lost or isinstance(error, self._driver.errors.DeadlockDetected):
                 raise _Lost(_line(error), committing=committing) from error
             raise self._explanation(error) from error
         except BaseException:
-            self._roll_back(connection, epoch)
+            self._roll_back(session, epoch)
             raise
-        self._pool.give_back(connection, epoch)
+        self._pool.give_back(session, epoch)
         return done
 
-    def _roll_back(self, connection: Any, epoch: int) -> None:
+    def _roll_back(self, session: Session, epoch: int) -> None:
         try:
-            connection.execute("ROLLBACK")
+            session.execute("ROLLBACK")
         except self._driver.Error:
             with contextlib.suppress(self._driver.Error):
-                self._pool.discard(connection)
+                self._pool.discard(session)
         else:
-            self._pool.give_back(connection, epoch)
+            self._pool.give_back(session, epoch)
 
     def _explanation(self, error: Exception) -> errors.LedgerError:
         known = self._driver.errors

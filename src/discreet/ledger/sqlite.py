@@ -35,13 +35,11 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.03
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that remembers which files it was made for, the state of their folder when it last looked, and what
-    it wrote as long as no other connection has written since."""
+    """A connection that remembers its files, and what it wrote as long as no other connection has written since."""
 
-    file: tuple[int, int] | None = None
-    log: tuple[int, int] | None = None
-    folder: tuple[int, int, int] | None = None
-    version: int | None = None
+    files: tuple[int, int, int, int] | None = None  # the file and its log that the connection was made for
+    seen: tuple[int, ...] | None = None  # how the file and its folder looked when all was well
+    version: int | None = None  # SQLite's count of what others wrote
     known: dict[str, Any]
 
 
@@ -150,7 +148,7 @@ class SQLiteStore:
         [(version,)] = connection.execute("PRAGMA data_version")
         if version != connection.version:
             connection.version, connection.known = version, {}
-        if connection.file is None:
+        if connection.files is None:
             self._same_files(connection)
 
     def _patiently(self, attempt: Callable[[], T]) -> T:
@@ -178,44 +176,36 @@ class SQLiteStore:
         Whoever deletes or replaces them, or closes a descriptor of them in this process, which drops SQLite's locks so
         that others may remove its log, makes later commits vanish. So it is asked after each commit, before anything
         may be released.
+
+        Looking at a file's times makes the next write to it cost a new time, and the next commit half as much again. So
+        the log is looked at only when its folder has changed, or changed so lately that one more change might not show.
         """
         try:
-            file, same = os.stat(self._name), self._same_log(connection)
+            file, folder = os.stat(self._name), os.stat(self._folder)
+            seen = file.st_dev, file.st_ino, file.st_nlink, folder.st_ino, folder.st_mtime_ns, folder.st_ctime_ns
+            if seen == connection.seen:
+                return
+            log = os.stat(f"{self._name}-wal")
         except FileNotFoundError:
             same = False
         else:
-            found = file.st_dev, file.st_ino
-            connection.file = connection.file or found
-            same = same and found == connection.file
+            files = file.st_dev, file.st_ino, log.st_dev, log.st_ino
+            connection.files = connection.files or files
+            same = files == connection.files
         if not same:
             self._pool.close()
             raise LedgerUnavailable(
-                f"the files of the ledger {str(self._path)!r} were replaced, or opened by other means, beneath this "
+                f"the files of the ledger {self._name!r} were replaced, or opened by other means, beneath this "
                 "process: it is not known whether the spend was recorded, so nothing may be released for it; "
                 "copy a ledger with SQLite's own backup, never by opening it"
             )
         if file.st_nlink > 1 and self._names_left() > 1:
             raise LedgerUnavailable(
-                f"the ledger {str(self._path)!r} has more than one name (hard links), and each would keep a log of "
+                f"the ledger {self._name!r} has more than one name (hard links), and each would keep a log of "
                 "its own: nothing may be released for this spend; remove all names but one"
             )
-
-    def _same_log(self, connection: _Connection) -> bool:
-        """Whether the write-ahead log is the one that the connection writes to.
-
-        Looking at a file's times makes the next write to it cost a new time, and the next commit half as much again. So
-        the log is looked at only when its folder has changed, or changed so lately that one more change might not show.
-        """
-        folder = os.stat(self._folder)
-        stamp = folder.st_ino, folder.st_mtime_ns, folder.st_ctime_ns
-        if stamp == connection.folder:
-            return True
-        log = os.stat(f"{self._name}-wal")
-        found = log.st_dev, log.st_ino
-        connection.log = connection.log or found
         settled = time.time_ns() - max(folder.st_mtime_ns, folder.st_ctime_ns) > _SETTLED
-        connection.folder = stamp if settled else None
-        return found == connection.log
+        connection.seen = seen if settled and file.st_nlink == 1 else None
 
     def _names_left(self) -> int:
         """How many names the file has, after those are gone that a crash left behind while it was made."""

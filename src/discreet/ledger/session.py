@@ -1,0 +1,127 @@
+"""A connection to PostgreSQL that sends several statements in one message, through libpq itself.
+
+A spend is two messages. Cursors and pipelines of the driver cost three times what the server and the socket do, and
+everyone who spends from the same account waits for it. `psycopg.pq` is the driver's documented door to libpq.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Sequence
+from typing import Any
+
+# Object identifiers of the types whose text is an integer: int8, int2, int4.
+_WHOLE = {20, 21, 23}
+
+Statement = tuple[str, tuple[object, ...]]
+
+
+class Session:
+    """One connection. Every statement is prepared when it is first sent, and known to the server by a number."""
+
+    def __init__(self, driver: Any, connection: Any) -> None:
+        self._driver = driver
+        self._connection = connection
+        self._libpq = connection.pgconn
+        self._prepared: dict[str, bytes] = {}
+        self._count = 0
+
+    def execute(self, sql: str) -> Any:
+        """Run one statement by the driver's own means."""
+        return self._connection.execute(sql)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is closed or broken."""
+        return bool(self._connection.closed or self._connection.broken)
+
+    def send(self, statements: Sequence[Statement]) -> list[tuple[Any, ...]]:
+        """Send all statements in one message and wait for all answers; the rows that the last one found.
+
+        The server skips what follows a statement that fails, and that statement's error is raised.
+        """
+        libpq = self._libpq
+        new: dict[str, bytes] = {}
+        try:
+            libpq.enter_pipeline_mode()
+            for sql, values in statements:
+                name = self._prepared.get(sql) or new.get(sql)
+                if name is None:
+                    self._count += 1
+                    name = new[sql] = b"discreet_%d" % self._count
+                    libpq.send_prepare(name, _numbered(sql).encode())
+                libpq.send_query_prepared(name, [_written(value) for value in values] or None)
+            libpq.pipeline_sync()
+            results = self._answers()
+            libpq.exit_pipeline_mode()
+        except BaseException:
+            self._connection.close()  # answers may still be on their way
+            raise
+        for result in results:
+            self._check(result)
+        self._prepared.update(new)
+        return _rows(results[-1])
+
+    def _answers(self) -> list[Any]:
+        """What the server says to each statement, up to the end of the message. Other threads run while it waits."""
+        libpq, status = self._libpq, self._driver.pq.ExecStatus
+        while libpq.flush():
+            _wait(libpq.socket, writes=True)
+            libpq.consume_input()
+        results: list[Any] = []
+        while True:
+            while libpq.is_busy():
+                _wait(libpq.socket)
+                libpq.consume_input()
+            result = libpq.get_result()
+            if result is None:
+                if libpq.status != self._driver.pq.ConnStatus.OK:
+                    for known in results:
+                        self._check(known)
+                    raise self._driver.OperationalError("the server closed the connection unexpectedly")
+            elif result.status == status.PIPELINE_SYNC:
+                return results
+            else:
+                results.append(result)
+
+    def _check(self, result: Any) -> None:
+        if result.status == self._driver.pq.ExecStatus.FATAL_ERROR:
+            raise self._driver.errors.error_from_result(result)
+
+
+def _numbered(sql: str) -> str:
+    """The same statement with $1, $2 … for each ?."""
+    first, *rest = sql.split("?")
+    return first + "".join(f"${number}{part}" for number, part in enumerate(rest, 1))
+
+
+def _written(value: object) -> bytes | None:
+    """A text or an integer as the server reads it."""
+    return None if value is None else str(value).encode()
+
+
+def _rows(result: Any) -> list[tuple[Any, ...]]:
+    columns = range(result.nfields)
+    whole = [result.ftype(column) in _WHOLE for column in columns]
+    return [
+        tuple(_read(result.get_value(row, column), whole[column]) for column in columns)
+        for row in range(result.ntuples)
+    ]
+
+
+def _read(value: bytes | None, whole: bool) -> str | int | None:
+    return None if value is None else int(value) if whole else value.decode()
+
+
+def _wait(socket: int, *, writes: bool = False) -> None:
+    """Sleep until the server has something to say, or can be told more."""
+    if hasattr(select, "poll"):
+        ready = select.poll()
+        ready.register(socket, select.POLLIN | (select.POLLOUT if writes else 0))
+        ready.poll()
+    else:
+        select.select([socket], [socket] if writes else [], [])
