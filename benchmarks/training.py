@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import gc
 import logging
+import math
 import statistics
 import time
 import warnings
@@ -27,7 +29,7 @@ from benchmarks import _models as models
 from benchmarks._table import Row, arguments, report
 from discreet.learning.clipping import Flat
 from discreet.learning.engine import Engine
-from discreet.learning.noise import GaussianNoise, Secret
+from discreet.learning.noise import GaussianNoise, Secret, split
 
 Step = Callable[[], object]
 
@@ -133,6 +135,7 @@ def ours(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, compiled
     noise, secret = GaussianNoise(1.0), Secret()
     parameters = dict(model.named_parameters())
     shapes = [p.shape for p in parameters.values()]
+    size = sum(map(math.prod, shapes))
     examples = batch[0].shape[0]
     device = batch[0].device
     mask = torch.ones(examples, dtype=torch.bool, device=device)
@@ -140,12 +143,12 @@ def ours(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, compiled
     count = iter(range(1 << 40))
 
     def step() -> None:
-        drawn = noise.draw(shapes, 1.0, secret.at(next(count)), device=device)
-        result = engine(batch, mask, clip_norm)
-        sums = [result.sums[name] for name in parameters]
-        torch._foreach_add_(sums, drawn)
-        torch._foreach_div_(sums, float(examples))
-        for parameter, gradient in zip(parameters.values(), sums, strict=True):
+        draw = functools.cache(lambda: noise.flat(size, 1.0, secret.at(next(count)), device=device))
+        result = engine(batch, mask, clip_norm, draw)
+        noisy = split(draw(), shapes)
+        torch._foreach_add_(noisy, [result.sums[name] for name in parameters])
+        draw().div_(float(examples))
+        for parameter, gradient in zip(parameters.values(), noisy, strict=True):
             parameter.grad = gradient.to(parameter.dtype)
         optimizer.step()
 

@@ -103,8 +103,8 @@ class ReusesNoise(Step):
 
 
 class ClipsTooLate(Step):
-    def _clipped(self, batch, norm):
-        return super()._clipped(batch, 2 * norm)
+    def _clipped(self, batch, norm, meanwhile):
+        return super()._clipped(batch, 2 * norm, meanwhile)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ post-processing.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -114,10 +115,10 @@ class Step:
         # From here on the step counts as taken, whatever happens.
         self.position = batch.step + 1
         self.updates += 1
-        # The noise needs no sums: drawn first, it does not wait for the engine, which waits for its device.
-        flat = self._noise(batch.step, norm)
-        sums, seen = self._clipped(batch, norm)
-        self._release(flat, norm, sums, seen)
+        # The noise needs no sums: it is drawn while the device computes them.
+        noise = functools.cache(lambda: self._noise(batch.step, norm))  # one draw for all pieces
+        sums, seen = self._clipped(batch, norm, noise)
+        self._release(noise(), norm, sums, seen)
         self._optimizer.step()
         return Observed(seen.loss / seen.count, seen.clipped / seen.count, norm)
 
@@ -141,13 +142,13 @@ class Step:
             raise _check.fail("batch", "come from the same plan.batches(data)", batch, "a shuffled epoch is one stream")
         self._source = batch.source
 
-    def _clipped(self, batch: Batch, norm: float) -> tuple[list[Tensor] | None, _Seen]:
+    def _clipped(self, batch: Batch, norm: float, meanwhile: Callable[[], object]) -> tuple[list[Tensor] | None, _Seen]:
         """The clipped sums over this process's share, None where it is empty, and what was seen on the way."""
         limit = self.plan.example_norm(norm)
         sums: list[Tensor] | None = None
         seen = _Seen.nothing(self.device)
         for piece, mask in batch.pieces(self.device, (self.team.rank, self.team.size)):
-            found = self._engine(piece, mask, limit)
+            found = self._engine(piece, mask, limit, meanwhile)
             parts = [found.sums[name].to(self._dtype) for name in self._names]
             if sums is None:
                 sums = parts

@@ -9,12 +9,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from discreet.learning.clipping import Flat
 from discreet.learning.engine import Engine
-from discreet.learning.engine.compiled import norms_early
+from discreet.learning.engine.compiled import norms_early, once
 from discreet.learning.engine.replay import Replay
 
 
 def backward_then_norms(x, y):
-    first = x * y
+    first = torch.ops.aten.alias(x) * y
     second = first.exp()
     third = second.sin()
     one, two = torch.ops.aten.alias(first), torch.ops.aten.alias(third)
@@ -28,7 +28,10 @@ def test_norms_move_to_their_gradients_and_change_nothing():
     module = make_fx(backward_then_norms)(*arguments)
     norms_early(module)
     names = [str(node.target) for node in module.graph.nodes]
-    assert names.index("aten.alias.default") < names.index("aten.exp.default")
+    assert names.count("aten.alias.default") == 3
+    assert names.index("aten.pow.Tensor_Scalar") < names.index("aten.exp.default")
+        "aten.exp.default"
+    )
     assert names.index("aten.cos.default") < names.index("aten.exp.default") < names.index("aten.sin.default")
     for found, expected in zip(module(*arguments), backward_then_norms(*arguments), strict=True):
         assert torch.equal(found, expected)
@@ -39,6 +42,48 @@ def test_a_graph_without_gradients_stays_as_it_is():
     before = [str(node.target) for node in module.graph.nodes]
     norms_early(module)
     assert [str(node.target) for node in module.graph.nodes] == before
+
+
+def targets(module):
+    return [str(node.target) for node in module.graph.nodes]
+
+
+def test_what_the_backward_pass_and_the_norms_share_is_computed_once_and_the_forward_pass_is_left_alone():
+    def traced(x, y):
+        forward = x.exp() * y
+        start = torch.ops.aten.alias(x)
+        product = start.exp() * y  # the backward pass
+        end = torch.ops.aten.alias(product)
+        return forward, end.sum(0) + (x.exp() * y).sum(0), (x.exp() * y).sum(0, dtype=torch.float64)
+
+    arguments = torch.randn(3, 4), torch.randn(3, 4)
+    module = make_fx(traced)(*arguments)
+    once(module)
+    assert targets(module).count("aten.exp.default") == 2, "one in the forward pass, one after it"
+    assert targets(module).count("aten.sum.dim_IntList") == 2, "another type is another sum"
+    for found, expected in zip(module(*arguments), traced(*arguments), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_random_draws_and_graphs_that_write_in_place_are_never_shared():
+    def draws(x):
+        torch.ops.aten.alias(x)
+        end = torch.ops.aten.alias(x)
+        return torch.rand_like(end), torch.rand_like(end)
+
+    module = make_fx(draws)(torch.randn(3))
+    once(module)
+    assert targets(module).count("aten.rand_like.default") == 2
+
+    def writes(x):
+        value = torch.ops.aten.alias(x).exp()
+        first = value.sin()
+        value.add_(1.0)
+        return first, torch.ops.aten.alias(value).sin()
+
+    module = make_fx(writes)(torch.randn(3))
+    once(module)
+    assert targets(module).count("aten.sin.default") == 2
 
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

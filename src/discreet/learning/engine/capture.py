@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
@@ -79,6 +80,7 @@ class Recorder(TorchFunctionMode):
         self.names = {id(tensor): name for name, tensor in parameters.items() if name not in ignored}
         self.handlers = handlers
         self.examples = examples
+        self.traced = any(isinstance(tensor, FakeTensor) for tensor in parameters.values())
         self.layouts = layouts
         self.sites: list[Site] = []
         self.unknown: dict[str, str] = {}

@@ -19,7 +19,7 @@ from discreet.learning.engine.capture import Recorder, Site, output_gradients, u
 from discreet.learning.engine.fallback import Forward, per_example
 from discreet.learning.engine.layout import Layout
 from discreet.learning.engine.operations import HANDLERS
-from discreet.learning.engine.rules.base import power_sums, scaled
+from discreet.learning.engine.rules.base import power_sums, weighted_total
 from discreet.learning.engine.tied import Part, norm_power
 
 
@@ -70,6 +70,12 @@ def parts_by_name(
     return found
 
 
+def like(value: Tensor, parameter: Tensor) -> Tensor:
+    """A sum in the parameter's order of memory, so that noise and optimizer can take all sums in one go."""
+    last = parameter.dim() == 4 and not parameter.is_contiguous()
+    return value.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+
+
 def clipped_parts(
     parts: Mapping[str, Sequence[Part]],
     whole: Mapping[str, Tensor],
@@ -102,13 +108,14 @@ def clipped_parts(
     sums = {}
     for (name, parameter), group in zip(shapes.items(), groups, strict=True):
         if name in kept:
-            sums[name] = scaled(kept[name], weights[group]).sum(0)
+            sums[name] = weighted_total(kept[name], weights[group])
         elif name in parts:
             pieces = [use.rule.weighted(use.inputs, use.grad, weights[group]) for use in parts[name]]
             sums[name] = pieces[0] if len(pieces) == 1 else torch.stack(pieces).sum(0)
         else:
             sums[name] = torch.zeros_like(parameter, dtype=wide)
-    return ClippedSum({name: value.to(wide) for name, value in sums.items()}, norms, losses.detach(), finite)
+    laid_out = {name: like(value.to(wide), shapes[name]) for name, value in sums.items()}
+    return ClippedSum(laid_out, norms, losses.detach(), finite)
 
 
 def clip(
@@ -139,8 +146,9 @@ def clip(
                 "the model must run the same operations on every batch, got others than on the first one: its forward "
                 "pass depends on the data or on a mode that was changed; make a new engine after such a change"
             )
-        gradients = output_gradients(losses, recorder.sites)
-        # An alias is the same tensor under a new name: in a traced graph it marks the end of the backward pass.
+        # An alias is the same tensor under a new name: in a traced graph it marks where the backward pass begins and,
+        # one for each gradient, where it ends.
+        gradients = output_gradients(torch.ops.aten.alias(losses), recorder.sites)
         gradients = [None if g is None else torch.ops.aten.alias(g) for g in gradients]
         unchanged(recorder.sites)
     with torch.no_grad():

@@ -30,6 +30,54 @@ class Compiled:
     seconds: float
 
 
+def marks(nodes: Sequence[torch.fx.Node]) -> tuple[int, int]:
+    """Where the backward pass of a trace begins and ends: at the aliases that `clip` puts there."""
+    found = [place for place, node in enumerate(nodes) if node.target is torch.ops.aten.alias.default]
+    return (found[0], found[1]) if len(found) > 1 else (len(nodes), len(nodes))
+
+
+def once(module: torch.fx.GraphModule) -> None:
+    """Let what the backward pass and the norms both compute be computed once.
+
+    What the forward pass computed is not taken from there: it would have to be kept in memory for so long.
+    """
+    nodes = list(module.graph.nodes)
+    later = [node for node in nodes[marks(nodes)[0] :] if node.op == "call_function"]
+    pure = [node for node in later if isinstance(node.target, torch._ops.OpOverload)]
+    if any(node.target._schema.is_mutable for node in pure):
+        return
+    names = {torch.ops.aten.alias.default, torch.ops.aten.detach.default}
+
+    def is_name(value: torch.fx.Node) -> bool:
+        """Whether a node is only another name for its first argument."""
+        if value.target is torch.ops.aten.as_strided.default:
+            now, before = value.meta["val"], value.all_input_nodes[0].meta["val"]
+            where = (now.stride(), now.storage_offset()), (before.stride(), before.storage_offset())
+            return now.shape == before.shape and where[0] == where[1]
+        return value.target in names
+
+    def same(value: Any) -> Any:
+        """A value under a name that is the same for equal values."""
+        if isinstance(value, torch.fx.Node):
+            while is_name(value):
+                value = value.all_input_nodes[0]
+            return value
+        if isinstance(value, (list, tuple)):
+            return tuple(same(one) for one in value)
+        return type(value), value
+
+    seen: dict[Any, torch.fx.Node] = {}
+    for node in later:
+        drawn = node in pure and torch.Tag.nondeterministic_seeded in node.target.tags
+        if drawn or is_name(node):
+            continue
+        key = (node.target, same(node.args), same(tuple(sorted(node.kwargs.items()))))
+        first = seen.setdefault(key, node)
+        if first is not node:
+            node.replace_all_uses_with(first)
+            module.graph.erase_node(node)
+
+
 def norms_early(module: torch.fx.GraphModule) -> None:
     """Move what is made from each output gradient to where that gradient is made.
 
@@ -39,7 +87,7 @@ def norms_early(module: torch.fx.GraphModule) -> None:
     """
     nodes = list(module.graph.nodes)
     order = {node: place for place, node in enumerate(nodes)}
-    end = next((i for i, node in enumerate(nodes) if node.target is torch.ops.aten.alias.default), len(nodes))
+    end = marks(nodes)[1]
     later = [node for node in nodes[end:] if node.op != "output"]
     moved = set(later)
     driven: set[torch.fx.Node] = set()  # what an output gradient leads to
@@ -81,6 +129,7 @@ def compile_flat(function: Flat, arguments: Sequence[Tensor], fixed: int) -> Com
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compiler's parts warn of each other; none of it is about the model
         graph: Any = trace(*arguments)
+        once(graph)
         norms_early(graph)
         # On a CPU, channels last makes the per-example gradients of convolutions a quarter slower than eager.
         options: Any = None if arguments[0].is_cuda else {"layout_optimization": False}

@@ -20,6 +20,7 @@ from discreet.learning.clipping import Clipping
 from discreet.learning.engine.clipped import ClippedSum, Coverage, clip
 from discreet.learning.engine.compiled import Compiled, compile_flat
 from discreet.learning.engine.coverage import find_coverage
+from discreet.learning.engine.held import Held
 
 _log = logging.getLogger("discreet.learning")
 
@@ -107,6 +108,7 @@ class Engine:
         self._coverage: Coverage | None = None
         self._reasons: dict[str, str] = {}
         self._compiled: dict[Any, Compiled] = {}
+        self._held = Held(model)
         self._modes: tuple[bool, ...] = ()
         self._seconds = 0.0
         trainable = [name for name, p in model.named_parameters() if p.requires_grad]
@@ -140,8 +142,21 @@ class Engine:
         how = "compiled" if self._compiled else "not compiled"
         return "\n".join([*lines, f"{how}; the start took {self._seconds:.1f} s"])
 
-    def __call__(self, batch: Any, mask: Tensor, clip_norm: float | Tensor | None = None) -> ClippedSum:
-        """The clipped sum of one physical batch; `mask` says which of its rows are examples."""
+    def __call__(
+        self,
+        batch: Any,
+        mask: Tensor,
+        clip_norm: float | Tensor | None = None,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> ClippedSum:
+        """The clipped sum of one physical batch.
+
+        Args:
+            batch: whatever the loss takes, with one example in each row.
+            mask: which of its rows are examples.
+            clip_norm: the norm of this batch, if it is not the clipping's own.
+            meanwhile: what to do while the device computes and this process would only wait for it.
+        """
         examples = batch_size(batch)
         if mask.shape != (examples,) or mask.dtype != torch.bool:
             raise _check.fail("mask", f"be {examples} booleans", (tuple(mask.shape), mask.dtype), "one for each row")
@@ -154,6 +169,8 @@ class Engine:
         mask = mask.to(device)
         self.start(batch)
         result = self._run(batch, mask, norm)
+        if meanwhile is not None:
+            meanwhile()
         return result if bool(result.finite.all()) else self._without(result, batch, mask, norm)
 
     def _without(self, first: ClippedSum, batch: Any, mask: Tensor, norm: Tensor) -> ClippedSum:
@@ -173,15 +190,11 @@ class Engine:
 
     def _tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Trainable parameters, and all else (frozen parameters, buffers), by their names in the model."""
-        trainable: dict[str, Tensor] = {}
-        rest: dict[str, Tensor] = {}
-        for name, parameter in self.model.named_parameters():
-            (trainable if parameter.requires_grad else rest)[name] = parameter
+        trainable, rest = self._held.tensors()
         if tuple(trainable) != self.names:
             raise _check.fail(
                 "model", "keep its trainable parameters", len(trainable), "make a new engine after a change"
             )
-        rest |= dict(self.model.named_buffers())
         return trainable, rest
 
     def _forward(self, tensors: Mapping[str, Tensor], batch: Any) -> Tensor:
@@ -196,11 +209,11 @@ class Engine:
     def start(self, batch: Any) -> None:
         """The dry run, on the first batch and after a change between training and evaluation mode."""
         batch_size(batch)
-        modes = tuple(module.training for module in self.model.modules())
+        trainable, rest = self._tensors()
+        modes = self._held.modes()
         if self._coverage is not None and modes == self._modes:
             return
         begin = time.perf_counter()
-        trainable, rest = self._tensors()
         self._coverage, self._reasons = find_coverage(self._forward, trainable, rest, batch)
         self._modes, self._compiled = modes, {}
         self._seconds += time.perf_counter() - begin

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from discreet.learning.engine.attention import multi_head_attention
 from discreet.learning.engine.capture import Claim, Handler, Recorder
+from discreet.learning.engine.normalisation import group_norm
 from discreet.learning.engine.recurrent import gru, lstm, rnn_relu, rnn_tanh
 from discreet.learning.engine.rules.convolution import ConvolutionWeight
 from discreet.learning.engine.rules.elementwise import Broadcast, Normalised
@@ -80,6 +81,11 @@ def transpose(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) ->
     return recorder.alias(args[0], func(*args))
 
 
+def wants_channels_last(x: Tensor) -> bool:
+    """Whether convolutions of such an input are quicker with channels last: images on CUDA, on its matrix units."""
+    return x.is_cuda and x.dim() == 4 and x.dtype != torch.float64
+
+
 def convolution(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
     x, weight, bias, stride, padding, dilation, groups = named(
         "input weight bias stride padding dilation groups", args, kwargs, stride=1, padding=0, dilation=1, groups=1
@@ -88,7 +94,10 @@ def convolution(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) 
     if x.dim() != weight.dim():
         return NotImplemented
     x = narrowed(x)
-    output = func(x, weight, bias, stride, padding, dilation, groups)
+    turned = weight
+    if recorder.traced and wants_channels_last(x):
+        x, turned = (value.contiguous(memory_format=torch.channels_last) for value in (x, weight))
+    output = func(x, turned, bias, stride, padding, dilation, groups)
 
     def each(value: Any) -> tuple[int, ...]:
         if isinstance(value, int):
@@ -163,7 +172,12 @@ def _normalisation(operation: str, names: str, channel: bool) -> Handler:
             given.get("running_mean") is not None or not given.get("use_input_stats", True)
         ):
             return NotImplemented
-        output = func(**given) if operation != "rms_norm" else func(*args, **kwargs)
+        statistics: tuple[Tensor, ...] = ()
+        if operation == "group_norm" and recorder.traced and wants_channels_last(x):
+            output, *found = group_norm(x, given["num_groups"], weight, bias, given.get("eps", 1e-5))
+            statistics = tuple(found)
+        else:
+            output = func(**given) if operation != "rms_norm" else func(*args, **kwargs)
         claims = []
         for parameter, scale in ((weight, True), (bias, False)):
             if parameter is None:
@@ -175,7 +189,9 @@ def _normalisation(operation: str, names: str, channel: bool) -> Handler:
                 continue
             option = given.get("num_groups") or given.get("normalized_shape") or shape
             options = (option if isinstance(option, int) else tuple(option), given.get("eps"))
-            claims.append(Claim(parameter, Normalised(shape, padded, 1.0, operation, options, x.dim()), (x,)))
+            claims.append(
+                Claim(parameter, Normalised(shape, padded, 1.0, operation, options, x.dim()), (x, *statistics))
+            )
         return recorder.record(operation, output, claims)
 
     return handle

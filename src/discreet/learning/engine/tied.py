@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from discreet.learning.engine.rules.base import Rule, in_pieces, power_sums, precise, product
+from discreet.learning.engine.rules.base import Rule, in_pieces, part, power_sums, precise, product
 from discreet.learning.engine.rules.embedding import EmbeddingWeight
 from discreet.learning.engine.rules.linear import LinearWeight, as_sequence, rounded_up
 
@@ -32,8 +32,8 @@ def joined(parts: Sequence[Part]) -> list[Part]:
     products = [p for p in parts if type(p.rule) is LinearWeight]
     others = [p for p in parts if type(p.rule) is not LinearWeight]
     by_rule: dict[Rule, list[Part]] = {}
-    for part in products:
-        by_rule.setdefault(part.rule, []).append(part)
+    for use in products:
+        by_rule.setdefault(use.rule, []).append(use)
     for rule, same in by_rule.items():
         if len(same) == 1:
             others.append(same[0])
@@ -53,9 +53,9 @@ def _cross(table: Part, head: Part) -> Tensor:
     a, g = as_sequence(head.inputs[0]), as_sequence(head.grad)
 
     def of(piece: slice) -> Tensor:
-        at = ids[piece].unsqueeze(1).expand(-1, g.shape[1], -1)
-        chosen = precise(g[piece].gather(2, at))  # [b, s, t]
-        near = product(a[piece], e[piece].to(a.dtype).mT)  # [b, s, t]
+        at = part(ids, piece).unsqueeze(1).expand(-1, g.shape[1], -1)
+        chosen = precise(part(g, piece).gather(2, at))  # [b, s, t]
+        near = product(part(a, piece), part(e, piece).to(a.dtype).mT)  # [b, s, t]
         return (chosen * near).sum((1, 2))
 
     return in_pieces(ids.shape[0], 2 * ids.shape[1] * g.shape[1], of)
@@ -73,7 +73,7 @@ def norm_power(parts: Sequence[Part], order: int) -> Tensor:
         return rounded_up(own.sum(1) + 2 * _cross(tables[0], heads[0]), own.sqrt())
 
     def of(piece: slice) -> Tensor:
-        whole = [p.rule.per_example(tuple(x[piece] for x in p.inputs), p.grad[piece]) for p in parts]
+        whole = [p.rule.per_example(tuple(part(x, piece) for x in p.inputs), part(p.grad, piece)) for p in parts]
         return power_sums(torch.stack(whole).sum(0), order)
 
     elements = max(p.rule.elements(p.inputs, p.grad) for p in parts)

@@ -56,6 +56,11 @@ def pieces(examples: int, elements: int) -> list[slice]:
     return [slice(start, min(start + size, examples)) for start in range(0, examples, size)]
 
 
+def part(value: Tensor, piece: slice) -> Tensor:
+    """Some examples of a value; the value itself where they are all, so that a trace sees the same thing twice."""
+    return value if piece == slice(0, value.shape[0]) else value[piece]
+
+
 def in_pieces(examples: int, elements: int, function: Callable[[slice], Tensor]) -> Tensor:
     """A function of ranges of examples, put together again."""
     parts = [function(piece) for piece in pieces(examples, elements)]
@@ -64,8 +69,16 @@ def in_pieces(examples: int, elements: int, function: Callable[[slice], Tensor])
 
 def power_sums(gradients: Tensor, order: int) -> Tensor:
     """Σ|g|^order of each example, from its whole gradient."""
-    flat = precise(gradients).reshape(gradients.shape[0], -1)
-    return flat.square().sum(1) if order == 2 else flat.abs().sum(1)
+    gradients, rest = precise(gradients), list(range(1, gradients.dim()))  # no reshape: it would copy another layout
+    powers = gradients.square() if order == 2 else gradients.abs()
+    return powers.sum(rest) if rest else powers
+
+
+def weighted_total(gradients: Tensor, weights: Tensor) -> Tensor:
+    """Σ weight_i · gradient_i of whole per-example gradients, read in the order in which they lie in memory."""
+    order = [0, *sorted(range(1, gradients.dim()), key=gradients.stride, reverse=True)]
+    total = scaled(gradients.permute(order), weights).sum(0)
+    return total.permute([order.index(dim) - 1 for dim in range(1, gradients.dim())])
 
 
 class Rule(ABC):
@@ -86,7 +99,7 @@ class Rule(ABC):
         """The per-example gradients of a rule that keeps them."""
 
         def of(piece: slice) -> Tensor:
-            return self.per_example(tuple(x[piece] for x in inputs), grad[piece])
+            return self.per_example(tuple(part(x, piece) for x in inputs), part(grad, piece))
 
         return in_pieces(grad.shape[0], self.elements(inputs, grad), of)
 
@@ -107,7 +120,7 @@ class Rule(ABC):
         """Σ|g|^order of each example: the squared norm for order 2, the L1 norm for order 1."""
 
         def of(piece: slice) -> Tensor:
-            return power_sums(self.per_example(tuple(x[piece] for x in inputs), grad[piece]), order)
+            return power_sums(self.per_example(tuple(part(x, piece) for x in inputs), part(grad, piece)), order)
 
         return in_pieces(grad.shape[0], self.elements(inputs, grad), of)
 

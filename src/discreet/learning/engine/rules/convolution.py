@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from discreet.learning.engine.rules.base import Rule, in_pieces, precise, product, scaled
+from discreet.learning.engine.rules import kernels
+from discreet.learning.engine.rules.base import Rule, in_pieces, part, precise, product, scaled
 from discreet.learning.engine.rules.linear import gram_is_cheaper, keeps_gradient, sequence_norm_squared
 
 
@@ -61,9 +62,20 @@ class ConvolutionWeight(Rule):
     def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
         if grad.device.type == "cpu" and grad.dim() == len(self.shape):
             return self.side_by_side(precise(inputs[0]), precise(grad))
+        if self.has_kernel(inputs[0], grad):
+            return kernels.gradients(inputs[0], grad, self.geometry()).movedim(-1, 2)
         a, g = self.sequences(inputs[0], grad)
         whole = product(g.mT, a).view(grad.shape[0], self.shape[0], *self.shape[2:], self.shape[1])
         return whole.movedim(-1, 2)
+
+    def has_kernel(self, x: Tensor, g: Tensor) -> bool:
+        """Whether there is a kernel that needs no patches."""
+        even = all(low == high for low, high in self.padding)
+        return even and kernels.fits(x, g, self.shape[2:], self.groups)
+
+    def geometry(self) -> tuple[int, ...]:
+        """Kernel, stride, padding and dilation in one row."""
+        return (*self.shape[2:], *self.stride, *(low for low, _ in self.padding), *self.dilation)
 
     def side_by_side(self, x: Tensor, g: Tensor) -> Tensor:
         """All examples as the groups of one convolution: quick on a CPU, slow in a GPU's library."""
@@ -73,6 +85,8 @@ class ConvolutionWeight(Rule):
         return self.gradient(x, g, shape, examples * self.groups).view(examples, *self.shape)
 
     def elements(self, inputs: tuple[Tensor, ...], grad: Tensor) -> int:
+        if self.has_kernel(inputs[0], grad):
+            return prod(self.shape)
         places = grad[0].numel() // self.shape[0]
         return max(prod(self.shape), self.groups * places * prod(self.shape[1:]))
 
@@ -83,6 +97,8 @@ class ConvolutionWeight(Rule):
         return 4 * prod(self.shape) <= size * (x[0].numel() + grad[0].numel()) and keeps_gradient(places, *widths, size)
 
     def norm_power(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
+        if self.has_kernel(inputs[0], grad):
+            return kernels.powers(inputs[0], grad, self.geometry(), order)
         if order != 2:
             return super().norm_power(inputs, grad, order)
 
@@ -91,7 +107,7 @@ class ConvolutionWeight(Rule):
             return super().norm_power(inputs, grad, order)
 
         def of(piece: slice) -> Tensor:
-            a, g = self.sequences(inputs[0][piece], grad[piece])
+            a, g = self.sequences(part(inputs[0], piece), part(grad, piece))
             return sequence_norm_squared(a, g).view(-1, self.groups).sum(1)
 
         return in_pieces(grad.shape[0], self.elements(inputs, grad), of)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from discreet.learning.engine.layout import Layout
+from discreet.learning.engine.normalisation import standardised
 from discreet.learning.engine.rules.base import Rule, precise
 
 
@@ -58,6 +59,8 @@ class Normalised(Broadcast):
 
     def factor(self, inputs: tuple[Tensor, ...]) -> Tensor | None:
         x = precise(inputs[0])
+        if len(inputs) == 3:  # with the statistics that were found before
+            return standardised(*inputs)
         option, eps = self.options
         default = {} if eps is None else {"eps": eps}
         if self.operation == "layer_norm":

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from discreet.learning.engine.rules.base import Rule, in_pieces, precise, product, scaled
+from discreet.learning.engine.rules.base import Rule, in_pieces, part, precise, product, scaled
 from discreet.learning.engine.rules.linear import rounded_up, terms_of
 
 
@@ -44,10 +44,10 @@ class EmbeddingWeight(Rule):
         length, width = g.shape[1], g.shape[2]
 
         def of(piece: slice) -> Tensor:
-            same = ids[piece].unsqueeze(2) == ids[piece].unsqueeze(1)
-            values = precise(g[piece])
+            same = part(ids, piece).unsqueeze(2) == part(ids, piece).unsqueeze(1)
+            values = precise(part(g, piece))
             if order == 2 and length <= 4 * width:
-                gram = product(g[piece], g[piece].mT)
+                gram = product(part(g, piece), part(g, piece).mT)
                 return rounded_up(torch.where(same, gram, 0.0).sum((1, 2)), terms_of(gram))
             sums = same.to(values.dtype) @ values
             power = sums.square().sum(2) if order == 2 else sums.abs().sum(2)

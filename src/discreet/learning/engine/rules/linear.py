@@ -12,7 +12,7 @@ from math import sqrt
 import torch
 from torch import Tensor
 
-from discreet.learning.engine.rules.base import Rule, in_pieces, power_sums, precise, product, scaled
+from discreet.learning.engine.rules.base import Rule, in_pieces, part, power_sums, precise, product, scaled
 
 #: What a device computes while it moves one byte of its memory: about 150 on an H200 in bfloat16, less elsewhere.
 OPERATIONS_PER_BYTE = 128
@@ -48,14 +48,14 @@ def sequence_norm_squared(a: Tensor, g: Tensor) -> Tensor:
     if gram_is_cheaper(length, d, p):
 
         def of_grams(piece: slice) -> Tensor:
-            left, right = product(a[piece], a[piece].mT), product(g[piece], g[piece].mT)
+            left, right = product(part(a, piece), part(a, piece).mT), product(part(g, piece), part(g, piece).mT)
             of_a, of_g = terms_of(left, vanished(a)), terms_of(right, vanished(g))
             # What vanished in one Gram matrix is multiplied by the other.
             lost = (of_g.sum(1) * sqrt(vanished(a))).square() + (of_a.sum(1) * sqrt(vanished(g))).square()
             return rounded_up((left * right).sum((1, 2)), of_a * of_g) + lost
 
         return in_pieces(a.shape[0], 2 * length * length, of_grams)
-    return in_pieces(a.shape[0], d * p, lambda piece: power_sums(product(g[piece].mT, a[piece]), 2))
+    return in_pieces(a.shape[0], d * p, lambda piece: power_sums(product(part(g, piece).mT, part(a, piece)), 2))
 
 
 def vanished(value: Tensor) -> float:
