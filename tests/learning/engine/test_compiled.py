@@ -30,8 +30,6 @@ def test_norms_move_to_their_gradients_and_change_nothing():
     names = [str(node.target) for node in module.graph.nodes]
     assert names.count("aten.alias.default") == 3
     assert names.index("aten.pow.Tensor_Scalar") < names.index("aten.exp.default")
-        "aten.exp.default"
-    )
     assert names.index("aten.cos.default") < names.index("aten.exp.default") < names.index("aten.sin.default")
     for found, expected in zip(module(*arguments), backward_then_norms(*arguments), strict=True):
         assert torch.equal(found, expected)
