@@ -35,7 +35,7 @@ EXTRAS = {
     "ledger": {"psycopg"},
     "analytics": {"ibis", "pyarrow", "pandas", "polars", "duckdb", "sqlglot", "matplotlib"},
     "apps": {"click", "rich", "jinja2", "markupsafe", "matplotlib"},
-    "learning": {"cryptography", "torch", "rich", "matplotlib"},
+    "learning": {"cryptography", "torch", "triton", "rich", "matplotlib"},  # triton comes with torch for CUDA
 }
 
 
