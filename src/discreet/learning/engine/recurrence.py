@@ -86,25 +86,31 @@ def _(gates: Tensor, hidden: Tensor, cell: Tensor, u: Tensor, reverse: bool) -> 
 def lstm_backward(
     grad: Tensor | None, grad_cell: Tensor | None, cell: Tensor, u: Tensor, cells: Tensor, kept: Tensor, reverse: bool
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of the gates [T, B, 4·H] and of the initial cell."""
+    """The gradients of the gates [T, B, 4·H] and of the initial cell.
+
+    What multiplies the gradient of the cell (for i, f and g) or of the output (for o) is made for all steps at once.
+    """
+    i, f, g, o, bent = kept
     grads = cells.new_empty(*cells.shape[:2], 4 * cells.shape[2])
-    of_cell = torch.zeros_like(cell) if grad_cell is None else grad_cell.clone()
-    of_hidden, factor = torch.empty_like(cell), torch.empty_like(cell)
+    of_i, of_f, of_g, of_o = grads.chunk(4, 2)
+    _sigmoid_backward(g, i, grad_input=of_i)
+    _sigmoid_backward(before(cells, cell, reverse), f, grad_input=of_f)
+    _tanh_backward(i, g, grad_input=of_g)
+    _sigmoid_backward(bent, o, grad_input=of_o)
+    through = torch.ops.aten.tanh_backward(o, bent)
+    three = grads.view(*cells.shape[:2], 4, cells.shape[2])[:, :, :3]
     given = torch.zeros_like(cells) if grad is None else grad
-    starts = [cell, *cells.unbind(0)[:: -1 if reverse else 1]][-2::-1]
-    later: Tensor | None = None
-    steps = _in_order(reverse, given, grads, *grads.chunk(4, 2), *kept)
-    for (share, now, of_i, of_f, of_g, of_o, i, f, g, o, bent), start in zip(steps, starts, strict=True):
+    of_cell = torch.zeros_like(cell) if grad_cell is None else grad_cell.clone()
+    of_hidden, later = torch.empty_like(cell), None
+    for share, bend, forget, now, by_cell, by_hidden in _in_order(reverse, given, through, f, grads, three, of_o):
         if later is None:
             of_hidden.copy_(share)
         else:
             torch.addmm(share, later, u, out=of_hidden)
-        _sigmoid_backward(torch.mul(of_hidden, bent, out=factor), o, grad_input=of_o)
-        of_cell.addcmul_(of_hidden, _tanh_backward(o, bent, grad_input=factor))
-        _sigmoid_backward(torch.mul(of_cell, g, out=factor), i, grad_input=of_i)
-        _sigmoid_backward(torch.mul(of_cell, start, out=factor), f, grad_input=of_f)
-        _tanh_backward(torch.mul(of_cell, i, out=factor), g, grad_input=of_g)
-        of_cell.mul_(f)
+        of_cell.addcmul_(of_hidden, bend)
+        by_cell.mul_(of_cell[:, None])
+        by_hidden.mul_(of_hidden)
+        of_cell.mul_(forget)
         later = now
     return grads, of_cell
 
