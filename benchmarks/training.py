@@ -143,11 +143,10 @@ def ours(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, compiled
     count = iter(range(1 << 40))
 
     def step() -> None:
-        draw = functools.cache(lambda: noise.flat(size, 1.0, secret.at(next(count)), device=device))
+        draw = functools.cache(lambda: noise.flat(size, 1.0 / examples, secret.at(next(count)), device=device))
         result = engine(batch, mask, clip_norm, draw)
         noisy = split(draw(), shapes)
-        torch._foreach_add_(noisy, [result.sums[name] for name in parameters])
-        draw().div_(float(examples))
+        torch._foreach_add_(noisy, [result.sums[name] for name in parameters], alpha=1.0 / examples)
         for parameter, gradient in zip(parameters.values(), noisy, strict=True):
             parameter.grad = gradient.to(parameter.dtype)
         optimizer.step()

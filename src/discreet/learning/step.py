@@ -164,24 +164,24 @@ class Step:
         return [*(tuple(p.shape) for p in self._parameters), *count]
 
     def _noise(self, step: int, norm: float) -> Tensor:
-        """The one draw of this step, all in one row; zeros in the processes that do not lead."""
+        """The one draw of this step over the expected size, all in one row; zeros in processes that do not lead."""
         size = sum(map(math.prod, self._shapes))
         if not self.team.leads:
             return torch.zeros(size, device=self.device, dtype=self._dtype)
-        secret, scale = self._secret.at("step", step), self.plan.noise_scale(norm, self._groups)
+        scale = self.plan.noise_scale(norm, self._groups) / self.plan.sampler.batch_size
+        secret = self._secret.at("step", step)
         return self.plan.noise.flat(size, scale, secret, device=self.device, dtype=self._dtype)
 
     def _release(self, flat: Tensor, norm: float, sums: list[Tensor] | None, seen: _Seen) -> None:
-        """Add to the noise; add up over processes; divide by the expected size; hand to the optimizer as `.grad`."""
+        """Add the sums over the expected size to the noise; add up over processes; hand to the optimizer as `.grad`."""
         plan, adaptive = self.plan, isinstance(self.plan.clipping, Adaptive)
         scale = plan.noise_scale(norm, self._groups)
         noisy = split(flat, self._shapes)
         if sums is not None:
-            torch._foreach_add_(noisy[: len(sums)], sums)
+            torch._foreach_add_(noisy[: len(sums)], sums, alpha=1.0 / plan.sampler.batch_size)
         if adaptive:
-            noisy[-1].mul_(plan.count_scale / scale).add_(seen.below)
+            noisy[-1].mul_(plan.count_scale / scale).add_(seen.below / plan.sampler.batch_size)
         self.team.add_up(flat)
-        flat.div_(plan.sampler.batch_size)
         for parameter, gradient in zip(self._parameters, noisy, strict=False):
             parameter.grad = gradient.to(parameter.dtype)
         for other in self._others:
