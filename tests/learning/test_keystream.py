@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from discreet.learning.keystream import Keystream
@@ -31,13 +30,13 @@ class Given(Keystream):
     def __init__(self, *words: np.ndarray) -> None:
         self._left = np.concatenate([word.view(np.uint8) for word in words])
 
-    def read(self, count: int) -> torch.Tensor:
-        read, self._left = self._left[:count].copy(), self._left[count:]
-        return torch.from_numpy(read)
+    def read(self, count: int) -> np.ndarray:
+        read, self._left = self._left[:count], self._left[count:]
+        return read
 
 
 def read(key: bytes, count: int) -> bytes:
-    return Keystream(key).read(count).numpy().tobytes()
+    return Keystream(key).read(count).tobytes()
 
 
 def test_it_gives_the_published_blocks():
@@ -56,7 +55,7 @@ def test_each_block_is_the_cipher_of_its_number():
 
 def test_it_goes_on_where_the_last_read_ended():
     one, whole = Keystream(bytes(32)), read(bytes(32), 200_000)
-    parts = [one.read(count).numpy().tobytes() for count in (0, 1, 15, 16, 65_535, 65_536, 65_537, 3_360)]
+    parts = [one.read(count).tobytes() for count in (0, 1, 15, 16, 65_535, 65_536, 65_537, 3_360)]
     assert b"".join(parts) == whole
 
 
@@ -68,20 +67,20 @@ def test_a_short_key_is_refused():
 def test_each_place_of_a_secret_has_its_own_key():
     secret = Secret(7)
     places = [secret.keystream("a"), secret.keystream("b"), secret.at("a").keystream("a"), secret.keystream()]
-    assert len({stream.read(32).numpy().tobytes() for stream in places}) == 4
+    assert len({stream.read(32).tobytes() for stream in places}) == 4
     again = secret.keystream("a").read(32)
-    assert torch.equal(again, Secret(7).keystream("a").read(32))
+    assert again.tobytes() == Secret(7).keystream("a").read(32).tobytes()
     whole = entropy.derived(secret.reveal(), "keystream", "a", size=32)  # all 256 bits of the key are its own
-    assert again.numpy().tobytes() == read(whole, 32)
+    assert again.tobytes() == read(whole, 32)
 
 
-@pytest.mark.parametrize(("dtype", "bits"), [(torch.float32, 32), (torch.float64, 64)])
+@pytest.mark.parametrize(("dtype", "bits"), [(np.float32, 32), (np.float64, 64)])
 def test_uniform_numbers_are_their_integers_and_a_half(dtype, bits):
     top = 2 ** (bits - 1)
     whole = [0, -1, 1, -2, 12_345, -12_346, top // 2, top - 1, -top]
     drawn = Given(np.array(whole, dtype=f"int{bits}")).uniform(len(whole), dtype)
     for k, x in zip(whole, drawn.tolist(), strict=True):
         exact = (k + Fraction(1, 2)) / top
-        assert abs(Fraction(x) - exact) <= abs(exact) * Fraction(torch.finfo(dtype).eps)
+        assert abs(Fraction(x) - exact) <= abs(exact) * Fraction(float(np.finfo(dtype).eps))
         assert (x > 0) == (k >= 0)
         assert 0 < abs(x) <= 1

@@ -26,11 +26,14 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import pi, prod, sqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from discreet import events
@@ -39,8 +42,9 @@ from discreet.events import Event
 from discreet.learning.keystream import Keystream
 from discreet.mechanisms import entropy
 
-# Noise on a CPU is made in pieces of this many numbers, so that they stay in its cache; even, as normals come in pairs.
-_PIECE = 1 << 18
+# Noise on a CPU is drawn in pieces with keys of their own, so that threads share the work and the result is the same.
+# They fit into a core's cache, and their size is even, as normals come in pairs.
+_PIECE = 1 << 17
 
 
 class Secret:
@@ -154,24 +158,34 @@ class Noise(ABC):
         """The same as one buffer of `size` numbers."""
         if dtype not in (torch.float32, torch.float64):
             raise ValueError(f"noise is drawn in float32 or float64, got {dtype}: cast the noisy sum afterwards")
-        return self._unit(size, secret, torch.device(device), dtype).mul_(scale)
+        if torch.device(device).type == "cpu":
+            return self._on_cpu(size, scale, secret, np.float32 if dtype == torch.float32 else np.float64)
+        first = torch.empty(size, device=device, dtype=dtype)
+        self._fill(first, secret.generator(first.device, "first"))
+        second = torch.empty_like(first)
+        self._fill(second, secret.generator(first.device, "second"))
+        return self._joined(first, second).mul_(scale)
 
-    def _unit(self, size: int, secret: Secret, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """`size` draws of scale 1."""
-        if device.type != "cpu":
-            first = torch.empty(size, device=device, dtype=dtype)
-            self._fill(first, secret.generator(device, "first"))
-            second = torch.empty_like(first)
-            self._fill(second, secret.generator(device, "second"))
-            return self._joined(first, second)
-        drawn = torch.empty(size + size % 2, dtype=dtype, device=device)
-        bits = secret.keystream("noise")
-        for start in range(0, size, _PIECE):
-            self._standard(drawn[start : start + _PIECE], bits)
-        return drawn[:size]
+    def _on_cpu(self, size: int, scale: float, secret: Secret, dtype: DTypeLike) -> Tensor:
+        drawn: NDArray[Any] = np.empty(size + size % 2, dtype)
+        starts = range(0, size, _PIECE)
+
+        def fill(start: int) -> None:
+            piece = drawn[start : start + _PIECE]
+            self._standard(piece, secret.keystream("piece", start // _PIECE))
+            piece *= scale
+
+        threads = min(len(starts), torch.get_num_threads())
+        if threads > 1:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(fill, starts))
+        else:
+            for start in starts:
+                fill(start)
+        return torch.from_numpy(drawn[:size])
 
     @abstractmethod
-    def _standard(self, out: Tensor, bits: Keystream) -> None:
+    def _standard(self, out: NDArray[Any], bits: Keystream) -> None:
         """Fill `out`, whose length is even, with draws of scale 1."""
 
     @abstractmethod
@@ -198,21 +212,24 @@ class GaussianNoise(Noise):
     def event(self) -> Event:
         return events.Gaussian(self.noise_multiplier)
 
-    def _standard(self, out: Tensor, bits: Keystream) -> None:
+    def _standard(self, out: NDArray[Any], bits: Keystream) -> None:
         """√(−2 ln u)·cos φ and √(−2 ln u)·sin φ are two independent normals (Box and Muller 1958).
 
         The tail comes from small u, and the centre from u near 1. For the sake of both the logarithm is taken in
         float64, of a u of 64 bits, whatever the dtype of the noise.
         """
-        half = len(out) // 2
-        angle = bits.uniform(half, out.dtype).mul_(pi)
-        cosines = torch.cos(angle, out=out[:half])
-        sines = torch.sin(angle, out=out[half:])
-        uniform = bits.uniform(half, torch.float64)
-        logarithm = torch.mul(uniform, uniform, out=uniform).log_()  # of the square: 2 ln |u|
-        radius = logarithm.to(out.dtype).neg_().sqrt_()
-        cosines.mul_(radius)
-        sines.mul_(radius)
+        cosines, sines = out.reshape(2, -1)
+        angle = bits.uniform(sines.size, out.dtype)
+        angle *= pi
+        np.cos(angle, out=cosines)
+        np.sin(angle, out=sines)
+        square = bits.uniform(sines.size, np.float64)
+        square *= square
+        radius = np.log(square, out=square).astype(out.dtype)  # 2 ln |u|
+        np.negative(radius, out=radius)
+        np.sqrt(radius, out=radius)
+        cosines *= radius
+        sines *= radius
 
     def _fill(self, out: Tensor, generator: torch.Generator) -> None:
         out.normal_(generator=generator)
@@ -225,11 +242,10 @@ class GaussianNoise(Noise):
 class _LaplaceDraws(Noise):
     """Laplace draws: an exponential with a fair sign, or the difference of two exponentials. Abstract."""
 
-    def _standard(self, out: Tensor, bits: Keystream) -> None:
+    def _standard(self, out: NDArray[Any], bits: Keystream) -> None:
         """−ln |u| is exponential, and the sign of u is independent of |u|."""
-        uniform = bits.uniform(len(out), torch.float64)
-        out.copy_(uniform)
-        torch.copysign(uniform.abs_().log_().to(out.dtype), out, out=out)
+        uniform = bits.uniform(out.size, np.float64)
+        out[:] = np.copysign(np.log(np.abs(uniform)), uniform)
 
     def _fill(self, out: Tensor, generator: torch.Generator) -> None:
         out.exponential_(generator=generator)
