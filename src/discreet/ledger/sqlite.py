@@ -28,8 +28,10 @@ _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
 
 
-# Nanoseconds after which a folder's time of change is certain to differ from that of a change that follows.
-_SETTLED = 2_000_000_000
+# Nanoseconds after which a folder's time of change is certain to differ from that of a change that follows: on any
+# disk, and on one that shows by the time itself that it counts finer than in hundredths of a second, as clocks tick.
+_SETTLED, _SOON = 2_000_000_000, 100_000_000
+_TICK = 10_000_000
 # Seconds between two attempts to take a file that others hold.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.03
 
@@ -204,7 +206,7 @@ class SQLiteStore:
                 f"the ledger {self._name!r} has more than one name (hard links), and each would keep a log of "
                 "its own: nothing may be released for this spend; remove all names but one"
             )
-        settled = time.time_ns() - max(folder.st_mtime_ns, folder.st_ctime_ns) > _SETTLED
+        settled = _settled(time.time_ns(), folder.st_mtime_ns, folder.st_ctime_ns)
         connection.seen = seen if settled and file.st_nlink == 1 else None
 
     def _names_left(self) -> int:
@@ -310,6 +312,12 @@ def _code(error: sqlite3.Error) -> int:
     """SQLite's code for what went wrong; an error of the driver itself has none."""
     found: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return found & 0xFF
+
+
+def _settled(now: int, *changed: int) -> bool:
+    """Whether whatever changes from now on gets another time than these, in nanoseconds."""
+    pause = min(_SETTLED, _SOON) if all(moment % _TICK for moment in changed) else _SETTLED
+    return now - max(changed) > pause
 
 
 def _sync(path: Path) -> None:
