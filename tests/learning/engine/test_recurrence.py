@@ -180,6 +180,20 @@ def test_dropout_between_layers_leaves_every_rule_in_place(layer):
     assert "fallback" not in engine.report
 
 
+@pytest.mark.parametrize("trained", ["weight_hh_l0", "bias_hh_l0", "weight_ih_l0"])
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
+def test_any_parameter_of_a_layer_can_be_trained_alone(layer, trained):
+    torch.manual_seed(5)
+    model = Classifier(layer, batch_first=True).double()
+    for name, parameter in model.inner.named_parameters():
+        parameter.requires_grad_(name == trained)
+    batch = torch.randn(5, 6, 3).double(), torch.randint(0, 3, (5,))
+    engine, found, norms, expected = engine_and_truth(model, batch)
+    assert f"inner.{trained}: recurrent layer" in engine.report
+    assert torch.allclose(found.norms[0], norms, rtol=1e-9)
+    assert truth.worst(found.sums, expected) < 1e-9
+
+
 @pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
 def test_under_autocast_only_the_products_with_inputs_are_narrow(layer):
     torch.manual_seed(4)

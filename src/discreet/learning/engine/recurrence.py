@@ -34,6 +34,13 @@ def _in_order(forwards: bool, *values: Tensor) -> list[tuple[Tensor, ...]]:
     return list(zip(*(value.unbind(0) for value in values), strict=True))[:: 1 if forwards else -1]
 
 
+def _own(grad: Tensor | None, like: Tensor) -> Tensor:
+    """A gradient that may be written to; zero where there is none."""
+    if grad is None:
+        return torch.zeros_like(like, memory_format=torch.contiguous_format)
+    return grad.clone(memory_format=torch.contiguous_format)
+
+
 def _weight_gradient(grad: Tensor, inputs: Tensor) -> Tensor:
     return grad.flatten(0, 1).mT @ inputs.flatten(0, 1)
 
@@ -99,14 +106,13 @@ def lstm_backward(
     _sigmoid_backward(bent, o, grad_input=of_o)
     through = torch.ops.aten.tanh_backward(o, bent)
     three = grads.view(*cells.shape[:2], 4, cells.shape[2])[:, :, :3]
-    given = torch.zeros_like(cells) if grad is None else grad
-    of_cell = torch.zeros_like(cell) if grad_cell is None else grad_cell.clone()
-    of_hidden, later = torch.empty_like(cell), None
-    for share, bend, forget, now, by_cell, by_hidden in _in_order(reverse, given, through, f, grads, three, of_o):
-        if later is None:
-            of_hidden.copy_(share)
-        else:
-            torch.addmm(share, later, u, out=of_hidden)
+    of_outputs = _own(grad, cells)
+    of_cell, later = _own(grad_cell, cell), None
+    for of_hidden, bend, forget, now, by_cell, by_hidden in _in_order(
+        reverse, of_outputs, through, f, grads, three, of_o
+    ):
+        if later is not None:
+            of_hidden.addmm_(later, u)
         of_cell.addcmul_(of_hidden, bend)
         by_cell.mul_(of_cell[:, None])
         by_hidden.mul_(of_hidden)
@@ -120,15 +126,11 @@ def _(
     grad: Tensor | None, grad_cell: Tensor | None, cell: Tensor, u: Tensor, cells: Tensor, kept: Tensor, reverse: bool
 ) -> tuple[Tensor, Tensor]:
     grads: list[Tensor] = []
-    of_hidden = torch.empty_like(cell)
-    of_cell = torch.zeros_like(cell) if grad_cell is None else grad_cell
-    given = torch.zeros_like(cells) if grad is None else grad
+    of_outputs, of_cell = _own(grad, cells), _own(grad_cell, cell)
     starts = [cell, *cells.unbind(0)[:: -1 if reverse else 1]][-2::-1]
-    for (share, after, opened), start in zip(_in_order(reverse, given, cells, kept), starts, strict=True):
+    for (of_hidden, after, opened), start in zip(_in_order(reverse, of_outputs, cells, kept), starts, strict=True):
         if grads:
-            torch.addmm(share, grads[-1], u, out=of_hidden)
-        else:
-            of_hidden.copy_(share)
+            of_hidden.addmm_(grads[-1], u)
         of_gates, of_cell, _ = torch.ops.aten._thnn_fused_lstm_cell_backward_impl(
             of_hidden, of_cell, start, after, opened, False
         )

@@ -105,6 +105,8 @@ def _direction(
     b, c = (weights[2], weights[3]) if len(weights) >= 4 else (None, None)
     layer = _projected(recorder, weights[-1]) if len(weights) % 2 else layer
     gates = F.linear(x, w, b if b is None or c is None or layer is _gru else b + c)
+    if not gates.requires_grad:  # the input weight is frozen, but something after it is not
+        gates = gates.detach().requires_grad_()
 
     def served(parameter: Tensor) -> Tensor:
         # The dry run compares with ordinary gradients; after it the rules alone are asked for those of parameters.
