@@ -290,3 +290,20 @@ def test_a_long_sequence_compiles():
     assert "\ncompiled" in engine.report
     assert torch.allclose(found.norms[0], norms, rtol=1e-5)
     assert truth.worst(found.sums, expected) < 1e-5
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("kind", list(GATES))
+def test_on_cuda_values_and_gradients_are_those_of_the_cpu(kind, reverse):
+    torch.manual_seed(6)
+    arguments = drawn(kind, 5, 3, 4)
+    found = []
+    for device in ("cpu", "cuda"):
+        there = [argument.detach().to(device).requires_grad_() for argument in arguments]
+        values = ours(kind, reverse, *there)
+        total = sum((value * (1 + place)).sin().sum() for place, value in enumerate(values))
+        gradients = torch.autograd.grad(total, there, allow_unused=True)
+        found.append([*values, *(gradient for gradient in gradients if gradient is not None)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other.cpu(), rtol=1e-9, atol=1e-11)
