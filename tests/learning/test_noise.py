@@ -15,7 +15,7 @@ from scipy import stats
 from discreet import events
 from discreet.errors import InvalidArgument
 from discreet.learning.keystream import Keystream
-from discreet.learning.noise import _PIECE, FAMILIES, GaussianNoise, L2LaplaceNoise, LaplaceNoise, Noise, Secret
+from discreet.learning.noise import _MANY, _PIECE, FAMILIES, GaussianNoise, L2LaplaceNoise, LaplaceNoise, Noise, Secret
 from tests.learning.test_keystream import Given
 
 LAWS = {"gaussian": stats.norm, "laplace": stats.laplace, "l2-laplace": stats.laplace}
@@ -228,7 +228,7 @@ def test_the_number_of_threads_does_not_change_noise(name, dtype):
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             with torch.device("meta" if threads == 3 else "cpu"):
-                drawn.append(FAMILIES[name](1.0).flat(300_001, 1.0, secret, dtype=dtype))
+                drawn.append(FAMILIES[name](1.0).flat(_MANY + 1, 1.0, secret, dtype=dtype))
     finally:
         torch.set_num_threads(before)
     assert torch.equal(drawn[0], drawn[1])

@@ -6,7 +6,7 @@ bits: several gigabytes a second on one core. It works without them, only slower
 
 The counter begins at zero, so a key is good for one keystream: each piece of a step's noise derives its own. After b
 blocks of 16 bytes nobody tells an ideal cipher from fair bits with an advantage above b²/2¹²⁹, which comes from blocks
-that never repeat (Bellare et al. 1997): 2⁻⁸⁶ in all for the pieces of a step of a billion parameters.
+that never repeat (Bellare et al. 1997): 2⁻⁸³ in all for the pieces of a step of a billion parameters.
 """
 
 from __future__ import annotations

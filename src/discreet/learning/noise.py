@@ -42,9 +42,11 @@ from discreet.events import Event
 from discreet.learning.keystream import Keystream
 from discreet.mechanisms import entropy
 
-# Noise on a CPU is drawn in pieces with keys of their own, so that threads share the work and the result is the same.
-# They fit into a core's cache, and their size is even, as normals come in pairs.
-_PIECE = 1 << 17
+# Noise on a CPU is drawn in pieces with keys of their own, so that threads can share the work with the same result.
+# Their size is even, as normals come in pairs.
+_PIECE = 1 << 18
+# Threads are worth their start, and waiting for each other's turn in Python, from this many numbers on (a few ms).
+_MANY = 1 << 21
 
 
 class Secret:
@@ -167,6 +169,7 @@ class Noise(ABC):
         return self._joined(first, second).mul_(scale)
 
     def _on_cpu(self, size: int, scale: float, secret: Secret, dtype: DTypeLike) -> Tensor:
+        """In numpy: torch would share each of a dozen short passes among threads that wait for one another after it."""
         drawn: NDArray[Any] = np.empty(size + size % 2, dtype)
         starts = range(0, size, _PIECE)
 
@@ -175,9 +178,8 @@ class Noise(ABC):
             self._standard(piece, secret.keystream("piece", start // _PIECE))
             piece *= scale
 
-        threads = min(len(starts), torch.get_num_threads())
-        if threads > 1:
-            with ThreadPoolExecutor(threads) as pool:
+        if size >= _MANY and torch.get_num_threads() > 1:
+            with ThreadPoolExecutor(min(len(starts), torch.get_num_threads())) as pool:
                 list(pool.map(fill, starts))
         else:
             for start in starts:
