@@ -82,6 +82,19 @@ def test_a_refused_spend_leaves_what_is_known_as_it_was(place):
         assert ledger.verify()
 
 
+def test_no_more_rows_are_remembered_than_are_needed(new_sqlite, monkeypatch):
+    monkeypatch.setattr(sqlite, "_REMEMBERED", 3)
+    with dp.Ledger(new_sqlite().location) as ledger:
+        accounts = [ledger.account(f"c{number}", budget=dp.PureDP(1.0)) for number in range(9)]
+        for sequence in (1, 2):
+            for account in accounts:
+                assert account.spend(TENTH).sequence == sequence
+        connection, epoch = ledger._store._pool.take()
+        assert 1 <= len(connection.known) <= 4
+        ledger._store._pool.give_back(connection, epoch)
+        assert ledger.verify()
+
+
 # --- texts
 
 

@@ -25,6 +25,7 @@ class Session:
         self._libpq = connection.pgconn
         self._prepared: dict[str, bytes] = {}
         self._count = 0
+        self._end, self._failed = int(driver.pq.ExecStatus.PIPELINE_SYNC), int(driver.pq.ExecStatus.FATAL_ERROR)
 
     def execute(self, sql: str) -> Any:
         """Run one statement by the driver's own means."""
@@ -62,13 +63,14 @@ class Session:
             self._connection.close()  # answers may still be on their way
             raise
         for result in results:
-            self._check(result)
+            if result.status == self._failed:
+                raise self._driver.errors.error_from_result(result)
         self._prepared.update(new)
         return _rows(results[-1])
 
     def _answers(self) -> list[Any]:
         """What the server says to each statement, up to the end of the message. Other threads run while it waits."""
-        libpq, status = self._libpq, self._driver.pq.ExecStatus
+        libpq = self._libpq
         while libpq.flush():
             _wait(libpq.socket, writes=True)
             libpq.consume_input()
@@ -80,17 +82,14 @@ class Session:
             result = libpq.get_result()
             if result is None:
                 if libpq.status != self._driver.pq.ConnStatus.OK:
-                    for known in results:
-                        self._check(known)
+                    for said in results:  # a server that is shut down says so before it goes
+                        if said.status == self._failed:
+                            raise self._driver.errors.error_from_result(said)
                     raise self._driver.OperationalError("the server closed the connection unexpectedly")
-            elif result.status == status.PIPELINE_SYNC:
+            elif result.status == self._end:
                 return results
             else:
                 results.append(result)
-
-    def _check(self, result: Any) -> None:
-        if result.status == self._driver.pq.ExecStatus.FATAL_ERROR:
-            raise self._driver.errors.error_from_result(result)
 
 
 def _numbered(sql: str) -> str:
@@ -105,16 +104,16 @@ def _written(value: object) -> bytes | None:
 
 
 def _rows(result: Any) -> list[tuple[Any, ...]]:
-    columns = range(result.nfields)
-    whole = [result.ftype(column) in _WHOLE for column in columns]
+    reads = [int if result.ftype(column) in _WHOLE else bytes.decode for column in range(result.nfields)]
     return [
-        tuple(_read(result.get_value(row, column), whole[column]) for column in columns)
+        tuple(
+            [
+                None if (value := result.get_value(row, column)) is None else read(value)
+                for column, read in enumerate(reads)
+            ]
+        )
         for row in range(result.ntuples)
     ]
-
-
-def _read(value: bytes | None, whole: bool) -> str | int | None:
-    return None if value is None else int(value) if whole else value.decode()
 
 
 def _wait(socket: int, *, writes: bool = False) -> None:

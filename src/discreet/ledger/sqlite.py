@@ -32,8 +32,10 @@ _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRA
 # disk, and on one that shows by the time itself that it counts finer than in hundredths of a second, as clocks tick.
 _SETTLED, _SOON = 2_000_000_000, 100_000_000
 _TICK = 10_000_000
+# How many rows a connection keeps in mind.
+_REMEMBERED = 256
 # Seconds between two attempts to take a file that others hold.
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.03
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.01
 
 
 class _Connection(sqlite3.Connection):
@@ -58,9 +60,6 @@ class SQLiteTransaction:
         return self._connection.execute(sql, values).fetchall()
 
     def run(self, sql: str, *values: object) -> None:
-        # Rows kept in the order of their key need no index beside them: one page less for every commit to write.
-        if sql.startswith("CREATE TABLE discreet_entry "):
-            sql += " WITHOUT ROWID"
         self._connection.execute(sql, values)
 
 
@@ -148,7 +147,7 @@ class SQLiteStore:
                 raise
             self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
         [(version,)] = connection.execute("PRAGMA data_version")
-        if version != connection.version:
+        if version != connection.version or len(connection.known) > _REMEMBERED:
             connection.version, connection.known = version, {}
         if connection.files is None:
             self._same_files(connection)

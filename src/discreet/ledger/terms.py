@@ -143,14 +143,13 @@ class State(NamedTuple):
     def _spent_text(self) -> str:
         """The totals as `price_text` would write them, but quick where denominators are powers of two."""
         numbers: list[int] = []
-        for whole, largest in zip(self.numerators, self.grid.exponents or (), strict=False):
-            n, exponent = whole or 0, largest
-            while not n & 1 and exponent:
-                n >>= 1
-                exponent -= 1
-            if not exponent:
+        for n, exponent in zip(self.numerators, self.grid.exponents or (), strict=False):
+            if not n:
                 break
-            numbers += n, exponent
+            zeros = 0 if n & 1 else (n & -n).bit_length() - 1
+            if zeros >= exponent:
+                break
+            numbers += (n >> zeros, exponent - zeros) if zeros else (n, exponent)
         if len(numbers) == 2 * len(self.numerators):
             return _form(len(self.numerators)) % tuple(numbers)
         return ",".join("null" if part is None else f'"{sum_text(part)}"' for part in self.spent)
