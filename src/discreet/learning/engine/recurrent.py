@@ -114,9 +114,10 @@ def _direction(
         return (parameter.detach() if known else parameter).to(states[0].dtype)
 
     # A recurrence runs in the type of its states: under autocast, only the products with the inputs are narrower.
-    outputs, last, reset = layer(
-        gates.to(states[0].dtype), states, served(u), None if c is None else served(c), reverse
-    )
+    with torch.autocast(gates.device.type, enabled=False):
+        outputs, last, reset = layer(
+            gates.to(states[0].dtype), states, served(u), None if c is None else served(c), reverse
+        )
     resets = () if reset is None else (reset,)
     started = recurrence.before(outputs, states[0], reverse)
     claims = [Claim(w, LinearWeight(), (x,)), Claim(u, RecurrentWeight(), (started, *resets))]
