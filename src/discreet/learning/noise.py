@@ -166,7 +166,7 @@ class Noise(ABC):
         self._fill(first, secret.generator(first.device, "first"))
         second = torch.empty_like(first)
         self._fill(second, secret.generator(first.device, "second"))
-        return self._joined(first, second).mul_(scale)
+        return self._joined(first, second, scale)
 
     def _on_cpu(self, size: int, scale: float, secret: Secret, dtype: DTypeLike) -> Tensor:
         """In numpy: torch would share each of a dozen short passes among threads that wait for one another after it."""
@@ -195,8 +195,8 @@ class Noise(ABC):
         """Fill a tensor on a device with one of the two streams."""
 
     @abstractmethod
-    def _joined(self, first: Tensor, second: Tensor) -> Tensor:
-        """The two streams as draws of scale 1; may use their memory."""
+    def _joined(self, first: Tensor, second: Tensor, scale: float) -> Tensor:
+        """The two streams as draws of this scale; may use their memory."""
 
 
 @dataclass(frozen=True)
@@ -236,8 +236,8 @@ class GaussianNoise(Noise):
     def _fill(self, out: Tensor, generator: torch.Generator) -> None:
         out.normal_(generator=generator)
 
-    def _joined(self, first: Tensor, second: Tensor) -> Tensor:
-        return first.add_(second).mul_(sqrt(0.5))
+    def _joined(self, first: Tensor, second: Tensor, scale: float) -> Tensor:
+        return first.add_(second).mul_(sqrt(0.5) * scale)
 
 
 @dataclass(frozen=True)
@@ -252,8 +252,8 @@ class _LaplaceDraws(Noise):
     def _fill(self, out: Tensor, generator: torch.Generator) -> None:
         out.exponential_(generator=generator)
 
-    def _joined(self, first: Tensor, second: Tensor) -> Tensor:
-        return first.sub_(second)
+    def _joined(self, first: Tensor, second: Tensor, scale: float) -> Tensor:
+        return first.sub_(second).mul_(scale)
 
 
 @dataclass(frozen=True)
