@@ -162,14 +162,14 @@ def together(worker: Worker, seconds: float) -> float:
 def compare(kind: str, location: str, bare: Callable[..., Worker], sizes: tuple[int, int], quick: bool) -> list[Row]:
     """All rows of one database; `bare` makes a process that commits rows of a given length."""
     few, many = sizes
-    seconds, rounds = (0.4, 3) if quick else (1.5, 5)
+    seconds, rounds = (0.2, 6) if quick else (0.3, 25)  # short turns, so that whatever else happens meets all alike
     fill(location, "few", few)
     fill(location, "many", many)
     length = entry_length(location, "many")
     own, shared, small = bare(length), bare(length, shared=True), bare(0)
     spend = spending(location, "many")
     rate_own, rate_small, rate_few, rate_many = in_turn([own, small, spending(location, "few"), spend], seconds, rounds)
-    in_all = [[together(worker, seconds) for worker in (own, shared, spend)] for _ in range(1 if quick else 3)]
+    in_all = [[together(worker, 0.6) for worker in (own, shared, spend)] for _ in range(1 if quick else 7)]
     all_own, all_shared, all_spend = (statistics.median(column) for column in zip(*in_all, strict=True))
     per_second = "durable spends per second"
     one, eight = f"{kind}, 1 process, {many:.0e} rows", f"{kind}, 8 processes, {many:.0e} rows"
