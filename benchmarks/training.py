@@ -13,7 +13,6 @@ import copy
 import functools
 import gc
 import logging
-import math
 import statistics
 import time
 import warnings
@@ -29,7 +28,7 @@ from benchmarks import _models as models
 from benchmarks._table import Row, arguments, report
 from discreet.learning.clipping import Flat
 from discreet.learning.engine import Engine
-from discreet.learning.noise import GaussianNoise, Secret, split
+from discreet.learning.noise import GaussianNoise, Secret
 
 Step = Callable[[], object]
 
@@ -131,24 +130,27 @@ def autocast(case: Case, device: str) -> Any:
 def ours(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, compiled: bool) -> Step:
     """Clipped sum, noise, optimizer."""
     optimizer = case.optimizer(model)
-    engine = Engine(model, F.cross_entropy, Flat(1.0), compile=compiled, dtype=case.dtype)
+    engine = Engine(model, F.cross_entropy, Flat(1.0), compile=compiled, dtype=case.dtype, lend=True)
     noise, secret = GaussianNoise(1.0), Secret()
     parameters = dict(model.named_parameters())
     shapes = [p.shape for p in parameters.values()]
-    size = sum(map(math.prod, shapes))
     examples = batch[0].shape[0]
     device = batch[0].device
     mask = torch.ones(examples, dtype=torch.bool, device=device)
     clip_norm = torch.tensor(1.0, device=device)
     count = iter(range(1 << 40))
 
+    def hung() -> list[Tensor]:
+        """Noise in the place of each gradient."""
+        drawn = noise.draw(shapes, 1.0 / examples, secret.at(next(count)), device=device)
+        for parameter, gradient in zip(parameters.values(), drawn, strict=True):
+            parameter.grad = gradient
+        return drawn
+
     def step() -> None:
-        draw = functools.cache(lambda: noise.flat(size, 1.0 / examples, secret.at(next(count)), device=device))
-        result = engine(batch, mask, clip_norm, draw)
-        noisy = split(draw(), shapes)
-        torch._foreach_add_(noisy, [result.sums[name] for name in parameters], alpha=1.0 / examples)
-        for parameter, gradient in zip(parameters.values(), noisy, strict=True):
-            parameter.grad = gradient.to(parameter.dtype)
+        gradients = functools.cache(hung)
+        result = engine(batch, mask, clip_norm, gradients)
+        torch._foreach_add_(gradients(), [result.sums[name] for name in parameters], alpha=1.0 / examples)
         optimizer.step()
 
     return step

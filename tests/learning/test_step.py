@@ -12,7 +12,8 @@ from torch import nn
 
 import discreet as dp
 from discreet.errors import Exhausted, InvalidArgument
-from discreet.learning import Adaptive, Automatic, Flat, PerLayer, Plan, Step
+from discreet.learning import Adaptive, Automatic, Engine, Flat, PerLayer, Plan, Step
+from discreet.learning.engine import ClippedSum
 from discreet.learning.noise import Secret
 from tests.learning import small
 
@@ -66,6 +67,42 @@ def check_steps(make_step, **changes: Any) -> None:
 )
 def test_a_step_is_the_clipped_sum_plus_one_noise_over_the_expected_size(changes):
     check_steps(Step, **changes)
+
+
+class Lending(Engine):
+    """Writes each result over the one before, as a CUDA graph does."""
+
+    def _run(self, batch, mask, norm):
+        found = super()._run(batch, mask, norm)
+        fresh = [*found.sums.values(), found.norms, found.losses, found.finite]
+        if not hasattr(self, "lent"):
+            self.lent = [torch.empty_like(value) for value in fresh]
+        for kept, value in zip(self.lent, fresh, strict=True):
+            kept.copy_(value)
+        return ClippedSum(dict(zip(found.sums, self.lent, strict=False)), *self.lent[-3:])
+
+
+@pytest.mark.parametrize("size", [3, 60])
+def test_what_the_engine_lends_is_used_before_it_is_written_over(monkeypatch, size):
+    monkeypatch.setattr("discreet.learning.step.Engine", Lending)
+    check_steps(Step, physical_batch_size=size)
+
+
+def test_an_example_that_is_not_finite_is_left_out_of_lent_results_too():
+    torch.manual_seed(0)
+    net = small.model()
+    inputs, targets = (value[:6].clone() for value in small.data())
+    inputs[2] = math.inf
+    mask = torch.ones(6, dtype=torch.bool)
+    expected, found = (
+        kind(net, small.loss, Flat(0.5), compile=False, lend=lend)((inputs, targets), mask)
+        for kind, lend in ((Engine, False), (Lending, True))
+    )
+    assert not found.finite[2]
+    assert torch.equal(found.finite, expected.finite)
+    assert torch.allclose(found.norms, expected.norms, equal_nan=True)
+    for name, value in expected.sums.items():
+        assert torch.allclose(found.sums[name], value)
 
 
 class DividesByTheDraw(Step):

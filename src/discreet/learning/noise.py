@@ -163,10 +163,10 @@ class Noise(ABC):
         if torch.device(device).type == "cpu":
             return self._on_cpu(size, scale, secret, np.float32 if dtype == torch.float32 else np.float64)
         first = torch.empty(size, device=device, dtype=dtype)
-        self._fill(first, secret.generator(first.device, "first"))
+        self._fill(first, scale, secret.generator(first.device, "first"))
         second = torch.empty_like(first)
-        self._fill(second, secret.generator(first.device, "second"))
-        return self._joined(first, second, scale)
+        self._fill(second, scale, secret.generator(first.device, "second"))
+        return self._joined(first, second)
 
     def _on_cpu(self, size: int, scale: float, secret: Secret, dtype: DTypeLike) -> Tensor:
         """In numpy: torch would share each of a dozen short passes among threads that wait for one another after it."""
@@ -191,12 +191,12 @@ class Noise(ABC):
         """Fill `out`, whose length is even, with draws of scale 1."""
 
     @abstractmethod
-    def _fill(self, out: Tensor, generator: torch.Generator) -> None:
-        """Fill a tensor on a device with one of the two streams."""
+    def _fill(self, out: Tensor, scale: float, generator: torch.Generator) -> None:
+        """Fill a tensor on a device with one of the two streams, for noise of this scale."""
 
     @abstractmethod
-    def _joined(self, first: Tensor, second: Tensor, scale: float) -> Tensor:
-        """The two streams as draws of this scale; may use their memory."""
+    def _joined(self, first: Tensor, second: Tensor) -> Tensor:
+        """The two streams as one; may use their memory."""
 
 
 @dataclass(frozen=True)
@@ -233,11 +233,11 @@ class GaussianNoise(Noise):
         cosines *= radius
         sines *= radius
 
-    def _fill(self, out: Tensor, generator: torch.Generator) -> None:
-        out.normal_(generator=generator)
+    def _fill(self, out: Tensor, scale: float, generator: torch.Generator) -> None:
+        out.normal_(0.0, sqrt(0.5) * scale, generator=generator)
 
-    def _joined(self, first: Tensor, second: Tensor, scale: float) -> Tensor:
-        return first.add_(second).mul_(sqrt(0.5) * scale)
+    def _joined(self, first: Tensor, second: Tensor) -> Tensor:
+        return first.add_(second)
 
 
 @dataclass(frozen=True)
@@ -249,11 +249,11 @@ class _LaplaceDraws(Noise):
         uniform = bits.uniform(out.size, np.float64)
         out[:] = np.copysign(np.log(np.abs(uniform)), uniform)
 
-    def _fill(self, out: Tensor, generator: torch.Generator) -> None:
-        out.exponential_(generator=generator)
+    def _fill(self, out: Tensor, scale: float, generator: torch.Generator) -> None:
+        out.exponential_(1.0 / scale, generator=generator)
 
-    def _joined(self, first: Tensor, second: Tensor, scale: float) -> Tensor:
-        return first.sub_(second).mul_(scale)
+    def _joined(self, first: Tensor, second: Tensor) -> Tensor:
+        return first.sub_(second)
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ class Step:
         wide = any(p.dtype == torch.float64 for p in self._parameters)
         self._dtype = torch.float64 if wide else torch.float32
         self._groups = max(plan.clipping.groups(self._names)) + 1
-        self._engine = Engine(self._model, loss, plan.clipping, compile=compile, dtype=autocast)
+        self._engine = Engine(self._model, loss, plan.clipping, compile=compile, dtype=autocast, lend=True)
         self._secret = plan.secret("noise")
         self._source: Stream | None = None
         self._norm = float(plan.clipping.norm)
@@ -115,8 +115,8 @@ class Step:
         # From here on the step counts as taken, whatever happens.
         self.position = batch.step + 1
         self.updates += 1
-        # The noise needs no sums: it is drawn while the device computes them.
-        noise = functools.cache(lambda: self._noise(batch.step, norm))  # one draw for all pieces
+        # Noise needs no sums: it is drawn, once for all pieces, and hung on the parameters while the device computes.
+        noise = functools.cache(lambda: self._hung(self._noise(batch.step, norm)))
         sums, seen = self._clipped(batch, norm, noise)
         self._release(noise(), norm, sums, seen)
         self._optimizer.step()
@@ -147,7 +147,9 @@ class Step:
         limit = self.plan.example_norm(norm)
         sums: list[Tensor] | None = None
         seen = _Seen.nothing(self.device)
-        for piece, mask in batch.pieces(self.device, (self.team.rank, self.team.size)):
+        for number, (piece, mask) in enumerate(batch.pieces(self.device, (self.team.rank, self.team.size))):
+            if number == 1:  # the engine lends its sums until its next call
+                sums = [part.clone() for part in sums or ()]
             found = self._engine(piece, mask, limit, meanwhile)
             parts = [found.sums[name].to(self._dtype) for name in self._names]
             if sums is None:
@@ -172,18 +174,26 @@ class Step:
         secret = self._secret.at("step", step)
         return self.plan.noise.flat(size, scale, secret, device=self.device, dtype=self._dtype)
 
-    def _release(self, flat: Tensor, norm: float, sums: list[Tensor] | None, seen: _Seen) -> None:
+    def _hung(self, flat: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Noise as it is, and in parts, which are the parameters' `.grad` from now on."""
+        noisy = split(flat, self._shapes)
+        for parameter, gradient in zip(self._parameters, noisy, strict=False):
+            parameter.grad = gradient if parameter.dtype == gradient.dtype else None
+        return flat, noisy
+
+    def _release(self, noise: tuple[Tensor, list[Tensor]], norm: float, sums: list[Tensor] | None, seen: _Seen) -> None:
         """Add the sums over the expected size to the noise; add up over processes; hand to the optimizer as `.grad`."""
         plan, adaptive = self.plan, isinstance(self.plan.clipping, Adaptive)
         scale = plan.noise_scale(norm, self._groups)
-        noisy = split(flat, self._shapes)
+        flat, noisy = noise
         if sums is not None:
             torch._foreach_add_(noisy[: len(sums)], sums, alpha=1.0 / plan.sampler.batch_size)
         if adaptive:
             noisy[-1].mul_(plan.count_scale / scale).add_(seen.below / plan.sampler.batch_size)
         self.team.add_up(flat)
         for parameter, gradient in zip(self._parameters, noisy, strict=False):
-            parameter.grad = gradient.to(parameter.dtype)
+            if parameter.grad is None:
+                parameter.grad = gradient.to(parameter.dtype)
         for other in self._others:
             other.grad = None
         if isinstance(plan.clipping, Adaptive):

@@ -103,6 +103,15 @@ def test_a_replayed_graph_sees_new_batches_new_parameters_and_moved_ones():
 
 
 @cuda
+def test_a_graph_that_lends_its_results_computes_the_same():
+    weight, inputs = torch.randn(4, 3, device="cuda"), torch.randn(3, device="cuda")
+    replay = Replay(lambda w, x: [w @ x], [weight, inputs], 1, lend=True)
+    for _ in range(2):
+        inputs = torch.randn(3, device="cuda")
+        torch.testing.assert_close(replay(weight, inputs)[0], weight @ inputs)
+
+
+@cuda
 def test_compiled_sums_on_cuda_are_those_of_eager():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3)).cuda()

@@ -122,8 +122,11 @@ def norms_early(module: torch.fx.GraphModule) -> None:
     module.recompile()
 
 
-def compile_flat(function: Flat, arguments: Sequence[Tensor], fixed: int) -> Compiled:
-    """Trace and compile a function of tensors, of which the first `fixed` stay where they are from call to call."""
+def compile_flat(function: Flat, arguments: Sequence[Tensor], fixed: int, lend: bool = False) -> Compiled:
+    """Trace and compile a function of tensors, of which the first `fixed` stay where they are from call to call.
+
+    With `lend`, what a call returns may be written over by the next one.
+    """
     start = time.perf_counter()
     trace: Any = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)
     with warnings.catch_warnings():
@@ -137,5 +140,5 @@ def compile_flat(function: Flat, arguments: Sequence[Tensor], fixed: int) -> Com
         with torch.no_grad():
             compiled(*arguments)
             if arguments[0].is_cuda and is_launch_bound(compiled, arguments):
-                compiled = Replay(compiled, arguments, fixed)
+                compiled = Replay(compiled, arguments, fixed, lend)
     return Compiled(compiled, time.perf_counter() - start)

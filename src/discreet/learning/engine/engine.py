@@ -78,6 +78,7 @@ class Engine:
         clipping: how each example's gradient is bounded.
         compile: use `torch.compile`; where that fails the engine says so once and goes on without.
         dtype: run the model under autocast to this type (`torch.bfloat16`); norms and sums stay in float32.
+        lend: let the next call write over what a call returned, which saves a copy of all sums.
 
     Guarantee:
         As `clip`: neighbours add/remove or zero-out one example, sensitivity `clipping.sensitivity(clip_norm, groups)`
@@ -98,13 +99,14 @@ class Engine:
         *,
         compile: bool = True,
         dtype: torch.dtype | None = None,
+        lend: bool = False,
     ) -> None:
         if not isinstance(clipping, Clipping):
             raise _check.fail("clipping", "be a Clipping", clipping, "for example Flat(1.0)")
         check(model)
         self.model, self.clipping, self.dtype = model, clipping, dtype
         self._whole = _Whole(model, losses_of.per_example(loss))
-        self._compile = compile
+        self._compile, self._lend = compile, lend
         self._coverage: Coverage | None = None
         self._reasons: dict[str, str] = {}
         self._compiled: dict[Any, Compiled] = {}
@@ -178,6 +180,8 @@ class Engine:
 
         In the first result such an example has the weight zero, but zero times infinity has spoiled the sums.
         """
+        kept = (first.norms, first.losses, first.finite)
+        first = ClippedSum(first.sums, *(value.clone() for value in kept))  # they may be lent
         good, again = first.finite, first
         places = torch.arange(good.shape[0], device=good.device)
         while bool(good.any()) and not bool(again.finite.all()):
@@ -238,7 +242,7 @@ class Engine:
                 self._forward, self.clipping, coverage, tuple(trainable), tuple(rest), leaves, places, structure
             )
             try:
-                self._compiled[key] = compile_flat(flat, arguments, len(trainable) + len(rest))
+                self._compiled[key] = compile_flat(flat, arguments, len(trainable) + len(rest), self._lend)
             except Exception as error:  # the compiler fails in ways of its own; the model itself has run in the dry run
                 _log.warning("torch.compile failed (%s); going on without it, slower", type(error).__name__)
                 self._compile = False

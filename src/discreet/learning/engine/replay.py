@@ -1,8 +1,8 @@
 """Launches a compiled function's kernels as one CUDA graph, where launching them one by one takes longer than they do.
 
 A graph works on fixed addresses: parameters and buffers are used where they lie, and the batch is copied to a place of
-its own first. What it returns is copied out, so that the next call does not change it. A graph keeps its memory for
-itself, which is why it is made only where it pays.
+its own first. What it returns is copied out, so that the next call does not change it, or lent until then. A graph
+keeps its memory for itself, which is why it is made only where it pays.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ def is_launch_bound(function: Flat, arguments: Sequence[Tensor]) -> bool:
 class Replay:
     """A function of tensors as one graph; the first `fixed` of its arguments are used where they lie.
 
-    If one of those has moved since, the function itself is called.
+    If one of those has moved since, the function itself is called. With `lend`, a call writes over what the one before
+    it returned.
     """
 
-    def __init__(self, function: Flat, arguments: Sequence[Tensor], fixed: int) -> None:
+    def __init__(self, function: Flat, arguments: Sequence[Tensor], fixed: int, lend: bool = False) -> None:
         self._function = function
+        self._lend = lend
         self._fixed = fixed
         self._places = [argument.data_ptr() for argument in arguments[:fixed]]
         self._inputs = [argument.clone() for argument in arguments[fixed:]]
@@ -58,6 +60,8 @@ class Replay:
             return self._function(*arguments)
         torch._foreach_copy_(self._inputs, list(arguments[self._fixed :]))
         self._graph.replay()
+        if self._lend:
+            return self._outputs
         results = [torch.empty_like(output) for output in self._outputs]
         torch._foreach_copy_(results, list(self._outputs))  # a few launches, not one for each
         return results

@@ -71,7 +71,9 @@ class ConvolutionWeight(Rule):
     def has_kernel(self, x: Tensor, g: Tensor) -> bool:
         """Whether there is a kernel that needs no patches."""
         even = all(low == high for low, high in self.padding)
-        return even and kernels.fits(x, g, self.shape[2:], self.groups)
+        apart = all(step >= extent > 1 for step, extent in zip(self.stride, self.shape[2:], strict=True))
+        # Patches that do not overlap are the image itself in another order: there a product of matrices is quicker.
+        return even and not apart and kernels.fits(x, g, self.shape[2:], self.groups)
 
     def geometry(self) -> tuple[int, ...]:
         """Kernel, stride, padding and dilation in one row."""
