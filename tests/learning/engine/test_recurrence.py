@@ -215,7 +215,7 @@ def test_the_graph_is_as_large_for_long_sequences_as_for_short_ones(layer, monke
         model = Classifier(layer, batch_first=True)
         batch = torch.randn(5, length, 3), torch.randint(0, 3, (5,))
 
-        def counted(function, arguments, fixed):
+        def counted(function, arguments, *rest):
             graph = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*arguments)
             sizes.append(len([node for node in graph.graph.nodes if "discreet" in str(node.target)]))
             sizes.append(len([node for node in graph.graph.nodes if node.op == "call_function"]))

@@ -39,15 +39,15 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     return left.float() @ right.float()
 
 
-def scaled(grad: Tensor, weights: Tensor) -> Tensor:
-    """Each example's slice times its weight, in the slice's type.
+def scaled(grad: Tensor, weights: Tensor, dim: int = 0) -> Tensor:
+    """Each example's slice times its weight, in the slice's type; the examples lie along `dim`.
 
     Zero times infinity is not zero: a batch in which an example is not finite is computed again without that example.
     Where the type is narrow, rounding may lengthen a slice by half of the type's epsilon, so weights are less by that.
     """
     if grad.dtype in (torch.bfloat16, torch.float16):
         weights = weights * (1.0 - torch.finfo(grad.dtype).eps)
-    return (precise(grad) * weights.view(-1, *(1,) * (grad.dim() - 1))).to(grad.dtype)
+    return (precise(grad) * weights.view(-1, *(1,) * (grad.dim() - dim - 1))).to(grad.dtype)
 
 
 def pieces(examples: int, elements: int) -> list[slice]:

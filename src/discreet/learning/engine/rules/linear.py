@@ -109,8 +109,14 @@ class LinearWeight(Rule):
         return super().norm_power(inputs, grad, order)
 
     def weighted(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
-        a = inputs[0].reshape(-1, inputs[0].shape[-1])
-        g = scaled(grad, weights).reshape(-1, grad.shape[-1])
+        a, g, examples = inputs[0], grad, 0
+        # Σ_t (w g_t) a_tᵀ = Σ_t g_t (w a_t)ᵀ: the narrower of the two is written anew, in the other's order of memory.
+        narrow = a.shape[-1] < g.shape[-1]
+        wider = g if narrow else a
+        if a.dim() == 3 and wider.stride(0) < wider.stride(1):
+            a, g, examples = a.transpose(0, 1), g.transpose(0, 1), 1
+        a, g = (scaled(a, weights, examples), g) if narrow else (a, scaled(g, weights, examples))
+        a, g = a.reshape(-1, a.shape[-1]), g.reshape(-1, g.shape[-1])
         return product(a.mT, g) if self.transposed else product(g.mT, a)
 
 
