@@ -21,6 +21,7 @@ import pytest
 import discreet as dp
 from discreet import events as ev
 from discreet.errors import BudgetExceeded, LedgerBusy, LedgerError, LedgerUnavailable
+from discreet.ledger import postgres
 from discreet.ledger.postgres import PostgresStore
 from discreet.ledger.sqlite import SQLiteStore
 from tests.ledger.places import in_child, killer
@@ -634,6 +635,62 @@ def test_a_commit_that_is_not_waited_for_would_be_lost(new_postgres, monkeypatch
     monkeypatch.setattr(PostgresStore, "_connect", careless)
     with pytest.raises((AssertionError, dp.errors.DiscreetError)):
         returned_spends_survive(place)
+
+
+@pytest.fixture
+def crowded(monkeypatch):
+    """Every account seems to be wanted by others."""
+    monkeypatch.setattr(postgres, "_CROWDED", -1.0)
+
+
+def test_a_spend_from_a_crowded_account_survives_a_crash_of_the_server(new_postgres, crowded):
+    returned_spends_survive(new_postgres())
+
+
+def test_a_crowded_spend_that_is_not_forced_to_disk_would_be_lost(new_postgres, crowded, monkeypatch):
+    monkeypatch.setattr(postgres, "_MARK", "SELECT 1")
+    with pytest.raises((AssertionError, dp.errors.DiscreetError)):
+        returned_spends_survive(new_postgres())
+
+
+def test_a_row_that_is_found_by_its_key_is_on_disk_before_it_is_returned(new_postgres, crowded, monkeypatch):
+    import psycopg
+
+    def lose():
+        raise psycopg.errors.AdminShutdown("terminating connection due to administrator command")
+
+    place = new_postgres()
+    with psycopg.connect(place.location, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
+    try:
+        place.server.stop("fast")
+        place.server.start()
+        with opened(place) as ledger:
+            census = ledger.account("census", budget=dp.PureDP(1.0))
+            monkeypatch.setattr(postgres, "_MARK", "SELECT 1")  # the row is committed, and not on disk
+            hooked(ledger, at("committed", lose))
+            assert census.spend(STEP, key="k").replayed
+            place.server.stop("immediate")
+            place.server.start()
+            assert spent(census) == Fraction(1, 64)
+    finally:
+        with psycopg.connect(place.location, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM RESET wal_writer_delay")
+
+
+def test_a_failure_after_a_crowded_commit_is_not_taken_for_a_refusal(new_postgres, crowded, monkeypatch):
+    with opened(new_postgres()) as ledger:
+        census = ledger.account("census", budget=dp.PureDP(1.0))
+        monkeypatch.setattr(postgres, "_MARK", "SELECT 1 / 0")
+        with pytest.raises(LedgerUnavailable, match="not known"):
+            census.spend(STEP)
+        assert spent(census) == Fraction(1, 64)
+
+
+def test_a_role_that_may_not_write_marks_waits_for_each_commit(new_postgres, crowded, monkeypatch):
+    monkeypatch.setattr(postgres, "_MARK", "SELECT 1")  # which would lose the spend, if it were sent
+    monkeypatch.setattr(postgres, "_MAY_MARK", "SELECT false")
+    returned_spends_survive(new_postgres())
 
 
 def test_a_server_that_stays_away_is_waited_for_with_a_limit(new_postgres):

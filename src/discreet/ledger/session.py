@@ -25,6 +25,7 @@ class Session:
         self._libpq = connection.pgconn
         self._prepared: dict[str, bytes] = {}
         self._count = 0
+        self.done = 0
         self._end, self._failed = int(driver.pq.ExecStatus.PIPELINE_SYNC), int(driver.pq.ExecStatus.FATAL_ERROR)
 
     def execute(self, sql: str) -> Any:
@@ -43,27 +44,33 @@ class Session:
     def send(self, statements: Sequence[Statement]) -> list[tuple[Any, ...]]:
         """Send all statements in one message and wait for all answers; the rows that the last one found.
 
-        The server skips what follows a statement that fails, and that statement's error is raised.
+        The server skips what follows a statement that fails, and that statement's error is raised; `done` is the number
+        of statements before it.
         """
         libpq = self._libpq
         new: dict[str, bytes] = {}
+        owners: list[int] = []  # whose answer is whose
+        self.done = 0
         try:
             libpq.enter_pipeline_mode()
-            for sql, values in statements:
+            for number, (sql, values) in enumerate(statements):
                 name = self._prepared.get(sql) or new.get(sql)
                 if name is None:
                     self._count += 1
                     name = new[sql] = b"discreet_%d" % self._count
                     libpq.send_prepare(name, _numbered(sql).encode())
+                    owners.append(number)
                 libpq.send_query_prepared(name, [_written(value) for value in values] or None)
+                owners.append(number)
             libpq.pipeline_sync()
             results = self._answers()
             libpq.exit_pipeline_mode()
         except BaseException:
             self._connection.close()  # answers may still be on their way
             raise
-        for result in results:
+        for owner, result in zip(owners, results, strict=False):
             if result.status == self._failed:
+                self.done = owner
                 raise self._driver.errors.error_from_result(result)
         self._prepared.update(new)
         return _rows(results[-1])
