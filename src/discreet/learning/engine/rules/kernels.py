@@ -6,7 +6,7 @@ image through the shift, keeps its part of the gradient in registers, and writes
 
 A float32 is taken apart into two bfloat16 numbers, v = high + low with a rest below 2⁻¹⁶|v|, and a product into
 high·high + high·low + low·high in float32. Matrix units multiply bfloat16 from any layout, which they do not in tf32,
-so this is quicker than tf32 and a hundred times more precise.
+so this is quicker than tf32, and keeps 16 binary digits where tf32 keeps 11.
 
 Triton comes with CUDA builds of torch. Where it is missing, or the case is not one of these, `fits` says no.
 """
