@@ -740,7 +740,79 @@ def test_a_wrong_password_or_database_is_not_waited_for(server):
     assert time.monotonic() - start < 10
 
 
+def test_an_error_that_comes_when_the_message_ends_is_not_lost(new_postgres, crowded, monkeypatch):
+    import psycopg
+
+    place = new_postgres()
+    with opened(place) as ledger:
+        census = ledger.account("census", budget=dp.PureDP(1.0))
+        with psycopg.connect(place.location, autocommit=True) as connection:
+            connection.execute("CREATE TABLE late (number int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+        monkeypatch.setattr(postgres, "_MARK", "INSERT INTO late VALUES (1), (1)")  # refused by its own commit
+        with pytest.raises(LedgerUnavailable, match="not known"):
+            census.spend(STEP)
+        census.spend(STEP)  # marks are not tried again where one failed
+        assert spent(census) == Fraction(2, 64)
+
+
+def test_prepared_statements_that_were_dropped_are_prepared_again(new_postgres):
+    with opened(new_postgres()) as ledger:
+        census = ledger.account("census", budget=dp.PureDP(1.0))
+        census.spend(STEP)
+        session, epoch = ledger._store._pool.take()
+        session.execute("DEALLOCATE ALL")
+        ledger._store._pool.give_back(session, epoch)
+        census.spend(STEP)
+        assert spent(census) == Fraction(2, 64)
+
+
+def test_a_name_with_a_nul_is_no_other_name(new_place):
+    with opened(new_place()) as ledger:
+        ledger.account("census", budget=dp.PureDP(1.0))
+        with pytest.raises(dp.errors.DiscreetError):
+            ledger.account("census\0evil")
+
+
 # --- what durability rests on
+
+
+def test_a_log_index_that_was_removed_beneath_a_process_is_noticed_before_it_writes(new_sqlite):
+    """Else it writes over what others wrote since: their receipts would stand for nothing."""
+    place = new_sqlite()
+    with opened(place) as first:
+        mine = first.account("census", budget=dp.PureDP(1.0))
+        mine.spend(STEP)
+        time.sleep(0.3)
+        mine.spend(STEP)
+        os.remove(f"{place.location}-shm")
+        script = (
+            "import sys, discreet as dp; from discreet import events as ev\n"
+            "ledger = dp.Ledger(sys.argv[1]); account = ledger.account('census')\n"
+            "for _ in range(4): account.spend(ev.Laplace(64.0))\n"
+            "print('spent', flush=True); sys.stdin.read(); account.spend(ev.Laplace(64.0)); ledger.close()\n"
+        )
+        command = [sys.executable, "-c", script, str(place.location)]
+        other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert other.stdout.readline() == "spent\n"
+        with pytest.raises(LedgerUnavailable, match="replaced"):
+            mine.spend(STEP)
+    other.communicate(timeout=60)
+    assert other.returncode == 0
+    with opened(place) as again:
+        assert spent(again.account("census")) == Fraction(7, 64)
+        assert again.verify()
+
+
+def test_a_file_that_is_mounted_without_its_folder_is_refused(new_sqlite, tmp_path, monkeypatch):
+    place = new_sqlite()
+    with opened(place):
+        pass
+    mounts = tmp_path / "mountinfo"
+    name = os.path.realpath(place.location).replace(" ", "\\040")
+    mounts.write_text(f"1 2 0:3 / / rw - ext4 a rw\n4 1 0:3 /x {name} rw - ext4 a rw\n")
+    monkeypatch.setattr("discreet.ledger.sqlite._MOUNTS", mounts)
+    with pytest.raises(LedgerUnavailable, match="mount its folder"):
+        opened(place).__enter__()
 
 
 def test_every_sqlite_commit_is_forced_to_disk(new_sqlite):

@@ -31,6 +31,8 @@ _WAIT = 0.1
 _CROWDED = 0.001
 # A record in the server's log, whose commit is forced to disk together with all that is in the log before it.
 _MARK = "SELECT pg_logical_emit_message(true, 'discreet', '')"
+# The server no longer has a prepared statement, or has one of that name from someone else: the connection is not ours.
+_FORGOTTEN = ("26000", "42P05")
 # What waiting does not mend.
 _HOPELESS = ("authentication failed", "does not exist", "no pg_hba.conf entry", "could not translate host name")
 _MAY_MARK = (
@@ -133,7 +135,11 @@ class PostgresStore:
 
     def _connect(self) -> Session:
         connection = self._driver.connect(
-            self._url, autocommit=True, connect_timeout=max(2, int(self._timeout)), client_encoding="utf8"
+            self._url,
+            autocommit=True,
+            connect_timeout=max(2, int(self._timeout)),
+            client_encoding="utf8",
+            prepare_threshold=None,
         )
         try:
             limit = max(1, int(1000 * self._timeout))
@@ -158,7 +164,8 @@ class PostgresStore:
                 if lost.committing and not repeatable:
                     raise LedgerUnavailable(
                         f"{self._place} was lost in the middle of a commit: it is not known whether the spend was "
-                        "recorded, so nothing may be released for it; give a key to make a retry safe"
+                        "recorded, so nothing may be released for it; give a key to make a retry safe (that the row "
+                        "is there to be seen is no proof that it will stay)"
                     ) from lost.__cause__
                 if time.monotonic() >= deadline:
                     raise LedgerUnavailable(
@@ -186,13 +193,14 @@ class PostgresStore:
             raise
         except self._driver.Error as error:
             # Without a code from the server it is the connection that failed, whatever the driver calls it.
-            lost = session.lost or _is_shutdown(error) or error.sqlstate is None
+            lost = session.lost or _is_shutdown(error) or error.sqlstate is None or error.sqlstate in _FORGOTTEN
             if lost:
                 with contextlib.suppress(self._driver.Error):
                     self._pool.discard(session)
             else:
                 self._roll_back(session, epoch)
-            # A failure after the commit leaves it open what is on disk.
+            # A failure after the commit leaves it open what is on disk. Without marks the next ones wait for theirs.
+            self._marks = self._marks and not transaction.committed
             if lost or transaction.committed or isinstance(error, self._driver.errors.DeadlockDetected):
                 raise _Lost(_line(error), committing=committing) from error
             raise self._explanation(error) from error

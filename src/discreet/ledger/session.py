@@ -6,9 +6,12 @@ everyone who spends from the same account waits for it. `psycopg.pq` is the driv
 
 from __future__ import annotations
 
+import hashlib
 import select
 from collections.abc import Sequence
 from typing import Any
+
+from discreet.errors import InvalidArgument
 
 # Object identifiers of the types whose text is an integer: int8, int2, int4.
 _WHOLE = {20, 21, 23}
@@ -17,14 +20,13 @@ Statement = tuple[str, tuple[object, ...]]
 
 
 class Session:
-    """One connection. Every statement is prepared when it is first sent, and known to the server by a number."""
+    """One connection. Every statement is prepared when it is first sent, under a name that is made from its text."""
 
     def __init__(self, driver: Any, connection: Any) -> None:
         self._driver = driver
         self._connection = connection
         self._libpq = connection.pgconn
         self._prepared: dict[str, bytes] = {}
-        self._count = 0
         self.done = 0
         self._end, self._failed = int(driver.pq.ExecStatus.PIPELINE_SYNC), int(driver.pq.ExecStatus.FATAL_ERROR)
 
@@ -49,30 +51,33 @@ class Session:
         """
         libpq = self._libpq
         new: dict[str, bytes] = {}
-        owners: list[int] = []  # whose answer is whose
+        owners: list[tuple[int, str]] = []  # whose answer is whose, and what it prepared
         self.done = 0
+        texts = [[_written(value) for value in values] for _, values in statements]
         try:
             libpq.enter_pipeline_mode()
-            for number, (sql, values) in enumerate(statements):
+            for number, (sql, _) in enumerate(statements):
                 name = self._prepared.get(sql) or new.get(sql)
                 if name is None:
-                    self._count += 1
-                    name = new[sql] = b"discreet_%d" % self._count
+                    name = new[sql] = b"discreet_" + hashlib.sha256(sql.encode()).hexdigest()[:32].encode()
                     libpq.send_prepare(name, _numbered(sql).encode())
-                    owners.append(number)
-                libpq.send_query_prepared(name, [_written(value) for value in values] or None)
-                owners.append(number)
+                    owners.append((number, sql))
+                libpq.send_query_prepared(name, texts[number] or None)
+                owners.append((number, ""))
             libpq.pipeline_sync()
             results = self._answers()
             libpq.exit_pipeline_mode()
         except BaseException:
             self._connection.close()  # answers may still be on their way
             raise
-        for owner, result in zip(owners, results, strict=False):
+        # What fails when the message ends, as the commit of a statement on its own, comes after all answers.
+        owners += [(len(statements), "")] * (len(results) - len(owners))
+        for (owner, prepared), result in zip(owners, results, strict=False):
             if result.status == self._failed:
                 self.done = owner
                 raise self._driver.errors.error_from_result(result)
-        self._prepared.update(new)
+            if prepared:
+                self._prepared[prepared] = new[prepared]
         return _rows(results[-1])
 
     def _answers(self) -> list[Any]:
@@ -107,7 +112,11 @@ def _numbered(sql: str) -> str:
 
 def _written(value: object) -> bytes | None:
     """A text or an integer as the server reads it."""
-    return None if value is None else str(value).encode()
+    if value is None:
+        return None
+    if "\0" in (text := str(value)):
+        raise InvalidArgument(f"a text must hold no NUL, got {text!r}: PostgreSQL would end it there")
+    return text.encode()
 
 
 def _rows(result: Any) -> list[tuple[Any, ...]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 import threading
 import time
@@ -38,10 +39,13 @@ _REMEMBERED = 256
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.01
 
 
+_MOUNTS = Path("/proc/self/mountinfo")
+
+
 class _Connection(sqlite3.Connection):
     """A connection that remembers its files, and what it wrote as long as no other connection has written since."""
 
-    files: tuple[int, int, int, int] | None = None  # the file and its log that the connection was made for
+    files: tuple[int, ...] | None = None  # the file and its log that the connection was made for
     seen: tuple[int, ...] | None = None  # how the file and its folder looked when all was well
     version: int | None = None  # SQLite's count of what others wrote
     known: dict[str, Any]
@@ -80,6 +84,11 @@ class SQLiteStore:
                         f"there is no ledger at {str(path)!r}: with create=True one is started there"
                     )
                 self._create()
+            if _mounted_alone(self._name):
+                raise LedgerUnavailable(
+                    f"the ledger {self._name!r} is mounted by itself, so that its log here is another than that beside "
+                    "the file elsewhere, and each side would miss what the other charged: mount its folder"
+                )
             found = self._inspect()
         except OSError as error:
             raise LedgerUnavailable(f"the ledger {str(path)!r} cannot be reached: {error.strerror}") from error
@@ -149,8 +158,7 @@ class SQLiteStore:
         [(version,)] = connection.execute("PRAGMA data_version")
         if version != connection.version or len(connection.known) > _REMEMBERED:
             connection.version, connection.known = version, {}
-        if connection.files is None:
-            self._same_files(connection)
+        self._same_files(connection)  # before anything is written over what others wrote
 
     def _patiently(self, attempt: Callable[[], T]) -> T:
         """Try again while others hold the file, until the timeout has passed.
@@ -176,7 +184,8 @@ class SQLiteStore:
 
         Whoever deletes or replaces them, or closes a descriptor of them in this process, which drops SQLite's locks so
         that others may remove its log, makes later commits vanish. So it is asked after each commit, before anything
-        may be released.
+        may be released. It is asked before anything is written as well: with a log's index (-shm) of its own, a
+        connection would write over what others wrote since.
 
         Looking at a file's times makes the next write to it cost a new time, and the next commit half as much again. So
         the log is looked at only when its folder has changed, or changed so lately that one more change might not show.
@@ -186,11 +195,11 @@ class SQLiteStore:
             seen = file.st_dev, file.st_ino, file.st_nlink, folder.st_ino, folder.st_mtime_ns, folder.st_ctime_ns
             if seen == connection.seen:
                 return
-            log = os.stat(f"{self._name}-wal")
+            log, index = os.stat(f"{self._name}-wal"), os.stat(f"{self._name}-shm")
         except FileNotFoundError:
             same = False
         else:
-            files = file.st_dev, file.st_ino, log.st_dev, log.st_ino
+            files = file.st_dev, file.st_ino, log.st_dev, log.st_ino, index.st_dev, index.st_ino
             connection.files = connection.files or files
             same = files == connection.files
         if not same:
@@ -311,6 +320,16 @@ def _code(error: sqlite3.Error) -> int:
     """SQLite's code for what went wrong; an error of the driver itself has none."""
     found: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return found & 0xFF
+
+
+def _mounted_alone(name: str) -> bool:
+    """Whether a file was mounted without its folder, as containers allow; only Linux tells."""
+    try:
+        lines = _MOUNTS.read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return False
+    places = (line.split(" ")[4] for line in lines if line.count(" ") > 4)
+    return any(re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), place) == name for place in places)
 
 
 def _settled(now: int, *changed: int) -> bool:

@@ -71,8 +71,9 @@ class Amounts(tuple[Fraction | None, ...]):
 
     def on(self, grid: Grid) -> tuple[int, ...] | None:
         """The numerators of this price over the denominators of `grid`; None where one is not a whole number."""
-        if self._on is not None and self._on[0] is grid:
-            return self._on[1]
+        last = self._on  # read once: another thread may put another grid there
+        if last is not None and last[0] is grid:
+            return last[1]
         whole = [m * (d // e) for (m, e), d in self._pairs(grid) if d and not d % e]
         found = tuple(whole) if len(whole) == len(self) else None
         self._on = grid, found
