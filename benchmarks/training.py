@@ -140,17 +140,12 @@ def ours(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, compiled
     clip_norm = torch.tensor(1.0, device=device)
     count = iter(range(1 << 40))
 
-    def hung() -> list[Tensor]:
-        """Noise in the place of each gradient."""
-        drawn = noise.draw(shapes, 1.0 / examples, secret.at(next(count)), device=device)
-        for parameter, gradient in zip(parameters.values(), drawn, strict=True):
-            parameter.grad = gradient
-        return drawn
-
     def step() -> None:
-        gradients = functools.cache(hung)
-        result = engine(batch, mask, clip_norm, gradients)
-        torch._foreach_add_(gradients(), [result.sums[name] for name in parameters], alpha=1.0 / examples)
+        draw = functools.cache(lambda: noise.draw(shapes, 1.0 / examples, secret.at(next(count)), device=device))
+        result = engine(batch, mask, clip_norm, draw)
+        torch._foreach_add_(draw(), [result.sums[name] for name in parameters], alpha=1.0 / examples)
+        for parameter, gradient in zip(parameters.values(), draw(), strict=True):
+            parameter.grad = gradient
         optimizer.step()
 
     return step

@@ -105,6 +105,20 @@ def test_an_example_that_is_not_finite_is_left_out_of_lent_results_too():
         assert torch.allclose(found.sums[name], value)
 
 
+def test_a_loss_that_clears_gradients_does_not_clear_the_noise():
+    plan, net = small.plan(physical_batch_size=3, noise_multiplier=100.0), small.model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+
+    def loss(model, batch):
+        optimizer.zero_grad(set_to_none=False)
+        return small.loss(model, batch)
+
+    step = plan.step(net, loss, optimizer, compile=False)
+    for batch in plan.batches(small.data()):
+        step(batch)
+        assert float(small.gradients(net).square().mean().sqrt()) > 1.0
+
+
 class DividesByTheDraw(Step):
     def _release(self, flat, norm, sums, seen):
         super()._release(flat, norm, sums, seen)
@@ -372,3 +386,14 @@ def test_a_compiled_step_is_the_same_step():
             step(batch)
         found.append(small.flat(net))
     assert torch.allclose(found[0], found[1], atol=1e-5)
+
+
+def test_in_float16_a_clipped_gradient_is_no_longer_than_the_norm():
+    """Scaled entries are far below the smallest normal number of the type."""
+    model = nn.Linear(256, 512, bias=False)
+    engine = Engine(
+        model, lambda net, x: (net(x) * 8.3e3).sum(1).float(), Flat(0.1), compile=False, dtype=torch.float16
+    )
+    found = engine(torch.full((2, 256), 0.3), torch.tensor([True, False]))
+    assert found.finite[0]
+    assert float(found.sums["weight"].norm()) <= 0.1 * (1 + 2e-3)

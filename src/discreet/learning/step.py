@@ -115,8 +115,8 @@ class Step:
         # From here on the step counts as taken, whatever happens.
         self.position = batch.step + 1
         self.updates += 1
-        # Noise needs no sums: it is drawn, once for all pieces, and hung on the parameters while the device computes.
-        noise = functools.cache(lambda: self._hung(self._noise(batch.step, norm)))
+        # Noise needs no sums: it is drawn, once for all pieces, while the device computes.
+        noise = functools.cache(lambda: self._in_parts(self._noise(batch.step, norm)))
         sums, seen = self._clipped(batch, norm, noise)
         self._release(noise(), norm, sums, seen)
         self._optimizer.step()
@@ -174,12 +174,9 @@ class Step:
         secret = self._secret.at("step", step)
         return self.plan.noise.flat(size, scale, secret, device=self.device, dtype=self._dtype)
 
-    def _hung(self, flat: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Noise as it is, and in parts, which are the parameters' `.grad` from now on."""
-        noisy = split(flat, self._shapes)
-        for parameter, gradient in zip(self._parameters, noisy, strict=False):
-            parameter.grad = gradient if parameter.dtype == gradient.dtype else None
-        return flat, noisy
+    def _in_parts(self, flat: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Noise as it is, and in the shapes of what is noised. Nobody else holds it before the sums are added."""
+        return flat, split(flat, self._shapes)
 
     def _release(self, noise: tuple[Tensor, list[Tensor]], norm: float, sums: list[Tensor] | None, seen: _Seen) -> None:
         """Add the sums over the expected size to the noise; add up over processes; hand to the optimizer as `.grad`."""
@@ -192,8 +189,7 @@ class Step:
             noisy[-1].mul_(plan.count_scale / scale).add_(seen.below / plan.sampler.batch_size)
         self.team.add_up(flat)
         for parameter, gradient in zip(self._parameters, noisy, strict=False):
-            if parameter.grad is None:
-                parameter.grad = gradient.to(parameter.dtype)
+            parameter.grad = gradient.to(parameter.dtype)
         for other in self._others:
             other.grad = None
         if isinstance(plan.clipping, Adaptive):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
-from discreet.learning.engine import operations
+from discreet.learning.clipping import Flat
+from discreet.learning.engine import Engine, operations
 from discreet.learning.engine.normalisation import group_norm
 from tests.learning.engine.test_rules import compare
 
@@ -40,6 +42,54 @@ def test_the_type_is_that_of_torch():
         assert group_norm(x.to(kind), 2, weight.to(kind), None, 1e-5)[0].dtype == expected.dtype
     with torch.autocast("cpu", torch.bfloat16):
         assert group_norm(x.bfloat16(), 2, weight, None, 1e-5)[0].dtype == torch.float32
+
+
+VIEWS = {
+    "chunk": lambda y: y.tanh().chunk(2, 1)[0],
+    "second chunk": lambda y: y.tanh().chunk(2, 1)[1],
+    "every other": lambda y: y.tanh()[:, ::2],
+    "batch slice": lambda y: torch.cat([y, y]).tanh()[3:],
+    "padded and cut": lambda y: F.pad(y.tanh(), (1, 1, 1, 1))[:, :, 1:-1, 1:-1],
+    "expanded": lambda y: y.tanh().mean(1, keepdim=True).expand(-1, 4, -1, -1),
+    "turned": lambda y: y.tanh().transpose(2, 3),
+    "sum": lambda y: y.tanh() + y,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the compiler's parts warn of each other
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_compiled_one_reads_its_input_where_it_lies(view):
+    def function(y):
+        with torch.enable_grad():
+            live = y.detach().requires_grad_()
+            output = group_norm(VIEWS[view](live), 2, None, None, 1e-5)[0]
+            return output.detach(), torch.autograd.grad(output.square().sum() + output.sin().sum(), live)[0]
+
+    y = torch.randn(6, 4, 5, 5)
+    traced = make_fx(function, tracing_mode="fake")(y)
+    with torch.no_grad():
+        found = torch.compile(traced)(y)
+    live = y.clone().requires_grad_()
+    output = F.group_norm(VIEWS[view](live), 2)
+    torch.testing.assert_close(found[0], output.detach(), rtol=1e-4, atol=1e-5)
+    expected = torch.autograd.grad(output.square().sum() + output.sin().sum(), live)[0]
+    torch.testing.assert_close(found[1], expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_batch_in_another_order_of_memory_is_another_graph(monkeypatch):
+    monkeypatch.setattr(operations, "wants_channels_last", lambda x: x.dim() == 4)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.GroupNorm(2, 4), nn.Conv2d(4, 3, 3), nn.Flatten(), nn.Linear(48, 3))
+    inputs, targets = torch.randn(5, 4, 6, 6), torch.randint(0, 3, (5,))
+    turned = inputs.transpose(0, 1).contiguous().transpose(0, 1)
+    compiled, eager = (Engine(model, F.cross_entropy, Flat(0.5), compile=how) for how in (True, False))
+    mask = torch.ones(5, dtype=torch.bool)
+    for order in (inputs, inputs.contiguous(memory_format=torch.channels_last), turned):
+        found, expected = (engine((order, targets), mask) for engine in (compiled, eager))
+        torch.testing.assert_close(found.norms, expected.norms, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(found.losses, expected.losses, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow

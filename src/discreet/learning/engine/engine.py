@@ -236,7 +236,7 @@ class Engine:
         places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         arguments = [*trainable.values(), *rest.values(), *(leaves[i] for i in places), mask, norm]
         arguments = [a.detach() for a in arguments]
-        key = (structure, tuple((a.shape, a.dtype, a.device) for a in arguments))
+        key = (structure, tuple((a.shape, a.stride(), a.dtype, a.device) for a in arguments))
         if key not in self._compiled:
             flat = _flattened(
                 self._forward, self.clipping, coverage, tuple(trainable), tuple(rest), leaves, places, structure

@@ -36,9 +36,7 @@ class _GroupNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Any:
-        # The same tensor, but a compiler has to write it to memory: it is read here four times, and a sum of residual
-        # branches would be added up anew each time.
-        x = x.as_strided(x.shape, x.stride(), x.storage_offset())
+        x = _written(x)
         each = (1, -1) + (1,) * (x.dim() - 2)
         split: Tensor = torch.unflatten(precise(x), 1, (groups, x.shape[1] // groups))
         variance, middle = torch.var_mean(split, list(range(2, split.dim())), correction=0)
@@ -70,6 +68,16 @@ class _GroupNorm(torch.autograd.Function):
         of_weight = None if weight is None else by_scale.sum(0).to(weight.dtype)
         of_bias = by_shift.sum(0) if ctx.biased else None
         return like(back.to(x.dtype), x), of_weight, of_bias, None, None
+
+
+def _written(x: Tensor) -> Tensor:
+    """The same tensor, but a compiler has to write it to memory.
+
+    It is read here four times, and a sum of residual branches would be added up anew each time. A view is left as it
+    is: the compiler would take its strides for places in a memory that it may have laid out otherwise.
+    """
+    whole = x.storage_offset() == 0 and x.untyped_storage().nbytes() == x.numel() * x.element_size()
+    return x.as_strided(x.shape, x.stride(), 0) if whole and not x._is_view() else x
 
 
 def _at_channels(value: Tensor, x: Tensor) -> Tensor:

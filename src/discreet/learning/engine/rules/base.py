@@ -40,12 +40,15 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def scaled(grad: Tensor, weights: Tensor, dim: int = 0) -> Tensor:
-    """Each example's slice times its weight, in the slice's type; the examples lie along `dim`.
+    """Each example's slice times its weight, in the slice's type (or float32); the examples lie along `dim`.
 
     Zero times infinity is not zero: a batch in which an example is not finite is computed again without that example.
-    Where the type is narrow, rounding may lengthen a slice by half of the type's epsilon, so weights are less by that.
+    In bfloat16 rounding may lengthen a slice by half of the type's epsilon, so weights are less by that. In float16 it
+    may double what is small, so the result is wide.
     """
-    if grad.dtype in (torch.bfloat16, torch.float16):
+    if grad.dtype == torch.float16:
+        grad = precise(grad)
+    if grad.dtype == torch.bfloat16:
         weights = weights * (1.0 - torch.finfo(grad.dtype).eps)
     return (precise(grad) * weights.view(-1, *(1,) * (grad.dim() - dim - 1))).to(grad.dtype)
 
