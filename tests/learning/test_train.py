@@ -257,3 +257,11 @@ def test_a_scheduler_that_follows_the_exact_loss_is_refused_before_the_charge(ac
     with pytest.raises(InvalidArgument, match="not look at the loss"):
         go(secure(), net=net, optimizer=optimizer, scheduler=scheduler, account=account)
     assert len(account.history()) == 1
+
+
+@pytest.mark.parametrize("wrong", [None, "sgd"])
+def test_what_is_no_optimizer_is_refused_before_anything_is_charged(account, wrong):
+    net, before = small.model(), account.remaining()
+    with pytest.raises(InvalidArgument, match=r"optimizer must be one of torch's"):
+        train(net, small.loss, small.data(), secure(), optimizer=wrong, account=account)
+    assert account.remaining() == before

@@ -239,8 +239,11 @@ class _Seen:
         self.below = self.below + 0.5 * counted.sum() - long.sum()
 
 
-def _check_optimizer(optimizer: Optimizer, model: nn.Module, named: dict[str, nn.Parameter]) -> list[Tensor]:
+def _check_optimizer(optimizer: object, model: nn.Module, named: dict[str, nn.Parameter]) -> list[Tensor]:
     """The optimizer's parameters that are frozen, after a check that it has all that train and nothing foreign."""
+    if not isinstance(optimizer, Optimizer):
+        remedy = "for example torch.optim.SGD(model.parameters(), lr=0.1)"
+        raise _check.fail("optimizer", "be one of torch's optimizers", type(optimizer).__name__, remedy)
     held: list[Tensor] = [p for group in optimizer.param_groups for p in group["params"]]
     mine = {id(p) for p in model.parameters()}
     if any(id(p) not in mine for p in held):

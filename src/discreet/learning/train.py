@@ -71,8 +71,8 @@ def train(
     if isinstance(scheduler, ReduceLROnPlateau):
         remedy = "it would follow the exact loss, which nobody charged; use one that counts steps"
         raise _check.fail("scheduler", "not look at the loss", type(scheduler).__name__, remedy)
+    step = plan.step(model, loss, optimizer, compile=compile, autocast=autocast)  # checks what it is given
     mechanism = Mechanism(plan, inner_model(model), loss, optimizer)
-    step = plan.step(model, loss, optimizer, compile=compile, autocast=autocast)
     training = Training(plan, model, step, optimizer, scheduler, account, purpose, progress)
     training.prepare(data, persons, key, None if checkpoint is None else Path(checkpoint), every, resume)
     training.go_on()

@@ -45,5 +45,5 @@ def command(output: Output, folder: str) -> None:
             f"  had all of it been fixed in advance: ε = {statement.tight.upper:.4g} at δ = {statement.delta:g}\n"
         )
     rows = [(one.sequence, one.purpose, percent(one.used_after)) for one in done.report.charges]
-    output.table(("#", "purpose", "used after"), rows, right=("#", "used after"))
+    output.table(("#", "charged for", "budget used"), rows, right=("#", "budget used"))
     output.say(f"\nwrote {done.page}: open it in a browser")

@@ -19,7 +19,7 @@ from discreet.learning.engine.capture import Recorder, Site, output_gradients, u
 from discreet.learning.engine.fallback import Forward, per_example
 from discreet.learning.engine.layout import Layout
 from discreet.learning.engine.operations import HANDLERS
-from discreet.learning.engine.rules.base import power_sums, weighted_total
+from discreet.learning.engine.rules.base import in_memory_like, power_sums, weighted_total
 from discreet.learning.engine.tied import Part, norm_power
 
 
@@ -70,12 +70,6 @@ def parts_by_name(
     return found
 
 
-def like(value: Tensor, parameter: Tensor) -> Tensor:
-    """A sum in the parameter's order of memory, so that noise and optimizer can take all sums in one go."""
-    last = parameter.dim() == 4 and not parameter.is_contiguous()
-    return value.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
-
-
 def clipped_parts(
     parts: Mapping[str, Sequence[Part]],
     whole: Mapping[str, Tensor],
@@ -114,7 +108,8 @@ def clipped_parts(
             sums[name] = pieces[0] if len(pieces) == 1 else torch.stack(pieces).sum(0)
         else:
             sums[name] = torch.zeros_like(parameter, dtype=wide)
-    laid_out = {name: like(value.to(wide), shapes[name]) for name, value in sums.items()}
+    # As the parameters lie in memory, so that noise and optimizer can take all sums in one go.
+    laid_out = {name: in_memory_like(value.to(wide), shapes[name]) for name, value in sums.items()}
     return ClippedSum(laid_out, norms, losses.detach(), finite)
 
 

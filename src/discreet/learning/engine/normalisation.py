@@ -13,14 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from discreet.learning.engine.rules.base import precise
-
-
-def like(value: Tensor, other: Tensor) -> Tensor:
-    """The value in the order of memory that `other` has."""
-    if other.dim() == 4 and other.is_contiguous(memory_format=torch.channels_last):
-        return value.contiguous(memory_format=torch.channels_last)
-    return value
+from discreet.learning.engine.rules.base import in_memory_like, precise
 
 
 def standardised(x: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
@@ -67,7 +60,7 @@ class _GroupNorm(torch.autograd.Function):
         back = (weighted - average(by_shift) - normal * average(by_scale)) * scale
         of_weight = None if weight is None else by_scale.sum(0).to(weight.dtype)
         of_bias = by_shift.sum(0) if ctx.biased else None
-        return like(back.to(x.dtype), x), of_weight, of_bias, None, None
+        return in_memory_like(back.to(x.dtype), x), of_weight, of_bias, None, None
 
 
 def _written(x: Tensor) -> Tensor:
@@ -92,4 +85,4 @@ def group_norm(
     """The normalised input, in the type that torch's operation would answer in, and its statistics."""
     output, mean, scale = _GroupNorm.apply(x, weight, bias, groups, eps)  # type: ignore[no-untyped-call]  # torch's own
     wide = torch.is_autocast_enabled(x.device.type) or x.dtype == torch.float64
-    return like(output if wide else output.to(x.dtype), x), mean, scale
+    return in_memory_like(output if wide else output.to(x.dtype), x), mean, scale

@@ -77,6 +77,12 @@ def power_sums(gradients: Tensor, order: int) -> Tensor:
     return powers.sum(rest) if rest else powers
 
 
+def in_memory_like(value: Tensor, other: Tensor) -> Tensor:
+    """The value in memory as `other` lies there: with channels last, or else in the order of its shape."""
+    last = other.dim() == 4 and not other.is_contiguous() and other.is_contiguous(memory_format=torch.channels_last)
+    return value.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+
+
 def weighted_total(gradients: Tensor, weights: Tensor) -> Tensor:
     """Σ weight_i · gradient_i of whole per-example gradients, read in the order in which they lie in memory."""
     order = [0, *sorted(range(1, gradients.dim()), key=gradients.stride, reverse=True)]
