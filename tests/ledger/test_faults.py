@@ -623,8 +623,17 @@ def test_a_spend_that_returned_survives_a_crash_of_the_server(new_postgres):
     returned_spends_survive(new_postgres())
 
 
+def is_lost(new_postgres):
+    """Whether a crash loses a spend; on a busy machine something else may save it now and then, so thrice."""
+    for _ in range(3):
+        try:
+            returned_spends_survive(new_postgres())
+        except (AssertionError, dp.errors.DiscreetError):
+            return True
+    return False
+
+
 def test_a_commit_that_is_not_waited_for_would_be_lost(new_postgres, monkeypatch):
-    place = new_postgres()
     connect = PostgresStore._connect
 
     def careless(self):
@@ -633,8 +642,7 @@ def test_a_commit_that_is_not_waited_for_would_be_lost(new_postgres, monkeypatch
         return connection
 
     monkeypatch.setattr(PostgresStore, "_connect", careless)
-    with pytest.raises((AssertionError, dp.errors.DiscreetError)):
-        returned_spends_survive(place)
+    assert is_lost(new_postgres)
 
 
 @pytest.fixture
@@ -649,8 +657,7 @@ def test_a_spend_from_a_crowded_account_survives_a_crash_of_the_server(new_postg
 
 def test_a_crowded_spend_that_is_not_forced_to_disk_would_be_lost(new_postgres, crowded, monkeypatch):
     monkeypatch.setattr(postgres, "_MARK", "SELECT 1")
-    with pytest.raises((AssertionError, dp.errors.DiscreetError)):
-        returned_spends_survive(new_postgres())
+    assert is_lost(new_postgres)
 
 
 def test_a_row_that_is_found_by_its_key_is_on_disk_before_it_is_returned(new_postgres, crowded, monkeypatch):
