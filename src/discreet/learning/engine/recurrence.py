@@ -4,6 +4,9 @@ A tracer that looked inside would write down every step, and a compiler would ta
 is one operation to both. It takes the gates' share of the inputs, [T, B, k·H], and its backward pass returns the
 gradients of the gates, which all rules of a layer use. The steps write into memory that is made once for all of them,
 read nothing back from a device, and so can be part of a CUDA graph. There is no second derivative.
+
+The compiler keeps graphs on disk and finds them by the names of operations. An operation whose results change their
+shape therefore needs a new name: under the old one, graphs of an older release would be found and would not fit.
 """
 
 from __future__ import annotations
@@ -48,22 +51,22 @@ def _weight_gradient(grad: Tensor, inputs: Tensor) -> Tensor:
 # LSTM: c' = σ(f)·c + σ(i)·tanh(g), h' = σ(o)·tanh(c')
 
 
-@torch.library.custom_op("discreet::lstm", mutates_args=())
+@torch.library.custom_op("discreet::lstm_steps", mutates_args=())
 def lstm(
     gates: Tensor, hidden: Tensor, cell: Tensor, u: Tensor, reverse: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The outputs [T, B, H], the last cell, and what the way back needs: all cells, and i, f, g, o and tanh(c')."""
     length, examples, size = *gates.shape[:2], hidden.shape[1]
     outputs, cells = (gates.new_empty(length, examples, size) for _ in range(2))
-    kept = gates.new_empty(5, length, examples, size)
-    products, turned = gates.new_empty(examples, 4 * size), u.t()
-    i_in, f_in, g_in, o_in = products.chunk(4, 1)
-    for share, output, after, i, f, g, o, bent in _in_order(not reverse, gates, outputs, cells, *kept):
-        torch.addmm(share, hidden, turned, out=products)
-        torch.sigmoid(i_in, out=i)
-        torch.sigmoid(f_in, out=f)
-        torch.sigmoid(o_in, out=o)
-        g.copy_(g_in).tanh_()  # tanh is fast only where memory is contiguous
+    kept = gates.new_empty(length, 5, examples, size)  # contiguous gate by gate: the functions are fast only there
+    inner, turned = kept[:, :4], u.reshape(4, size, size).mT
+    inner.copy_(gates.reshape(length, examples, 4, size).transpose(1, 2))
+    steps = _in_order(not reverse, inner, kept[:, :2], *kept.unbind(1), cells, outputs)
+    for products, two, i, f, g, o, bent, after, output in steps:
+        products.baddbmm_(hidden.expand(4, -1, -1), turned)
+        two.sigmoid_()
+        g.tanh_()
+        o.sigmoid_()
         torch.mul(f, cell, out=after).addcmul_(i, g)
         hidden, cell = torch.mul(o, torch.tanh(after, out=bent), out=output), after
     return outputs, cell.clone(), cells, kept
@@ -85,7 +88,7 @@ def _(gates: Tensor, hidden: Tensor, cell: Tensor, u: Tensor, reverse: bool) -> 
 @lstm.register_fake
 def _(gates: Tensor, hidden: Tensor, cell: Tensor, u: Tensor, reverse: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     shape = (*gates.shape[:2], hidden.shape[1])
-    kept = gates.new_empty(gates.shape if gates.is_cuda else (5, *shape))
+    kept = gates.new_empty(gates.shape if gates.is_cuda else (shape[0], 5, *shape[1:]))
     return gates.new_empty(shape), gates.new_empty(shape[1:]), gates.new_empty(shape), kept
 
 
@@ -97,7 +100,7 @@ def lstm_backward(
 
     What multiplies the gradient of the cell (for i, f and g) or of the output (for o) is made for all steps at once.
     """
-    i, f, g, o, bent = kept
+    i, f, g, o, bent = kept.unbind(1)
     grads = cells.new_empty(*cells.shape[:2], 4 * cells.shape[2])
     of_i, of_f, of_g, of_o = grads.chunk(4, 2)
     _sigmoid_backward(g, i, grad_input=of_i)
