@@ -5,19 +5,20 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F  # the field's own name for it
+from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from discreet.learning.clipping import Flat
 from discreet.learning.engine import Engine
-from discreet.learning.engine.compiled import norms_early, once
+from discreet.learning.engine.compiled import mark, norms_early, once
 from discreet.learning.engine.replay import Replay
 
 
 def backward_then_norms(x, y):
-    first = torch.ops.aten.alias(x) * y
+    first = mark(x) * y
     second = first.exp()
     third = second.sin()
-    one, two = torch.ops.aten.alias(first), torch.ops.aten.alias(third)
+    one, two = mark(first), mark(third)
     recomputed = x.cos()  # from activations alone
     norm = (one * recomputed).square().sum() + two.square().sum()
     return one / norm, two / norm, norm
@@ -28,7 +29,7 @@ def test_norms_move_to_their_gradients_and_change_nothing():
     module = make_fx(backward_then_norms)(*arguments)
     norms_early(module)
     names = [str(node.target) for node in module.graph.nodes]
-    assert names.count("aten.alias.default") == 3
+    assert names.count("discreet.mark.default") == 3
     assert names.index("aten.pow.Tensor_Scalar") < names.index("aten.exp.default")
     assert names.index("aten.cos.default") < names.index("aten.exp.default") < names.index("aten.sin.default")
     for found, expected in zip(module(*arguments), backward_then_norms(*arguments), strict=True):
@@ -49,9 +50,9 @@ def targets(module):
 def test_what_the_backward_pass_and_the_norms_share_is_computed_once_and_the_forward_pass_is_left_alone():
     def traced(x, y):
         forward = x.exp() * y
-        start = torch.ops.aten.alias(x)
+        start = mark(x)
         product = start.exp() * y  # the backward pass
-        end = torch.ops.aten.alias(product)
+        end = mark(product)
         return forward, end.sum(0) + (x.exp() * y).sum(0), (x.exp() * y).sum(0, dtype=torch.float64)
 
     arguments = torch.randn(3, 4), torch.randn(3, 4)
@@ -65,8 +66,8 @@ def test_what_the_backward_pass_and_the_norms_share_is_computed_once_and_the_for
 
 def test_random_draws_and_graphs_that_write_in_place_are_never_shared():
     def draws(x):
-        torch.ops.aten.alias(x)
-        end = torch.ops.aten.alias(x)
+        mark(x)
+        end = mark(x)
         return torch.rand_like(end), torch.rand_like(end)
 
     module = make_fx(draws)(torch.randn(3))
@@ -74,14 +75,42 @@ def test_random_draws_and_graphs_that_write_in_place_are_never_shared():
     assert targets(module).count("aten.rand_like.default") == 2
 
     def writes(x):
-        value = torch.ops.aten.alias(x).exp()
+        value = mark(x).exp()
         first = value.sin()
         value.add_(1.0)
-        return first, torch.ops.aten.alias(value).sin()
+        return first, mark(value).sin()
 
     module = make_fx(writes)(torch.randn(3))
     once(module)
     assert targets(module).count("aten.sin.default") == 2
+
+
+class Renaming(nn.Module):
+    """Gives tensors new names, and writes in place between them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        hidden = self.first(x)
+        again = torch.ops.aten.alias(torch.ops.aten.alias(hidden))
+        third = torch.ops.aten.alias(hidden.relu())
+        early = again.exp()
+        hidden.mul_(3.0)
+        return self.second(early + hidden + third + again)
+
+
+def test_a_model_that_calls_any_operation_of_torchs_is_not_taken_for_a_mark():
+    torch.manual_seed(0)
+    model = Renaming().double()
+    batch, mask = (torch.randn(6, 4).double(), torch.randint(0, 3, (6,))), torch.ones(6, dtype=torch.bool)
+    eager, compiled = (Engine(model, F.cross_entropy, Flat(0.1), compile=how) for how in (False, True))
+    found, expected = compiled(batch, mask), eager(batch, mask)
+    assert "\ncompiled" in compiled.report
+    torch.testing.assert_close(found.norms, expected.norms)
+    for name, total in found.sums.items():
+        torch.testing.assert_close(total, expected.sums[name])
 
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

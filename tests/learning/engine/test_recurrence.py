@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -272,6 +273,22 @@ def test_a_gates_wrong_gradient_is_refused(gate, monkeypatch):
     batch = torch.randn(5, 6, 3), torch.randint(0, 3, (5,))
     with pytest.raises(InvalidArgument, match="must depend on one example at a time"):
         Engine(model, F.cross_entropy, Flat(1.0), compile=False)(batch, torch.ones(5, dtype=torch.bool))
+
+
+class Advising(nn.LSTM):
+    """Warns as torch does on CUDA, where the weights of a recurrent layer are not packed."""
+
+    def forward(self, *arguments):
+        warnings.warn("RNN module weights are not part of single contiguous chunk of memory. This means", stacklevel=1)
+        return super().forward(*arguments)
+
+
+def test_torchs_advice_to_pack_weights_is_not_passed_on():
+    model = Classifier(Advising, batch_first=True)
+    batch = torch.randn(5, 6, 3), torch.randint(0, 3, (5,))
+    assert Engine(model, F.cross_entropy, Flat(1.0), compile=False)(batch, torch.ones(5, dtype=torch.bool)).finite.all()
+    with pytest.raises(UserWarning, match="single contiguous"):
+        model(batch[0])
 
 
 def test_an_empty_sequence_is_torchs_to_refuse():

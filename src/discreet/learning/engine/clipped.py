@@ -16,6 +16,7 @@ from torch import Tensor
 from discreet.errors import DiscreetError, InvalidArgument
 from discreet.learning.clipping import Clipping
 from discreet.learning.engine.capture import Recorder, Site, output_gradients, unchanged
+from discreet.learning.engine.compiled import mark
 from discreet.learning.engine.fallback import Forward, per_example
 from discreet.learning.engine.layout import Layout
 from discreet.learning.engine.operations import HANDLERS
@@ -113,6 +114,10 @@ def clipped_parts(
     return ClippedSum(laid_out, norms, losses.detach(), finite)
 
 
+def _as_it_is(value: Tensor) -> Tensor:
+    return value
+
+
 def clip(
     forward: Forward,
     trainable: Mapping[str, Tensor],
@@ -141,10 +146,9 @@ def clip(
                 "the model must run the same operations on every batch, got others than on the first one: its forward "
                 "pass depends on the data or on a mode that was changed; make a new engine after such a change"
             )
-        # An alias is the same tensor under a new name: in a traced graph it marks where the backward pass begins and,
-        # one for each gradient, where it ends.
-        gradients = output_gradients(torch.ops.aten.alias(losses), recorder.sites)
-        gradients = [None if g is None else torch.ops.aten.alias(g) for g in gradients]
+        marked = mark if recorder.traced else _as_it_is
+        gradients = output_gradients(marked(losses), recorder.sites)
+        gradients = [None if g is None else marked(g) for g in gradients]
         unchanged(recorder.sites)
     with torch.no_grad():
         parts = parts_by_name(recorder.sites, gradients, coverage.layouts, examples)

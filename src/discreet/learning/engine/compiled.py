@@ -30,10 +30,38 @@ class Compiled:
     seconds: float
 
 
+@torch.library.custom_op("discreet::mark", mutates_args=())
+def mark(value: Tensor) -> Tensor:
+    """The same value: in a trace, where the backward pass begins and, for each output gradient, where it ends.
+
+    An operation of our own, because a model may call any of torch's.
+    """
+    return value.clone()
+
+
+@mark.register_fake
+def _(value: Tensor) -> Tensor:
+    return torch.empty_like(value)
+
+
+mark.register_autograd(lambda ctx, grad: grad)
+_MARK = torch.ops.discreet.mark.default
+
+
 def marks(nodes: Sequence[torch.fx.Node]) -> tuple[int, int]:
-    """Where the backward pass of a trace begins and ends: at the aliases that `clip` puts there."""
-    found = [place for place, node in enumerate(nodes) if node.target is torch.ops.aten.alias.default]
+    """Where the backward pass of a trace begins and ends."""
+    found = [place for place, node in enumerate(nodes) if node.target is _MARK]
     return (found[0], found[1]) if len(found) > 1 else (len(nodes), len(nodes))
+
+
+def without_marks(module: torch.fx.GraphModule) -> None:
+    """Let go of the marks, which would be copies."""
+    for node in list(module.graph.nodes):
+        if node.target is _MARK:
+            node.replace_all_uses_with(node.args[0])
+            module.graph.erase_node(node)
+    module.graph.lint()
+    module.recompile()
 
 
 def once(module: torch.fx.GraphModule) -> None:
@@ -46,7 +74,7 @@ def once(module: torch.fx.GraphModule) -> None:
     pure = [node for node in later if isinstance(node.target, torch._ops.OpOverload)]
     if any(node.target._schema.is_mutable for node in pure):
         return
-    names = {torch.ops.aten.alias.default, torch.ops.aten.detach.default}
+    names = {_MARK, torch.ops.aten.alias.default, torch.ops.aten.detach.default}
 
     def is_name(value: torch.fx.Node) -> bool:
         """Whether a node is only another name for its first argument."""
@@ -82,7 +110,7 @@ def norms_early(module: torch.fx.GraphModule) -> None:
     """Move what is made from each output gradient to where that gradient is made.
 
     The trace has the whole backward pass first and all norms after it, so every output gradient would live until the
-    end. The aliases that `clip` puts on them mark where the backward pass ends; nothing after that writes in place.
+    end. The marks that `clip` puts on them tell where the backward pass ends; nothing after that writes in place.
     What is made from activations alone comes no sooner than something that needs it.
     """
     nodes = list(module.graph.nodes)
@@ -93,7 +121,7 @@ def norms_early(module: torch.fx.GraphModule) -> None:
     driven: set[torch.fx.Node] = set()  # what an output gradient leads to
     waiting: dict[torch.fx.Node, int] = {}
     for node in later:
-        if node.target is torch.ops.aten.alias.default or driven & set(node.all_input_nodes):
+        if node.target is _MARK or driven & set(node.all_input_nodes):
             driven.add(node)
             waiting[node] = len([one for one in node.all_input_nodes if one in driven or one not in moved])
     last = nodes[0]
@@ -134,6 +162,7 @@ def compile_flat(function: Flat, arguments: Sequence[Tensor], fixed: int, lend: 
         graph: Any = trace(*arguments)
         once(graph)
         norms_early(graph)
+        without_marks(graph)
         # On a CPU, channels last makes the per-example gradients of convolutions a quarter slower than eager.
         options: Any = None if arguments[0].is_cuda else {"layout_optimization": False}
         compiled: Any = torch.compile(graph, fullgraph=True, dynamic=False, options=options)

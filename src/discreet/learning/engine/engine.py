@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -41,11 +42,17 @@ class _Whole(nn.Module):
 def _untouched(model: nn.Module) -> Iterator[None]:
     """Recurrent layers keep a second list of their weights: it must not hold ours afterwards, nor be packed."""
     layers = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
+    if not layers:
+        yield
+        return
     kept = [dict(vars(layer)) for layer in layers]
     for layer in layers:
         vars(layer)["flatten_parameters"] = lambda: None
     try:
-        yield
+        with warnings.catch_warnings():
+            # torch advises to pack the weights, which is what must not be done; only the dry run calls its layers.
+            warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+            yield
     finally:
         for layer, attributes in zip(layers, kept, strict=True):
             vars(layer).clear()
