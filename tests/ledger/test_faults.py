@@ -23,6 +23,7 @@ from discreet import events as ev
 from discreet.errors import BudgetExceeded, LedgerBusy, LedgerError, LedgerUnavailable
 from discreet.ledger import postgres
 from discreet.ledger.postgres import PostgresStore
+from discreet.ledger.session import Session
 from discreet.ledger.sqlite import SQLiteStore
 from tests.ledger.places import in_child, killer
 
@@ -649,6 +650,7 @@ def test_a_commit_that_is_not_waited_for_would_be_lost(new_postgres, monkeypatch
 def crowded(monkeypatch):
     """Every account seems to be wanted by others."""
     monkeypatch.setattr(postgres, "_CROWDED", -1.0)
+    monkeypatch.setattr(Session, "crowded", True)
 
 
 def test_a_spend_from_a_crowded_account_survives_a_crash_of_the_server(new_postgres, crowded):
@@ -663,7 +665,10 @@ def test_a_crowded_spend_that_is_not_forced_to_disk_would_be_lost(new_postgres, 
 def test_a_row_that_is_found_by_its_key_is_on_disk_before_it_is_returned(new_postgres, crowded, monkeypatch):
     import psycopg
 
+    mark = postgres._MARK
+
     def lose():
+        monkeypatch.setattr(postgres, "_MARK", mark)
         raise psycopg.errors.AdminShutdown("terminating connection due to administrator command")
 
     place = new_postgres()
@@ -685,6 +690,39 @@ def test_a_row_that_is_found_by_its_key_is_on_disk_before_it_is_returned(new_pos
             connection.execute("ALTER SYSTEM RESET wal_writer_delay")
 
 
+def test_those_who_wait_for_an_account_queue_up_before_they_ask_for_its_row(new_postgres, monkeypatch):
+    """The queue is a courtesy: someone who does not know of it takes the row's lock, and totals stay right."""
+    place = new_postgres()
+    with opened(place) as ledger:
+        ledger.account("census", budget=dp.PureDP(10.0))
+
+    def work(number):
+        if number % 2:
+            monkeypatch.setattr(postgres, "_CROWDED", -1.0)
+            monkeypatch.setattr(Session, "crowded", True)
+        else:
+            monkeypatch.setattr(postgres, "_CROWDED", 1e9)
+        sent = []
+        send = Session.send
+        monkeypatch.setattr(Session, "send", lambda self, all: sent.extend(sql for sql, _ in all) or send(self, all))
+        with opened(place, timeout=60) as ledger:
+            for _ in range(40):
+                ledger.account("census").spend(STEP)
+        queued = sent.count(postgres._QUEUE)
+        assert queued == sent.count(postgres._MARK) == (40 if number % 2 else 0)
+
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=work, args=(number,)) for number in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    with opened(place) as ledger:
+        assert spent(ledger.account("census")) == Fraction(240, 64)
+        assert ledger.verify()
+
+
 def test_a_failure_after_a_crowded_commit_is_not_taken_for_a_refusal(new_postgres, crowded, monkeypatch):
     with opened(new_postgres()) as ledger:
         census = ledger.account("census", budget=dp.PureDP(1.0))
@@ -696,7 +734,7 @@ def test_a_failure_after_a_crowded_commit_is_not_taken_for_a_refusal(new_postgre
 
 def test_a_role_that_may_not_write_marks_waits_for_each_commit(new_postgres, crowded, monkeypatch):
     monkeypatch.setattr(postgres, "_MARK", "SELECT 1")  # which would lose the spend, if it were sent
-    monkeypatch.setattr(postgres, "_MAY_MARK", "SELECT false")
+    monkeypatch.setattr(postgres, "_MAY_QUEUE", "SELECT false")
     returned_spends_survive(new_postgres())
 
 

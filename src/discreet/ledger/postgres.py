@@ -3,9 +3,11 @@
 A transaction that was lost before its commit was sent is run again, because the server has rolled it back. One that was
 lost in the middle of a commit is run again only where a key finds what it may have left.
 
-Where many spend from one account, each would wait for the disk while it holds the account, and all others with it. So a
-transaction that had to wait for its account commits to memory, which frees the account, and then waits until the log
-has reached the disk up to a mark of its own: one flush serves all who wait for one. A receipt is given after that.
+Where many spend from one account, each would wait for the disk while it holds the account, and all others with it. So
+after a connection had to wait for an account, its next transaction commits to memory, which frees the account, and then
+waits until the log has reached the disk up to a mark of its own: one flush serves all who wait for one. A receipt is
+given after that. It also queues up for the account before it asks for the row: where many wait for a row itself, the
+server wakes each of them twice, and has them look for the newest version of the row.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+from zlib import crc32
 
 from discreet import errors
 from discreet.errors import DiscreetError, LedgerBusy, LedgerUnavailable, MissingExtra, NotALedger
@@ -25,18 +28,22 @@ from discreet.ledger.store import Pool, Step, no_step
 T = TypeVar("T")
 
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-_MIGRATION_LOCK = 0x44534C47
+_LOCKS = 0x44534C47  # ours among the server's advisory locks: alone for migrations, with a number for an account
 _WAIT = 0.1
 # An account that is locked later than after so many seconds is wanted by others too.
 _CROWDED = 0.001
+# A place in the queue for an account, until the transaction ends. It is a courtesy: what counts is the row's lock.
+_QUEUE = f"SELECT pg_advisory_xact_lock({_LOCKS}, ?)"
+_LATER = "SELECT set_config('synchronous_commit', 'off', true)"
 # A record in the server's log, whose commit is forced to disk together with all that is in the log before it.
 _MARK = "SELECT pg_logical_emit_message(true, 'discreet', '')"
 # The server no longer has a prepared statement, or has one of that name from someone else: the connection is not ours.
 _FORGOTTEN = ("26000", "42P05")
 # What waiting does not mend.
 _HOPELESS = ("authentication failed", "does not exist", "no pg_hba.conf entry", "could not translate host name")
-_MAY_MARK = (
-    "SELECT bool_and(has_function_privilege(oid, 'execute')) FROM pg_proc WHERE proname = 'pg_logical_emit_message'"
+_MAY_QUEUE = (
+    "SELECT bool_and(has_function_privilege(oid, 'execute')) FROM pg_proc "
+    "WHERE proname IN ('pg_logical_emit_message', 'pg_advisory_xact_lock')"
 )
 
 
@@ -54,19 +61,26 @@ class PostgresTransaction:
 
     for_update = " FOR UPDATE"
 
-    def __init__(self, session: Session, begin: str, marks: bool) -> None:
+    def __init__(self, session: Session, begin: str, may_queue: bool) -> None:
         self._session = session
-        self._marks = marks  # whether marks may be written
-        self.crowded = self.committed = False
+        self._may_queue = may_queue
+        self._crowded = self._later = self.committed = False
         self.known: dict[str, Any] = {}  # others may write as soon as the transaction before has ended
         self._waiting: list[Statement] = [(begin, ())]
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         waiting, self._waiting = self._waiting, []
+        if not sql.endswith(self.for_update):
+            return self._session.send([*waiting, (sql, values)])
+        if self._session.crowded and self._may_queue:
+            if not self._later:
+                waiting.append((_LATER, ()))
+            waiting.append((_QUEUE, (crc32(repr(values).encode()) - 2**31,)))
+            self._later = True
         start = time.monotonic()
         found = self._session.send([*waiting, (sql, values)])
-        if sql.endswith(self.for_update) and time.monotonic() - start > _CROWDED:
-            self.crowded = self._marks
+        self._crowded = self._crowded or time.monotonic() - start > _CROWDED
+        self._session.crowded = self._crowded
         return found
 
     def run(self, sql: str, *values: object) -> None:
@@ -76,18 +90,14 @@ class PostgresTransaction:
         """Send the changes that wait and commit. The server skips the commit if one of them fails.
 
         Of a crowded account the commit does not wait for the disk, but the mark that follows it in the same message
-        does. Where nothing was changed, because a key was found, the lock on the account is itself in the log, and its
-        commit forces the row that was found to disk.
+        does, also where nothing was changed because a key was found: it forces the row that was found to disk.
         """
-        if not (self.crowded and self._waiting):
-            self.rows("COMMIT")
-            return
-        changes = [*self._waiting, ("SELECT set_config('synchronous_commit', 'off', true)", ()), ("COMMIT", ())]
+        changes: list[Statement] = [*self._waiting, ("COMMIT", ())]
         self._waiting = []
         try:
-            self._session.send([*changes, (_MARK, ())])
+            self._session.send([*changes, (_MARK, ())] if self._later else changes)
         finally:
-            self.committed = self._session.done >= len(changes)
+            self.committed = self._later and self._session.done >= len(changes)
 
 
 class PostgresStore:
@@ -130,7 +140,7 @@ class PostgresStore:
 
     @staticmethod
     def _migrate(transaction: PostgresTransaction) -> None:
-        transaction.rows("SELECT pg_advisory_xact_lock(?)", _MIGRATION_LOCK)
+        transaction.rows("SELECT pg_advisory_xact_lock(?)", _LOCKS)
         schema.migrate(transaction)
 
     def _connect(self) -> Session:
@@ -148,7 +158,7 @@ class PostgresStore:
             connection.execute(f"SET idle_in_transaction_session_timeout = {limit + 30_000}")
             if connection.execute("SHOW synchronous_commit").fetchone()[0] in {"off", "local"}:
                 connection.execute("SET synchronous_commit = on")
-            self._marks = connection.execute(_MAY_MARK).fetchone()[0] is True
+            self._may_queue = connection.execute(_MAY_QUEUE).fetchone()[0] is True
         except BaseException:
             connection.close()
             raise
@@ -182,7 +192,7 @@ class PostgresStore:
             raise _Lost(_line(error), committing=False) from error
         committing = False
         try:
-            transaction = PostgresTransaction(session, begin, self._marks and begin == _WRITE)
+            transaction = PostgresTransaction(session, begin, self._may_queue and begin == _WRITE)
             done = work(transaction)
             on_step("committing")
             committing = True
@@ -199,8 +209,8 @@ class PostgresStore:
                     self._pool.discard(session)
             else:
                 self._roll_back(session, epoch)
-            # A failure after the commit leaves it open what is on disk. Without marks the next ones wait for theirs.
-            self._marks = self._marks and not transaction.committed
+            # A failure after the commit leaves it open what is on disk. The next ones wait for theirs.
+            self._may_queue = self._may_queue and not transaction.committed
             if lost or transaction.committed or isinstance(error, self._driver.errors.DeadlockDetected):
                 raise _Lost(_line(error), committing=committing) from error
             raise self._explanation(error) from error

@@ -22,6 +22,8 @@ Statement = tuple[str, tuple[object, ...]]
 class Session:
     """One connection. Every statement is prepared when it is first sent, under a name that is made from its text."""
 
+    crowded = False  # whether others were waited for when it last locked an account
+
     def __init__(self, driver: Any, connection: Any) -> None:
         self._driver = driver
         self._connection = connection
