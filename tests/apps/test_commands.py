@@ -156,6 +156,49 @@ def test_a_statement_is_that_of_the_account(run: Run):
     assert "6.67%" in shown
 
 
+def test_the_account_is_named_in_the_same_way_everywhere_and_the_old_way_still_works(run: Run, folder):
+    run(INIT)
+    for line in ("ledger statement census.ledger", "report census.ledger --json"):
+        outs = [run(f"discreet {line} {way}") for way in ("", "census", "--account census", "census --account census")]
+        assert {done.code for done in outs} == {0}
+        assert all("census" in done.out for done in outs)
+    for way in ("one", "census two", "three --account census"):
+        assert run(f"discreet ledger allot census.ledger {way} --epsilon 1 --delta 1e-6").code == 0
+    with dp.Ledger("census.ledger", create=False) as ledger:
+        assert [one.name for one in ledger.accounts()] == ["census", "census/one", "census/three", "census/two"]
+
+
+def test_a_name_that_is_not_in_the_ledger_is_told_which_ones_are(run: Run):
+    run(INIT)
+    for line in ("ledger statement", "report", "ledger allot"):
+        done = run(f"discreet {line} census.ledger nobody{' ann --epsilon 1' if 'allot' in line else ''}")
+        assert done.code == 2
+        assert "'nobody': it has census" in done.err
+    dp.Ledger("empty.ledger").close()
+    assert "discreet ledger init" in run("discreet ledger statement empty.ledger").err
+
+
+def test_what_remains_of_an_epsilon_delta_budget_is_said_without_renyi_orders(run: Run):
+    run(INIT)
+    run(QUERY)
+    said = run("discreet ledger statement census.ledger")
+    preview = run(f"{QUERY} --preview")
+    refused = run(QUERY.replace("--epsilon 0.2", "--epsilon 20"))
+    assert refused.code == 3
+    assert "it costs 20-DP" in refused.err
+    for text in (said.out, preview.out, refused.err):
+        assert "one more answer of up to ε = 2.798" in text
+        assert "RDP" not in text
+    machines = json.loads(run("discreet ledger statement census.ledger --json").out)
+    assert len(machines["orders"]) == 9
+    with dp.Ledger("census.ledger", create=False) as ledger:
+        left = ledger.account("census").remaining()
+    assert [(one["order"], one["remaining"]) for one in machines["orders"]] == list(
+        zip(left.orders, left.epsilons, strict=True)
+    )
+    assert run(QUERY.replace("--epsilon 0.2", "--epsilon 2.798")).code == 0
+
+
 def test_what_others_wrote_into_a_ledger_cannot_steer_a_terminal(run: Run):
     run(INIT)
     with dp.Ledger("census.ledger") as ledger:

@@ -36,12 +36,15 @@ BAD = {
     "ledger allot": [
         "discreet ledger allot census.ledger nobody ann --epsilon 1 --delta 1e-6",
         "discreet ledger allot census.ledger census ann",
+        "discreet ledger allot census.ledger --epsilon 1 --delta 1e-6",
+        "discreet ledger allot census.ledger census ann bob --epsilon 1 --delta 1e-6",
         "discreet ledger allot census.ledger census a/b --epsilon 1 --delta 1e-6",
     ],
     "ledger statement": [
         "discreet ledger statement census.ledger nobody",
         "discreet ledger statement census.ledger census --delta 1.5",
         "discreet ledger statement nowhere.ledger",
+        "discreet ledger statement census.ledger census --account other",
     ],
     "ledger verify": [
         "discreet ledger verify nowhere.ledger",

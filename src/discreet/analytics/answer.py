@@ -139,6 +139,7 @@ class Answer:
             rows=rows,
             columns=tuple(expected(self._question, made, self._relation, rows)),
             sql=self.sql,
+            budget=self._account.budget,
             remaining=self._account.remaining(),
             afterwards=self._account.remaining_after(made.event),
         )

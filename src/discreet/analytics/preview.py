@@ -14,6 +14,7 @@ from discreet.analytics.spending import Part, Plan
 from discreet.bounded import Bounded
 from discreet.events import Event
 from discreet.guarantees import Guarantee
+from discreet.ledger.advice import room_words
 from discreet.mechanisms import Exponential, TopK
 from discreet.neighbors import Neighbors, Relation, Rows, Unit
 from discreet.queries import aggregated
@@ -41,7 +42,11 @@ class Expected:
 
 @dataclass(frozen=True)
 class Preview:
-    """What a release would be: `print` it. Nothing was spent and no data was touched."""
+    """What a release would be: `print` it. Nothing was spent and no data was touched.
+
+    `remaining` and `afterwards` are in the account's own terms: for an (ε, δ) budget at each Rényi order. What is
+    printed says how large one more answer may be.
+    """
 
     epsilon: float | None
     cost: str
@@ -53,6 +58,7 @@ class Preview:
     rows: int
     columns: tuple[Expected, ...]
     sql: str
+    budget: Guarantee
     remaining: Guarantee
     afterwards: Guarantee | None
 
@@ -73,8 +79,11 @@ class Preview:
         for column in self.columns:
             own = f"{100 * column.share:.3g}%" if column.epsilon is None else f"ε = {column.epsilon:.4g}"
             lines.append(f"  {column.name:<{width}}  {own:<12}  ± {column.error:.4g}{column.unit}  ({column.noise})")
-        lines.append(f"remaining  {self.remaining}" + ("" if self.affordable else ": NOT ENOUGH for this answer"))
-        lines += [] if self.afterwards is None else [f"afterwards {self.afterwards}"]
+        lines.append(
+            f"remaining  {room_words(self.remaining, self.budget)}"
+            + ("" if self.affordable else ": NOT ENOUGH for this answer")
+        )
+        lines += [] if self.afterwards is None else [f"afterwards {room_words(self.afterwards, self.budget)}"]
         return "\n".join([*lines, "runs", *("  " + line for line in self.sql.splitlines())])
 
 

@@ -107,7 +107,8 @@ class Account:
     def remaining(self) -> Guarantee:
         """What this account may still spend, rounded down; an (ε, δ) budget is shown at each Rényi order.
 
-        The account above a sub-account may have less: `would_afford` asks both.
+        `statement().room` says the same as the ε and δ of one more answer. The account above a sub-account may have
+        less: `would_afford` asks both.
         """
         return self._terms.filter(self._standing()[-1]).remaining()
 
@@ -228,9 +229,13 @@ def _exceeded(full: NoRoom, event: Event, asked_of: str) -> BudgetExceeded:
     whose = f"account {full.terms.name!r}"
     if full.terms.name != asked_of:
         whose += f", which {asked_of!r} is a part of,"
+    terms, reason = full.terms, refused.reason
+    if refused.price is not None:
+        reason = f"it costs {advice.price_words(refused.price, event, terms.budget, terms.neighbors.relation)}"
+    room = advice.room_words(refused.remaining, terms.budget)
     return BudgetExceeded(
-        f"{whose} has no room for {event!r}: {refused.reason}, and {refused.remaining} remains; "
-        f"{advice.words(event, amount)}. Nothing was charged",
+        f"{whose} has no room for this: {reason}, and what remains is {room}. Nothing was charged. Asked was "
+        f"{event!r}; {advice.words(event, amount)}",
         account=full.terms.name,
         asked=event,
         price=refused.price,

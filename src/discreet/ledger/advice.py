@@ -1,20 +1,89 @@
-"""What would fit: the largest amount of a refused event that a budget still has room for."""
+"""What would fit: the largest amount of a refused event, and how large one more answer may be.
+
+An (ε, δ) budget is kept at several Rényi orders, of which a spend needs one. They tell a reader nothing, so what
+remains and what something costs are said here as the ε and δ of one more answer. The filter decides, not these words.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from discreet import events as ev
+from discreet.accounting.conversions import gdp_epsilon, pure_to_rdp, rdp_epsilon
+from discreet.accounting.pure import pure
 from discreet.accounting.rounding import exact, infinite
+from discreet.accounting.tight import epsilon
+from discreet.errors import UnknownEvent
 from discreet.events import Event
+from discreet.guarantees import GDP, RDP, ApproxDP, Guarantee, PureDP
+from discreet.neighbors import ADD_REMOVE, Relation
 
 Fits = Callable[[Event], bool]
 
 _MOST_NOISE = 2.0**40
 _CLOSE = 1e-6
+
+
+@dataclass(frozen=True)
+class Room:
+    """One more answer that an (ε, δ) budget has room for: any that is ε-DP, or Gaussian noise that is (ε, δ)-DP."""
+
+    epsilon: float
+    gaussian: ApproxDP
+
+    @classmethod
+    def of(cls, left: RDP, delta: float) -> Room:
+        """The room where `left` is what remains at each order, of which one has to do. Rounded down to four digits."""
+        low, high = 0.0, max(left.epsilons) + 2 * math.sqrt(max(left.epsilons))
+        while high - low > 1e-6 * high:
+            middle = (low + high) / 2
+            price = pure_to_rdp(PureDP(middle), left.orders)
+            low, high = (middle, high) if _has(left, price) else (low, middle)
+        # αμ²/2 is what Gaussian noise costs at the order α.
+        mu = math.sqrt(max(2 * part / order for order, part in zip(left.orders, left.epsilons, strict=True)))
+        return cls(_four(low), ApproxDP(_four(gdp_epsilon(GDP(mu), delta)), delta))
+
+    def __str__(self) -> str:
+        if not (self.epsilon or self.gaussian.epsilon):
+            return "nothing"
+        normal = f", or {self.gaussian} with Gaussian noise" if self.gaussian.epsilon else ""
+        return f"one more answer of up to ε = {self.epsilon:g}{normal}"
+
+
+def _has(left: RDP, price: RDP) -> bool:
+    return any(part <= room for part, room in zip(price.epsilons, left.epsilons, strict=True))
+
+
+def _four(value: float) -> float:
+    return float(_digits(Fraction(value), up=False, digits=4))
+
+
+def room_words(left: Guarantee, budget: Guarantee) -> str:
+    """What remains of `budget` as a person reads it.
+
+    >>> room_words(PureDP(0.5), PureDP(1.0))
+    '0.5-DP'
+    >>> room_words(RDP((4.0, 4000.0), (0.5, 1.9)), ApproxDP(2.0, 1e-6))
+    'one more answer of up to ε = 1.9, or (2.254, 1e-06)-DP with Gaussian noise'
+    """
+    if isinstance(left, RDP) and isinstance(budget, ApproxDP):
+        return str(Room.of(left, budget.delta))
+    return str(left)
+
+
+def price_words(price: Guarantee, event: Event, budget: Guarantee, relation: Relation = ADD_REMOVE) -> str:
+    """What `event` costs as a person reads it, rounded up."""
+    if not (isinstance(price, RDP) and isinstance(budget, ApproxDP)):
+        return str(price)
+    with contextlib.suppress(UnknownEvent):
+        whole, known = pure(event, relation), epsilon(event, budget.delta, relation).upper
+        # A δ that saves next to nothing is left out: who asked for ε = 0.2 reads that it costs 0.2.
+        return str(whole if whole.epsilon <= 1.01 * known else ApproxDP(known, budget.delta))
+    return str(ApproxDP(rdp_epsilon(price, budget.delta), budget.delta))
 
 
 def largest(event: Event, fits: Fits) -> Event | None:
@@ -114,10 +183,10 @@ def _rational(value: Fraction, factor: float, *, up: bool) -> Fraction:
     return _digits(value * Fraction(factor), up=up)
 
 
-def _digits(value: Fraction, *, up: bool) -> Fraction:
-    """`value` to six significant digits, rounded up or down."""
+def _digits(value: Fraction, *, up: bool, digits: int = 7) -> Fraction:
+    """`value` to so many significant digits, rounded up or down."""
     if value == 0:
         return value
-    size = math.floor(math.log10(value)) - 6
+    size = math.floor(math.log10(value)) - digits + 1
     unit = Fraction(10) ** size
     return (math.ceil(value / unit) if up else max(1, math.floor(value / unit))) * unit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from discreet.accounting.interval import Interval
 from discreet.accounting.tight import epsilon
 from discreet.errors import UnknownEvent
 from discreet.events import Composed, Event, Repeated
-from discreet.guarantees import ApproxDP, Guarantee
+from discreet.guarantees import RDP, ApproxDP, Guarantee
+from discreet.ledger.advice import room_words
 from discreet.ledger.chain import Entry
 from discreet.ledger.codec import encode_tree
 from discreet.ledger.terms import State, Terms, used
@@ -66,7 +68,7 @@ class Statement:
 
     @property
     def text(self) -> str:
-        """The statement as text."""
+        """The statement as text. Rényi orders are left to `to_json`: they tell a reader nothing."""
         rows = [
             ("#", "time", "by", "what", "share", "purpose", "event"),
             *(
@@ -87,7 +89,8 @@ class Statement:
         return "\n".join(
             [
                 f"Account {self.account}: {self.budget}",
-                f"  used: {100 * self.used:.2f}%; spent {self.spent}; remaining {self.remaining}",
+                f"  used: {100 * self.used:.2f}%" + ("" if isinstance(self.spent, RDP) else f"; spent {self.spent}"),
+                f"  remaining: {self.room}",
                 f"  bound: {self.budget}",
                 f"    {ADAPTIVE}",
                 f"  tight: {self._tight_words()}",
@@ -95,6 +98,11 @@ class Statement:
                 *table,
             ]
         )
+
+    @property
+    def room(self) -> str:
+        """What remains, in words: for an (ε, δ) budget, how large one more answer may be."""
+        return room_words(self.remaining, self.budget)
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for each charge, for a table."""
@@ -122,6 +130,8 @@ class Statement:
                 "used": self.used,
                 "spent": str(self.spent),
                 "remaining": str(self.remaining),
+                "room": self.room,
+                "orders": by_order(self.spent, self.remaining),
                 "bound": {"guarantee": str(self.budget), "valid": ADAPTIVE},
                 "tight": {"epsilon": tight, "delta": self.delta, "valid": FIXED, "note": self.tight_note},
                 "charges": [{**row, "code": code} for row, code in zip(self.rows(), codes, strict=True)],
@@ -137,6 +147,16 @@ class Statement:
         if self.tight is None:
             return self.tight_note
         return f"ε between {self.tight.lower:.6g} and {self.tight.upper:.6g} at δ = {self.delta:g}"
+
+
+def by_order(spent: Guarantee, remaining: Guarantee) -> list[dict[str, float | None]]:
+    """What was spent and what remains at each Rényi order, where there are some; an infinite sum is None."""
+    if not (isinstance(spent, RDP) and isinstance(remaining, RDP)):
+        return []
+    return [
+        {"order": order, "spent": None if math.isinf(used) else used, "remaining": left}
+        for order, used, left in zip(spent.orders, spent.epsilons, remaining.epsilons, strict=True)
+    ]
 
 
 def compose(terms: Terms, state: State, entries: Sequence[Entry], delta: float | None) -> Statement:

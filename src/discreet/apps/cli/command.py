@@ -136,18 +136,37 @@ def open_ledger(location: str) -> Ledger:
     return click.get_current_context().with_resource(Ledger(location, create=False))
 
 
+account_options = options(
+    click.argument("named", metavar="[ACCOUNT]", required=False),
+    click.option("--account", help="The same as ACCOUNT; may be left out where the ledger has one dataset."),
+)
+
+
+def account_of(named: str | None, option: str | None) -> str | None:
+    """The account's name, given as an argument or by --account."""
+    if named is not None and option is not None and named != option:
+        raise InvalidArgument(
+            f"ACCOUNT must be named once, got {named!r} and --account {option!r}: leave one of them out"
+        )
+    return option if named is None else named
+
+
 def open_account(location: str, name: str | None) -> Account:
     """An account of a ledger that exists; its only dataset where no name is given."""
     ledger = open_ledger(location)
-    if name is not None:
-        return ledger.account(name)
     known = [account.name for account in ledger.accounts()]
-    whole = [each for each in known if "/" not in each]
-    if len(whole) != 1:
-        raise InvalidArgument(
-            f"ACCOUNT must be named where a ledger has {len(whole)}, choose one of: {', '.join(known)}"
-        )
-    return ledger.account(whole[0])
+    if not known:
+        raise InvalidArgument(f"LEDGER must have an account, got {location!r}: open one with discreet ledger init")
+    if name is None:
+        whole = [each for each in known if "/" not in each]
+        if len(whole) != 1:
+            raise InvalidArgument(
+                f"--account must be given where a ledger has {len(whole)}, one of: {', '.join(known)}"
+            )
+        name = whole[0]
+    if name not in known:
+        raise InvalidArgument(f"--account must be one of the ledger's, got {name!r}: it has {', '.join(known)}")
+    return ledger.account(name)
 
 
 def assignment(text: str, flag: str) -> tuple[str, str]:

@@ -10,6 +10,8 @@ import click
 from discreet import _check
 from discreet.apps.cli.command import (
     Command,
+    account_of,
+    account_options,
     budget_of,
     budget_options,
     open_account,
@@ -21,6 +23,7 @@ from discreet.apps.cli.command import (
     with_output,
 )
 from discreet.apps.cli.output import Output, percent, printable, read_text
+from discreet.errors import InvalidArgument
 from discreet.guarantees import RDP
 from discreet.ledger import Account, Ledger
 from discreet.ledger.statement import ADAPTIVE, FIXED, Statement
@@ -89,17 +92,19 @@ def accounts(output: Output, ledger: str) -> None:
     output.table(("account", "budget", "protects", "used", "charges"), rows, right=("used", "charges"))
 
 
-@group.command("allot", cls=Command, example="discreet ledger allot census.ledger census ann --epsilon 1 --delta 1e-6")
+@group.command(
+    "allot", cls=Command, example="discreet ledger allot census.ledger ann --account census --epsilon 1 --delta 1e-6"
+)
 @LEDGER
-@click.argument("account")
-@click.argument("name")
+@click.argument("names", metavar="[ACCOUNT] NAME", nargs=-1)
+@click.option("--account", help="The same as ACCOUNT; may be left out where the ledger has one dataset.")
 @options(budget_options)
 @with_output
 def allot(
     output: Output,
     ledger: str,
-    account: str,
-    name: str,
+    names: tuple[str, ...],
+    account: str | None,
     epsilon: float | None,
     delta: float | None,
     rho: float | None,
@@ -110,32 +115,35 @@ def allot(
     What it spends is charged to ACCOUNT as well, in the same transaction. Parts may add up to more than the whole; the
     whole binds.
     """
+    if not 1 <= len(names) <= 2:
+        raise InvalidArgument(f"NAME must be given once, got {len(names)} names: say what the sub-account is called")
     budget = budget_of(epsilon, delta, rho, mu)
-    made = open_account(ledger, account).allot(name, budget)
+    above = account_of(names[0] if len(names) == 2 else None, account)
+    made = open_account(ledger, above).allot(names[-1], budget)
     _show_account(output, made, "open")
 
 
-@group.command("statement", cls=Command, example="discreet ledger statement census.ledger census")
+@group.command("statement", cls=Command, example="discreet ledger statement census.ledger --account census")
 @LEDGER
-@click.argument("account", required=False)
+@options(account_options)
 @click.option("--delta", type=float, help="δ of the tight figure.  [default: the budget's]")
 @with_output
-def statement(output: Output, ledger: str, account: str | None, delta: float | None) -> None:
+def statement(output: Output, ledger: str, named: str | None, account: str | None, delta: float | None) -> None:
     """Show what was spent from ACCOUNT by whom for what, and what that means.
 
     ACCOUNT may be left out where the ledger has one dataset only. `discreet report` makes a page of it.
     """
     if delta is not None:
         _check.delta(delta)
-    found = open_account(ledger, account).statement(delta)
+    found = open_account(ledger, account_of(named, account)).statement(delta)
     if output.json:
         output.emit(json.loads(found.to_json()))
         return
     output.say(f"Account {found.account}: {found.budget}")
     output.say(f"  used       {percent(found.used)}")
-    if not isinstance(found.remaining, RDP):  # nine Rényi orders tell a reader nothing; --json has them
+    if not isinstance(found.spent, RDP):  # nine Rényi orders tell a reader nothing; --json has them
         output.say(f"  spent      {found.spent}")
-        output.say(f"  remaining  {found.remaining}")
+    output.say(f"  remaining  {found.room}")
     output.say(f"  bound      {found.budget}\n             {ADAPTIVE}")
     output.say(f"  tight      {_tight(found)}\n             {FIXED}\n")
     heads = ("#", "time", "by", "what", "share", "purpose", "event")
@@ -190,6 +198,7 @@ def _account(account: Account, found: Statement) -> dict[str, Any]:
         "protects": str(account.neighbors),
         "used": found.used,
         "remaining": str(found.remaining),
+        "room": found.room,
         "charges": len(found.lines),
     }
 

@@ -11,6 +11,7 @@ from discreet.apps.cli.command import Command, assignment, open_account, options
 from discreet.apps.cli.output import Output, plain, read_text
 from discreet.errors import InvalidArgument, MissingExtra
 from discreet.ledger import codec
+from discreet.ledger.advice import room_words
 
 
 @click.command(
@@ -147,6 +148,8 @@ def _preview(found: Any) -> dict[str, Any]:
         ],
         "sql": found.sql,
         "remaining": str(found.remaining),
+        "room": room_words(found.remaining, found.budget),
+        "room_afterwards": None if found.afterwards is None else room_words(found.afterwards, found.budget),
         "affordable": found.affordable,
     }
 

@@ -8,22 +8,30 @@ from typing import Any
 
 import click
 
-from discreet.apps.cli.command import Command, open_account, with_output
+from discreet.apps.cli.command import Command, account_of, account_options, open_account, options, with_output
 from discreet.apps.cli.output import Output, read_text
 from discreet.errors import InvalidArgument, MissingExtra
 
 
 @click.command(
-    "report", cls=Command, example="discreet report census.ledger census --out report.html --result hours.json"
+    "report",
+    cls=Command,
+    example="discreet report census.ledger --account census --out report.html --result hours.json",
 )
 @click.argument("ledger", metavar="LEDGER")
-@click.argument("account", required=False)
+@options(account_options)
 @click.option("--out", metavar="FILE", default="report.html", show_default=True, help="Where the page goes.")
 @click.option("--title", help="The page's title.  [default: the account's name]")
 @click.option("--result", multiple=True, metavar="FILE", help="What `discreet query --json` printed; repeatable.")
 @with_output
 def command(
-    output: Output, ledger: str, account: str | None, out: str, title: str | None, result: tuple[str, ...]
+    output: Output,
+    ledger: str,
+    named: str | None,
+    account: str | None,
+    out: str,
+    title: str | None,
+    result: tuple[str, ...],
 ) -> None:
     """Write ACCOUNT as one self-contained HTML page: promise, budget, results, and what an attacker can do.
 
@@ -34,10 +42,10 @@ def command(
     except ModuleNotFoundError as missing:
         raise MissingExtra("reports need Jinja and matplotlib: pip install 'discreet[report]'") from missing
     answers = [answer_of(path) for path in result]
-    opened = open_account(ledger, account)
+    opened = open_account(ledger, account_of(named, account))
     # A server's address may hold a password.
     shown = "LEDGER" if "://" in ledger else shlex.quote(ledger)
-    commands = [f"discreet ledger verify {shown}", f"discreet report {shown} {shlex.quote(opened.name)}"]
+    commands = [f"discreet ledger verify {shown}", f"discreet report {shown} --account {shlex.quote(opened.name)}"]
     with output.working("Drawing"):
         report = collect(opened, title=title, answers=answers, commands=commands)
         output.write(out, render(report))

@@ -1,0 +1,64 @@
+"""What remains, in words that a person understands: true when it is said, and not much less than the truth."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import discreet as dp
+from discreet import events as ev
+from discreet.accounting.closed_forms import gaussian_noise_multiplier
+from discreet.accounting.filters import AdaptiveFilter
+from discreet.ledger.advice import Room, price_words, room_words
+
+BUDGETS = [dp.ApproxDP(e, d) for e, d in ((3.0, 1e-6), (0.1, 1e-9), (40.0, 1e-5), (1e-3, 1e-10), (0.0, 1e-6))]
+BEFORE = [
+    (),
+    (ev.Laplace(4000.0),),
+    (ev.Gaussian(2000.0), ev.Laplace(9000.0)),
+    (ev.Repeated(ev.PoissonSampled(0.01, ev.Gaussian(20.0)), 20),),
+]
+
+
+@pytest.mark.parametrize("before", BEFORE, ids=len)
+@pytest.mark.parametrize("budget", BUDGETS, ids=str)
+def test_the_room_that_is_said_is_there_and_a_hundredth_more_is_not(budget, before):
+    account = AdaptiveFilter.start(budget)
+    for event in before:
+        account = account.spend(event) or account
+    room = Room.of(account.remaining(), budget.delta)
+    assert room.epsilon > 0
+    assert account.spend(ev.Claimed(room.epsilon))
+    assert account.spend(ev.Repeated(ev.Laplace(7 / room.epsilon), 7))
+    assert not account.spend(ev.Claimed(1.01 * room.epsilon))
+    if room.gaussian.epsilon > 0:
+        assert account.spend(ev.Gaussian(gaussian_noise_multiplier(room.gaussian.epsilon, budget.delta)))
+        assert not account.spend(ev.Gaussian(gaussian_noise_multiplier(1.01 * room.gaussian.epsilon, budget.delta)))
+
+
+def test_an_empty_account_has_room_for_nothing():
+    assert room_words(dp.RDP((2.0, 8.0), (0.0, 0.0)), dp.ApproxDP(1.0, 1e-6)) == "nothing"
+
+
+@pytest.mark.parametrize("left", [dp.PureDP(0.5), dp.ZCDP(0.5), dp.GDP(0.5), dp.RDP((2.0,), (1.0,))], ids=str)
+def test_other_budgets_say_what_remains_in_their_own_terms(left):
+    assert room_words(left, left) == str(left)
+    assert price_words(left, ev.Laplace(1.0), left) == str(left)
+
+
+def test_a_price_is_the_epsilon_that_was_asked_for():
+    budget = dp.ApproxDP(3.0, 1e-6)
+
+    def said(event):
+        return price_words(dp.accounting.rdp(event), event, budget)
+
+    assert said(ev.Composed((ev.Laplace(0.1), ev.Laplace(0.1)))) == "20-DP"
+    noise = gaussian_noise_multiplier(20.0, 1e-6)
+    assert said(ev.Gaussian(noise)) == "(20, 1e-06)-DP"
+    # Many small losses cost less together than their sum.
+    small = ev.Repeated(ev.Laplace(20.0), 400)
+    assert said(small).startswith("(")
+    assert math.isclose(
+        dp.accounting.epsilon(small, delta=1e-6).upper, float(said(small)[1:].split(",")[0]), rel_tol=1e-5
+    )
