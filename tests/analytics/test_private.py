@@ -343,6 +343,24 @@ def test_a_cell_that_does_not_fit_its_csv_column_is_missing(account, tmp_path):
     assert exact(people.group_by("g", keys=["a"]).count())["count"][0].values.tolist()[0] in (30_001, 30_002)
 
 
+def test_a_csv_file_may_come_from_windows_and_must_have_a_header(account, tmp_path):
+    path = tmp_path / "PEOPLE.CSV"
+    path.write_bytes(b"\xef\xbb\xbfn,g\r\n" + b"1,a\r\n" * 50)
+    assert exact(dp.Private(path, account=account).group_by("g", keys=["a"]).count())["count"][0].values.tolist() == [
+        50
+    ]
+    path.write_bytes(b"")
+    with pytest.raises(InvalidArgument, match="empty': name the columns"):
+        dp.Private(path, account=account)
+
+
+def test_a_column_that_is_no_number_is_named(account, tmp_path):
+    (tmp_path / "t.csv").write_text("age,notes\n,ill\n,well\n")
+    people = dp.Private(tmp_path / "t.csv", account=account)
+    with pytest.raises(InvalidArgument, match="an aggregate of 'age' must get numbers"):
+        people.mean("age", bounds=(0, 100))
+
+
 def test_mixed_columns_are_refused_without_quoting_them(account):
     with pytest.raises(InvalidArgument, match="one type each") as caught:
         dp.Private(pandas.DataFrame({"x": [1, "secret", 2.0]}), account=account)

@@ -199,6 +199,38 @@ def test_what_remains_of_an_epsilon_delta_budget_is_said_without_renyi_orders(ru
     assert run(QUERY.replace("--epsilon 0.2", "--epsilon 2.798")).code == 0
 
 
+def test_keys_of_a_column_of_dates_are_written_as_dates(run: Run, folder):
+    run("discreet ledger init c.ledger --account c --epsilon 300")
+    (folder / "stays.csv").write_text("day,at\n" + "1950-02-03,2024-12-31T10:00:00\n" * 40 + ",\n")
+    for column, key in (("day", "1950-02-03"), ("at", "2024-12-31T10:00:00")):
+        line = f'discreet query stays.csv "SELECT {column}, COUNT(*) AS n FROM t GROUP BY {column}" --ledger c.ledger'
+        done = run(f"{line} --keys {column}={key} --epsilon 50 --json")
+        assert done.code == 0, done.err
+        assert json.loads(done.out)["rows"][0]["n"] == 40
+        refused = run(f"{line} --keys {column}=yesterday --epsilon 1")
+        assert refused.code == 2
+        assert "2024-12-31" in refused.err
+    said = run(
+        "discreet query stays.csv \"SELECT COUNT(*) FROM t WHERE day > '2000-01-01'\" --ledger c.ledger --epsilon 1"
+    )
+    assert "DATE '2024-12-31'" in said.err
+
+
+def test_a_key_that_has_paid_is_something_given_that_is_wrong(run: Run):
+    run(INIT)
+    assert run(f"{QUERY} --key monday").code == 0
+    again = run(f"{QUERY} --key monday")
+    assert again.code == 2
+    assert "has paid for a release already" in again.err
+
+
+def test_a_delta_that_was_not_set_aside_is_told_in_words(run: Run):
+    run(INIT)
+    done = run(f"{QUERY.replace('--keys sex=Female,Male', '--discover')} --delta 1e-7")
+    assert done.code == 3
+    assert "and 0 is left of what was set aside for that when the budget was opened (aside)" in done.err
+
+
 def test_what_others_wrote_into_a_ledger_cannot_steer_a_terminal(run: Run):
     run(INIT)
     with dp.Ledger("census.ledger") as ledger:

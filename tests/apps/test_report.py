@@ -11,12 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 
 import discreet as dp
 from discreet import events as ev
 from discreet.accounting import closed_forms
 from discreet.apps import report as report_package
-from discreet.apps.report import Answer, Evaluation, Training, collect, render
+from discreet.apps.report import Answer, Evaluation, Training, collect, figures, render
+from discreet.apps.report.content import Charge
 
 CSS = (Path(report_package.__file__).parent / "report.css").read_text()
 ATTACK = "</script><script>alert(1)</script>"
@@ -123,6 +125,22 @@ def test_what_users_wrote_is_text_and_never_markup(made):
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)" in page
     assert page.count("</script>") == 1
+
+
+def test_the_budget_rises_at_its_charges_and_not_before(monkeypatch):
+    """The first charge is drawn at 1: between 0 and 1 nothing is used."""
+    drawn: list[tuple] = []
+    monkeypatch.setattr(Axes, "step", lambda axes, x, y, **how: drawn.append((list(x), list(y), how["where"])))
+    figures.budget([Charge(n, "", "", "spend", "", "", 0.25, 0.25 * n) for n in (1, 2)])
+    (places, heights, where) = drawn[0]
+    assert where == "post"
+    assert (places, heights) == ([0, 1, 2, 2.5], [0.0, 25.0, 50.0, 50.0])
+
+
+def test_a_group_may_be_written_in_any_script():
+    """Warnings are errors here: the browser draws the text, so matplotlib's fonts need not have it."""
+    rows = ({"who": "李雷", "n": 3, "n_error": 1.0},)
+    assert "李雷" in figures.answer(Answer("q", rows, 1, "ε = 1"), "n", 0)
 
 
 def test_a_screen_reader_finds_its_way(made):

@@ -131,8 +131,11 @@ class AdaptiveFilter:
         """The filter after `event`, or `Refused`. An event that no theorem prices is refused as well."""
         plain, brought = without_delta(event, self.relation) if isinstance(self.budget, ApproxDP) else (event, _NOTHING)
         if self.claimed + brought > self.aside:
-            left = float_down(self.aside - self.claimed)
-            reason = f"it brings δ = {float_up(brought):.6g} of its own, and {left:.6g} is set aside for that"
+            left = float_down(self.aside - self.claimed) + 0.0  # not -0
+            reason = (
+                f"it brings δ = {float_up(brought):.6g} of its own, and {left:.6g} is left of what was set aside "
+                "for that when the budget was opened (aside)"
+            )
             return Refused(event, None, self.remaining(), reason)
         try:
             price = self.price(plain)

@@ -197,7 +197,7 @@ def _weighed_pieces(
 
 
 def _value(table: Any, column: str) -> Any:
-    return number(table[column], "an aggregate")
+    return number(table[column], f"an aggregate of {column!r}")
 
 
 def _one_if(condition: Any) -> Any:

@@ -238,7 +238,7 @@ class Comparison(Expression):
     def to_filter(self, table: Any) -> Any:
         a, b = self.left.to_ibis(table), self.right.to_ibis(table)
         if family(a) != family(b):
-            remedy = "compare numbers with numbers, text with text, dates with dates"
+            remedy = "compare numbers with numbers, text with text, dates with dates (in SQL: DATE '2024-12-31')"
             raise _check.fail("comparison", "be between values of one kind", f"{family(a)} and {family(b)}", remedy)
         if family(a) == "number":
             a, b = number(a, self.operator), number(b, self.operator)

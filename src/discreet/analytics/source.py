@@ -92,16 +92,20 @@ def _registered(arrow: pa.Table) -> Any:
 def _file(path: Path) -> Any:
     if not path.exists():
         raise _check.fail("table", "be a file that exists", str(path), "give the path of a Parquet or CSV file")
-    connection = ibis.duckdb.connect()
-    if path.suffix == ".parquet":
+    connection, kind = ibis.duckdb.connect(), path.suffix.lower()
+    if kind == ".parquet":
         return connection.read_parquet(path, table_name=_NAME)
-    if path.suffix in (".csv", ".tsv"):
+    if kind in (".csv", ".tsv"):
         return _csv(connection, path)
-    raise _check.fail("table", "be a .parquet, .csv or .tsv file", str(path), "or read it and pass the table")
+    remedy = "save it as one of these, or read it and pass the table"
+    raise _check.fail("table", "be a .parquet, .csv or .tsv file", str(path), remedy)
 
 
 def _csv(connection: Any, path: Path) -> Any:
     """A file of text, each cell cast to its column's type where it fits."""
+    if not path.stat().st_size:
+        remedy = "name the columns in its first line"
+        raise _check.fail("table", "be a CSV file with a header", f"{path}, which is empty", remedy)
     try:
         types = connection.read_csv(path, table_name="sniffed").schema()
         text = connection.read_csv(path, table_name=_NAME, **_LENIENT)

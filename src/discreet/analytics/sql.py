@@ -56,7 +56,7 @@ _NEAREST = {
     "Variance": "VAR_POP, which divides by n",
     "CovarSamp": "COVAR_POP, which divides by n",
     "Like": "IN with a list of values",
-    "Mod": "CASE-free arithmetic, or bin() in Python",
+    "Mod": "a comparison, or bin() in Python",
     "Star": "COUNT(*): rows are private",
     "Subquery": "the table itself: there are no subqueries",
     "Window": "GROUP BY: there are no windows over private rows",

@@ -79,7 +79,8 @@ def dpsgd(
     asked = _Asked(run, noise, steps, delta, calibrate, as_relation(relation), ("--noise", "--epochs or --steps"))
     found = _solve(output, asked)
     words = (
-        f"DP-SGD: {found.steps:,} steps on Poisson batches of {batch_size:,} of {examples:,} examples "
+        f"DP-SGD: {found.steps:,} step{'s' * (found.steps != 1)} on Poisson batches of {batch_size:,} of "
+        f"{examples:,} examples "
         f"(rate {rate:.6g}), noise multiplier {found.noise:.6g}"
     )
     _show(output, found, words)

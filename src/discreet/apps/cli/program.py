@@ -14,6 +14,7 @@ from discreet.apps.cli.output import Output, printable
 from discreet.errors import (
     BudgetExceeded,
     DiscreetError,
+    Exhausted,
     InvalidArgument,
     KeyReused,
     LedgerError,
@@ -73,7 +74,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except BudgetExceeded as error:
         return _failed(output, str(error), NO_BUDGET)
-    except (InvalidArgument, UnknownEvent, TermsDiffer, KeyReused, NotALedger) as error:
+    except (InvalidArgument, UnknownEvent, Exhausted, TermsDiffer, KeyReused, NotALedger) as error:
         return _failed(output, str(error), BAD_INPUT)
     except LedgerError as error:
         return _failed(output, str(error), FAILED)

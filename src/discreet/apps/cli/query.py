@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date, datetime
 from typing import Any
 
 import click
@@ -76,7 +77,8 @@ def command(
     """Answer SQL about DATA (a Parquet or CSV file) with noise, charged to an account before the query runs.
 
     SELECT with COUNT, SUM, AVG, MEDIAN, … FROM one table, WHERE and GROUP BY with public keys. Each number comes with
-    its 95% error. Keys that look like numbers are numbers; put '…' around one that is text.
+    its 95% error. Keys that look like numbers are numbers; put '…' around one that is text. Dates are 2024-12-31, and
+    DATE '2024-12-31' in SQL.
 
     Guarantee: ε-DP for the account's unit and relation. Column names and types, keys and bounds are public.
     """
@@ -98,7 +100,9 @@ def command(
         unit=unit_of(unit, max_rows, max_groups, charged.neighbors.unit),
         bounds=dict(_bounds(text) for text in bounds),
     )
-    given = dict(_keys(text) for text in keys) or None
+    # Column types are public, and a shell has no dates: their keys are written as text.
+    types = private._state.table.schema()
+    given = {name: _dated(name, listed, types.get(name)) for name, listed in map(_keys, keys)} or None
     answer = private.plan(sql, keys=discovered() if discover else given)
     if preview:
         found = answer.preview(epsilon=epsilon, delta=delta, rho=rho, noise=noise, error_target=error, rows=rows)
@@ -170,6 +174,19 @@ def _keys(text: str) -> tuple[str, list[Any]]:
     else:
         listed = [part.strip() for part in value.split(",")]
     return name, [_literal(part) for part in listed]
+
+
+def _dated(name: str, listed: list[Any], kind: Any) -> list[Any]:
+    """The keys of a column of dates or times as such; those of other columns as they are."""
+    if kind is None or not (kind.is_date() or kind.is_timestamp()):
+        return listed
+    read = date.fromisoformat if kind.is_date() else datetime.fromisoformat
+    try:
+        return [read(str(key)) for key in listed]
+    except ValueError:
+        raise InvalidArgument(
+            f"--keys of {name} must be dates, got {listed!r}: write 2024-12-31, or 2024-12-31T23:59:59"
+        ) from None
 
 
 def _literal(text: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,14 +32,15 @@ def budget(charges: Sequence[Charge]) -> str:
 
     def draw(axes: Axes) -> None:
         after = [0.0, *(100 * one.used_after for one in charges)]
-        places = list(range(len(after)))
-        axes.fill_between(places, after, step="pre", color=_SOFT)
-        axes.step(places, after, where="pre", color=_ACCENT, linewidth=2)
-        axes.plot(places[-1:], after[-1:], "o", color=_ACCENT)
+        # It rises at each charge and stays so until the next.
+        places, heights = [*range(len(after)), len(after) - 0.5], [*after, after[-1]]
+        axes.fill_between(places, heights, step="post", color=_SOFT)
+        axes.step(places, heights, where="post", color=_ACCENT, linewidth=2)
+        axes.plot([len(charges)], after[-1:], "o", color=_ACCENT)
         axes.axhline(100, color=_SECOND, linewidth=1.2, linestyle="--")
         axes.annotate("the whole budget", (0, 100), xytext=(4, -12), textcoords="offset points", color=_SECOND)
         axes.set_ylim(0, 108)
-        axes.set_xlim(0, max(1, len(charges)) * 1.02)
+        axes.set_xlim(0, len(charges) + 0.5)
         axes.set_xlabel("charges, in order")
         axes.set_ylabel("used, %")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -132,7 +134,10 @@ def _svg(name: str, draw: Callable[[Any], None], height: float, *, whole: bool =
         for axes in figure.axes:
             axes.patch.set_alpha(0.0)
         drawn = io.StringIO()
-        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        with warnings.catch_warnings():
+            # The reader's browser draws the text, in fonts of its own.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+            figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     return _inline(drawn.getvalue())
 
 

@@ -56,7 +56,8 @@ def _against() -> str:
 
 def _how_much(statement: Statement) -> str:
     budget = statement.budget
-    spent = f"{100 * statement.used:.1f}% of that budget is used so far. The bound {ADAPTIVE}."
+    spent = f"{100 * statement.used:.1f}% of that budget is used so far; what remains is {statement.room}. "
+    spent += f"The bound {ADAPTIVE}."
     if statement.tight is not None:
         spent += (
             f" If everything charged had been fixed in advance, it would be ε = {statement.tight.upper:.4g} at "
