@@ -131,6 +131,15 @@ def test_a_broken_csv_file_is_refused_without_quoting_it(tmp_path, account, text
     assert caught.value.__context__ is None
 
 
+def test_a_broken_parquet_file_is_refused_without_quoting_it(tmp_path, account):
+    path = tmp_path / "broken.parquet"
+    path.write_bytes(b"PAR1 secret")
+    with pytest.raises(InvalidArgument, match="Parquet") as caught:
+        dp.Private(path, account=account)
+    assert "secret" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
 def test_no_late_line_of_a_csv_file_makes_a_query_fail(tmp_path, account):
     path = tmp_path / "late.csv"
     lines = [b"\xe9,4\n", b"\x00,4\n", b'"x,4\n5,6\n', b"3,4\r5,6\r\n7,8\n", b"1,2,3\n", b"1\n"]

@@ -231,6 +231,19 @@ def test_a_delta_that_was_not_set_aside_is_told_in_words(run: Run):
     assert "and 0 is left of what was set aside for that when the budget was opened (aside)" in done.err
 
 
+def test_an_answer_without_a_group_says_so_and_has_a_place_in_the_report(run: Run, folder):
+    run("discreet ledger init c.ledger --account c --epsilon 9 --delta 1e-6 --aside 5e-7")
+    (folder / "few.csv").write_text("sex\nF\nM\n")
+    line = 'discreet query few.csv "SELECT sex, COUNT(*) AS n FROM t GROUP BY sex" --discover --epsilon 1 --delta 1e-9'
+    said = run(f"{line} --ledger c.ledger")
+    assert said.code == 0, said.err
+    assert "no key was common enough to come out" in said.out
+    (folder / "none.json").write_text(run(f"{line} --ledger c.ledger --json").out)
+    assert json.loads((folder / "none.json").read_text())["rows"] == []
+    done = run("discreet report c.ledger --result none.json")
+    assert done.code == 0, done.err
+
+
 def test_what_others_wrote_into_a_ledger_cannot_steer_a_terminal(run: Run):
     run(INIT)
     with dp.Ledger("census.ledger") as ledger:

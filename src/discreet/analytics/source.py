@@ -94,11 +94,19 @@ def _file(path: Path) -> Any:
         raise _check.fail("table", "be a file that exists", str(path), "give the path of a Parquet or CSV file")
     connection, kind = ibis.duckdb.connect(), path.suffix.lower()
     if kind == ".parquet":
-        return connection.read_parquet(path, table_name=_NAME)
+        return _parquet(connection, path)
     if kind in (".csv", ".tsv"):
         return _csv(connection, path)
     remedy = "save it as one of these, or read it and pass the table"
     raise _check.fail("table", "be a .parquet, .csv or .tsv file", str(path), remedy)
+
+
+def _parquet(connection: Any, path: Path) -> Any:
+    try:
+        return connection.read_parquet(path, table_name=_NAME)
+    except Exception as error:
+        found = type(error).__name__  # the engine's own message may quote the file
+    raise _check.fail("table", "be a Parquet file that the engine can read", found, "it is damaged, or another format")
 
 
 def _csv(connection: Any, path: Path) -> Any:

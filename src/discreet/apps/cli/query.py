@@ -119,6 +119,8 @@ def command(
         return
     numbers = [name for name, column in result.columns.items() if all(isinstance(v, int | float) for v in column)]
     output.table(tuple(result.columns), [tuple(row.values()) for row in result.rows()], right=numbers)
+    if not result.rows():
+        output.say("no key was common enough to come out")
     receipt = result.receipt
     output.say(f"\ncharged {cost} to {receipt.account} as entry {receipt.sequence}; errors are at 95%")
 

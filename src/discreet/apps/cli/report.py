@@ -68,7 +68,8 @@ def answer_of(path: str) -> Any:
             group_columns=int(found["group_columns"]),
             cost=f"Cost: {found['cost']}",
         )
-        if any(row.keys() != rows[0].keys() for row in rows) or not 0 <= made.group_columns <= len(rows[0]):
+        # Where keys are discovered there may be no row at all.
+        if rows and (any(row.keys() != rows[0].keys() for row in rows) or not 0 <= made.group_columns <= len(rows[0])):
             raise ValueError("rows of different columns")
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise InvalidArgument(f"--result must be the output of discreet query --json, got {path!r}") from None
