@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # the field's own name for it
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.checkpoint import checkpoint
 
 from discreet.learning.clipping import Flat
 from discreet.learning.engine import Engine
@@ -85,32 +87,109 @@ def test_random_draws_and_graphs_that_write_in_place_are_never_shared():
     assert targets(module).count("aten.sin.default") == 2
 
 
-class Renaming(nn.Module):
-    """Gives tensors new names, and writes in place between them."""
+class Plain(nn.Module):
+    """Two products of the input, and a forward pass of one's own between them."""
 
-    def __init__(self):
+    def __init__(self, between):
         super().__init__()
         self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 3)
+        self.factor, self.square = nn.Parameter(torch.ones(4)), nn.Parameter(torch.eye(4))
+        self.register_buffer("calls", torch.zeros(1))
+        self.between = between
 
     def forward(self, x):
-        hidden = self.first(x)
-        again = torch.ops.aten.alias(torch.ops.aten.alias(hidden))
-        third = torch.ops.aten.alias(hidden.relu())
-        early = again.exp()
-        hidden.mul_(3.0)
-        return self.second(early + hidden + third + again)
+        return self.second(self.between(self, self.first(x)))
 
 
-def test_a_model_that_calls_any_operation_of_torchs_is_not_taken_for_a_mark():
+def renaming(model, hidden):
+    again = torch.ops.aten.alias(torch.ops.aten.alias(hidden))
+    third = torch.ops.aten.alias(hidden.relu())
+    early = again.exp()
+    hidden.mul_(3.0)
+    return early + hidden + third + again
+
+
+def writing_into_an_output(model, hidden):
+    hidden[:, 1] = hidden[:, 0].detach() * 2.0
+    hidden[:, 2:].mul_(3.0)
+    return hidden
+
+
+def writing_in_the_fallback(model, hidden):
+    hidden = hidden / model.factor  # which has no rule
+    hidden[:, 0].mul_(3.0)
+    hidden[:, 1:].masked_fill_(hidden[:, 1:] > 0, 0.5)
+    return hidden
+
+
+def summing(model, hidden):
+    """The gradient of a sum is expanded: it has fewer places in memory than elements."""
+    return F.linear(hidden[:, None, None] * torch.ones(3, 2, 1).to(hidden), model.square).sum(1).tanh().sum(1)
+
+
+def counting(model, hidden):
+    model.calls += 1
+    return hidden
+
+
+FORWARDS = [renaming, writing_into_an_output, writing_in_the_fallback, summing, counting]
+
+
+@pytest.mark.parametrize("between", FORWARDS, ids=lambda f: f.__name__)
+def test_a_model_that_writes_in_place_or_names_things_anew_has_the_same_sums_compiled(between):
     torch.manual_seed(0)
-    model = Renaming().double()
+    model = Plain(between).double()
     batch, mask = (torch.randn(6, 4).double(), torch.randint(0, 3, (6,))), torch.ones(6, dtype=torch.bool)
     eager, compiled = (Engine(model, F.cross_entropy, Flat(0.1), compile=how) for how in (False, True))
-    found, expected = compiled(batch, mask), eager(batch, mask)
+    expected, calls = eager(batch, mask), float(model.calls)
+    found = compiled(batch, mask)
     assert "\ncompiled" in compiled.report
+    assert float(model.calls) == 2 * calls, "trials of a compiled graph leave no trace in the model"
     torch.testing.assert_close(found.norms, expected.norms)
     for name, total in found.sums.items():
         torch.testing.assert_close(total, expected.sums[name])
+
+
+def test_a_number_that_the_model_counts_up_is_counted_up_in_every_type():
+    for kind in (torch.float32, torch.float64):
+        model = Plain(counting).to(kind)
+        model.calls = torch.zeros((), dtype=kind)
+        engine = Engine(model, F.cross_entropy, Flat(0.1))
+        for _ in range(3):
+            engine((torch.ones(2, 4, dtype=kind), torch.tensor([0, 1])), torch.ones(2, dtype=torch.bool))
+        assert float(model.calls) == 3.0
+
+
+def test_what_a_batch_holds_beside_tensors_is_not_kept_from_the_batch_before():
+    torch.manual_seed(0)
+    model, mask = nn.Linear(4, 3), torch.ones(5, dtype=torch.bool)
+    inputs = torch.randn(5, 4)
+
+    def loss(model, batch):
+        return (model(batch[0]) * float(batch[1])).square().sum(1)
+
+    eager, compiled = (Engine(model, loss, Flat(0.1), compile=how) for how in (False, True))
+    for factor in (2.0, 5.0, np.array(0.5)):  # the last has no hash
+        torch.testing.assert_close(compiled((inputs, factor), mask).norms, eager((inputs, factor), mask).norms)
+
+
+def test_dropout_in_a_checkpoint_is_the_same_on_the_way_back():
+    """A compiled graph would draw again there, and give the gradient of nothing."""
+
+    def between(model, hidden):
+        dropped = checkpoint(lambda x: F.dropout(F.linear(x, model.first.weight), 0.5), hidden, use_reentrant=False)
+        return dropped * model.factor
+
+    model, mask = Plain(between), torch.ones(1, dtype=torch.bool)
+    with torch.no_grad():
+        model.first.weight.copy_(torch.eye(4))
+        model.first.bias.zero_()
+        model.second.weight.fill_(1.0)
+    engine = Engine(model, lambda model, batch: model(batch).sum(1), Flat(1e6))
+    for _ in range(20):
+        sums = engine(torch.ones(1, 4), mask).sums
+        # With dropout's factors m, both are 3·m.
+        torch.testing.assert_close(sums["factor"], sums["first.bias"])
 
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

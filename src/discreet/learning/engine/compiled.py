@@ -7,6 +7,7 @@ meets a flat graph without modes, hooks or autograd. Shapes are fixed; another s
 from __future__ import annotations
 
 import heapq
+import operator
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
 
 from discreet.learning.engine.replay import Replay, is_launch_bound
 
@@ -54,6 +56,38 @@ def marks(nodes: Sequence[torch.fx.Node]) -> tuple[int, int]:
     return (found[0], found[1]) if len(found) > 1 else (len(nodes), len(nodes))
 
 
+def writes(nodes: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:
+    """Those that write in place. Who reads what they write does not show in a graph: their order must stay."""
+    schemas: list[Any] = [getattr(node.target, "_schema", None) for node in nodes]
+    return [node for node, schema in zip(nodes, schemas, strict=True) if schema is not None and schema.is_mutable]
+
+
+def written(module: torch.fx.GraphModule) -> list[int]:
+    """The places of arguments that are written to: running values of the model, or the batch itself."""
+    found = set()
+    for writer in writes(list(module.graph.nodes)):
+        target: Any = writer.target
+        given = dict(zip((one.name for one in target._schema.arguments), writer.args, strict=False)) | writer.kwargs
+        changed = [one.name for one in target._schema.arguments if one.alias_info and one.alias_info.is_write]
+        values = pytree.tree_leaves([given.get(name) for name in changed])
+        found |= {_memory_of(value) for value in values if isinstance(value, torch.fx.Node)}
+    return [place for place, node in enumerate(module.graph.find_nodes(op="placeholder")) if node in found]
+
+
+def _memory_of(node: torch.fx.Node) -> torch.fx.Node:
+    """Whose memory a value has: a view has that of its first argument, also where it comes out of a list of views."""
+    schema: Any = getattr(node.target, "_schema", None)
+    view = node.target is operator.getitem or (schema is not None and any(one.alias_info for one in schema.returns))
+    return _memory_of(node.all_input_nodes[0]) if view else node
+
+
+def draws_again(module: torch.fx.GraphModule) -> bool:
+    """Whether the backward pass draws: it runs a part of the model again (a checkpoint), with other random numbers."""
+    nodes = list(module.graph.nodes)
+    targets = [node.target for node in nodes[slice(*marks(nodes))]]
+    return any(torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) for target in targets)
+
+
 def without_marks(module: torch.fx.GraphModule) -> None:
     """Let go of the marks, which would be copies."""
     for node in list(module.graph.nodes):
@@ -71,8 +105,7 @@ def once(module: torch.fx.GraphModule) -> None:
     """
     nodes = list(module.graph.nodes)
     later = [node for node in nodes[marks(nodes)[0] :] if node.op == "call_function"]
-    pure = [node for node in later if isinstance(node.target, torch._ops.OpOverload)]
-    if any(node.target._schema.is_mutable for node in pure):
+    if writes(later):
         return
     names = {_MARK, torch.ops.aten.alias.default, torch.ops.aten.detach.default}
 
@@ -96,7 +129,7 @@ def once(module: torch.fx.GraphModule) -> None:
 
     seen: dict[Any, torch.fx.Node] = {}
     for node in later:
-        drawn = node in pure and torch.Tag.nondeterministic_seeded in node.target.tags
+        drawn = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         if drawn or is_name(node):
             continue
         key = (node.target, same(node.args), same(tuple(sorted(node.kwargs.items()))))
@@ -110,12 +143,15 @@ def norms_early(module: torch.fx.GraphModule) -> None:
     """Move what is made from each output gradient to where that gradient is made.
 
     The trace has the whole backward pass first and all norms after it, so every output gradient would live until the
-    end. The marks that `clip` puts on them tell where the backward pass ends; nothing after that writes in place.
-    What is made from activations alone comes no sooner than something that needs it.
+    end. The marks that `clip` puts on them tell where the backward pass ends. What is made from activations alone comes
+    no sooner than something that needs it. All stays as it is where the backward pass (of `y[:, 0] = 0`) or the
+    fallback's model writes in place.
     """
     nodes = list(module.graph.nodes)
     order = {node: place for place, node in enumerate(nodes)}
-    end = marks(nodes)[1]
+    begin, end = marks(nodes)
+    if writes(nodes[begin:]):
+        return
     later = [node for node in nodes[end:] if node.op != "output"]
     moved = set(later)
     driven: set[torch.fx.Node] = set()  # what an output gradient leads to
@@ -160,6 +196,10 @@ def compile_flat(function: Flat, arguments: Sequence[Tensor], fixed: int, lend: 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compiler's parts warn of each other; none of it is about the model
         graph: Any = trace(*arguments)
+        kept = [(arguments[place], arguments[place].clone()) for place in written(graph)]
+        if draws_again(graph) or any(value.dim() == 0 and value.dtype == torch.float64 for _, value in kept):
+            # torch.compile (2.13) takes a float64 number for a constant that nobody writes to.
+            raise NotImplementedError("a compiled graph would have other values than the model itself")
         once(graph)
         norms_early(graph)
         without_marks(graph)
@@ -170,4 +210,6 @@ def compile_flat(function: Flat, arguments: Sequence[Tensor], fixed: int, lend: 
             compiled(*arguments)
             if arguments[0].is_cuda and is_launch_bound(compiled, arguments):
                 compiled = Replay(compiled, arguments, fixed, lend)
+            for argument, value in kept:  # the runs up to here were trials
+                argument.copy_(value)
     return Compiled(compiled, time.perf_counter() - start)

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -237,13 +237,14 @@ class Engine:
         trainable, rest = self._tensors()
         coverage = self._coverage
         assert coverage is not None
-        if not self._compile:
-            return clip(self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage)
         leaves, structure = pytree.tree_flatten(batch)
         places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        constants = [(i, type(leaf), leaf) for i, leaf in enumerate(leaves) if i not in places]
+        if not self._compile or not all(isinstance(leaf, Hashable) for _, _, leaf in constants):
+            return clip(self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage)
         arguments = [*trainable.values(), *rest.values(), *(leaves[i] for i in places), mask, norm]
         arguments = [a.detach() for a in arguments]
-        key = (structure, tuple((a.shape, a.stride(), a.dtype, a.device) for a in arguments))
+        key = (structure, *constants, *((a.shape, a.stride(), a.dtype, a.device) for a in arguments))
         if key not in self._compiled:
             flat = _flattened(
                 self._forward, self.clipping, coverage, tuple(trainable), tuple(rest), leaves, places, structure
