@@ -34,7 +34,7 @@ _WAIT = 0.1
 _CROWDED = 0.001
 # A place in the queue for an account, until the transaction ends. It is a courtesy: what counts is the row's lock.
 _QUEUE = f"SELECT pg_advisory_xact_lock({_LOCKS}, ?)"
-_LATER = "SELECT set_config('synchronous_commit', 'off', true)"
+_LATER = "SET LOCAL synchronous_commit = off"
 # A record in the server's log, whose commit is forced to disk together with all that is in the log before it.
 _MARK = "SELECT pg_logical_emit_message(true, 'discreet', '')"
 # The server no longer has a prepared statement, or has one of that name from someone else: the connection is not ours.
@@ -77,6 +77,7 @@ class PostgresTransaction:
                 waiting.append((_LATER, ()))
             waiting.append((_QUEUE, (crc32(repr(values).encode()) - 2**31,)))
             self._later = True
+        self._session.crowded = False  # where the queue fails, as one that a stranger holds, the next one does without
         start = time.monotonic()
         found = self._session.send([*waiting, (sql, values)])
         self._crowded = self._crowded or time.monotonic() - start > _CROWDED
@@ -156,8 +157,9 @@ class PostgresStore:
             connection.execute(f"SET lock_timeout = {limit}")
             # A client that freezes inside a transaction must not hold an account for ever.
             connection.execute(f"SET idle_in_transaction_session_timeout = {limit + 30_000}")
-            if connection.execute("SHOW synchronous_commit").fetchone()[0] in {"off", "local"}:
-                connection.execute("SET synchronous_commit = on")
+            # Also where it is as it should be: one that was not set here would change with the server's configuration.
+            commits = connection.execute("SHOW synchronous_commit").fetchone()[0]
+            connection.execute(f"SET synchronous_commit = {'on' if commits in {'off', 'local'} else commits}")
             self._may_queue = connection.execute(_MAY_QUEUE).fetchone()[0] is True
         except BaseException:
             connection.close()
@@ -223,9 +225,11 @@ class PostgresStore:
     def _roll_back(self, session: Session, epoch: int) -> None:
         try:
             session.execute("ROLLBACK")
-        except self._driver.Error:
+        except BaseException as error:  # an interrupt too: what is still open would hold the account
             with contextlib.suppress(self._driver.Error):
                 self._pool.discard(session)
+            if not isinstance(error, self._driver.Error):
+                raise
         else:
             self._pool.give_back(session, epoch)
 

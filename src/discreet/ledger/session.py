@@ -16,6 +16,9 @@ from discreet.errors import InvalidArgument
 # Object identifiers of the types whose text is an integer: int8, int2, int4.
 _WHOLE = {20, 21, 23}
 
+# Where the server warns that it gave up waiting for its replicas. It then says of a commit that all is well.
+_GAVE_UP = "SyncRepWaitForLSN"
+
 Statement = tuple[str, tuple[object, ...]]
 
 
@@ -30,6 +33,8 @@ class Session:
         self._libpq = connection.pgconn
         self._prepared: dict[str, bytes] = {}
         self.done = 0
+        self._warned = warned = set[str | None]()  # by which of the server's functions; texts are translated
+        connection.add_notice_handler(lambda said: warned.add(said.source_function))
         self._end, self._failed = int(driver.pq.ExecStatus.PIPELINE_SYNC), int(driver.pq.ExecStatus.FATAL_ERROR)
 
     def execute(self, sql: str) -> Any:
@@ -69,6 +74,8 @@ class Session:
             libpq.pipeline_sync()
             results = self._answers()
             libpq.exit_pipeline_mode()
+            if _GAVE_UP in self._warned:
+                raise self._driver.OperationalError("the server gave up waiting for its replicas")
         except BaseException:
             self._connection.close()  # answers may still be on their way
             raise
