@@ -93,7 +93,7 @@ class Plain(nn.Module):
     def __init__(self, between):
         super().__init__()
         self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 3)
-        self.factor, self.square = nn.Parameter(torch.ones(4)), nn.Parameter(torch.eye(4))
+        self.factor, self.wide = nn.Parameter(torch.ones(4)), nn.Parameter(torch.randn(5, 4))
         self.register_buffer("calls", torch.zeros(1))
         self.between = between
 
@@ -124,7 +124,8 @@ def writing_in_the_fallback(model, hidden):
 
 def summing(model, hidden):
     """The gradient of a sum is expanded: it has fewer places in memory than elements."""
-    return F.linear(hidden[:, None, None] * torch.ones(3, 2, 1).to(hidden), model.square).sum(1).tanh().sum(1)
+    repeated = hidden[:, None, None] * torch.ones(3, 2, 1).to(hidden)
+    return F.linear(repeated, model.wide).sum(1).tanh().flatten(1)[:, :4]
 
 
 def counting(model, hidden):
