@@ -361,6 +361,36 @@ def test_a_column_that_is_no_number_is_named(account, tmp_path):
         people.mean("age", bounds=(0, 100))
 
 
+def test_a_notebook_shows_previews_and_results_as_print_does(people):
+    asked = people.mean("x")
+    for shown in (asked.preview(epsilon=0.1), asked.release(epsilon=0.1)):
+        assert repr(shown) == str(shown)
+        assert "Fraction(" not in repr(shown)
+
+
+def test_a_table_is_told_what_is_wrong_with_it(account):
+    """A wrong reason sends people the wrong way."""
+    twice = pandas.DataFrame([[1, 2]], columns=["a", "a"])
+    for source in (twice, {"a": [1, 2], "b": [1]}):
+        with pytest.raises(InvalidArgument, match="mixed types, lengths or names"):
+            dp.Private(source, account=account)
+    with pytest.raises(InvalidArgument, match="must have a column"):
+        dp.Private(pandas.DataFrame(), account=account)
+    with pytest.raises(InvalidArgument, match="a column of type unknown'"):
+        dp.Private({"a": []}, account=account).sum("a", bounds=(0, 1))
+    connection = ibis.duckdb.connect().con
+    for source in (connection, connection.sql("SELECT 1 AS a")):
+        with pytest.raises(InvalidArgument, match="from_connection"):
+            dp.Private(source, account=account)
+
+
+def test_a_mistyped_column_is_told_which_there_are(people):
+    with pytest.raises(
+        AttributeError, match="a private table must have what is asked of it, got 'ages': it has the col"
+    ):
+        _ = people.ages
+
+
 def test_mixed_columns_are_refused_without_quoting_them(account):
     with pytest.raises(InvalidArgument, match="one type each") as caught:
         dp.Private(pandas.DataFrame({"x": [1, "secret", 2.0]}), account=account)

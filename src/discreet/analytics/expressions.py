@@ -180,8 +180,10 @@ class Expression:
 class Refused(InvalidArgument, AttributeError):
     """An expression that is not on the list; says which one is nearest to it."""
 
-    def __init__(self, name: str, remedy: str) -> None:
-        super().__init__(f"expressions must be on the list of those that cannot fail or leak, got {name!r}: {remedy}")
+    def __init__(
+        self, name: str, remedy: str, rule: str = "expressions must be on the list of those that cannot fail or leak"
+    ) -> None:
+        super().__init__(f"{rule}, got {name!r}: {remedy}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,7 +40,7 @@ class Expected:
     unit: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Preview:
     """What a release would be: `print` it. Nothing was spent and no data was touched.
 
@@ -66,6 +66,9 @@ class Preview:
     def affordable(self) -> bool:
         """Whether the account has room for the release now."""
         return self.afterwards is not None
+
+    def __repr__(self) -> str:
+        return str(self)  # what a notebook shows
 
     def __str__(self) -> str:
         width = max(len(column.name) for column in self.columns)

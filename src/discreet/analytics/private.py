@@ -90,7 +90,8 @@ class Private(Asking):
             raise AttributeError(name)
         if name not in self._state.columns:
             known = ", ".join(self._state.columns)
-            raise Refused(name, f"a private table has where, select, mutate, bin, group_by, aggregates and {known}")
+            remedy = f"it has the columns {known}, and where, select, mutate, bin, group_by and aggregates"
+            raise Refused(name, remedy, "a private table must have what is asked of it")
         return Column(name)
 
     def where(self, *conditions: Expression) -> Private:

@@ -28,7 +28,7 @@ _LEVEL = 0.95
 _COUNTS = ("count", "persons", "marginal")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """Private numbers, free to use: `rows()`, `to_pandas()`, `to_arrow()`, `to_polars()`, `plot()`.
 
@@ -130,6 +130,9 @@ class Result:
             size = plotting.size(self, column, kind)
             axes = _extra("matplotlib.pyplot").subplots(figsize=size, layout="constrained")[1]
         return plotting.draw(self, column, axes, kind)
+
+    def __repr__(self) -> str:
+        return str(self)  # what a notebook shows
 
     def __str__(self) -> str:
         heads = list(self.columns)

@@ -92,7 +92,8 @@ _NUMERIC = "choose a numeric column; one of a CSV file without any number in it 
 def number(value: Any, wanted_by: str) -> Any:
     """An engine's number or boolean as a 64-bit float."""
     if family(value) not in ("number", "boolean"):
-        raise _check.fail(wanted_by, "get numbers", f"a column of type {value.type()}", _NUMERIC)
+        kind = "unknown" if value.type().is_unknown() else value.type()  # such as that of an empty list
+        raise _check.fail(wanted_by, "get numbers", f"a column of type {kind}", _NUMERIC)
     if value.type().is_boolean():
         return ibis.cases((value, exact(1.0)), (~value, exact(0.0)), else_=ibis.null("float64"))
     if value.type().is_decimal():

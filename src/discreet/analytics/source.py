@@ -72,16 +72,21 @@ def arrow_table(table: object) -> pa.Table:
         mixed = False
     if mixed:
         raise InvalidArgument(
-            "table must have columns of one type each, got one with mixed types: cast such columns to text or numbers"
+            "table must have columns of one length and of one type each, under different names, got one with mixed "
+            "types, lengths or names: cast a column of mixed types to text or numbers"
         )
     remedy = "pass pandas, polars, Arrow, columns by name, a Parquet or CSV path, or an Ibis table"
     if kind == "polars":
         remedy = "call .collect() first: it must be a DataFrame"
+    elif kind in ("duckdb", "_duckdb"):
+        remedy = "pass ibis.duckdb.from_connection(connection).table(name), or .to_arrow_table() of a relation"
     raise _check.fail("table", "be a table", type(table).__name__, remedy)
 
 
 def _registered(arrow: pa.Table) -> Any:
     names = arrow.column_names
+    if not names:
+        raise _check.fail("table", "have a column", "none", "an empty table still has columns")
     if len({name.lower() for name in names}) != len(names):
         raise _check.fail("table", "have distinct column names, upper and lower case alike", names, "rename one")
     connection = ibis.duckdb.connect()
