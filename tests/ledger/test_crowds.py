@@ -179,3 +179,34 @@ def test_an_interrupt_while_a_refusal_is_rolled_back_frees_the_account(new_postg
         assert ledger._store._pool._busy == 0
         with pytest.raises(BudgetExceeded):
             census.spend(ev.Laplace(0.5))
+
+
+def test_what_a_crowded_plan_or_part_was_told_survives_a_crash_of_the_server(new_postgres, monkeypatch):
+    """The server's own log writer sleeps, so nothing else saves what was returned."""
+    place = new_postgres()
+    monkeypatch.setattr(Session, "crowded", True)
+    monkeypatch.setattr(postgres, "_CROWDED", -1.0)
+
+    def restart(mode):
+        place.server.stop(mode)
+        place.server.start()
+
+    with opened(place) as ledger:
+        census = ledger.account("census", budget=dp.PureDP(1.0))
+        settled(place, "ALTER SYSTEM SET wal_writer_delay = '10s'", "wal_writer_delay", "10s")
+        try:
+            restart("fast")
+            ann = census.allot("ann", dp.PureDP(1.0))
+            restart("immediate")
+            plan = ann.reserve(ev.Repeated(STEP, 10), key="plan")
+            restart("immediate")
+            assert spent(ann) == spent(census) == Fraction(10, 64)
+            assert plan.start_block(4) == 4
+            restart("immediate")
+            assert plan.started() == 4
+            receipt = plan.close()
+            restart("immediate")
+            assert spent(ann) == spent(census) == Fraction(4, 64)
+            assert ledger.verify([plan.receipt, receipt])
+        finally:
+            settled(place, "ALTER SYSTEM RESET wal_writer_delay", "wal_writer_delay", "200ms")

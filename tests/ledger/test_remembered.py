@@ -15,7 +15,7 @@ from discreet import events as ev
 from discreet.errors import BudgetExceeded, NotALedger
 from discreet.ledger import session, sqlite
 from discreet.ledger.sqlite import SQLiteStore
-from discreet.ledger.terms import Amounts, State, settled
+from discreet.ledger.terms import Amounts, Grid, State, settled
 
 TENTH = ev.Laplace(10.0)
 
@@ -159,6 +159,34 @@ def test_totals_are_the_same_whether_they_were_read_or_kept(prices, spends):
         ]
         assert kept.text() == read.text()
         assert kept.spent == read.spent == tuple(exact)
+
+
+@pytest.mark.parametrize("looks", [1, 2, 3])
+def test_a_price_is_on_the_grid_that_was_asked_for_whatever_another_thread_asks_meanwhile(looks):
+    coarse, fine = Grid([4]), Grid([1024])
+
+    class Shared(Amounts):
+        """What it remembers is changed by another thread after so many looks at it."""
+
+        left, last = 0, None
+
+        @property
+        def _on(self):
+            found = self.last
+            self.left -= 1
+            if self.left == 0:
+                Amounts.on(self, fine)
+            return found
+
+        @_on.setter
+        def _on(self, value):
+            self.last = value
+
+    price = Shared([Fraction(1, 2)])
+    assert price.on(coarse) == (2,)
+    price.left = looks
+    assert price.on(coarse) == (2,)
+    assert price.on(fine) == (512,)
 
 
 @pytest.mark.parametrize(
