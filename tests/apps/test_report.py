@@ -107,6 +107,18 @@ def test_a_reservation_that_was_closed_early_shows_what_came_back(tmp_path):
     assert charges[1].used_after == pytest.approx(0.05)
 
 
+def test_the_page_counts_charges_in_one_way(tmp_path):
+    """A plan that ran to its end is one charge, in the words as in the table."""
+    account = dp.Ledger(tmp_path / "a.ledger").account("a", budget=dp.ApproxDP(3.0, 1e-6))
+    plan = account.reserve(ev.Repeated(ev.Gaussian(20.0), 5), key="plan", purpose="a model")
+    plan.start_block(5)
+    plan.close()
+    account.spend(ev.Laplace(20.0), purpose="a count")
+    report = collect(account)
+    assert len(report.charges) == 2
+    assert any(one.answer.startswith("2 charges are listed below") for one in report.promise)
+
+
 def test_the_page_needs_nothing_from_elsewhere(made):
     elements = Elements(made[2])
     assert elements["script"] == [{"type": "application/json", "id": "report-json"}]

@@ -174,13 +174,14 @@ def collect(
     entries = account.history()
     events = events_of(entries)
     neighbors = account.neighbors
+    charges = _charges(account, statement)
     return Report(
         title=title or f"Privacy report of {account.name}",
         account=account.name,
         budget=account.budget,
         statement=statement,
-        promise=words.promise(statement, neighbors, events, trainings=len(trainings)),
-        charges=_charges(account, statement),
+        promise=words.promise(statement, neighbors, events, charges=len(charges), trainings=len(trainings)),
+        charges=charges,
         trade_off=_trade_off(account.budget, events, neighbors.relation),
         answers=tuple(answers),
         trainings=tuple(trainings),

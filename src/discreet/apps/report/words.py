@@ -21,7 +21,7 @@ class Paragraph:
 
 
 def promise(
-    statement: Statement, neighbors: Neighbors, events: Sequence[Event], *, trainings: int = 0
+    statement: Statement, neighbors: Neighbors, events: Sequence[Event], *, charges: int, trainings: int = 0
 ) -> tuple[Paragraph, ...]:
     """The whole statement, question by question."""
     return (
@@ -32,7 +32,7 @@ def promise(
         Paragraph("Which unit and which neighbours?", f"Unit: {neighbors.unit}. {_relation(neighbors)}"),
         Paragraph("Which accountant?", _accountant(statement.budget)),
         Paragraph("Which sampling?", _sampling(events)),
-        Paragraph("What did tuning cost?", _tuning(statement, trainings)),
+        Paragraph("What did tuning cost?", _tuning(charges, trainings)),
         Paragraph("Which randomness?", _randomness(events)),
     )
 
@@ -118,8 +118,7 @@ def _sampling(events: Sequence[Event]) -> str:
     return "; ".join(found) + ". The event that was charged is the sampler's own."
 
 
-def _tuning(statement: Statement, trainings: int) -> str:
-    charges = len(statement.lines)
+def _tuning(charges: int, trainings: int) -> str:
     what = "one charge is" if charges == 1 else f"{charges} charges are"
     runs = (
         ""
