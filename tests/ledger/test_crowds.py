@@ -210,3 +210,80 @@ def test_what_a_crowded_plan_or_part_was_told_survives_a_crash_of_the_server(new
             assert ledger.verify([plan.receipt, receipt])
         finally:
             settled(place, "ALTER SYSTEM RESET wal_writer_delay", "wal_writer_delay", "200ms")
+
+
+@pytest.mark.parametrize("found_by", ["a session that queues", "one that does not"])
+def test_a_row_that_another_session_left_in_memory_is_on_disk_when_a_key_finds_it(new_postgres, monkeypatch, found_by):
+    place = new_postgres()
+    settled(place, "ALTER SYSTEM SET wal_writer_delay = '10s'", "wal_writer_delay", "10s")
+    try:
+        place.server.stop("fast")
+        place.server.start()
+        with opened(place) as first, opened(place) as second:
+            census, again = first.account("census", budget=dp.PureDP(1.0)), second.account("census")
+            crowd(first)
+            with monkeypatch.context() as patched:
+                patched.setattr(postgres, "_MARK", "SELECT 1 / 0")  # committed, and neither forced to disk nor returned
+                patched.setattr(first._store, "_timeout", 0)
+                with pytest.raises(LedgerUnavailable):
+                    census.spend(STEP, key="k")
+            crowd(second, found_by == "a session that queues")
+            receipt = again.spend(STEP, key="k")
+            assert receipt.replayed
+            place.server.stop("immediate")
+            place.server.start()
+            assert spent(again) == Fraction(1, 64)
+            assert second.verify([receipt])
+    finally:
+        settled(place, "ALTER SYSTEM RESET wal_writer_delay", "wal_writer_delay", "200ms")
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+def test_a_deadlock_is_known_to_have_charged_nothing_and_is_tried_again(new_postgres, crowded):
+    """Someone who changes the tables in another order takes the entries first, and then waits for the accounts."""
+    import psycopg
+
+    place = new_postgres()
+    with opened(place) as ledger, psycopg.connect(place.location) as other:
+        census = ledger.account("census", budget=dp.PureDP(1.0))
+        other.execute("SET deadlock_timeout = '100s'")  # it is the spend that finds out
+        other.commit()
+        threads = []
+
+        def change():
+            other.execute("LOCK TABLE discreet_account IN ACCESS EXCLUSIVE MODE")
+            other.commit()
+
+        def meddle(step):
+            if step == "committing" and not threads:
+                other.execute("LOCK TABLE discreet_entry IN ACCESS EXCLUSIVE MODE")
+                threads.append(threading.Thread(target=change))
+                threads[0].start()
+                waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'discreet_account'::regclass"
+                while not place.query(waits):
+                    time.sleep(0.02)
+
+        ledger._store._on_step = meddle
+        crowd(ledger, crowded)
+        census.spend(STEP)
+        threads[0].join(20)
+        assert spent(census) == Fraction(1, 64)
+        assert ledger.verify()
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+def test_a_limit_of_the_servers_own_is_not_taken_for_ours(new_postgres, crowded):
+    import psycopg
+
+    place = new_postgres()
+    with opened(place) as ledger, psycopg.connect(place.location) as other:
+        census = ledger.account("census", budget=dp.PureDP(1.0))
+        ledger._store._pool._free[0].execute("SET statement_timeout = 200")
+        other.execute("SELECT * FROM discreet_account FOR UPDATE")
+        crowd(ledger, crowded)
+        with pytest.raises(LedgerBusy, match=r"statement timeout.*nothing was charged"):
+            census.spend(STEP)
+        assert at_rest(ledger) == {("on", "IDLE")}
+        other.rollback()
+        census.spend(STEP)
+        assert spent(census) == Fraction(1, 64)

@@ -98,7 +98,7 @@ class PostgresTransaction:
         try:
             self._session.send([*changes, (_MARK, ())] if self._later else changes)
         finally:
-            self.committed = self._later and self._session.done >= len(changes)
+            self.committed = self._session.done >= len(changes)
 
 
 class PostgresStore:
@@ -214,7 +214,8 @@ class PostgresStore:
             # A failure after the commit leaves it open what is on disk. The next ones wait for theirs.
             self._may_queue = self._may_queue and not transaction.committed
             if lost or transaction.committed or isinstance(error, self._driver.errors.DeadlockDetected):
-                raise _Lost(_line(error), committing=committing) from error
+                # A deadlock on the way to the commit has rolled all back.
+                raise _Lost(_line(error), committing=committing and (lost or transaction.committed)) from error
             raise self._explanation(error) from error
         except BaseException:
             self._roll_back(session, epoch)
@@ -235,7 +236,9 @@ class PostgresStore:
 
     def _explanation(self, error: Exception) -> errors.LedgerError:
         known = self._driver.errors
-        if isinstance(error, known.LockNotAvailable | known.QueryCanceled):
+        if isinstance(error, known.QueryCanceled):  # by someone, or by a limit of the server's own
+            return LedgerBusy(f"{self._place} gave up ({_line(error)}): nothing was charged; try again")
+        if isinstance(error, known.LockNotAvailable):
             return LedgerBusy(
                 f"{self._place} was held by others for {self._timeout:g} s: nothing was charged; try again"
             )
