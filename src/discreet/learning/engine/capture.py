@@ -58,6 +58,16 @@ def tensors_in(args: Sequence[Any]) -> list[Tensor]:
     return found
 
 
+def generators(device: torch.device) -> list[Tensor]:
+    """The states of torch's generators, which change whenever a random number is drawn."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+
+def undrawn(before: Sequence[Tensor], device: torch.device) -> bool:
+    """Whether no random number was drawn since then."""
+    return all(map(torch.equal, before, generators(device)))
+
+
 class Recorder(TorchFunctionMode):
     """Records the sites of one forward pass.
 
@@ -106,10 +116,13 @@ class Recorder(TorchFunctionMode):
         result = NotImplemented if handler is None else handler(self, func, args, kwargs)
         if result is not NotImplemented:
             return result
+        before = generators(known[0].device) if self.layouts is None else None
         result = func(*args, **kwargs)
         if len(known) == 1 and id(known[0]) in self.names and isinstance(result, Tensor) and result.requires_grad:
             others = [t for t in tensors_in((*args, *kwargs.values())) if t is not known[0]]
-            if not others and args and args[0] is known[0]:
+            # What is drawn (dropout of a weight) would be drawn anew for the gradient.
+            fixed = before is None or undrawn(before, known[0].device)
+            if not others and args and args[0] is known[0] and fixed:
                 rule = Derived(lambda value: func(value, *args[1:], **kwargs), known[0])
                 return self.record(getattr(func, "__name__", "function"), result, [Claim(known[0], rule)])
         if any(t.requires_grad for t in tensors_in([result])):
@@ -132,7 +145,7 @@ class Recorder(TorchFunctionMode):
     def record(self, operation: str, output: Tensor, claims: Sequence[Claim]) -> Tensor:
         """Keep a site and return its output; claims on what is not a trainable parameter fall away."""
         mine = [(self.names[id(c.parameter)], c.rule, c.inputs) for c in claims if id(c.parameter) in self.names]
-        if not mine or not output.requires_grad:
+        if not mine or not output.requires_grad or not torch.is_grad_enabled():
             return output
         layout = (
             self.layouts[len(self.sites)] if self.layouts is not None and len(self.sites) < len(self.layouts) else None

@@ -141,7 +141,8 @@ def clip(
         recorder = Recorder(live, HANDLERS, examples, coverage.layouts, frozenset(coverage.fallback))
         with recorder:
             losses = forward({**frozen, **live}, batch)
-        if tuple(site.signature for site in recorder.sites) != coverage.signatures:
+        surprising = recorder.unknown.keys() - set(coverage.unused)
+        if tuple(site.signature for site in recorder.sites) != coverage.signatures or surprising:
             raise DiscreetError(
                 "the model must run the same operations on every batch, got others than on the first one: its forward "
                 "pass depends on the data or on a mode that was changed; make a new engine after such a change"

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from discreet.errors import DiscreetError, InvalidArgument
-from discreet.learning.engine.capture import Recorder, output_gradients, unchanged
+from discreet.learning.engine.capture import Recorder, Site, generators, output_gradients, unchanged, undrawn
 from discreet.learning.engine.clipped import Coverage, parts_by_name
 from discreet.learning.engine.fallback import Forward, per_example
-from discreet.learning.engine.layout import Layout, find
+from discreet.learning.engine.layout import Layout, find, holds
 from discreet.learning.engine.operations import HANDLERS
 from discreet.learning.engine.rules.base import power_sums
 from discreet.learning.engine.tied import Part, norm_power
@@ -30,6 +31,8 @@ from discreet.learning.engine.tied import Part, norm_power
 EXAMPLES = 3
 #: Which of them are exchanged for others, one at a time.
 _CHANGED = (0, EXAMPLES - 1)
+#: So often is a model tried that draws random numbers.
+_SEEDS = 4
 #: Models with more parameters than this keep their own type in the dry run.
 _WIDEST = 1 << 29
 
@@ -41,19 +44,40 @@ class _Trial:
     forward: Forward
     trainable: dict[str, Tensor]
     frozen: dict[str, Tensor]
-    given: Mapping[str, Tensor]
     batch: Any
     others: tuple[Any, Any]
     tolerance: float
+    #: What the forward pass writes over, as it was before: all passes begin with the same.
+    written: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Make the model as it was before the first pass."""
+        for name, value in self.written.items():
+            (self.frozen if name in self.frozen else self.trainable)[name].copy_(value)
 
 
 @contextmanager
-def _same_randomness(device: torch.device) -> Iterator[None]:
+def _same_randomness(device: torch.device, seed: int = 0) -> Iterator[None]:
     """Every pass of the dry run draws the same dropout, and leaves the user's generators as they were."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(0)
+        torch.manual_seed(seed * 2654435761)  # small seeds begin too much alike
         yield
+
+
+class _Shapes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
+    """Sees whether the shape of anything depends on values, as that of `x[x > 0]` does."""
+
+    found = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if torch.Tag.dynamic_output_shape in func.tags:
+            indices = args[1] if func is torch.ops.aten.index.Tensor else ()
+            kinds = [index.dtype for index in indices if index is not None]
+            self.found |= not kinds or torch.bool in kinds or torch.uint8 in kinds
+        return func(*args, **(kwargs or {}))
 
 
 def _moved(parameter: Tensor, generator: torch.Generator) -> Tensor:
@@ -67,16 +91,25 @@ def _tame(x: Tensor) -> Tensor:
     return x.nan_to_num(0.0, 0.0, 0.0).clamp(-1e4, 1e4) if x.is_floating_point() else x
 
 
-def _changed(x: Tensor, place: int, generator: torch.Generator) -> Tensor:
-    """The same examples, but the one at `place` is another one."""
-    x = x.clone()
-    if x.is_floating_point():
-        x[place] += torch.randn(x.shape[1:], generator=generator).to(x)
-    elif x.dtype != torch.bool:
-        # Numbers that a model surely knows: those of another example, or, in a batch of copies, ones below its own.
-        other = x[0 if place else -1].clone()
-        x[place] = torch.where(other == x[place], torch.div(other, 2, rounding_mode="floor").clamp_min(0), other)
-    return x
+def _few(x: Tensor, chosen: Tensor) -> Tensor:
+    return _tame(x.index_select(0, chosen.to(x.device)))
+
+
+def _changed(x: Tensor, chosen: Tensor, place: int, generator: torch.Generator) -> Tensor:
+    """The same few examples, but the one at `place` is another one."""
+    few = _few(x, chosen)
+    if few.is_floating_point():
+        few[place] += torch.randn(few.shape[1:], generator=generator).to(few)
+        return few
+    # Numbers that a model surely knows: those of the least similar example, or, in a batch of copies, ones below.
+    other = x[(x != few[place]).reshape(len(x), -1).sum(1).argmax()].clone()
+    if few.dtype != torch.bool:
+        below = torch.div(other, 2, rounding_mode="floor").clamp_min(0)
+        other = torch.where(other == few[place], below, other)
+    elif torch.equal(other, few[place]):
+        other.view(-1)[-1:].logical_not_()  # a mask with one place more, or less
+    few[place] = other
+    return few
 
 
 def _trials(
@@ -87,8 +120,11 @@ def _trials(
     leaves = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
     size = leaves[0].shape[0]
     chosen = torch.arange(EXAMPLES, device=leaves[0].device) % size
-    few = pytree.tree_map_only(Tensor, lambda x: _tame(x.index_select(0, chosen.to(x.device))), batch)
-    others = [pytree.tree_map_only(Tensor, partial(_changed, place=p, generator=generator), few) for p in _CHANGED]
+    few = pytree.tree_map_only(Tensor, partial(_few, chosen=chosen), batch)
+    others = [
+        pytree.tree_map_only(Tensor, partial(_changed, chosen=chosen, place=place, generator=generator), batch)
+        for place in _CHANGED
+    ]
     moved = {name: _moved(p, generator) for name, p in trainable.items()}
     still = {name: tensor.detach().clone() for name, tensor in frozen.items()}
     everything = [*moved.values(), *still.values()]
@@ -101,36 +137,37 @@ def _trials(
             forward,
             {name: wide(t) for name, t in moved.items()},
             {name: wide(t) for name, t in still.items()},
-            frozen,
             pytree.tree_map_only(Tensor, wide, few),
             (pytree.tree_map_only(Tensor, wide, others[0]), pytree.tree_map_only(Tensor, wide, others[1])),
             1e-4,
         )
-    yield _Trial(forward, moved, still, frozen, few, (others[0], others[1]), 2e-2)
+    yield _Trial(forward, moved, still, few, (others[0], others[1]), 2e-2)
 
 
 def _run(
-    trial: _Trial, layouts: Sequence[Layout | None] | None, ignored: frozenset[str]
+    trial: _Trial, layouts: Sequence[Layout | None] | None, ignored: frozenset[str], seed: int = 0
 ) -> tuple[Recorder, Tensor, dict[str, Tensor]]:
+    trial.begin()
     live = {name: t.detach().requires_grad_() for name, t in trial.trainable.items()}
     recorder = Recorder(live, HANDLERS, EXAMPLES, layouts, ignored)
     device = next(iter(live.values())).device
-    with torch.enable_grad(), _same_randomness(device), recorder:
+    with torch.enable_grad(), _same_randomness(device, seed), recorder:
         losses = trial.forward({**trial.frozen, **live}, trial.batch)
     return recorder, losses, live
 
 
-def _truth(losses: Tensor, live: Mapping[str, Tensor]) -> list[dict[str, Tensor | None]]:
-    """Ordinary gradients of each example's loss."""
-    names = list(live)
-    return [
-        dict(
-            zip(
-                names, torch.autograd.grad(loss, list(live.values()), retain_graph=True, allow_unused=True), strict=True
-            )
-        )
-        for loss in losses
-    ]
+def _truth(
+    losses: Tensor, live: Mapping[str, Tensor], sites: Sequence[Site] = ()
+) -> tuple[dict[str, list[Tensor | None]], list[tuple[Tensor | None, ...]]]:
+    """Ordinary gradients of each example's loss, by parameter, and those of each site's output."""
+    wanted: Any = [*live.values(), *(site.edge for site in sites)]
+    each = [torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True) for loss in losses]
+    found = list(zip(*each, strict=True))
+    return {name: list(found[place]) for place, name in enumerate(live)}, found[len(live) :]
+
+
+def _filled(gradients: Sequence[Tensor | None], parameter: Tensor) -> list[Tensor]:
+    return [torch.zeros_like(parameter) if gradient is None else gradient for gradient in gradients]
 
 
 def _close(found: Tensor, expected: Tensor, tolerance: float) -> bool:
@@ -143,44 +180,45 @@ def _agrees(parts: Sequence[Part], truth: Sequence[Tensor], tolerance: float) ->
     for example in range(EXAMPLES):
         weights = torch.zeros(EXAMPLES, dtype=whole.dtype, device=whole.device)
         weights[example] = 1.0
-        found = torch.stack([p.rule.weighted(p.inputs, p.grad, weights) for p in parts]).sum(0)
+        try:
+            found = torch.stack([p.rule.weighted(p.inputs, p.grad, weights) for p in parts]).sum(0)
+        except RuntimeError:  # the rule does not fit the shapes that it meets here
+            return False
         if found.shape != whole[example].shape or not _close(found, whole[example], tolerance):
             return False
     squares, sums = power_sums(whole, 2), power_sums(whole, 1)
     return _close(norm_power(parts, 2), squares, tolerance) and _close(norm_power(parts, 1), sums, tolerance)
 
 
-def _layouts(recorder: Recorder, losses: Tensor) -> list[Layout | None]:
-    each = [output_gradients(loss, recorder.sites, retain=True) for loss in losses]
-    found: list[Layout | None] = []
-    for gradients in zip(*each, strict=True):
-        if all(g is None for g in gradients):
-            found.append(None)
-            continue
-        layout = find(gradients)
-        found.append(Layout(0, "shared") if layout is None else layout)
-    return found
+def _layout(gradients: Sequence[Tensor | None]) -> Layout | None:
+    """Where the examples are in a site's output; None where no loss depends on it."""
+    if all(gradient is None for gradient in gradients):
+        return None
+    layout = find(gradients)
+    return Layout(0, "shared") if layout is None else layout
 
 
 def _one_trial(trial: _Trial) -> tuple[Coverage, dict[str, str]]:
-    versions = {name: tensor._version for name, tensor in trial.frozen.items()}
-    recorder, losses, live = _run(trial, None, frozenset())
+    before = {name: tensor.clone() for name, tensor in (trial.frozen | trial.trainable).items()}
+    with _Shapes() as shapes:  # type: ignore[no-untyped-call]  # torch's own
+        recorder, losses, live = _run(trial, None, frozenset())
     unchanged(recorder.sites)
-    _check_kept(trial, [name for name, tensor in trial.frozen.items() if tensor._version != versions[name]])
-    truth = _truth(losses, live)
-    unused = tuple(n for n in live if all(t[n] is None for t in truth))
-    exact = {
-        name: [torch.zeros_like(live[name]) if t[name] is None else t[name] for t in truth]
-        for name in live
-        if name not in unused
-    }
-    if not all(torch.isfinite(g).all() for gradients in exact.values() for g in gradients):  # type: ignore[arg-type]  # as above
+    truth, outputs = _truth(losses, live, recorder.sites)
+    trial = _check_kept(trial, before)
+    del before
+    unused = tuple(name for name in live if all(gradient is None for gradient in truth[name]))
+    exact = {name: _filled(truth[name], live[name]) for name in live if name not in unused}
+    if not all(torch.isfinite(g).all() for gradients in exact.values() for g in gradients):
         raise DiscreetError("the loss and its gradients must be finite on ordinary examples: check the model's start")
-    _check_mixing(trial, exact)  # type: ignore[arg-type]  # None is replaced above
-    doubtful = dict(recorder.unknown)
-    layouts = _layouts(recorder, losses)
+    layouts = [_layout(gradients) for gradients in outputs]
     signatures = tuple(site.signature for site in recorder.sites)
-    del recorder, losses
+    draws = _draws(trial)
+    _check_mixing(trial, exact, _SEEDS if draws else 1)
+    moving = _moving(trial, signatures, layouts)
+    doubtful = dict(recorder.unknown) | dict.fromkeys(moving, "places of the examples that depend on their values")
+    if shapes.found:
+        doubtful |= dict.fromkeys(live, "a shape that depends on values")
+    del recorder, losses, outputs
     while True:
         ignored = frozenset(doubtful)
         keep = [i for i, s in enumerate(signatures) if any(name not in ignored for name in s[1:])]
@@ -206,47 +244,84 @@ def _one_trial(trial: _Trial) -> tuple[Coverage, dict[str, str]]:
         wrong = {
             name: "rules that do not add up to its gradient"
             for name, expected in exact.items()
-            if name not in doubtful and not (name in parts and _agrees(parts[name], expected, trial.tolerance))  # type: ignore[arg-type]  # None is replaced above
+            if name not in doubtful and not (name in parts and _agrees(parts[name], expected, trial.tolerance))
         }
         if not wrong:
             break
         doubtful |= wrong
     fallback = tuple(name for name in exact if name in doubtful)
     if fallback:
-        _check_fallback(trial, fallback, exact, live)  # type: ignore[arg-type]  # None is replaced above
+        _check_fallback(trial, fallback, exact, live, draws)
     return Coverage(signatures, tuple(layouts), fallback, unused), doubtful
 
 
-def _check_kept(trial: _Trial, written: Sequence[str]) -> None:
-    """What the forward pass writes into the model (running means) has no noise: it must not depend on the examples."""
-    if not written:
-        return
+def _check_kept(trial: _Trial, before: Mapping[str, Tensor]) -> _Trial:
+    """What the forward pass writes into the model (running means) has no noise: it must not depend on the examples.
+
+    Returns the trial with what has to be set back before each pass.
+    """
+    now = trial.frozen | trial.trainable
+    trial = replace(trial, written={name: before[name] for name in now if not _same(now[name], before[name])})
     found = []
-    for batch in (trial.batch, *trial.others):
-        frozen = {name: trial.given[name].detach().clone().to(tensor.dtype) for name, tensor in trial.frozen.items()}
-        _run(replace(trial, batch=batch, frozen=frozen), None, frozenset(trial.trainable))
-        found.append(frozen)
-    for name in written:
-        if any(not torch.equal(found[0][name], other[name]) for other in found[1:]):
+    for batch in (trial.batch, *trial.others) if trial.written else ():
+        _run(replace(trial, batch=batch), None, frozenset(trial.trainable))
+        found.append({name: now[name].clone() for name in trial.written})
+    for name in trial.written:
+        if any(not _same(found[0][name], other[name]) for other in found[1:]):
             raise InvalidArgument(
                 f"the forward pass must not write what it sees into the model, but {name} changes with the examples: "
                 "it would hold the data without noise; compute it from public data beforehand and leave it as it is"
             )
+    return trial
 
 
-def _check_mixing(trial: _Trial, exact: Mapping[str, Sequence[Tensor]]) -> None:
+def _same(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(one.nan_to_num(), other.nan_to_num())
+
+
+def _moving(trial: _Trial, signatures: Sequence[tuple[str, ...]], layouts: Sequence[Layout | None]) -> Iterator[str]:
+    """The parameters at sites where the examples lie elsewhere once one of them is another, and they are turned.
+
+    So it is where a model sorts the examples of a batch, or puts those of different lengths one behind the other.
+    """
+    turned = pytree.tree_map_only(Tensor, lambda x: x.roll(1, 0), trial.others[0])
+    recorder, losses, _ = _run(replace(trial, batch=turned), None, frozenset())
+    same = tuple(site.signature for site in recorder.sites) == signatures
+    each = [output_gradients(loss, recorder.sites, retain=True) for loss in losses]
+    for place, (layout, names) in enumerate(zip(layouts, signatures, strict=True)):
+        if layout is None or layout.kind == "shared":
+            continue
+        if not same or not holds(layout, [gradients[place] for gradients in each]):
+            yield from names[1:]
+
+
+def _check_mixing(trial: _Trial, exact: Mapping[str, Sequence[Tensor]], seeds: int) -> None:
     """Exchange the first example, then the last: the gradients of the others must not move.
 
-    Both, because what runs along the batch (a cumulative mean) may reach the later examples only.
+    Both, because what runs along the batch (a cumulative mean) may reach the later examples only. With several seeds,
+    because a random order of three examples may be the one that they had. No operation is taken apart here, so this
+    also compares ours with torch's own.
     """
-    for place, other in zip(_CHANGED, trial.others, strict=True):
-        _, losses, live = _run(replace(trial, batch=other), None, frozenset(trial.trainable))
-        truth = _truth(losses, live)
-        for name, expected in exact.items():
-            for example, (before, after) in enumerate(zip(expected, truth, strict=True)):
-                now = torch.zeros_like(before) if after[name] is None else after[name]
-                if example != place and not _close(now, before, trial.tolerance):  # type: ignore[arg-type]  # as above
-                    raise _mixes(name)
+    everything = frozenset(trial.trainable)
+    for seed in range(seeds):
+        for place, batch in (*([(None, trial.batch)] if seed else []), *zip(_CHANGED, trial.others, strict=True)):
+            _, losses, live = _run(replace(trial, batch=batch), None, everything, seed)
+            truth, _ = _truth(losses, live)
+            now = {name: _filled(truth[name], live[name]) for name in exact}
+            if place is None:
+                exact = now
+            else:
+                _compare(exact, now, place, trial.tolerance)
+
+
+def _compare(
+    exact: Mapping[str, Sequence[Tensor]], now: Mapping[str, Sequence[Tensor]], place: int, tolerance: float
+) -> None:
+    """Refuse a model in which another example than the one at `place` has another gradient now."""
+    for name, expected in exact.items():
+        for example, (before, after) in enumerate(zip(expected, now[name], strict=True)):
+            if example != place and not _close(after, before, tolerance):
+                raise _mixes(name)
 
 
 def _mixes(name: str) -> InvalidArgument:
@@ -259,17 +334,22 @@ def _mixes(name: str) -> InvalidArgument:
 
 def _draws(trial: _Trial) -> bool:
     """Whether the model draws random numbers (dropout): then the fallback, which draws others, cannot be compared."""
-    found = []
-    for seed in (0, 1):
-        with torch.no_grad(), _same_randomness(next(iter(trial.trainable.values())).device):
-            torch.manual_seed(seed)
-            found.append(trial.forward({**trial.frozen, **trial.trainable}, trial.batch))
-    return not torch.equal(*found)
+    device = next(iter(trial.trainable.values())).device
+    with torch.no_grad(), _same_randomness(device):
+        before = generators(device)
+        trial.begin()
+        trial.forward({**trial.frozen, **trial.trainable}, trial.batch)
+        return not undrawn(before, device)
 
 
 def _check_fallback(
-    trial: _Trial, names: tuple[str, ...], exact: Mapping[str, Sequence[Tensor]], live: Mapping[str, Tensor]
+    trial: _Trial,
+    names: tuple[str, ...],
+    exact: Mapping[str, Sequence[Tensor]],
+    live: Mapping[str, Tensor],
+    draws: bool,
 ) -> None:
+    trial.begin()
     try:
         found = per_example(trial.forward, {**trial.frozen, **live}, names, trial.batch)
     except RuntimeError as error:
@@ -278,7 +358,7 @@ def _check_fallback(
             f"{type(error).__name__}: {error}. Freeze them (requires_grad_(False)) or write that layer with "
             "operations of torch that vmap knows"
         ) from error
-    if _draws(trial):
+    if draws:
         return  # each example runs alone there: norm and sum are of one gradient, whatever was drawn
     for name in names:
         whole = torch.stack(list(exact[name]))

@@ -65,18 +65,23 @@ def find(gradients: Sequence[Tensor | None]) -> Layout | None:
     shape = next((g.shape for g in gradients if g is not None), None)
     if shape is None:
         return None
-    touched = [torch.zeros(shape, dtype=torch.bool) if g is None else (g != 0).cpu() for g in gradients]
-
-    def fits(layout: Layout) -> bool:
-        for example, mask in enumerate(touched):
-            rows = layout.examples_first(mask, examples).clone()
-            rows[example] = False
-            if bool(rows.any()):
-                return False
-        return True
-
-    found = [layout for layout in _candidates(shape, examples) if fits(layout)]
+    found = [layout for layout in _candidates(shape, examples) if holds(layout, gradients)]
     return found[0] if len(found) == 1 else None
+
+
+def holds(layout: Layout, gradients: Sequence[Tensor | None]) -> bool:
+    """Whether the gradient of each example's loss is zero outside of that example's places."""
+    examples = len(gradients)
+    for example, gradient in enumerate(gradients):
+        if gradient is None:
+            continue
+        if not layout.fits(gradient.shape, examples):
+            return False
+        rows = layout.examples_first(gradient != 0, examples).clone()
+        rows[example] = False
+        if bool(rows.any()):
+            return False
+    return True
 
 
 def spread(value: Tensor, examples: int) -> Tensor:

@@ -74,7 +74,7 @@ def matmul(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> An
 
 def transpose(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
     """A parameter's transpose is the parameter in another order: a product with it still has a rule."""
-    if not isinstance(args[0], Tensor) or args[0].dim() != 2 or id(args[0]) not in recorder.names or kwargs:
+    if kwargs or args[0].dim() != 2 or id(args[0]) not in recorder.names:
         return NotImplemented
     if len(args) == 3 and {args[1] % 2, args[2] % 2} != {0, 1}:
         return NotImplemented

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -23,13 +24,17 @@ class Derived(Rule):
     function: Callable[[Tensor], Tensor]
     parameter: Tensor
 
-    def pull(self) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """The changed value, and how a gradient of it becomes a gradient of the parameter."""
+    @cached_property
+    def pulled(self) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """The changed value, and how a gradient of it becomes a gradient of the parameter.
+
+        Made once: a function that draws must not draw other numbers for the norm than for the sum.
+        """
         found: Any = torch.func.vjp(self.function, precise(self.parameter.detach()))
         return found[0], lambda gradient: found[1](gradient)[0]
 
     def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
-        value, pull = self.pull()
+        value, pull = self.pulled
         gradients = precise(grad).reshape(grad.shape[0], *value.shape)
         found: Tensor = torch.func.vmap(pull)(gradients)
         return found
@@ -38,5 +43,5 @@ class Derived(Rule):
         return self.parameter.numel() + grad[0].numel()
 
     def weighted(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
-        value, pull = self.pull()
+        value, pull = self.pulled
         return pull(scaled(precise(grad), weights).sum(0).reshape(value.shape))
