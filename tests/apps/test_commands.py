@@ -244,6 +244,21 @@ def test_an_answer_without_a_group_says_so_and_has_a_place_in_the_report(run: Ru
     assert done.code == 0, done.err
 
 
+def test_a_receipt_may_be_kept_as_the_query_printed_it(run: Run, folder):
+    run(INIT)
+    whole = run(f"{QUERY} --json").out
+    (folder / "whole.json").write_text(whole)
+    (folder / "alone.json").write_text(json.dumps(json.loads(whole)["receipt"]))
+    (folder / "other.json").write_text('{"rows": [12.5]}')
+    for name in ("whole", "alone"):
+        assert run(f"discreet ledger verify census.ledger --receipt {name}.json").code == 0
+    run(INIT.replace("census.ledger", "fresh.ledger"))
+    assert run("discreet ledger verify fresh.ledger --receipt whole.json").code == 1
+    other = run("discreet ledger verify census.ledger --receipt other.json")
+    assert other.code == 2
+    assert "--receipt must be a receipt of a ledger, got 'other.json'" in other.err
+
+
 def test_what_others_wrote_into_a_ledger_cannot_steer_a_terminal(run: Run):
     run(INIT)
     with dp.Ledger("census.ledger") as ledger:

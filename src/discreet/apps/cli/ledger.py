@@ -23,9 +23,10 @@ from discreet.apps.cli.command import (
     with_output,
 )
 from discreet.apps.cli.output import Output, percent, printable, read_text
-from discreet.errors import InvalidArgument
+from discreet.errors import InvalidArgument, LedgerError
 from discreet.guarantees import RDP
 from discreet.ledger import Account, Ledger
+from discreet.ledger.receipt import anchor
 from discreet.ledger.statement import ADAPTIVE, FIXED, Statement
 from discreet.neighbors import relation as as_relation
 
@@ -156,12 +157,17 @@ def statement(output: Output, ledger: str, named: str | None, account: str | Non
 
 @group.command("verify", cls=Command, example="discreet ledger verify census.ledger")
 @LEDGER
-@click.option("--receipt", multiple=True, metavar="FILE", help="A receipt (JSON) kept elsewhere, that must be there.")
+@click.option(
+    "--receipt",
+    multiple=True,
+    metavar="FILE",
+    help="A receipt kept elsewhere, that must be there: its JSON, or what `discreet query --json` printed.",
+)
 @with_output
 def verify(output: Output, ledger: str, receipt: tuple[str, ...]) -> int:
     """Recompute everything from the entries; exit code 1 where something disagrees."""
     with output.working("Recomputing every entry"):
-        found = open_ledger(ledger).verify([read_text(path) for path in receipt])
+        found = open_ledger(ledger).verify([_receipt(path) for path in receipt])
     if output.json:
         output.emit(
             {
@@ -178,6 +184,19 @@ def verify(output: Output, ledger: str, receipt: tuple[str, ...]) -> int:
     else:
         click.echo(printable(f"error: {found}: keep the file and compare it with a backup"), err=True)
     return 0 if found else 1
+
+
+def _receipt(path: str) -> str:
+    """A receipt that was kept by itself, or in what `discreet query --json` printed."""
+    text = read_text(path)
+    try:
+        kept = json.loads(text)
+        text = json.dumps(kept["receipt"]) if isinstance(kept, dict) and "receipt" in kept else text
+        anchor(text)
+    except (ValueError, LedgerError):
+        remedy = 'keep what discreet query --json prints, or its "receipt"'
+        raise InvalidArgument(f"--receipt must be a receipt of a ledger, got {path!r}: {remedy}") from None
+    return text
 
 
 def _tight(found: Statement) -> str:
