@@ -62,3 +62,15 @@ def test_a_price_is_the_epsilon_that_was_asked_for():
     assert math.isclose(
         dp.accounting.epsilon(small, delta=1e-6).upper, float(said(small)[1:].split(",")[0]), rel_tol=1e-5
     )
+
+
+def test_a_refusal_from_above_does_not_say_that_so_much_remains_here(tmp_path):
+    with dp.Ledger(tmp_path / "a.ledger") as ledger:
+        whole = ledger.account("whole", budget=dp.ApproxDP(1.0, 1e-6))
+        part = whole.allot("part", dp.ApproxDP(2.0, 1e-6))
+        with pytest.raises(
+            dp.errors.BudgetExceeded, match=r"which 'whole/part' is a part of, .* what remains there is one"
+        ):
+            part.spend(ev.Laplace(2 / 3))
+        with pytest.raises(dp.errors.BudgetExceeded, match=r"and what remains is one more answer of up to ε = 0\.9995"):
+            whole.spend(ev.Laplace(2 / 3))

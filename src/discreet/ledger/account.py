@@ -233,8 +233,9 @@ def _exceeded(full: NoRoom, event: Event, asked_of: str) -> BudgetExceeded:
     if refused.price is not None:
         reason = f"it costs {advice.price_words(refused.price, event, terms.budget, terms.neighbors.relation)}"
     room = advice.room_words(refused.remaining, terms.budget)
+    where = "what remains" if terms.name == asked_of else "what remains there"  # the part itself may have less
     return BudgetExceeded(
-        f"{whose} has no room for this: {reason}, and what remains is {room}. Nothing was charged. Asked was "
+        f"{whose} has no room for this: {reason}, and {where} is {room}. Nothing was charged. Asked was "
         f"{event!r}; {advice.words(event, amount)}",
         account=full.terms.name,
         asked=event,
