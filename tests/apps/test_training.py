@@ -49,6 +49,8 @@ BROKEN = {
     "a label that is a feature": ('label = "sex"', 'label = "age"'),
     "a column that is not there": ("age = [0, 120]", "wage = [0, 120]"),
     "bounds the wrong way round": ("age = [0, 120]", "age = [120, 0]"),
+    "categories of another kind": ("age = [0, 120]", 'age = ["20", "30"]'),
+    "classes of another kind": ('classes = ["Female", "Male"]', "classes = [0, 1]"),
     "one category": ("age = [0, 120]", 'age = ["x"]'),
     "an unknown model": ('kind = "logistic"', 'kind = "forest"'),
     "a cnn for a table": ('kind = "logistic"', 'kind = "cnn"'),
@@ -75,6 +77,22 @@ def test_a_wrong_configuration_is_one_clear_line_and_charges_nothing(why, run: R
     assert done.err.count("\n") == 1
     with dp.Ledger("census.ledger") as ledger:
         assert ledger.account("census").statement().lines == ()
+
+
+def test_bounds_of_a_date_are_refused_and_numbers_written_as_text_are_not(run: Run, folder):
+    run(INIT)
+    rows = "".join(f"1950-02-03,{n % 90 if n else 'unknown'},{'FM'[n % 2]}\n" for n in range(200))
+    (folder / "stays.csv").write_text("day,age,sex\n" + rows)
+    text = (folder / "config.toml").read_text().partition("[evaluate]")[0]
+    text = text.replace("people.parquet", "stays.csv").replace('["Female", "Male"]', '["F", "M"]')
+    text = text.replace("hours = [0, 100]\n", "") + '[output]\nfolder = "model"\n' * ("[output]" not in text)
+    (folder / "text.toml").write_text(text)
+    (folder / "dates.toml").write_text(text.replace("age = [0, 120]", "day = [0, 120]"))
+    refused = run("discreet train dates.toml")
+    assert refused.code == 2
+    assert "day must be a column of numbers, got one of type date" in refused.err
+    done = run("discreet train text.toml")
+    assert done.code == 0, done.err
 
 
 def test_an_account_for_persons_is_not_trained_as_if_for_rows(run: Run):

@@ -38,9 +38,32 @@ def load_table(source: Table) -> Arrays:
         if name not in table.columns:
             known = ", ".join(table.columns)
             raise InvalidArgument(f"{name!r} must be a column of {source.file.name}, which has {known}")
+    for name, fact in {**source.columns, source.label: source.classes}.items():
+        _check_kind(name, table[name], fact)
     arrow = table.select(*source.columns, source.label).to_pyarrow()
     columns = {name: np.array(arrow.column(name).to_pylist(), dtype=object) for name in arrow.column_names}
     return encode(columns, source.columns, source.label, source.classes)
+
+
+def _check_kind(name: str, column: Any, fact: Fact) -> None:
+    """Refuse facts that no cell can have: all rows would be 0, or none would have a label, and the budget be spent.
+
+    A column's type is public. Text may hold numbers, as in a CSV file of which nothing is known.
+    """
+    import ibis
+
+    from discreet.analytics.semantics import family
+
+    alike = {"boolean": "number"}  # true is 1
+    own = alike.get(family(column), family(column))
+    if is_bounds(fact):
+        wanted, fits = "numbers", own in ("number", "text")
+    else:
+        kinds = sorted({family(ibis.literal(value)) for value in fact})
+        wanted, fits = " and ".join(kinds), all(alike.get(kind, kind) == own for kind in kinds)
+    if not fits:
+        remedy = "text stands in quotes, numbers and dates do not; bounds are for numbers"
+        raise InvalidArgument(f"{name} must be a column of {wanted}, got one of type {column.type()}: {remedy}")
 
 
 def encode(

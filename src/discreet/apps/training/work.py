@@ -40,6 +40,14 @@ def carry_out(config: Config, *, progress: bool = False, source: str = "config.t
     if not Path(config.ledger).exists() and "://" not in config.ledger:
         raise InvalidArgument(f"file in [ledger] must be a ledger, got {config.ledger!r}: discreet ledger init")
     with Ledger(config.ledger, create=False) as ledger:
+        known = [one.name for one in ledger.accounts()]
+        if config.account not in known:
+            raise _check.fail(
+                "account in [ledger]",
+                "be one of the ledger's",
+                config.account,
+                ", ".join(known) or "discreet ledger init",
+            )
         account = ledger.account(config.account)
         if not isinstance(account.neighbors.unit, Rows):
             remedy = "train from Python with persons=… for an account that protects persons"
