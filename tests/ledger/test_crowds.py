@@ -176,7 +176,7 @@ def test_an_interrupt_while_a_refusal_is_rolled_back_frees_the_account(new_postg
                 census.spend(ev.Laplace(0.5))
         census.spend(STEP)
         assert kept.value is not None  # whoever keeps the traceback keeps no lock
-        assert ledger._store._pool._busy == 0
+        assert not ledger._store._pool._busy
         with pytest.raises(BudgetExceeded):
             census.spend(ev.Laplace(0.5))
 

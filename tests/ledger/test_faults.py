@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import multiprocessing
 import os
 import random
@@ -25,6 +27,7 @@ from discreet.ledger import postgres
 from discreet.ledger.postgres import PostgresStore
 from discreet.ledger.session import Session
 from discreet.ledger.sqlite import SQLiteStore
+from discreet.ledger.store import Pool
 from tests.ledger.places import in_child, killer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -300,6 +303,48 @@ def test_a_fork_takes_no_connection_with_it(place):
         census.spend(STEP)
         assert spent(census) == Fraction(22, 64)
         assert ledger.verify()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # a connection that is let fall
+def test_a_connection_that_an_interrupt_let_fall_is_not_in_use_for_ever(place, monkeypatch):
+    def interrupted(self, connection, epoch):
+        raise KeyboardInterrupt
+
+    with opened(place) as ledger:
+        census = ledger.account("census", budget=dp.PureDP(1.0))
+        with monkeypatch.context() as patched:
+            patched.setattr(Pool, "give_back", interrupted)
+            with contextlib.suppress(KeyboardInterrupt):
+                census.spend(STEP)
+        gc.collect()
+        assert in_child(lambda: census.spend(STEP)) == 0
+        assert spent(census) == Fraction(2, 64)
+
+
+@pytest.mark.parametrize("step", ["connecting", "locked"])
+def test_a_child_that_was_forked_while_a_connection_was_made_or_used_may_charge_nothing(place, monkeypatch, step):
+    with opened(place, timeout=3) as ledger:
+        census = ledger.account("census", budget=dp.PureDP(1.0))
+        forked, children = [], []
+
+        def refused():
+            with pytest.raises(LedgerUnavailable, match="forked while"):
+                census.spend(STEP)
+
+        def fork(name=step):
+            if name == step and not forked:
+                forked.append(1)
+                children.append(in_child(refused))
+
+        if step == "connecting":
+            connect = ledger._store._pool._connect
+            monkeypatch.setattr(ledger._store._pool, "_connect", lambda: fork() or connect())
+            ledger.close()
+        else:
+            hooked(ledger, fork)
+        census.spend(STEP)
+        assert children == [0]
+        assert spent(census) == Fraction(1, 64)
 
 
 def test_a_closed_ledger_opens_again_when_needed(place):

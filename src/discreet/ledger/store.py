@@ -75,7 +75,9 @@ class Pool(Generic[C]):
         self._disconnect = disconnect
         self._lock = threading.Lock()
         self._free: list[C] = []
-        self._busy = 0
+        # Those in use. One that an interrupt let fall is in use until it is collected, which closes it.
+        self._busy: weakref.WeakSet[C] = weakref.WeakSet()
+        self._connecting = 0
         self._epoch = 0
         _pools.add(self)
 
@@ -86,21 +88,25 @@ class Pool(Generic[C]):
                 "this process was forked while a ledger was in use: nothing may be charged from it; start a new process"
             )
         with self._lock:
-            self._busy += 1
             if self._free:
-                return self._free.pop(), self._epoch
+                connection = self._free.pop()
+                self._busy.add(connection)
+                return connection, self._epoch
+            self._connecting += 1
         try:
-            return self._connect(), self._epoch
-        except BaseException:
+            connection = self._connect()
             with self._lock:
-                self._busy -= 1
-            raise
+                self._busy.add(connection)
+                return connection, self._epoch
+        finally:
+            with self._lock:
+                self._connecting -= 1
 
     def give_back(self, connection: C, epoch: int) -> None:
         """Put a connection that is in order back to rest."""
         with self._lock:
             if epoch == self._epoch:
-                self._busy -= 1
+                self._busy.discard(connection)
                 self._free.append(connection)
                 return
         self.discard(connection)
@@ -108,7 +114,7 @@ class Pool(Generic[C]):
     def discard(self, connection: C) -> None:
         """Close a connection that may not be in order."""
         with self._lock:
-            self._busy -= 1
+            self._busy.discard(connection)
         self._disconnect(connection)
 
     def close(self) -> None:
@@ -136,9 +142,9 @@ class Pool(Generic[C]):
 
     def after_fork_in_child(self) -> bool:
         """Start anew; whether a connection was in use, by a thread that does not exist here."""
-        torn = self._busy > 0
+        torn = len(self._busy) + self._connecting > 0
         self._lock = threading.Lock()
-        self._busy = 0
+        self._busy, self._connecting = weakref.WeakSet(), 0
         self._epoch += 1
         return torn
 
