@@ -142,7 +142,7 @@ class Pool(Generic[C]):
 
     def after_fork_in_child(self) -> bool:
         """Start anew; whether a connection was in use, by a thread that does not exist here."""
-        torn = len(self._busy) + self._connecting > 0
+        torn = self._connecting > 0 or bool(list(self._busy))  # their number counts those that are gone, at times
         self._lock = threading.Lock()
         self._busy, self._connecting = weakref.WeakSet(), 0
         self._epoch += 1
