@@ -50,8 +50,7 @@ def _check_kind(name: str, column: Any, fact: Fact) -> None:
 
     A column's type is public. Text may hold numbers, as in a CSV file of which nothing is known.
     """
-    import ibis
-
+    from discreet.analytics.expressions import Constant
     from discreet.analytics.semantics import family
 
     alike = {"boolean": "number"}  # true is 1
@@ -59,7 +58,7 @@ def _check_kind(name: str, column: Any, fact: Fact) -> None:
     if is_bounds(fact):
         wanted, fits = "numbers", own in ("number", "text")
     else:
-        kinds = sorted({family(ibis.literal(value)) for value in fact})
+        kinds = sorted({family(Constant(value).to_ibis(None)) for value in fact})
         wanted, fits = " and ".join(kinds), all(alike.get(kind, kind) == own for kind in kinds)
     if not fits:
         remedy = "text stands in quotes, numbers and dates do not; bounds are for numbers"
