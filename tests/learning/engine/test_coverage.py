@@ -187,6 +187,15 @@ def test_a_parameter_in_an_unusual_call_has_its_gradient(function):
     assert is_exact(engine, (inputs(5, 4),))
 
 
+def test_a_table_whose_own_gradients_are_sparse_has_its_rule():
+    torch.manual_seed(0)
+    sparse, dense = nn.Embedding(9, 4, sparse=True), nn.Embedding(9, 4)
+    dense.load_state_dict(sparse.state_dict())
+    batch = (torch.arange(10).view(5, 2) % 9,)
+    sums = [clipped_sum(model, squares, batch, clipping=Flat(NORM)).sums["weight"] for model in (sparse, dense)]
+    assert torch.equal(*sums)
+
+
 def test_a_parameter_that_only_a_later_batch_uses_otherwise_is_not_half_forgotten():
     def branching(model, x):
         output = x @ model.weight

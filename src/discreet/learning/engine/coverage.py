@@ -167,7 +167,7 @@ def _truth(
 
 
 def _filled(gradients: Sequence[Tensor | None], parameter: Tensor) -> list[Tensor]:
-    return [torch.zeros_like(parameter) if gradient is None else gradient for gradient in gradients]
+    return [torch.zeros_like(parameter) if gradient is None else gradient.to_dense() for gradient in gradients]
 
 
 def _close(found: Tensor, expected: Tensor, tolerance: float) -> bool:
