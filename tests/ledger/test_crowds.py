@@ -287,3 +287,20 @@ def test_a_limit_of_the_servers_own_is_not_taken_for_ours(new_postgres, crowded)
         other.rollback()
         census.spend(STEP)
         assert spent(census) == Fraction(1, 64)
+
+
+@pytest.mark.parametrize("timeout", [3e6, 1e100])
+def test_a_timeout_of_any_length_is_understood_by_the_server(new_postgres, timeout):
+    answers = []
+
+    def work():
+        with dp.Ledger(place.location, create=False, timeout=timeout) as ledger:
+            answers.append(ledger.account("census").spend(STEP).sequence)
+
+    place = new_postgres()
+    with opened(place) as ledger:
+        ledger.account("census", budget=dp.PureDP(1.0))
+    thread = threading.Thread(target=work, daemon=True)  # it would never come back
+    thread.start()
+    thread.join(20)
+    assert answers == [1]

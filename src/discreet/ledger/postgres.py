@@ -30,6 +30,7 @@ T = TypeVar("T")
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _LOCKS = 0x44534C47  # ours among the server's advisory locks: alone for migrations, with a number for an account
 _WAIT = 0.1
+_LONGEST = 2e6  # seconds: a server counts milliseconds, up to 2³¹
 # An account that is locked later than after so many seconds is wanted by others too.
 _CROWDED = 0.001
 # A place in the queue for an account, until the transaction ends. It is a courtesy: what counts is the row's lock.
@@ -145,15 +146,15 @@ class PostgresStore:
         schema.migrate(transaction)
 
     def _connect(self) -> Session:
+        limit = max(1, int(1000 * min(self._timeout, _LONGEST)))
         connection = self._driver.connect(
             self._url,
             autocommit=True,
-            connect_timeout=max(2, int(self._timeout)),
+            connect_timeout=max(2, limit // 1000),
             client_encoding="utf8",
             prepare_threshold=None,
         )
         try:
-            limit = max(1, int(1000 * self._timeout))
             connection.execute(f"SET lock_timeout = {limit}")
             # A client that freezes inside a transaction must not hold an account for ever.
             connection.execute(f"SET idle_in_transaction_session_timeout = {limit + 30_000}")
