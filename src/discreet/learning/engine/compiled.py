@@ -24,6 +24,10 @@ from discreet.learning.engine.replay import Replay, is_launch_bound
 Flat = Callable[..., Sequence[Tensor]]
 
 
+class NotCompiled(Exception):
+    """Why a graph must not be compiled, in words."""
+
+
 @dataclass(frozen=True)
 class Compiled:
     """A compiled function and the seconds that it took to trace."""
@@ -67,7 +71,7 @@ def written(module: torch.fx.GraphModule) -> list[int]:
     found = set()
     for writer in writes(list(module.graph.nodes)):
         target: Any = writer.target
-        given = dict(zip((one.name for one in target._schema.arguments), writer.args, strict=False)) | writer.kwargs
+        given = _given(writer)
         changed = [one.name for one in target._schema.arguments if one.alias_info and one.alias_info.is_write]
         values = pytree.tree_leaves([given.get(name) for name in changed])
         found |= {_memory_of(value) for value in values if isinstance(value, torch.fx.Node)}
@@ -84,8 +88,22 @@ def _memory_of(node: torch.fx.Node) -> torch.fx.Node:
 def draws_again(module: torch.fx.GraphModule) -> bool:
     """Whether the backward pass draws: it runs a part of the model again (a checkpoint), with other random numbers."""
     nodes = list(module.graph.nodes)
-    targets = [node.target for node in nodes[slice(*marks(nodes))]]
-    return any(torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) for target in targets)
+    return any(_draws(node) for node in nodes[slice(*marks(nodes))])
+
+
+def _draws(node: torch.fx.Node) -> bool:
+    """Whether a node may draw new numbers: attention does not on its way back, nor without dropout."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    given = _given(node)
+    return "philox_seed" not in given and given.get("dropout_p", 1.0) != 0.0
+
+
+def _given(node: torch.fx.Node) -> dict[str, Any]:
+    """An operation's arguments by their names, with those that were left out."""
+    target: Any = node.target
+    names = {one.name: one.default_value for one in target._schema.arguments}
+    return names | dict(zip(names, node.args, strict=False)) | node.kwargs
 
 
 def without_marks(module: torch.fx.GraphModule) -> None:
@@ -199,7 +217,7 @@ def compile_flat(function: Flat, arguments: Sequence[Tensor], fixed: int, lend: 
         kept = [(arguments[place], arguments[place].clone()) for place in written(graph)]
         if draws_again(graph) or any(value.dim() == 0 and value.dtype == torch.float64 for _, value in kept):
             # torch.compile (2.13) takes a float64 number for a constant that nobody writes to.
-            raise NotImplementedError("a compiled graph would have other values than the model itself")
+            raise NotCompiled("a compiled graph would have other values than the model itself")
         once(graph)
         norms_early(graph)
         without_marks(graph)

@@ -19,7 +19,7 @@ from discreet.learning import losses as losses_of
 from discreet.learning.check import check
 from discreet.learning.clipping import Clipping
 from discreet.learning.engine.clipped import ClippedSum, Coverage, clip
-from discreet.learning.engine.compiled import Compiled, compile_flat
+from discreet.learning.engine.compiled import Compiled, NotCompiled, compile_flat
 from discreet.learning.engine.coverage import find_coverage
 from discreet.learning.engine.held import Held
 
@@ -252,7 +252,8 @@ class Engine:
             try:
                 self._compiled[key] = compile_flat(flat, arguments, len(trainable) + len(rest), self._lend)
             except Exception as error:  # the compiler fails in ways of its own; the model itself has run in the dry run
-                _log.warning("torch.compile failed (%s); going on without it, slower", type(error).__name__)
+                why = error if isinstance(error, NotCompiled) else f"torch.compile failed ({type(error).__name__})"
+                _log.warning("%s; going on without it, slower", why)
                 self._compile = False
                 return self._run(batch, mask, norm)
             self._seconds += self._compiled[key].seconds
