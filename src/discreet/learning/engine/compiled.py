@@ -96,7 +96,7 @@ def _draws(node: torch.fx.Node) -> bool:
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
     given = _given(node)
-    return "philox_seed" not in given and given.get("dropout_p", 1.0) != 0.0
+    return "philox_seed" not in given and bool(given.get("dropout_p", 1.0))
 
 
 def _given(node: torch.fx.Node) -> dict[str, Any]:
