@@ -265,3 +265,11 @@ def test_what_is_no_optimizer_is_refused_before_anything_is_charged(account, wro
     with pytest.raises(InvalidArgument, match=r"optimizer must be one of torch's"):
         train(net, small.loss, small.data(), secure(), optimizer=wrong, account=account)
     assert account.remaining() == before
+
+
+def test_what_is_no_plan_and_no_account_is_refused_in_words(account):
+    with pytest.raises(InvalidArgument, match=r"plan must be a Plan, got 'float'"):
+        go(3.0, account=account)
+    with pytest.raises(InvalidArgument, match=r"account must be an account of a ledger, got 'str'"):
+        go(secure(), account="census")
+    assert len(account.history()) == 1

@@ -68,6 +68,7 @@ def train(
         first one. `run.history` and the progress bar are exact and not private. How long steps take is not protected,
         nor is a decision to stop that was made in view of the bar.
     """
+    _check_kinds(plan, account)
     if isinstance(scheduler, ReduceLROnPlateau):
         remedy = "it would follow the exact loss, which nobody charged; use one that counts steps"
         raise _check.fail("scheduler", "not look at the loss", type(scheduler).__name__, remedy)
@@ -77,3 +78,12 @@ def train(
     training.prepare(data, persons, key, None if checkpoint is None else Path(checkpoint), every, resume)
     training.go_on()
     return Run(training, mechanism)
+
+
+def _check_kinds(plan: object, account: object) -> None:
+    if not isinstance(plan, Plan):
+        remedy = "make one with Plan.for_epsilon(…) or Plan.for_noise(…)"
+        raise _check.fail("plan", "be a Plan", type(plan).__name__, remedy)
+    if account is not None and not isinstance(account, Account):
+        remedy = "open one with dp.Ledger(path).account(name), or give None to charge nobody"
+        raise _check.fail("account", "be an account of a ledger", type(account).__name__, remedy)
