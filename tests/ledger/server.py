@@ -67,6 +67,17 @@ class Server:
         """Stop the server: "immediate" is a crash, "fast" cuts all connections."""
         self._run("pg_ctl", "-D", str(self._data), "-w", "-m", mode, "stop")
 
+    def signal(self, number: int) -> None:
+        """Send a signal to the server and to all that it started."""
+        main = int((self._data / "postmaster.pid").read_text().split()[0])
+        for process in (main, *self._children(main)):
+            os.kill(process, number)
+
+    @staticmethod
+    def _children(process: int) -> list[int]:
+        found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        return [int(child) for child in found]
+
     def url(self, database: str = "postgres") -> str:
         """Where a database of this server is."""
         return f"postgresql://discreet@/{database}?host={self.folder}"

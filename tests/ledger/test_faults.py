@@ -796,6 +796,29 @@ def test_a_server_that_stays_away_is_waited_for_with_a_limit(new_postgres):
         assert not census.spend(STEP, key="k").replayed
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc to find the server's processes in")
+@pytest.mark.parametrize(("key", "words"), [(None, "not known"), ("k", "could not be reached")])
+def test_a_frozen_server_is_waited_for_with_a_limit(new_postgres, monkeypatch, key, words):
+    """Frozen before it hears of the commit, which it takes for good when it is thawed."""
+    monkeypatch.setattr(postgres, "_SILENT", 1)
+    place = new_postgres()
+    with opened(place, timeout=0.5) as ledger:
+        census = ledger.account("census", budget=dp.PureDP(1.0))
+        frozen = at("committing", lambda: place.server.signal(signal.SIGSTOP))
+        hooked(ledger, frozen)
+        try:
+            with pytest.raises(LedgerUnavailable, match=words):
+                census.spend(STEP, key=key)
+        finally:
+            place.server.signal(signal.SIGCONT)
+        hooked(ledger, lambda step: None)
+        if key is not None:
+            census.spend(STEP, key=key)
+            assert spent(census) == Fraction(1, 64)
+        assert spent(census) <= Fraction(1, 64)
+        assert ledger.verify()
+
+
 def test_spends_from_many_processes_survive_restarts(new_postgres):
     place = new_postgres()
     with opened(place) as ledger:

@@ -248,11 +248,11 @@ def test_an_interrupted_wait_for_the_server_charges_nothing(new_postgres, monkey
     with dp.Ledger(new_postgres().location) as ledger:
         account = ledger.account("c", budget=dp.PureDP(1.0))
 
-        def interrupted(socket, *, writes=False):
+        def interrupted(self, *, writes=False):
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(session, "_wait", interrupted)
+            patch.setattr(session.Session, "_wait", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 account.spend(TENTH)
         assert account.spend(TENTH).sequence == 1

@@ -30,6 +30,8 @@ T = TypeVar("T")
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _LOCKS = 0x44534C47  # ours among the server's advisory locks: alone for migrations, with a number for an account
 _WAIT = 0.1
+# So many seconds longer than for a lock does either side wait for the other, should it be frozen.
+_SILENT = 30
 _LONGEST = 2e6  # seconds: a server counts milliseconds, up to 2³¹
 # An account that is locked later than after so many seconds is wanted by others too.
 _CROWDED = 0.001
@@ -157,7 +159,7 @@ class PostgresStore:
         try:
             connection.execute(f"SET lock_timeout = {limit}")
             # A client that freezes inside a transaction must not hold an account for ever.
-            connection.execute(f"SET idle_in_transaction_session_timeout = {limit + 30_000}")
+            connection.execute(f"SET idle_in_transaction_session_timeout = {limit + 1000 * _SILENT}")
             # Also where it is as it should be: one that was not set here would change with the server's configuration.
             commits = connection.execute("SHOW synchronous_commit").fetchone()[0]
             connection.execute(f"SET synchronous_commit = {'on' if commits in {'off', 'local'} else commits}")
@@ -165,7 +167,7 @@ class PostgresStore:
         except BaseException:
             connection.close()
             raise
-        return Session(self._driver, connection)
+        return Session(self._driver, connection, limit / 1000 + _SILENT)
 
     def _patiently(self, begin: str, work: Callable[[PostgresTransaction], T], on_step: Step, *, repeatable: bool) -> T:
         """Run `work` again after a lost connection, where that is safe, until the timeout has passed."""

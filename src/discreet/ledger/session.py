@@ -27,8 +27,10 @@ class Session:
 
     crowded = False  # whether others were waited for when it last locked an account
 
-    def __init__(self, driver: Any, connection: Any) -> None:
+    def __init__(self, driver: Any, connection: Any, patience: float) -> None:
+        """`patience`: how many seconds the server may be silent before it counts as lost."""
         self._driver = driver
+        self._patience = patience
         self._connection = connection
         self._libpq = connection.pgconn
         self._prepared: dict[str, bytes] = {}
@@ -93,12 +95,12 @@ class Session:
         """What the server says to each statement, up to the end of the message. Other threads run while it waits."""
         libpq = self._libpq
         while libpq.flush():
-            _wait(libpq.socket, writes=True)
+            self._wait(writes=True)
             libpq.consume_input()
         results: list[Any] = []
         while True:
             while libpq.is_busy():
-                _wait(libpq.socket)
+                self._wait()
                 libpq.consume_input()
             result = libpq.get_result()
             if result is None:
@@ -111,6 +113,18 @@ class Session:
                 return results
             else:
                 results.append(result)
+
+    def _wait(self, *, writes: bool = False) -> None:
+        """Sleep until the server has something to say, or can be told more."""
+        socket = self._libpq.socket
+        if hasattr(select, "poll"):
+            ready = select.poll()
+            ready.register(socket, select.POLLIN | (select.POLLOUT if writes else 0))
+            heard = bool(ready.poll(1000 * self._patience))
+        else:
+            heard = any(select.select([socket], [socket] if writes else [], [], self._patience))
+        if not heard:
+            raise self._driver.OperationalError(f"the server said nothing for {self._patience:g} s")
 
 
 def _numbered(sql: str) -> str:
@@ -139,13 +153,3 @@ def _rows(result: Any) -> list[tuple[Any, ...]]:
         )
         for row in range(result.ntuples)
     ]
-
-
-def _wait(socket: int, *, writes: bool = False) -> None:
-    """Sleep until the server has something to say, or can be told more."""
-    if hasattr(select, "poll"):
-        ready = select.poll()
-        ready.register(socket, select.POLLIN | (select.POLLOUT if writes else 0))
-        ready.poll()
-    else:
-        select.select([socket], [socket] if writes else [], [])
