@@ -139,6 +139,9 @@ def ours(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, compiled
     mask = torch.ones(examples, dtype=torch.bool, device=device)
     clip_norm = torch.tensor(1.0, device=device)
     count = iter(range(1 << 40))
+    engine(batch, mask, clip_norm)
+    if compiled and "\nnot compiled" in engine.report:
+        raise RuntimeError("our step was not compiled, which a warning explains: measure it so with --eager")
 
     def step() -> None:
         draw = functools.cache(lambda: noise.draw(shapes, 1.0 / examples, secret.at(next(count)), device=device))

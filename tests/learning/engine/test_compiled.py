@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from discreet.learning.clipping import Flat
 from discreet.learning.engine import Engine
-from discreet.learning.engine.compiled import mark, norms_early, once
+from discreet.learning.engine.compiled import draws_again, mark, norms_early, once
 from discreet.learning.engine.replay import Replay
 
 
@@ -85,6 +85,30 @@ def test_random_draws_and_graphs_that_write_in_place_are_never_shared():
     module = make_fx(writes)(torch.randn(3))
     once(module)
     assert targets(module).count("aten.sin.default") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "draws"),
+    [
+        ("_scaled_dot_product_efficient_attention_backward", 13, False),
+        ("_scaled_dot_product_cudnn_attention_backward", 15, False),
+        ("_scaled_dot_product_flash_attention", (0.0,), False),
+        ("_scaled_dot_product_flash_attention", (), False),
+        ("_scaled_dot_product_flash_attention", (0.1,), True),
+        ("native_dropout", (0.1, True), True),
+        ("rand_like", (), True),
+        ("exp", (), False),
+    ],
+)
+def test_a_backward_pass_draws_again_only_where_its_numbers_are_new(name, arguments, draws):
+    """On its way back attention has the seed of its forward pass, though torch calls it random."""
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    graph.call_function(torch.ops.discreet.mark.default, (x,))
+    given = [x] * arguments if isinstance(arguments, int) else [x] * (3 if "attention" in name else 1) + list(arguments)
+    made = graph.call_function(getattr(torch.ops.aten, name).default, tuple(given))
+    graph.output(graph.call_function(torch.ops.discreet.mark.default, (made,)))
+    assert draws_again(torch.fx.GraphModule(nn.Module(), graph)) is draws
 
 
 class Plain(nn.Module):
