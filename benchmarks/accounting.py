@@ -22,7 +22,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 from benchmarks._table import Row, arguments, median_seconds, report  # noqa: E402  # threads are set before numpy
-from discreet.accounting.calibrate import calibrate  # noqa: E402
+from discreet.accounting._calibrate import calibrate  # noqa: E402
 from discreet.accounting.interval import Interval  # noqa: E402
 from discreet.accounting.tight import epsilon  # noqa: E402
 from discreet.events import Composed, Event, Gaussian, Laplace, PoissonSampled, Repeated  # noqa: E402
@@ -48,7 +48,7 @@ def thousand(count: int) -> list[tuple[float, float]]:
 
 
 def google(parts: list[tuple[float, float, int]], delta: float) -> float:
-    """ε by dp_accounting's PLD accountant at its default discretisation."""
+    """ε by dp_accounting's PLD accountant at its default discretization."""
     import dp_accounting
     from dp_accounting.pld import PLDAccountant
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks._table import Row, arguments, median_seconds, report
-from discreet.mechanisms import samplers
-from discreet.mechanisms.blocks import block_sampler
+from discreet.mechanisms.sampling import samplers
+from discreet.mechanisms.sampling.blocks import block_sampler
 
 OPENDP = "opendp 0.16"
 NUMPY = "numpy, inexact"

@@ -30,8 +30,8 @@ def main() -> None:
     page.write_text(render(report), encoding="utf-8")
 
     print(worked)
-    recognised = report.trade_off.recognised(report.trade_off.promised)
-    print(f"An attacker with 5% false alarms recognises at most {recognised:.0%} of the people.")
+    recognized = report.trade_off.recognized(report.trade_off.promised)
+    print(f"An attacker with 5% false alarms recognizes at most {recognized:.0%} of the people.")
     print(f"Wrote {page}.")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy import special, stats
 
-from discreet.mechanisms.entropy import Bits
+from discreet.mechanisms.sampling.entropy import Bits
 
 #: The probability with which a statistical test may fail although the code is right.
 FALSE_ALARM = 1e-6

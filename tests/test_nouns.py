@@ -1,4 +1,4 @@
-"""Events, guarantees, neighbours and releases: what they are, what they say, what they refuse."""
+"""Events, guarantees, neighbors and releases: what they are, what they say, what they refuse."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_guarantees_refuse_what_is_no_number(value):
         RDP((2.0, 3.0), (1.0,))
 
 
-# --- neighbours
+# --- neighbors
 
 
 def test_relations_are_known_by_name():

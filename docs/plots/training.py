@@ -1,4 +1,4 @@
-"""Draw the plots of the guide to training: three kinds of noise, and privacy as regularisation.
+"""Draw the plots of the guide to training: three kinds of noise, and privacy as regularization.
 
     python docs/plots/training.py --data DIR      # the folder of MNIST's idx files; from the repository's root
 

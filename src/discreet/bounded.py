@@ -1,6 +1,6 @@
 """Values that know how much one unit can change them: what queries make and mechanisms take.
 
-A `Bounded` is a vector of integers on a public grid together with its sensitivity under each neighbouring relation. A
+A `Bounded` is a vector of integers on a public grid together with its sensitivity under each neighboring relation. A
 `Scores` is the same for selection: one integer score for each public candidate. Only `queries` (and training) make them
 from data, because whoever states a bound must have enforced it. Neither ever shows its value: it is not private yet.
 """
@@ -131,7 +131,7 @@ class Bounded(_Guarded):
     Attributes:
         values: the exact, unprotected integers; 0- or 1-dimensional.
         granularity: the grid's step in the units of the statistic.
-        sensitivities: for each neighbouring relation that is covered, how far one unit can move `values`.
+        sensitivities: for each neighboring relation that is covered, how far one unit can move `values`.
         unit: who is protected.
         finish: the post-processing that makes the statistic out of noisy integers.
         labels: the public names of the coordinates, where they have some.

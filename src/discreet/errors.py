@@ -16,7 +16,7 @@
     ├── NotACheckpoint                    a file is no checkpoint of this training: foreign, damaged, or of another plan
     └── MissingExtra (ImportError)        a part of Discreet needs a package that is not installed
 
-No message holds a value taken from data: an error is an output too, and a neighbour must not change it.
+No message holds a value taken from data: an error is an output too, and a neighbor must not change it.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class L2Laplace(Event):
     """Laplace noise of scale λ on each coordinate of a value with L2 sensitivity Δ₂ (arXiv 2408.07021).
 
     `noise_multiplier` is λ/Δ₂. `l1_noise_multiplier` is λ/Δ₁ where an L1 bound is known as well, and `shift` holds
-    the |xᵢ|/λ of every coordinate that a neighbour moves, where the neighbours' difference x is known exactly up to
+    the |xᵢ|/λ of every coordinate that a neighbor moves, where the neighbors' difference x is known exactly up to
     sign: each makes the price tighter.
     """
 

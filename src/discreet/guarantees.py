@@ -85,7 +85,7 @@ def _odds(epsilon: float) -> str:
 
 @dataclass(frozen=True)
 class PureDP(Guarantee):
-    """ε-differential privacy: P[M(D) ∈ S] ≤ e^ε P[M(D′) ∈ S] for all neighbours D, D′ and all S.
+    """ε-differential privacy: P[M(D) ∈ S] ≤ e^ε P[M(D′) ∈ S] for all neighbors D, D′ and all S.
 
     >>> print(PureDP(1.0))
     1-DP
@@ -225,7 +225,7 @@ class RDP(Guarantee):
 
 @dataclass(frozen=True)
 class GDP(Guarantee):
-    """μ-Gaussian DP: telling neighbours apart is no easier than telling N(0, 1) from N(μ, 1) (Dong, Roth & Su 2022)."""
+    """μ-Gaussian DP: telling neighbors apart is no easier than telling N(0, 1) from N(μ, 1) (Dong, Roth & Su 2022)."""
 
     mu: float
 

@@ -1,4 +1,4 @@
-"""Who is protected: the unit of privacy, and which datasets count as neighbours.
+"""Who is protected: the unit of privacy, and which datasets count as neighbors.
 
 A guarantee compares two datasets that differ in one *unit*. What "differ" means is the *relation*:
 
@@ -19,7 +19,7 @@ from discreet import _check
 
 
 class Relation(Enum):
-    """Which pairs of datasets count as neighbours."""
+    """Which pairs of datasets count as neighbors."""
 
     ADD_REMOVE = "add/remove"
     REPLACE_ONE = "replace-one"
@@ -45,7 +45,7 @@ def relation(value: object) -> Relation:
         "relation",
         "be one of " + ", ".join(repr(known.value) for known in Relation),
         value,
-        "it says which datasets count as neighbours",
+        "it says which datasets count as neighbors",
     )
 
 

@@ -62,7 +62,7 @@ class Noise:
 
         Laplace: P(|X| > t) ≤ 2/(1+e^{−1/b}) e^{−(t+1)/b} (discrete) or e^{−(t+1/2)/b} (rounded), for integers t.
         Gaussian: the normal quantile, plus 1/2 where it was rounded, or 1 where it is discrete: for m ≥ 1 each
-        exp(−x²/2σ²), x ≥ m, is at most its integral over [x − 1, x], and the discrete normaliser is at least √(2πσ²),
+        exp(−x²/2σ²), x ≥ m, is at most its integral over [x − 1, x], and the discrete normalizer is at least √(2πσ²),
         so P(X ≥ m) ≤ P(N ≥ m − 1).
         """
         if self.gaussian:

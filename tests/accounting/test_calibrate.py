@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from discreet.accounting.calibrate import calibrate, most_steps
+from discreet.accounting._calibrate import calibrate, most_steps
 from discreet.accounting.tight import epsilon
 from discreet.errors import InvalidArgument
 from discreet.events import Gaussian, Laplace, NonPrivate, PoissonSampled, RandomizedResponse, Repeated

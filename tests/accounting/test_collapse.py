@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from discreet.accounting.collapse import collapse
+from discreet.accounting.losses.collapse import collapse
 from discreet.errors import UnknownEvent
 from discreet.events import (
     Composed,

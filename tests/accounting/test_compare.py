@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from discreet import events as ev
-from discreet.accounting.compare import compare
+from discreet.accounting._compare import compare
 from discreet.errors import InvalidArgument
 from discreet.neighbors import REPLACE_ONE, ZERO_OUT
 
@@ -24,7 +24,7 @@ def test_every_valid_method_bounds_the_exact_price_of_training() -> None:
     assert valid["RDP, tight"] < valid["RDP, textbook"] < valid["zCDP, tight"] < valid["zCDP, textbook"]
 
 
-def test_the_limit_is_labelled_because_it_lies_below_the_truth() -> None:
+def test_the_limit_is_labeled_because_it_lies_below_the_truth() -> None:
     row = next(row for row in compare(TRAINING, 1e-5).lines if row.method == "GDP limit")
     assert row.standing == "approximation"
     assert row.epsilon is not None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet.accounting.conversions import (
+from discreet.accounting.forms.conversions import (
     gdp_delta,
     gdp_epsilon,
     gdp_to_zcdp,

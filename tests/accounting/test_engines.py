@@ -6,14 +6,17 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from discreet.accounting import discretise, fourier, grid, pld, tight
-from discreet.accounting.collapse import collapse
-from discreet.accounting.gate import choose
-from discreet.accounting.grid import Question
 from discreet.accounting.losses import atoms, of_events
+from discreet.accounting.losses.collapse import collapse
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift, LaplaceShift
 from discreet.accounting.losses.of_events import View
 from discreet.accounting.losses.symmetric import MirroredLoss
+from discreet.accounting.methods.choose import choose
+from discreet.accounting.methods.fourier import inversion as fourier
+from discreet.accounting.methods.grid import discretize
+from discreet.accounting.methods.grid import fft as pld
+from discreet.accounting.methods.grid import refine as grid
+from discreet.accounting.methods.grid.refine import Question
 from discreet.events import (
     Claimed,
     Composed,
@@ -71,10 +74,10 @@ def test_grids_bracket_one_another_as_they_become_finer(name, step):
     """δ of the pessimistic grid falls and of the optimistic one grows under refinement, at any ε, on any grid."""
     loss = LOSSES[name]
     fine = 5e-4
-    truth_above = discretise.pessimistic(loss, fine, 1e-18)
-    truth_below = discretise.optimistic(loss, fine, 1e-18)
-    coarse_above = discretise.pessimistic(loss, step, 1e-18)
-    coarse_below = discretise.optimistic(loss, step, 1e-18)
+    truth_above = discretize.pessimistic(loss, fine, 1e-18)
+    truth_below = discretize.optimistic(loss, fine, 1e-18)
+    coarse_above = discretize.pessimistic(loss, step, 1e-18)
+    coarse_below = discretize.optimistic(loss, step, 1e-18)
     for at in np.linspace(-0.7, 1.3, 41):
         low, high = stick(truth_below, fine, at), stick(truth_above, fine, at)
         assert low <= high + 1e-15
@@ -86,7 +89,7 @@ def test_grids_bracket_one_another_as_they_become_finer(name, step):
 @pytest.mark.parametrize("name", LOSSES)
 def test_compositions_by_fft_match_direct_convolution(name):
     loss, step = LOSSES[name], 0.05
-    for rule, side in ((discretise.pessimistic, "upper"), (discretise.optimistic, "lower")):
+    for rule, side in ((discretize.pessimistic, "upper"), (discretize.optimistic, "lower")):
         part = rule(loss, step, 1e-18)
         three = np.convolve(np.convolve(part.mass, part.mass), part.mass)
         losses = 3 * part.origin + step * np.arange(3 * part.start, 3 * part.start + len(three))

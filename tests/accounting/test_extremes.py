@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from discreet import events as ev
-from discreet.accounting.conversions import gdp_epsilon, rdp_epsilon, zcdp_epsilon
-from discreet.accounting.filters import AdaptiveFilter, Refused
-from discreet.accounting.gdp import gdp
-from discreet.accounting.pure import pure
-from discreet.accounting.rdp import rdp
-from discreet.accounting.zcdp import zcdp
+from discreet.accounting.adaptive.filter import AdaptiveFilter, Refused
+from discreet.accounting.forms.conversions import gdp_epsilon, rdp_epsilon, zcdp_epsilon
+from discreet.accounting.forms.gdp import gdp
+from discreet.accounting.forms.pure import pure
+from discreet.accounting.forms.rdp import rdp
+from discreet.accounting.forms.zcdp import zcdp
 from discreet.errors import UnknownEvent
 from discreet.guarantees import GDP, ZCDP, ApproxDP, PureDP
 from discreet.neighbors import Relation

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet import events as ev
-from discreet.accounting.conversions import order_delta, rdp_epsilon, zcdp_epsilon
-from discreet.accounting.filters import AdaptiveFilter, Refused, default_orders, shares
-from discreet.accounting.rdp import rdp
+from discreet.accounting.adaptive.filter import AdaptiveFilter, Refused, default_orders, shares
+from discreet.accounting.forms.conversions import order_delta, rdp_epsilon, zcdp_epsilon
+from discreet.accounting.forms.rdp import rdp
 from discreet.errors import InvalidArgument
 from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
 from discreet.neighbors import REPLACE_ONE, ZERO_OUT

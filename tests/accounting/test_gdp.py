@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from discreet import events as ev
-from discreet.accounting.gdp import gaussian_multiplier, gdp, limit, pure_mu
+from discreet.accounting.forms.gdp import gaussian_multiplier, gdp, limit, pure_mu
 from discreet.errors import UnknownEvent
 from discreet.neighbors import REPLACE_ONE, ZERO_OUT
 
@@ -44,7 +44,7 @@ def test_a_replacement_may_touch_two_disjoint_parts() -> None:
 
 
 @given(st.floats(1e-6, 200))
-def test_pure_events_meet_the_curve_of_randomised_response_at_its_corner(epsilon: float) -> None:
+def test_pure_events_meet_the_curve_of_randomized_response_at_its_corner(epsilon: float) -> None:
     with mpmath.workdps(60):
         mu = mpmath.mpf(pure_mu(epsilon))
         corner = 1 / (1 + mpmath.exp(epsilon))

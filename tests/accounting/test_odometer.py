@@ -9,9 +9,9 @@ import mpmath
 import pytest
 
 from discreet import events as ev
-from discreet.accounting.conversions import order_epsilon, rdp_epsilon
-from discreet.accounting.odometer import ORDERS, Odometer, share
-from discreet.accounting.rdp import rdp
+from discreet.accounting.adaptive.odometer import ORDERS, Odometer, share
+from discreet.accounting.forms.conversions import order_epsilon, rdp_epsilon
+from discreet.accounting.forms.rdp import rdp
 from discreet.errors import InvalidArgument, UnknownEvent
 
 

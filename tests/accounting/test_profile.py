@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.accounting.profile import profile
+from discreet.accounting._profile import profile
 from discreet.accounting.tight import delta, epsilon
 from discreet.errors import InvalidArgument
 from discreet.events import Gaussian, Laplace, NonPrivate, PoissonSampled, Repeated

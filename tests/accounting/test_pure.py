@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discreet import events as ev
-from discreet.accounting.pure import amplified, pure
+from discreet.accounting.forms.pure import amplified, pure
 from discreet.errors import UnknownEvent
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Relation
 

@@ -6,9 +6,9 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from discreet.accounting import quadrature
-from discreet.accounting.decay import decay
-from discreet.accounting.quadrature import SampledGaussians
+from discreet.accounting.methods.fourier import quadrature
+from discreet.accounting.methods.fourier.decay import decay
+from discreet.accounting.methods.fourier.quadrature import SampledGaussians
 
 CASES = [
     (0.01, 1.0, 3.0, 0.0),

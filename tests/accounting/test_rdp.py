@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from discreet import events as ev
-from discreet.accounting import sampled_renyi
-from discreet.accounting.conversions import rdp_epsilon
-from discreet.accounting.pure import pure
-from discreet.accounting.rdp import rdp
-from discreet.accounting.zcdp import zcdp
+from discreet.accounting.forms import sampled_renyi
+from discreet.accounting.forms.conversions import rdp_epsilon
+from discreet.accounting.forms.pure import pure
+from discreet.accounting.forms.rdp import rdp
+from discreet.accounting.forms.zcdp import zcdp
 from discreet.errors import InvalidArgument, UnknownEvent
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Relation
 
@@ -224,7 +224,7 @@ def test_the_larger_direction_is_charged_where_there_is_no_symmetry() -> None:
     for order, value in zip(orders, _values(ev.PoissonSampled(rate, inner), orders=orders), strict=True):
         k = int(order)
         removed = sampled_renyi.mixture(k, rate, moments[: k - 1]) / (order - 1)
-        added = sampled_renyi.towards_mixture(order, rate, float(moments[0]), (order - 1) * whole[k]) / (order - 1)
+        added = sampled_renyi.toward_mixture(order, rate, float(moments[0]), (order - 1) * whole[k]) / (order - 1)
         assert value == pytest.approx(min(max(removed, added), whole[k]), rel=1e-9)
         later += added > removed
     assert later > 0

@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from discreet.accounting import renyi
+from discreet.accounting.forms import renyi
 
 mp = mpmath.mp
 ORDERS = [1.01, 1.5, 2.0, 3.7, 17.0, 100.5, 1e4]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet.accounting import renyi, sampled_renyi
+from discreet.accounting.forms import renyi, sampled_renyi
 
 
 def _gaussian_oracle(order: float, rate: float, sigma: float) -> mpmath.mpf:
@@ -108,7 +108,7 @@ def test_pairs_without_symmetry_are_covered_in_both_directions() -> None:
         moments = np.array([_log_moment(with_unit, without, float(n)) for n in k])
         out = sampled_renyi.interpolated(order, lambda n, m=moments, r=rate: sampled_renyi.mixture(n, r, m[: n - 1]))  # type: ignore[misc]
         assert _log_moment(mixed, without, order) <= out * (1 + 1e-12) + 1e-14
-        back = sampled_renyi.towards_mixture(order, rate, float(moments[0]), _log_moment(without, with_unit, order))
+        back = sampled_renyi.toward_mixture(order, rate, float(moments[0]), _log_moment(without, with_unit, order))
         assert _log_moment(without, mixed, order) <= back * (1 + 1e-12) + 1e-14
 
 

@@ -82,7 +82,7 @@ def test_blocks_of_counts_only_round_up() -> None:
     assert _delta(fine, 0.01) <= _delta(coarse, 0.01)
 
 
-def test_randomised_response_uses_its_own_clones() -> None:
+def test_randomized_response_uses_its_own_clones() -> None:
     binary = ev.Shuffled(10_000, ev.RandomizedResponse(Fraction(1)))
     general = ev.Shuffled(10_000, ev.Exponential(Fraction(1)))
     assert shuffled_epsilon(binary, 1e-6) < shuffled_epsilon(general, 1e-6)
@@ -93,7 +93,7 @@ def test_randomised_response_uses_its_own_clones() -> None:
 
 
 def test_three_categories_are_covered_by_the_blanket() -> None:
-    """Direct enumeration of the histogram of three reports of 3-ary randomised response."""
+    """Direct enumeration of the histogram of three reports of 3-ary randomized response."""
     loss, reports = 1.0, 3
     whole = math.exp(loss) + 2
     keep, other = math.exp(loss) / whole, 1 / whole

@@ -96,8 +96,8 @@ def test_one_percent_less_noise_is_seen(event, at, value, digits):
 
 def test_the_two_directions_have_their_own_prices():
     from discreet.accounting import tight
-    from discreet.accounting.collapse import collapse
-    from discreet.accounting.grid import Question
+    from discreet.accounting.losses.collapse import collapse
+    from discreet.accounting.methods.grid.refine import Question
 
     (way,) = collapse(sampled(0.01, 1.0, 10_000))
     remove = tight._direction(way, Question(delta=1e-5), ADD_REMOVE, False)
@@ -260,7 +260,7 @@ def test_extremes_stay_finite_ordered_and_consistent(event, at):
         assert delta(event, found.lower).upper >= at * (1 - 1e-6)
 
 
-def test_there_is_no_jump_between_neighbouring_deltas():
+def test_there_is_no_jump_between_neighboring_deltas():
     """prv_accountant jumps from .156 to 3.9 between these two."""
     one, other = (epsilon(sampled(0.001, 10.0, 100), at).upper for at in (1.1e-18, 1.13e-18))
     assert other <= one <= 1.01 * other
@@ -467,7 +467,7 @@ def test_what_is_not_an_event_is_refused():
     with pytest.raises(InvalidArgument, match="event"):
         epsilon(1.0, 1e-5)
     with pytest.raises(InvalidArgument, match="relation"):
-        epsilon(Gaussian(1.0), 1e-5, "neighbours")
+        epsilon(Gaussian(1.0), 1e-5, "neighbors")
 
 
 @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.9, 0.1), (0.4, 0.3, 0.3)])

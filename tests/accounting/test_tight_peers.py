@@ -1,4 +1,4 @@
-"""A randomised cross-check against the accountants in use; a disagreement beyond the certificates is a failure."""
+"""A randomized cross-check against the accountants in use; a disagreement beyond the certificates is a failure."""
 
 import math
 import random

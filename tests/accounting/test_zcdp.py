@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet import events as ev
-from discreet.accounting.rdp import rdp
-from discreet.accounting.zcdp import laplace_rho, pure_rho, zcdp
+from discreet.accounting.forms.rdp import rdp
+from discreet.accounting.forms.zcdp import laplace_rho, pure_rho, zcdp
 from discreet.errors import UnknownEvent
 from discreet.neighbors import REPLACE_ONE, ZERO_OUT
 
@@ -48,7 +48,7 @@ def test_each_event_has_its_rho(event: ev.Event, rho: float) -> None:
 
 
 @given(st.floats(1e-6, 50))
-def test_pure_events_have_the_kullback_leibler_divergence_of_randomised_response(epsilon: float) -> None:
+def test_pure_events_have_the_kullback_leibler_divergence_of_randomized_response(epsilon: float) -> None:
     with mpmath.workdps(40):
         truth = mpmath.mpf(epsilon) * mpmath.tanh(mpmath.mpf(epsilon) / 2)
         assert truth <= pure_rho(epsilon) <= truth * (1 + mpmath.mpf(10) ** -13)

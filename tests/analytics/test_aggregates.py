@@ -17,9 +17,16 @@ import discreet as dp
 from discreet import analytics, queries
 from discreet.analytics import collation, compiling, correlation, count, covariance, marginal, mean, running, top_k
 from discreet.errors import EngineFailed, InvalidArgument
-from discreet.queries.covariance import LEVELS, Correlation, Covariance, correlation_moves, covariance_moves, products
 from discreet.queries.grid import Grid
-from discreet.queries.variance import centered_squares
+from discreet.queries.statistics.covariance import (
+    LEVELS,
+    Correlation,
+    Covariance,
+    correlation_moves,
+    covariance_moves,
+    products,
+)
+from discreet.queries.statistics.variance import centered_squares
 from tests.analytics.plans import exact, table
 
 BOUNDS = {"x": (0, 10), "y": (-5, 45)}

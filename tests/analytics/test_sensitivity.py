@@ -1,6 +1,6 @@
-"""No neighbour moves an engine's exact aggregates by more than is declared: the test that catches glue-code bugs.
+"""No neighbor moves an engine's exact aggregates by more than is declared: the test that catches glue-code bugs.
 
-Random plans, random tables with everything a row may hold, random neighbours, for rows and for persons. Mutants (clamp
+Random plans, random tables with everything a row may hold, random neighbors, for rows and for persons. Mutants (clamp
 skipped, groups or rows of a person not limited, rows without a person kept, keys taken from the data) must be caught.
 """
 
@@ -128,7 +128,7 @@ def check_all(account_of):
     check_rows(account_of, [], (1.0, 1, "newcomer", 0.0), (1.0, 1, "b", 1.0), (0, 0, 1, 0))
 
 
-def test_the_hand_made_neighbours_are_covered(account_of):
+def test_the_hand_made_neighbors_are_covered(account_of):
     check_all(account_of)
 
 

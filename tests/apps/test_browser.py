@@ -54,15 +54,15 @@ def test_a_phone_needs_no_sideways_scrolling(browser, page):
 
 
 def test_dark_mode_changes_page_and_figures(browser, page):
-    colours = []
+    colors = []
     for dark in (False, True):
         browser.open(page, width=1200, height=900, dark=dark)
         body = browser.evaluate("getComputedStyle(document.body).backgroundColor")
         text = browser.evaluate("getComputedStyle(document.querySelector('svg text')).fill")
-        colours.append((body, text))
-    assert colours[0][0] == "rgb(255, 255, 255)"
-    assert colours[0][0] != colours[1][0]
-    assert colours[0][1] != colours[1][1]
+        colors.append((body, text))
+    assert colors[0][0] == "rgb(255, 255, 255)"
+    assert colors[0][0] != colors[1][0]
+    assert colors[0][1] != colors[1][1]
 
 
 def test_print_is_dark_on_light_and_hides_the_navigation(browser, page, tmp_path):

@@ -20,8 +20,8 @@ from discreet.apps.cli import main
 from discreet.apps.cli.command import Command
 from discreet.apps.cli.program import program
 from discreet.apps.training import read_config
+from discreet.codec import encode, encode_tree
 from discreet.learning import Plan
-from discreet.ledger.codec import encode, encode_tree
 from tests.apps.conftest import EVENT, Run
 from tools import make_cli_reference
 

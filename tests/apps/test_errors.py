@@ -27,7 +27,7 @@ BAD = {
         "discreet ledger init x.ledger --account a/b --epsilon 1",
         "discreet ledger init x.ledger --account a --epsilon 1 --unit person_id",
         "discreet ledger init x.ledger --account a --epsilon 1 --max-rows 3",
-        "discreet ledger init x.ledger --account a --epsilon 1 --relation neighbours",
+        "discreet ledger init x.ledger --account a --epsilon 1 --relation neighbors",
         "discreet ledger init census.ledger --account census --epsilon 4 --delta 1e-6",
         "discreet ledger init people.parquet --account a --epsilon 1",
         "discreet ledger init :memory: --account a --epsilon 1",

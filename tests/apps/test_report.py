@@ -168,11 +168,11 @@ def test_a_screen_reader_finds_its_way(made):
     ids = [attributes["id"] for _, attributes in elements.found if "id" in attributes]
     assert len(ids) == len(set(ids)), "an id that stands twice"
     for _, attributes in elements.found:
-        if "aria-labelledby" in attributes:
-            assert attributes["aria-labelledby"] in ids
+        if "aria-labeledby" in attributes:
+            assert attributes["aria-labeledby"] in ids
     assert all(one.get("aria-hidden") == "true" for one in elements["svg"]), "each figure has its words beside it"
     for figure in elements["figure"]:
-        assert figure.get("aria-labelledby") or figure.get("aria-label")
+        assert figure.get("aria-labeledby") or figure.get("aria-label")
 
 
 def test_every_figure_names_its_parts_apart(made):
@@ -182,7 +182,7 @@ def test_every_figure_names_its_parts_apart(made):
 
 
 def schemes() -> dict[str, dict[str, str]]:
-    """The colours in light, dark and print."""
+    """The colors in light, dark and print."""
     blocks = re.findall(r":root \{(.*?)\}", CSS, re.DOTALL)
     return {
         name: dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block))
@@ -191,8 +191,8 @@ def schemes() -> dict[str, dict[str, str]]:
 
 
 def contrast(one: str, two: str) -> float:
-    def luminance(colour: str) -> float:
-        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    def luminance(color: str) -> float:
+        parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
         linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -202,10 +202,10 @@ def contrast(one: str, two: str) -> float:
 
 @pytest.mark.parametrize("scheme", ["light", "dark", "print"])
 def test_all_text_stands_out_from_its_ground(scheme):
-    colours = schemes()[scheme]
+    colors = schemes()[scheme]
     for text in ("ink", "muted", "accent", "second"):
         for ground in ("paper", "raised"):
-            assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
+            assert contrast(colors[text], colors[ground]) >= 4.5, (text, ground)
 
 
 def test_the_promised_curve_is_that_of_the_budget(made):

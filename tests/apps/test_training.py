@@ -43,7 +43,7 @@ def test_a_training_that_does_not_fit_is_refused_before_anything_is_written(run:
 
 BROKEN = {
     "a misspelt key": ("batch_size = 40", "batchsize = 40"),
-    "an unknown key": ("epochs = 1", "epochs = 1\ncolour = 3"),
+    "an unknown key": ("epochs = 1", "epochs = 1\ncolor = 3"),
     "an unknown table": ("[model]", "[modell]"),
     "no label": ('label = "sex"', ""),
     "a label that is a feature": ('label = "sex"', 'label = "age"'),

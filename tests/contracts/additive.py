@@ -110,7 +110,7 @@ def check_noise_is_not_wasted(case: Case, mechanism: Additive) -> None:
 
 
 def check_noise_is_fresh(mechanism: Additive) -> None:
-    """Two releases differ, and so do a release's coordinates; neighbours in the vector are uncorrelated."""
+    """Two releases differ, and so do a release's coordinates; neighbors in the vector are uncorrelated."""
     first, second = noise_of(mechanism), noise_of(mechanism)
     assert not np.array_equal(first, second)
     assert len(np.unique(first)) > 10
@@ -131,7 +131,7 @@ def check_noise_is_integer_on_any_grid(mechanism: Additive) -> None:
 
 
 def check_value_is_kept(mechanism: Additive) -> None:
-    """The noise is centred on the value: the mean of many releases is within 4.9 standard errors."""
+    """The noise is centered on the value: the mean of many releases is within 4.9 standard errors."""
     value = 1_000_003
     bounded = Bounded(np.full(DRAWS, value, dtype=np.int64), STEP, SENSITIVITY, "constant")
     released = mechanism.release(bounded)

@@ -123,7 +123,7 @@ def test_mutant_that_halves_the_sensitivity_is_caught(case):
 
 
 @by_name
-def test_mutant_for_the_wrong_neighbours_is_caught(case):
+def test_mutant_for_the_wrong_neighbors_is_caught(case):
     with pytest.raises(AssertionError):
         contract.check_price_is_within_what_was_asked(case, made(case), REPLACE_ONE)
 
@@ -150,7 +150,7 @@ def test_mutant_with_floating_point_noise_is_caught(case):
 
 
 def _bits():
-    from discreet.mechanisms.entropy import SYSTEM
+    from discreet.mechanisms.sampling.entropy import SYSTEM
 
     return SYSTEM
 
@@ -208,7 +208,7 @@ def test_a_relation_that_the_value_is_not_bounded_for_is_refused(call):
     with pytest.raises(InvalidSensitivity, match="relation must be one that zeros is bounded for"):
         call(zeros(1), relation=ZERO_OUT)
     with pytest.raises(InvalidArgument, match="relation must be one of"):
-        call(zeros(1), relation="neighbourly")
+        call(zeros(1), relation="neighborly")
 
 
 BAD_POSITIVE = [0, -0.0, -1.0, math.nan, math.inf, -math.inf, 5e-324, "1", None, True, 1j, [1.0], 10**400, 1e300]

@@ -1,6 +1,6 @@
-"""Every mechanism that chooses among candidates, or randomises answers, keeps its promises; mutants break them.
+"""Every mechanism that chooses among candidates, or randomizes answers, keeps its promises; mutants break them.
 
-Chi-square tests have a false-alarm rate of 1e-6. The exact privacy of small cases comes from enumerating neighbours.
+Chi-square tests have a false-alarm rate of 1e-6. The exact privacy of small cases comes from enumerating neighbors.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def test_choices_have_the_stated_probabilities(mechanism, law, monotone):
 
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("law", [exponential_law, permute_and_flip_law])
-def test_no_pair_of_neighbouring_scores_exceeds_epsilon(law, monotone):
-    """The law that the mechanism follows, over all neighbouring integer scores of three candidates."""
+def test_no_pair_of_neighboring_scores_exceeds_epsilon(law, monotone):
+    """The law that the mechanism follows, over all neighboring integer scores of three candidates."""
     epsilon, sensitivity = 1.3, 1
     worst = 0.0
     for base in itertools.product(range(-2, 3), repeat=3):
@@ -219,7 +219,7 @@ def test_the_whole_run_is_one_event_that_is_known_at_its_start():
 def test_the_noise_of_a_run_follows_the_paper(monkeypatch, monotone, answers):
     """Threshold noise Δ/ε₁ and query noise 2cΔ/ε₂ (cΔ/ε₂ if monotone) with ε₁ + ε₂ ≤ ε (Lyu, Su & Li 2017, Alg. 1)."""
     drawn = []
-    from discreet.mechanisms import samplers
+    from discreet.mechanisms.sampling import samplers
 
     real = samplers.discrete_laplace
     monkeypatch.setattr(samplers, "discrete_laplace", lambda s, n, b: drawn.append(s) or real(s, n, b))
@@ -259,7 +259,7 @@ def above_law(gaps, epsilon, answers, monotone):
 
 
 @pytest.mark.parametrize("monotone", [False, True])
-def test_no_neighbour_changes_a_pattern_of_answers_by_more_than_epsilon(monotone):
+def test_no_neighbor_changes_a_pattern_of_answers_by_more_than_epsilon(monotone):
     epsilon, worst = 1.0, 0.0
     moves = [(1, 1, 1), (1, 0, 1)] if monotone else [(1, -1, 1), (-1, 1, -1), (1, 1, 1)]
     for base in ((0, 0, 0), (2, -1, 0), (-3, 3, -3)):
@@ -376,7 +376,7 @@ def test_bad_parameters_of_a_run_are_refused(name, value):
         sparse_vector(**{"threshold": 0, "epsilon": 1.0, name: value})
 
 
-# --- randomised response
+# --- randomized response
 
 
 @pytest.mark.parametrize("k", [2, 3, 10])
@@ -403,7 +403,7 @@ def test_frequencies_are_estimated_without_bias():
     assert mechanism.event() == events.RandomizedResponse(Fraction(1), 3)
 
 
-def test_randomised_response_protects_one_person_under_replace_one():
+def test_randomized_response_protects_one_person_under_replace_one():
     released = randomized_response([True], epsilon=2.0)
     assert released.guarantee.protects.relation is REPLACE_ONE
     assert released.guarantee.epsilon == 2.0

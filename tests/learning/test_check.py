@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from discreet.errors import InvalidArgument
 from discreet.learning import Engine, Flat, check, clipped_sum, fix
-from discreet.learning.fix import groups_for
+from discreet.learning._fix import groups_for
 
 
 def network():
@@ -24,8 +24,8 @@ def network():
 
 
 @pytest.mark.parametrize("norm", [nn.BatchNorm1d(6), nn.BatchNorm2d(6), nn.BatchNorm3d(6), nn.SyncBatchNorm(6)])
-def test_batch_normalisation_is_refused_and_explained(norm):
-    with pytest.raises(InvalidArgument, match=r"inner: BatchNorm normalises each example by the mean .* fix\(model\)"):
+def test_batch_normalization_is_refused_and_explained(norm):
+    with pytest.raises(InvalidArgument, match=r"inner: BatchNorm normalizes each example by the mean .* fix\(model\)"):
         check(nn.ModuleDict({"inner": norm}))
     with pytest.raises(InvalidArgument, match="BatchNorm"):
         Engine(nn.Sequential(nn.Linear(6, 6), norm), F.cross_entropy, Flat(1.0))
@@ -78,7 +78,7 @@ def test_fix_replaces_a_shared_layer_once_and_a_model_that_is_one():
 
 @pytest.mark.parametrize("channels", range(2, 200))
 def test_no_group_erases_the_data(channels):
-    """A group of one value is normalised to zero."""
+    """A group of one value is normalized to zero."""
     groups = groups_for(channels)
     assert channels % groups == 0
     assert groups <= 32
@@ -87,6 +87,6 @@ def test_no_group_erases_the_data(channels):
     assert not torch.allclose(F.group_norm(x, groups), torch.zeros_like(x), atol=1e-3)
 
 
-def test_a_single_value_cannot_be_normalised():
+def test_a_single_value_cannot_be_normalized():
     with pytest.raises(InvalidArgument, match="more than one channel"):
         fix(nn.Sequential(nn.BatchNorm1d(1)))

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from discreet.learning.keystream import Keystream
 from discreet.learning.noise import Secret
-from discreet.mechanisms import entropy
+from discreet.mechanisms.sampling import entropy
 
 #: The cipher's blocks at counters 0, 1 and 2 under the key of zeros: H of test case 13, E(K, Y₀) and the ciphertext of
 #: test case 14 in McGrew and Viega, "The Galois/Counter Mode of Operation", their submission to NIST.

@@ -59,7 +59,7 @@ def p_values(noise: Noise, dtype: torch.dtype = torch.float32) -> dict[str, floa
         "steps": correlation(one, two),
         "sizes in steps": correlation(sizes, abs(two)),
     }
-    for lag in (1, 2, half, _PIECE):  # neighbours, the two of a pair, and the same place in the next piece
+    for lag in (1, 2, half, _PIECE):  # neighbors, the two of a pair, and the same place in the next piece
         found[f"lag {lag}"] = correlation(one[lag:], one[:-lag])
         found[f"sizes at lag {lag}"] = correlation(sizes[lag:], sizes[:-lag])
     if noise.name == "gaussian":

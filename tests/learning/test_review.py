@@ -188,7 +188,7 @@ class _Cumulative(nn.Module):
         return self.last(x - mean.detach())
 
 
-class _Centred(nn.Module):
+class _Centered(nn.Module):
     """Words less the mean over the batch."""
 
     def __init__(self) -> None:
@@ -200,7 +200,7 @@ class _Centred(nn.Module):
         return self.last(found - found.mean(0).detach())
 
 
-@pytest.mark.parametrize("net", [_Cumulative(), _Centred()])
+@pytest.mark.parametrize("net", [_Cumulative(), _Centered()])
 def test_examples_that_mix_in_one_direction_or_in_a_batch_of_copies_are_found(net):
     one = torch.randn(1, 3) if isinstance(net, _Cumulative) else torch.tensor([[3, 5, 7]])
     with pytest.raises(InvalidArgument, match="mixes"):  # a draw of one example is filled up with copies

@@ -180,7 +180,7 @@ def test_a_microbatch_is_only_a_way_to_fit_memory():
 
 @pytest.mark.parametrize("clipping", [Flat(0.5), PerLayer(0.5), Automatic(0.5), Flat(0.5, order=1)], ids=repr)
 def test_one_example_moves_the_sum_by_at_most_the_sensitivity(clipping):
-    """The same seed on neighbours: what differs is the one example's clipped gradient."""
+    """The same seed on neighbors: what differs is the one example's clipped gradient."""
     noise = "gaussian" if clipping.order == 2 else "laplace"
     inputs, targets = small.data()
     moved = []
@@ -210,8 +210,8 @@ def test_a_person_with_many_rows_moves_the_sum_by_at_most_the_norm():
     assert 0.05 < length < 0.5 + 1e-5
 
 
-def test_the_normaliser_does_not_depend_on_the_number_of_examples():
-    """Neighbouring sizes with all gradients clipped to nothing: only the divisor could tell them apart."""
+def test_the_normalizer_does_not_depend_on_the_number_of_examples():
+    """Neighboring sizes with all gradients clipped to nothing: only the divisor could tell them apart."""
     found = []
     for rows in (60, 61, 600):
         plan, net = small.plan(clip_norm=1e-6, noise_multiplier=1e6), small.model()

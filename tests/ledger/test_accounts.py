@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import discreet as dp
 from discreet import events as ev
-from discreet.accounting.filters import AdaptiveFilter, Refused
+from discreet.accounting.adaptive.filter import AdaptiveFilter, Refused
 from discreet.accounting.tight import epsilon
 from discreet.errors import (
     BudgetExceeded,

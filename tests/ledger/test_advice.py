@@ -8,9 +8,9 @@ import pytest
 
 import discreet as dp
 from discreet import events as ev
+from discreet.accounting.adaptive.advice import Room, price_words, room_words
+from discreet.accounting.adaptive.filter import AdaptiveFilter
 from discreet.accounting.closed_forms import gaussian_noise_multiplier
-from discreet.accounting.filters import AdaptiveFilter
-from discreet.ledger.advice import Room, price_words, room_words
 
 BUDGETS = [dp.ApproxDP(e, d) for e, d in ((3.0, 1e-6), (0.1, 1e-9), (40.0, 1e-5), (1e-3, 1e-10), (0.0, 1e-6))]
 BEFORE = [

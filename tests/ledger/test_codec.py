@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from discreet import codec
 from discreet import events as ev
 from discreet.errors import InvalidArgument, NotALedger
 from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, PureDP
-from discreet.ledger import codec
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Neighbors, Person, Rows
 
 CLASSES = [
@@ -169,13 +169,13 @@ def test_budgets_come_back_exactly(budget):
 
 @pytest.mark.parametrize("relation", [ADD_REMOVE, REPLACE_ONE, ZERO_OUT])
 @pytest.mark.parametrize("unit", [Rows(), Person("id", 3), Person(None, 2, 1)], ids=repr)
-def test_neighbours_come_back_exactly(relation, unit):
+def test_neighbors_come_back_exactly(relation, unit):
     neighbors = Neighbors(relation, unit)
     assert codec.decode_neighbors(codec.encode_neighbors(neighbors)) == neighbors
 
 
 @pytest.mark.parametrize("bad", [None, {}, {"tag": "pure"}, {"tag": "pure", "epsilon": "1"}, {"tag": "dp"}], ids=repr)
-def test_a_foreign_budget_or_neighbour_is_refused(bad):
+def test_a_foreign_budget_or_neighbor_is_refused(bad):
     with pytest.raises(NotALedger):
         codec.decode_budget(bad)
     with pytest.raises(NotALedger):

@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import discreet as dp
 from discreet import events as ev
-from discreet.accounting.gdp import mu_squared
-from discreet.accounting.rdp import rdp
+from discreet.accounting.forms.gdp import mu_squared
+from discreet.accounting.forms.rdp import rdp
 from discreet.errors import BudgetExceeded, Exhausted, KeyReused
 from discreet.ledger import Receipt
 from tests.ledger.places import memory

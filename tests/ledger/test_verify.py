@@ -13,10 +13,10 @@ import pytest
 
 import discreet as dp
 from discreet import events as ev
+from discreet.codec import canonical, parse, sum_text, sum_value
 from discreet.errors import DiscreetError, LedgerError, NotALedger
 from discreet.ledger import schema
 from discreet.ledger.chain import Entry, digest, seal
-from discreet.ledger.codec import canonical, parse, sum_text, sum_value
 
 
 @pytest.fixture

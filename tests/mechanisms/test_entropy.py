@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from discreet.errors import InvalidArgument
-from discreet.mechanisms.entropy import SYSTEM, SeededBits, SystemBits, bits
+from discreet.mechanisms.sampling.entropy import SYSTEM, SeededBits, SystemBits, bits
 
 
 def test_small_reads_never_repeat_a_byte_string():

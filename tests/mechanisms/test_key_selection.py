@@ -44,7 +44,7 @@ def delta(epsilon, ours, theirs):
 
 
 def pairs(moved, least):
-    """Counts of keys in two neighbouring datasets: up to `moved` of them differ, each by 1."""
+    """Counts of keys in two neighboring datasets: up to `moved` of them differ, each by 1."""
     steps = [(least - 1, least), (least, least - 1), (least, least + 1), (9, 8), (least + 3, least + 2)]
     return itertools.combinations_with_replacement(steps, moved)
 
@@ -52,7 +52,7 @@ def pairs(moved, least):
 @pytest.mark.parametrize("least", [1, 4])
 @pytest.mark.parametrize(("unit", "relation"), [(ROWS, dp.ADD_REMOVE), (ROWS, dp.REPLACE_ONE), (PERSON, dp.ZERO_OUT)])
 @pytest.mark.parametrize(("epsilon", "failure"), [(1.0, 1e-3), (0.3, 0.02), (3.0, 1e-6)])
-def test_no_neighbours_differ_by_more_than_is_claimed(unit, relation, epsilon, failure, least):
+def test_no_neighbors_differ_by_more_than_is_claimed(unit, relation, epsilon, failure, least):
     limits = key_limits(unit, relation=relation)
     selection = KeySelection.over(Laplace.for_epsilon(limits, epsilon), limits, failure, least=least)
     for pair in pairs(keys_moved(unit, relation), least):

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.errors import InvalidArgument
-from discreet.mechanisms import samplers
-from discreet.mechanisms.blocks import BlockSampler, Lattice, Shape
-from discreet.mechanisms.entropy import SYSTEM, SeededBits
-from discreet.mechanisms.fixed_point import bernoulli, exp_neg, uniform_below
+from discreet.mechanisms.sampling import samplers
+from discreet.mechanisms.sampling.blocks import BlockSampler, Lattice, Shape
+from discreet.mechanisms.sampling.entropy import SYSTEM, SeededBits
+from discreet.mechanisms.sampling.fixed_point import bernoulli, exp_neg, uniform_below
 from tests import exact
 from tests.exact import ScriptedBits
 
@@ -251,7 +251,7 @@ def test_softmax_decides_the_edge_between_two_items_with_more_bits():
 
 
 def test_the_order_of_the_sampled_vector_carries_no_pattern():
-    """Correlation of neighbours, and of sign with magnitude, in 10⁶ draws: below 4.9/√n."""
+    """Correlation of neighbors, and of sign with magnitude, in 10⁶ draws: below 4.9/√n."""
     x = samplers.discrete_gaussian(Fraction(10**8), 10**6).astype(float)
     x /= x.std()
     bound = 4.9 / math.sqrt(x.size)

@@ -217,7 +217,7 @@ def test_bad_public_arguments_are_refused_with_rule_name_value_and_remedy(call):
         call()
 
 
-def test_a_query_for_other_neighbours_can_not_be_released():
+def test_a_query_for_other_neighbors_can_not_be_released():
     with pytest.raises(InvalidSensitivity, match=r"mean is bounded for \(dp.REPLACE_ONE\)"):
         dp.laplace(queries.mean([1], bounds=(0, 1), relation=REPLACE_ONE), epsilon=1.0, relation=ADD_REMOVE)
 

@@ -1,6 +1,6 @@
-"""No neighbour moves a query's exact integers by more than the query declares: the test that catches glue-code bugs.
+"""No neighbor moves a query's exact integers by more than the query declares: the test that catches glue-code bugs.
 
-Random tables with everything a row may hold, random neighbours under each relation, for rows and for persons. Mutants
+Random tables with everything a row may hold, random neighbors under each relation, for rows and for persons. Mutants
 (no clamp, no row limit, bounds taken from the data, NaN let through) must be caught.
 """
 
@@ -165,7 +165,7 @@ def test_zero_out_is_covered_like_removal():
 
 
 def test_the_declared_sensitivities_are_reached():
-    """Not only safe but tight: some neighbour moves each query as far as it declares (variance: within 1%)."""
+    """Not only safe but tight: some neighbor moves each query as far as it declares (variance: within 1%)."""
     assert queries.sum([10], bounds=(-3, 10)).values == queries.sum([1], bounds=(-3, 10)).sensitivity().l1
     far, near = (queries.sum([x], bounds=(-3, 10)).values for x in (10, -3))
     assert far - near == queries.sum([1], bounds=(-3, 10)).sensitivity(REPLACE_ONE).l1

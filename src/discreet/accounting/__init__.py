@@ -10,19 +10,19 @@ Three ways to ask:
 teach. An event that no theorem prices raises `UnknownEvent`.
 """
 
-from discreet.accounting.calibrate import calibrate, most_steps
-from discreet.accounting.compare import Comparison, compare
+from discreet.accounting._calibrate import calibrate, most_steps
+from discreet.accounting._compare import Comparison, compare
+from discreet.accounting._profile import Profile, profile
+from discreet.accounting.adaptive.filter import AdaptiveFilter, Refused
+from discreet.accounting.adaptive.odometer import Odometer
 from discreet.accounting.composition import advanced, basic, group, optimal_pure, parallel
-from discreet.accounting.filters import AdaptiveFilter, Refused
-from discreet.accounting.gdp import gdp
+from discreet.accounting.forms.gdp import gdp
+from discreet.accounting.forms.pure import pure
+from discreet.accounting.forms.rdp import rdp
+from discreet.accounting.forms.zcdp import zcdp
 from discreet.accounting.interval import Interval
-from discreet.accounting.odometer import Odometer
-from discreet.accounting.profile import Profile, profile
-from discreet.accounting.pure import pure
-from discreet.accounting.rdp import rdp
 from discreet.accounting.shuffle import shuffled_delta, shuffled_epsilon
 from discreet.accounting.tight import delta, epsilon
-from discreet.accounting.zcdp import zcdp
 
 __all__ = [
     "AdaptiveFilter",

@@ -1,7 +1,7 @@
 """Prices that have a formula: the guarantees of single mechanisms, and the noise that reaches a guarantee.
 
-Every function that bounds a privacy loss rounds towards more loss, and every function that chooses noise rounds
-towards more noise, by a margin above the error of the floating-point functions it calls. Symbols: ε `epsilon`,
+Every function that bounds a privacy loss rounds toward more loss, and every function that chooses noise rounds
+toward more noise, by a margin above the error of the floating-point functions it calls. Symbols: ε `epsilon`,
 δ `delta`, μ = Δ₂/σ `mu`, ε₀ = Δ₁/b.
 """
 

@@ -15,8 +15,8 @@ from scipy import special
 from discreet import _check
 from discreet.accounting import closed_forms
 from discreet.accounting.closed_forms import up
-from discreet.accounting.rounding import UNIT, float_up, log_sum, reported, total_up
 from discreet.guarantees import ApproxDP, Guarantee, PureDP
+from discreet.numeric.rounding import UNIT, float_up, log_sum, reported, total_up
 
 Claim = PureDP | ApproxDP
 
@@ -62,7 +62,7 @@ def advanced_of(guarantees: Sequence[Claim], counts: Sequence[int], slack: float
 def optimal_pure(epsilon: float, count: int, delta: float) -> float:
     """The smallest ε at `delta` for which `count` adaptive uses of ε₀-DP compose, rounded up.
 
-    Kairouz, Oh & Viswanath 2015, Theorem 3.3: nothing smaller holds for every ε₀-DP mechanism, and randomised response
+    Kairouz, Oh & Viswanath 2015, Theorem 3.3: nothing smaller holds for every ε₀-DP mechanism, and randomized response
     attains it. `epsilon` is ε₀.
 
     >>> round(optimal_pure(0.1, 100, 1e-5), 9)

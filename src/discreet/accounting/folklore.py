@@ -15,16 +15,16 @@ from scipy import special
 
 from discreet import events as ev
 from discreet.accounting import composition, tight
-from discreet.accounting.calibrate import calibrate
+from discreet.accounting._calibrate import calibrate
 from discreet.accounting.closed_forms import (
     gaussian_delta,
     gaussian_noise_multiplier,
     l2_laplace_epsilon,
     l2_laplace_noise_multiplier,
 )
-from discreet.accounting.conversions import rdp_epsilon
+from discreet.accounting.forms.conversions import rdp_epsilon
+from discreet.accounting.forms.rdp import rdp
 from discreet.accounting.noises import Noises
-from discreet.accounting.rdp import rdp
 from discreet.guarantees import ApproxDP
 
 Verdict = Literal["holds", "holds in part", "does not follow", "does not hold"]
@@ -111,7 +111,7 @@ def _small_delta(found: Noises) -> Saying:
     here = gaussian_delta(epsilon, epsilon / (math.sqrt(2) * spread))
     also = "" if spread <= 1 else f"; with Δ₁ = {spread:.3g}·Δ₂ only below {_power(here)}"
     return Saying(
-        "Small values of δ favour Laplace noise",
+        "Small values of δ favor Laplace noise",
         "holds in part",
         f"for one release of one number at ε = {epsilon:g} it has less variance below δ = {_power(one)}{also}",
     )

@@ -18,9 +18,9 @@ from scipy import special
 from discreet import _check
 from discreet import events as ev
 from discreet.accounting import tight
-from discreet.accounting.calibrate import calibrate
+from discreet.accounting._calibrate import calibrate
 from discreet.accounting.closed_forms import classical_noise_multiplier, l2_laplace_noise_multiplier, least, up
-from discreet.accounting.conversions import zcdp_epsilon
+from discreet.accounting.forms.conversions import zcdp_epsilon
 from discreet.accounting.interval import Interval
 from discreet.errors import InvalidArgument
 from discreet.events import Event

@@ -1,10 +1,10 @@
 """Shuffling: what many local reports cost when they arrive in random order and without names.
 
 The bound is the numerical one of Feldman, McMillan & Talwar (arXiv 2012.12803, Theorem 3.1 and Section 5). For general
-local randomisers the later, stronger reduction of arXiv 2208.04591 is **not** used: its authors withdrew it there (see
-the errata of that paper). It holds for randomised response, where it is the privacy blanket, and is used there.
+local randomizers the later, stronger reduction of arXiv 2208.04591 is **not** used: its authors withdrew it there (see
+the errata of that paper). It holds for randomized response, where it is the privacy blanket, and is used there.
 
-Neighbours replace the data behind one report; the number of reports is public.
+Neighbors replace the data behind one report; the number of reports is public.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from discreet import _check
 from discreet import events as ev
 from discreet.accounting import closed_forms
 from discreet.accounting.closed_forms import down, up
-from discreet.accounting.pure import pure
+from discreet.accounting.forms.pure import pure
 from discreet.accounting.refusal import check_fixed_size, unknown
-from discreet.accounting.rounding import Floats, float_up
 from discreet.neighbors import REPLACE_ONE, Relation
+from discreet.numeric.rounding import Floats, float_up
 
 # scipy's binomial tails are good to about 1e-13 of themselves here; a thousand times that is allowed for.
 _TAIL_ERROR = 1e-10
@@ -48,7 +48,7 @@ def clones(event: ev.Shuffled, relation: Relation = REPLACE_ONE) -> Clones:
     """The clones of a shuffled event.
 
     Any ε₀-DP report: each other report is, with probability e^{−ε₀}, an even coin between the two values (arXiv
-    2012.12803, Lemma 3.3). k-ary randomised response: with probability 2/(e^ε + k − 1), because it is a mixture of the
+    2012.12803, Lemma 3.3). k-ary randomized response: with probability 2/(e^ε + k − 1), because it is a mixture of the
     truth and a uniform category (Balle, Bell, Gascón & Nissim 2019), and one report is either value with probability
     (e^ε + 1)/(e^ε + k − 1).
     """

@@ -12,17 +12,20 @@ from functools import lru_cache
 import numpy as np
 
 from discreet import _check
-from discreet.accounting import chernoff, fourier, grid, shuffle, single
-from discreet.accounting.collapse import Way, collapse
-from discreet.accounting.conversions import rdp_delta, rdp_epsilon
-from discreet.accounting.gate import choose
-from discreet.accounting.grid import Question
+from discreet.accounting import shuffle
+from discreet.accounting.forms.conversions import rdp_delta, rdp_epsilon
+from discreet.accounting.forms.pure import pure
+from discreet.accounting.forms.rdp import rdp
 from discreet.accounting.interval import Interval, largest
 from discreet.accounting.losses import of_events
+from discreet.accounting.losses.collapse import Way, collapse
 from discreet.accounting.losses.of_events import Losses, View
-from discreet.accounting.pure import pure
-from discreet.accounting.quadrature import SampledGaussians
-from discreet.accounting.rdp import rdp
+from discreet.accounting.methods import chernoff, single
+from discreet.accounting.methods.choose import choose
+from discreet.accounting.methods.fourier import inversion as fourier
+from discreet.accounting.methods.fourier.quadrature import SampledGaussians
+from discreet.accounting.methods.grid import refine as grid
+from discreet.accounting.methods.grid.refine import Question
 from discreet.errors import DiscreetError, UnknownEvent
 from discreet.events import Event, Shuffled, ShuffledEpoch
 from discreet.neighbors import ADD_REMOVE, Relation

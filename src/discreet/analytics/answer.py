@@ -23,7 +23,8 @@ from discreet.errors import EngineFailed, Exhausted
 from discreet.events import Event
 from discreet.guarantees import ApproxDP, PureDP
 from discreet.ledger import Account
-from discreet.mechanisms import Exponential, TopK, entropy
+from discreet.mechanisms import Exponential, TopK
+from discreet.mechanisms.sampling import entropy
 from discreet.neighbors import Relation
 from discreet.release import Release
 

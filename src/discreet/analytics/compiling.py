@@ -19,8 +19,8 @@ from discreet.analytics.levels import Levels, level, levels
 from discreet.analytics.semantics import number
 from discreet.neighbors import Person, Unit
 from discreet.queries.aggregated import Statistic, groups_of
-from discreet.queries.covariance import products
-from discreet.queries.variance import centered_squares
+from discreet.queries.statistics.covariance import products
+from discreet.queries.statistics.variance import centered_squares
 from discreet.queries.weighted import WEIGHT
 
 

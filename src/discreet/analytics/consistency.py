@@ -74,7 +74,7 @@ class Settled:
 def settled(groups: Measured, total: Measured | None, wanted: Consistency, *, counts: bool, lower: float) -> Settled:
     """What was measured, made consistent.
 
-    Moving a negative number to 0 moves it towards the truth, which is not negative: its error stays. Every other
+    Moving a negative number to 0 moves it toward the truth, which is not negative: its error stays. Every other
     step adds to the errors as much as it moves the numbers.
     """
     floor = wanted.nonnegative and (counts or lower >= 0)

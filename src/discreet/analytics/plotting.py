@@ -105,7 +105,7 @@ def _bars(axes: Any, places: Any, values: Any, errors: Any, height: float, color
 
 
 def _clustered(axes: Any, keys: list[tuple[Any, ...]], values: Any, errors: Any, title: str) -> None:
-    """Bars side by side: the first group column on the axis, the second one in colours."""
+    """Bars side by side: the first group column on the axis, the second one in colors."""
     outer, inner = (list(dict.fromkeys(column)) for column in keys)
     height = 0.82 / len(inner)
     for j, name in enumerate(inner):

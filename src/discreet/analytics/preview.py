@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from discreet import _check
+from discreet.accounting.adaptive.advice import room_words
 from discreet.analytics.compiling import Asked
 from discreet.analytics.question import Question
 from discreet.analytics.spending import Part, Plan
 from discreet.bounded import Bounded
 from discreet.events import Event
 from discreet.guarantees import Guarantee
-from discreet.ledger.advice import room_words
 from discreet.mechanisms import Exponential, TopK
 from discreet.neighbors import Neighbors, Relation, Rows, Unit
 from discreet.queries import aggregated

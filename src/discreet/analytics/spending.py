@@ -19,8 +19,8 @@ from discreet.analytics.question import Question
 from discreet.bounded import Bounded
 from discreet.events import Composed, Event
 from discreet.mechanisms import DiscreteGaussian, Exponential, Gaussian, KeySelection, Laplace, TopK
-from discreet.mechanisms.rationals import root_up
 from discreet.neighbors import Relation
+from discreet.numeric.rationals import root_up
 from discreet.queries.discovered import key_limits
 
 Additive = Laplace | Gaussian | DiscreteGaussian

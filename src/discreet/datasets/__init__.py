@@ -1,6 +1,6 @@
 """The small real data that the examples, the demo and the tests use, and what is publicly known about it."""
 
-from discreet.datasets.adult import (
+from discreet.datasets._adult import (
     CATEGORIES,
     EDUCATION,
     INCOME,

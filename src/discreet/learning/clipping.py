@@ -53,7 +53,7 @@ class Clipping(ABC):
     """How each example's gradient is bounded.
 
     Guarantee:
-        Neighbours: add/remove or zero-out one example. For a gradient g in groups g_1 … g_G with norms n_1 … n_G, the
+        Neighbors: add/remove or zero-out one example. For a gradient g in groups g_1 … g_G with norms n_1 … n_G, the
         vector (w_1·g_1, …, w_G·g_G) has an `order`-norm of at most `sensitivity(clip_norm, G)`, whatever g is. So one
         example moves the sum by at most that much; replacing one moves it by at most twice that.
     """
@@ -109,7 +109,7 @@ class Flat(Clipping):
 
 @dataclass(frozen=True)
 class Automatic(Clipping):
-    """Normalise each example's gradient: weight C / (‖g‖ + γ), with no threshold to tune.
+    """Normalize each example's gradient: weight C / (‖g‖ + γ), with no threshold to tune.
 
     Guarantee:
         ‖w·g‖ = C·‖g‖ / (‖g‖ + γ) < C for every γ > 0. Bu et al., "Automatic Clipping", NeurIPS 2023

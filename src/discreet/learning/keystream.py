@@ -39,8 +39,8 @@ class Keystream:
     def uniform(self, count: int, dtype: DTypeLike) -> NDArray[Any]:
         """`count` numbers (k + ½)/2³¹ in float32, (k + ½)/2⁶³ in float64, for fair signed integers k of 32 and 64 bits.
 
-        They are uniform between −1 and 1, with a fair sign, and never zero. Towards zero they are as fine as their
-        integers, towards ±1, which rounding can reach, as fine as floats.
+        They are uniform between −1 and 1, with a fair sign, and never zero. Toward zero they are as fine as their
+        integers, toward ±1, which rounding can reach, as fine as floats.
         """
         width = np.dtype(dtype).itemsize
         numbers = self.read(count * width).view(f"i{width}").astype(dtype)

@@ -40,7 +40,7 @@ from discreet import events
 from discreet.errors import DiscreetError
 from discreet.events import Event
 from discreet.learning.keystream import Keystream
-from discreet.mechanisms import entropy
+from discreet.mechanisms.sampling import entropy
 
 # Noise on a CPU is drawn in pieces with keys of their own, so that threads can share the work with the same result.
 # Their size is even, as normals come in pairs.
@@ -217,7 +217,7 @@ class GaussianNoise(Noise):
     def _standard(self, out: NDArray[Any], bits: Keystream) -> None:
         """√(−2 ln u)·cos φ and √(−2 ln u)·sin φ are two independent normals (Box and Muller 1958).
 
-        The tail comes from small u, and the centre from u near 1. For the sake of both the logarithm is taken in
+        The tail comes from small u, and the center from u near 1. For the sake of both the logarithm is taken in
         float64, of a u of 64 bits, whatever the dtype of the noise.
         """
         cosines, sines = out.reshape(2, -1)

@@ -43,7 +43,7 @@ class Plan:
         clipping: how the gradient of one example is bounded.
         noise: what is added to the sum; its multiplier is over the sensitivity under `relation`.
         steps: how many steps there are.
-        relation: which datasets count as neighbours.
+        relation: which datasets count as neighbors.
         unit: whom the plan protects: one example, or a person with several.
         delta: the δ at which the guarantee is stated; 0 for pure DP.
         clip_schedule: (step, clip norm) pairs with straight lines between them; None keeps the clipping's norm.
@@ -256,7 +256,7 @@ class Plan:
 
         With adaptive clipping the count of unclipped examples is released as well. Sum and count together are one
         Gaussian release with the plan's multiplier z, if the sum's is (z⁻² − (2σ_b)⁻²)^{-1/2} (Andrew et al. 2021,
-        Theorem 1): scaled by their noise, the sum moves by 1/z_Δ and the centred count by (1/2)/σ_b, so that both move
+        Theorem 1): scaled by their noise, the sum moves by 1/z_Δ and the centered count by (1/2)/σ_b, so that both move
         by √(z_Δ⁻² + (2σ_b)⁻²) = 1/z. Under replace-one both move twice as far, and the noise of both is doubled.
         """
         z = self.noise.noise_multiplier
@@ -266,7 +266,7 @@ class Plan:
 
     @property
     def count_scale(self) -> float:
-        """The standard deviation of the noise on the centred count, for adaptive clipping."""
+        """The standard deviation of the noise on the centered count, for adaptive clipping."""
         assert isinstance(self.clipping, Adaptive)
         return self.clipping.count_noise * (2 if self.relation is REPLACE_ONE else 1)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from discreet import accounting
-from discreet.accounting.conversions import rdp_epsilon
+from discreet.accounting.forms.conversions import rdp_epsilon
 from discreet.errors import InvalidArgument, UnknownEvent
 from discreet.events import Event, is_secure
 from discreet.guarantees import ApproxDP

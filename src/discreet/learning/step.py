@@ -195,9 +195,9 @@ class Step:
         if isinstance(plan.clipping, Adaptive):
             self._move_norm(plan.clipping, float(noisy[-1].item()))
 
-    def _move_norm(self, clipping: Adaptive, centred: float) -> None:
+    def _move_norm(self, clipping: Adaptive, centered: float) -> None:
         """C ← C·exp(−η(share − γ)), from the noisy share alone (Andrew et al. 2021, Algorithm 1)."""
-        share = min(max(centred + 0.5, 0.0), 1.0)
+        share = min(max(centered + 0.5, 0.0), 1.0)
         moved = self._norm * math.exp(-clipping.learning_rate * (share - clipping.quantile))
         # Where most gradients are zero the norm would fall for ever, until its noise vanishes in float32.
         self._norm = min(max(moved, SMALLEST), LARGEST)

@@ -29,7 +29,7 @@ from discreet.learning.step import Observed, Step
 from discreet.ledger.account import Account
 from discreet.ledger.receipt import Receipt
 from discreet.ledger.reservation import Reservation
-from discreet.mechanisms import entropy
+from discreet.mechanisms.sampling import entropy
 
 # The ledger is told of steps in blocks of this share of the plan: a crash wastes at most one block.
 _BLOCKS = 100

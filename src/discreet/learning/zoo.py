@@ -1,7 +1,7 @@
 """A few small models that train well with clipped, noisy gradients, and what the command line needs around them.
 
 Bounded activations keep gradients in reach of the clip norm (Papernot et al. 2021, "Tempered sigmoid activations"), so
-these models use tanh. None of them normalises over a batch.
+these models use tanh. None of them normalizes over a batch.
 """
 
 from __future__ import annotations

@@ -7,14 +7,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from discreet import _check
-from discreet.accounting.filters import AdaptiveFilter
+from discreet.accounting.adaptive import advice
+from discreet.accounting.adaptive.filter import AdaptiveFilter
+from discreet.codec import encode
 from discreet.errors import BudgetExceeded, InvalidArgument, NotALedger, UnknownEvent
 from discreet.events import Event, NonPrivate, Repeated, is_secure
 from discreet.guarantees import Guarantee
-from discreet.ledger import advice, charging, records
+from discreet.ledger import charging, records
 from discreet.ledger.chain import Entry
 from discreet.ledger.charging import NoRoom, Request
-from discreet.ledger.codec import encode
 from discreet.ledger.receipt import Receipt
 from discreet.ledger.reservation import Reservation
 from discreet.ledger.statement import Statement, compose
@@ -45,7 +46,7 @@ class Account:
 
     @property
     def neighbors(self) -> Neighbors:
-        """The unit of privacy and the neighbouring relation that every spend must share."""
+        """The unit of privacy and the neighboring relation that every spend must share."""
         return self._terms.neighbors
 
     def spend(

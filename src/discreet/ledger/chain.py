@@ -13,10 +13,8 @@ from hashlib import sha256
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
-from discreet.accounting.filters import Price
-from discreet.errors import NotALedger
-from discreet.events import Event
-from discreet.ledger.codec import (
+from discreet.accounting.adaptive.filter import Price
+from discreet.codec import (
     canonical,
     decode_neighbors,
     decode_tree,
@@ -24,6 +22,8 @@ from discreet.ledger.codec import (
     parse,
     sum_value,
 )
+from discreet.errors import NotALedger
+from discreet.events import Event
 from discreet.ledger.terms import charge_text, price_of_list
 from discreet.neighbors import Neighbors
 

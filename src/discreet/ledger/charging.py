@@ -7,12 +7,12 @@ from fractions import Fraction
 from json.encoder import encode_basestring_ascii as quoted
 from typing import NamedTuple
 
-from discreet.accounting.filters import AdaptiveFilter, Price, Refused
+from discreet.accounting.adaptive.filter import AdaptiveFilter, Price, Refused
+from discreet.codec import canonical, encode
 from discreet.errors import Exhausted, KeyReused, NotALedger
 from discreet.events import Event, Repeated
 from discreet.ledger import records
 from discreet.ledger.chain import Entry, Origin, entry_text
-from discreet.ledger.codec import canonical, encode
 from discreet.ledger.receipt import Receipt
 from discreet.ledger.records import AccountRow
 from discreet.ledger.store import Step, Transaction

@@ -22,12 +22,12 @@ from types import TracebackType
 from typing import Self
 
 from discreet import _check
+from discreet.codec import encode_budget
 from discreet.errors import NotALedger, TermsDiffer
 from discreet.guarantees import Guarantee
 from discreet.ledger import records
 from discreet.ledger.account import Account
 from discreet.ledger.chain import NOTHING, Entry
-from discreet.ledger.codec import encode_budget
 from discreet.ledger.postgres import PostgresStore
 from discreet.ledger.receipt import Receipt
 from discreet.ledger.sqlite import SQLiteStore
@@ -101,7 +101,7 @@ class Ledger:
             name: what the account is called; "parent/child" reopens a sub-account that `Account.allot` made.
             budget: what may be spent in all: `PureDP`, `ApproxDP`, `ZCDP`, `RDP` or `GDP`. None reopens an account.
             unit: the unit of privacy, one row unless said otherwise.
-            relation: which datasets are neighbours, add/remove unless said otherwise.
+            relation: which datasets are neighbors, add/remove unless said otherwise.
             aside: how much of an (ε, δ) budget's δ is kept for events that bring their own, such as `events.Claimed`.
 
         Raises:

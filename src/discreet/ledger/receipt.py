@@ -7,11 +7,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from discreet.codec import canonical, parse
 from discreet.errors import NotALedger
 from discreet.events import Event
 from discreet.guarantees import Guarantee
 from discreet.ledger.chain import Entry, digest
-from discreet.ledger.codec import canonical, parse
 from discreet.ledger.terms import Terms
 
 

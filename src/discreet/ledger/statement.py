@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from discreet.accounting.adaptive.advice import room_words
 from discreet.accounting.interval import Interval
 from discreet.accounting.tight import epsilon
+from discreet.codec import encode_tree
 from discreet.errors import UnknownEvent
 from discreet.events import Composed, Event, Repeated
 from discreet.guarantees import RDP, ApproxDP, Guarantee
-from discreet.ledger.advice import room_words
 from discreet.ledger.chain import Entry
-from discreet.ledger.codec import encode_tree
 from discreet.ledger.terms import State, Terms, used
 
 ADAPTIVE = "holds whatever is asked next, and even if earlier answers decided what was asked"

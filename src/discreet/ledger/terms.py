@@ -17,12 +17,9 @@ from operator import add
 from typing import Any, NamedTuple
 
 from discreet import _check
-from discreet.accounting.claims import without_delta
-from discreet.accounting.filters import AdaptiveFilter, Price, Refused
-from discreet.errors import NotALedger
-from discreet.events import Event
-from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
-from discreet.ledger.codec import (
+from discreet.accounting.adaptive.filter import AdaptiveFilter, Price, Refused
+from discreet.accounting.losses.claims import without_delta
+from discreet.codec import (
     canonical,
     decode_budget,
     decode_neighbors,
@@ -34,6 +31,9 @@ from discreet.ledger.codec import (
     sum_text,
     sum_value,
 )
+from discreet.errors import NotALedger
+from discreet.events import Event
+from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
 from discreet.neighbors import Neighbors
 
 # Sums of floats never need more; sums of other rationals are rounded up to this many binary digits after the point,

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from discreet.accounting.filters import Price
+from discreet.accounting.adaptive.filter import Price
+from discreet.codec import encode
 from discreet.errors import DiscreetError, NotALedger, UnknownEvent
 from discreet.events import Repeated
 from discreet.ledger import charging, records
 from discreet.ledger.chain import NOTHING, Entry, digest
-from discreet.ledger.codec import encode
 from discreet.ledger.receipt import Receipt, anchor
 from discreet.ledger.records import AccountRow
 from discreet.ledger.store import Store, Transaction
@@ -150,7 +150,7 @@ class _Chain:
         if entry.key != key or entry.reservation != reservation:
             raise _Disagreement(name, sequence, "the key or reservation beside the text is not the one inside it")
         if entry.neighbors != self._terms.neighbors:
-            raise _Disagreement(name, sequence, "the row speaks of other neighbours than the account")
+            raise _Disagreement(name, sequence, "the row speaks of other neighbors than the account")
         self._contents(entry)
         self._between(entry, stored)
         if self._seen.wanted.pop((name, sequence), stored) != stored:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from discreet import events
 from discreet.bounded import LARGEST, Bounded, Sensitivity
 from discreet.guarantees import Guarantee
-from discreet.mechanisms import entropy
 from discreet.mechanisms.protection import marked, require_bounded
+from discreet.mechanisms.sampling import entropy
 from discreet.neighbors import Relation
 from discreet.release import Error, Noise, Release
 
@@ -58,7 +58,7 @@ class Additive(ABC):
 
         Args:
             bounded: what a query made.
-            relation: which neighbours to protect; by default the one that the query is bounded for first.
+            relation: which neighbors to protect; by default the one that the query is bounded for first.
             insecure_seed: for tests and teaching: repeatable noise, whose event is marked and worth nothing.
 
         Guarantee: as `guarantee(bounded)` says, for the sensitivity that travels with `bounded`.

@@ -15,15 +15,15 @@ from discreet import _check, accounting, events
 from discreet.bounded import Bounded
 from discreet.errors import InvalidSensitivity
 from discreet.guarantees import ApproxDP
-from discreet.mechanisms import entropy
+from discreet.mechanisms._discrete_gaussian import DiscreteGaussian
+from discreet.mechanisms._gaussian import Gaussian
+from discreet.mechanisms._laplace import Laplace
 from discreet.mechanisms.additive import Additive, sensitivity_of
-from discreet.mechanisms.discrete_gaussian import DiscreteGaussian
-from discreet.mechanisms.fixed_point import exp_neg
-from discreet.mechanisms.gaussian import Gaussian
-from discreet.mechanisms.laplace import Laplace
 from discreet.mechanisms.protection import marked
-from discreet.mechanisms.rationals import float_above
+from discreet.mechanisms.sampling import entropy
+from discreet.mechanisms.sampling.fixed_point import exp_neg
 from discreet.neighbors import Relation
+from discreet.numeric.rationals import float_above
 from discreet.queries.discovered import KeyCounts, key_limits
 from discreet.release import Release
 
@@ -35,7 +35,7 @@ _SLACK = 1 + 1e-9
 class KeySelection:
     """Keys that at least `least` units hold, and whose count with noise reaches `threshold`.
 
-    Privacy: take a key whose count differs between neighbours. Either `least` units hold it in both datasets; then its
+    Privacy: take a key whose count differs between neighbors. Either `least` units hold it in both datasets; then its
     noisy count is protected as any count is. Or it is held by `least` in one and `least` − 1 in the other; then it
     comes out of the first with probability at most δ over the number of keys that a unit moves, and of the other never.
     So the event is that of the noise, composed with `Claimed(0, δ)` (docs/proofs/discover.md; Korolova, Kenthapadi,

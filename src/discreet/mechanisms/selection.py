@@ -10,10 +10,10 @@ from typing import Any
 from discreet import _check, events
 from discreet.bounded import Scores
 from discreet.guarantees import PureDP
-from discreet.mechanisms import entropy
 from discreet.mechanisms.protection import marked, require_scores
-from discreet.mechanisms.rationals import float_above, rounded_down
+from discreet.mechanisms.sampling import entropy
 from discreet.neighbors import Relation
+from discreet.numeric.rationals import float_above, rounded_down
 from discreet.release import Release
 
 
@@ -45,7 +45,7 @@ class Selection(ABC):
 
         Args:
             scores: what a query such as `queries.votes` made.
-            relation: which neighbours to protect; by default the one that the query is bounded for first.
+            relation: which neighbors to protect; by default the one that the query is bounded for first.
             insecure_seed: repeatable choices, for tests and teaching only.
 
         Guarantee: ε-DP for one unit under `relation`, for the sensitivity that travels with `scores`.

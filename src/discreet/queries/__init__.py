@@ -4,16 +4,16 @@ No query adds noise, and none takes a bound, a category or a size from the data.
 hand it to a mechanism.
 """
 
-from discreet.queries.accuracy import accuracy
-from discreet.queries.clamp import clamp
+from discreet.queries._clamp import clamp
 from discreet.queries.contributions import limit_rows
-from discreet.queries.count import count
-from discreet.queries.covariance import correlation, covariance
-from discreet.queries.histogram import histogram, votes
-from discreet.queries.mean import mean
-from discreet.queries.quantile import quantile_scores
-from discreet.queries.sum import sum
-from discreet.queries.variance import variance
+from discreet.queries.statistics.accuracy import accuracy
+from discreet.queries.statistics.count import count
+from discreet.queries.statistics.covariance import correlation, covariance
+from discreet.queries.statistics.histogram import histogram, votes
+from discreet.queries.statistics.mean import mean
+from discreet.queries.statistics.quantile import quantile_scores
+from discreet.queries.statistics.sum import sum
+from discreet.queries.statistics.variance import variance
 
 __all__ = [
     "accuracy",

@@ -21,19 +21,19 @@ from discreet import _check
 from discreet.bounded import LARGEST, Bounded, Finish, Scaled, Scores, Sensitivity
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Person, Relation, Rows, Unit
 from discreet.queries.contributions import first
-from discreet.queries.covariance import LEVELS as COVARIANCE_LEVELS
-from discreet.queries.covariance import Correlation, Covariance, correlation_moves, covariance_moves
 from discreet.queries.grid import MAX_LEVEL, Grid
-from discreet.queries.mean import LEVELS as MEAN_LEVELS
-from discreet.queries.mean import moves as mean_moves
-from discreet.queries.mean import quotient
-from discreet.queries.quantile import fraction
-from discreet.queries.quantile import moves as quantile_moves
-from discreet.queries.sum import direction
-from discreet.queries.sum import moves as sum_moves
-from discreet.queries.variance import LEVELS as VARIANCE_LEVELS
-from discreet.queries.variance import Spread, spread_grid
-from discreet.queries.variance import moves as variance_moves
+from discreet.queries.statistics.covariance import LEVELS as COVARIANCE_LEVELS
+from discreet.queries.statistics.covariance import Correlation, Covariance, correlation_moves, covariance_moves
+from discreet.queries.statistics.mean import LEVELS as MEAN_LEVELS
+from discreet.queries.statistics.mean import moves as mean_moves
+from discreet.queries.statistics.mean import quotient
+from discreet.queries.statistics.quantile import fraction
+from discreet.queries.statistics.quantile import moves as quantile_moves
+from discreet.queries.statistics.sum import direction
+from discreet.queries.statistics.sum import moves as sum_moves
+from discreet.queries.statistics.variance import LEVELS as VARIANCE_LEVELS
+from discreet.queries.statistics.variance import Spread, spread_grid
+from discreet.queries.statistics.variance import moves as variance_moves
 from discreet.queries.weighted import Counted, Weighted, levels, scale
 
 Kind = Literal[
@@ -114,7 +114,7 @@ class Grouped:
         """One row for each coordinate, if the inner finish takes all groups at once."""
         if self.coordinates == 1 and isinstance(self.inner, Scaled | Counted):
             return noisy
-        if getattr(self.inner, "vectorised", False):
+        if getattr(self.inner, "vectorized", False):
             return noisy.reshape(-1, self.coordinates).T
         return None
 
@@ -240,7 +240,7 @@ def bounded(
         totals: for each group the integers that `Statistic.coordinates` counts; a mean's and a variance's last one is
             the number of rows with a value, in units of 1/`scale` and not yet times `per_count`.
         unit: who is protected.
-        relation: which neighbours mechanisms protect unless told otherwise.
+        relation: which neighbors mechanisms protect unless told otherwise.
         labels: the public keys of the groups; None where there are no groups.
         universe: for how many groups the sensitivity should hold, where it was calibrated before they were known.
 

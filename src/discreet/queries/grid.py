@@ -1,6 +1,6 @@
 """From whatever numbers a caller has to integers on a public grid, one row at a time and without ever failing.
 
-A row's integer depends on that row and on public parameters alone, so a neighbour can change no other row. Nothing
+A row's integer depends on that row and on public parameters alone, so a neighbor can change no other row. Nothing
 here raises because of what a row holds: an error would be an output that nobody paid for.
 """
 

@@ -70,9 +70,9 @@ class Weighted:
         return self.inner.mixes
 
     @property
-    def vectorised(self) -> bool:
+    def vectorized(self) -> bool:
         """Whether coordinates may be rows of an array with one column for each group."""
-        return bool(getattr(self.inner, "vectorised", False))
+        return bool(getattr(self.inner, "vectorized", False))
 
     def value(self, noisy: NDArray[np.int64]) -> Any:
         return self.inner.value(self._unweighted(noisy))

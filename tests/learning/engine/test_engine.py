@@ -201,7 +201,7 @@ def test_a_change_of_mode_is_seen():
     assert truth.worst(found.sums, truth.clipped(truth.gradients(model, LOSS, data()), torch.ones(8))) < 1e-9
 
 
-class Centred(nn.Module):
+class Centered(nn.Module):
     """Subtracts the batch's mean: no module shows it, only the gradients do."""
 
     def __init__(self):
@@ -227,7 +227,7 @@ class Overwritten(nn.Module):
 @pytest.mark.parametrize(
     ("model", "loss"),
     [
-        (Centred, F.cross_entropy),
+        (Centered, F.cross_entropy),
         (mlp, lambda model, b: F.cross_entropy(model(b[0]), b[1], reduction="none") / b[0].norm()),
         (mlp, lambda model, b: (lambda s: F.cross_entropy(s - s.mean(0), b[1], reduction="none"))(model(b[0]))),
     ],

@@ -1,1 +1,1 @@
-"""Privacy losses: how much one output tells the two neighbours apart, as a distribution."""
+"""Privacy losses: how much one output tells the two neighbors apart, as a distribution."""

@@ -1,6 +1,6 @@
 """Privacy losses with a density: Gaussian and Laplace noise, whole or on a Poisson sample, in either direction.
 
-A *shift* is the pair (P, Q) of the noise around its two centres, on a coordinate u along which the loss ln(dP/dQ)
+A *shift* is the pair (P, Q) of the noise around its two centers, on a coordinate u along which the loss ln(dP/dQ)
 grows. `ContinuousLoss` mixes it: under sampling at rate q the dominating pairs are ((1−q)Q + qP, Q) for removing a
 unit and (Q, (1−q)Q + qP) for adding one (Zhu, Dong & Wang 2022, Theorem 11; arXiv 2106.08567).
 """
@@ -21,7 +21,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(4)
 
 
 class Shift(Protocol):
-    """A noise around two centres, on the coordinate along which its loss grows."""
+    """A noise around two centers, on the coordinate along which its loss grows."""
 
     def loss(self, u: Floats) -> Floats: ...
     def coordinate(self, loss: Floats) -> Floats: ...

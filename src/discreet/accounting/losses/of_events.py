@@ -10,13 +10,13 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from discreet.accounting.collapse import ACCOUNTANT, Way
-from discreet.accounting.discretise import Loss
 from discreet.accounting.losses import atoms
 from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.closed import ClosedAtoms, ClosedLaplace, ClosedLoss
+from discreet.accounting.losses.collapse import ACCOUNTANT, Way
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift, LaplaceShift
 from discreet.accounting.losses.symmetric import MirroredLoss, mirrored
+from discreet.accounting.methods.grid.discretize import Loss
 from discreet.accounting.refusal import unknown
 from discreet.events import (
     Claimed,
@@ -226,7 +226,7 @@ def _l2_laplace(leaf: L2Laplace, view: View) -> Losses:
 
 
 def _near_gaussian(leaf: DiscreteGaussian, view: View) -> Losses | None:
-    """A discrete Gaussian too wide to sum, as a Gaussian rounded to integers (docs/proofs/pld-discretisation.md)."""
+    """A discrete Gaussian too wide to sum, as a Gaussian rounded to integers (docs/proofs/pld-discretization.md)."""
     variance, shift = float(leaf.variance), math.isqrt(leaf.sensitivity_squared)
     if math.sqrt(variance * 1400) + shift < _MOST_ATOMS / 2:
         return None

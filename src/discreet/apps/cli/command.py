@@ -104,7 +104,7 @@ unit_options = options(
 )
 
 relation_option = click.option(
-    "--relation", type=RELATIONS, default="add/remove", show_default=True, help="Which datasets are neighbours."
+    "--relation", type=RELATIONS, default="add/remove", show_default=True, help="Which datasets are neighbors."
 )
 
 

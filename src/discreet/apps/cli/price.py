@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from discreet import _check
+from discreet import _check, codec
 from discreet import events as ev
 from discreet.accounting import Comparison, calibrate, compare, most_steps
 from discreet.apps.cli.command import Command, assignment, options, relation_option, with_output
@@ -18,7 +18,6 @@ from discreet.apps.cli.output import Output, number, read_text
 from discreet.errors import InvalidArgument, NotALedger
 from discreet.events import Event
 from discreet.guarantees import ApproxDP
-from discreet.ledger import codec
 from discreet.neighbors import Relation
 from discreet.neighbors import relation as as_relation
 

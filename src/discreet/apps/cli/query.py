@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
+from discreet import codec
+from discreet.accounting.adaptive.advice import room_words
 from discreet.apps.cli.command import Command, assignment, open_account, options, unit_of, unit_options, with_output
 from discreet.apps.cli.output import Output, plain, read_text
 from discreet.errors import InvalidArgument, MissingExtra
-from discreet.ledger import codec
-from discreet.ledger.advice import room_words
 
 
 @click.command(

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 import discreet
-from discreet.accounting.conversions import gdp_delta, rdp_delta, zcdp_delta
-from discreet.accounting.profile import profile, supporting_lines
+from discreet.accounting._profile import profile, supporting_lines
+from discreet.accounting.forms.conversions import gdp_delta, rdp_delta, zcdp_delta
 from discreet.accounting.tight import epsilon
 from discreet.apps.report import words
 from discreet.errors import UnknownEvent
@@ -113,8 +113,8 @@ class TradeOff:
     promised: tuple[float, ...]
     so_far: tuple[float, ...] | None
 
-    def recognised(self, curve: Sequence[float]) -> float:
-        """The share of people that an attacker with 5% false alarms recognises at most."""
+    def recognized(self, curve: Sequence[float]) -> float:
+        """The share of people that an attacker with 5% false alarms recognizes at most."""
         return 1.0 - curve[self.false_alarms.index(_USUAL)]
 
 

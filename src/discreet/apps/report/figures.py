@@ -1,4 +1,4 @@
-"""The report's figures as inline SVG whose colours are the page's own, so that they follow dark mode and print."""
+"""The report's figures as inline SVG whose colors are the page's own, so that they follow dark mode and print."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from discreet.apps.report.content import Answer, Charge, TradeOff, Training
 
-# Colours that stand for variables of the style sheet.
+# Colors that stand for variables of the style sheet.
 _INK, _MUTED, _ACCENT, _SECOND, _SOFT = "#010203", "#040506", "#070809", "#0a0b0c", "#0d0e0f"
 _VARIABLES = {
     _INK: "var(--ink)",
@@ -71,8 +71,8 @@ def training(found: Training, index: int) -> str:
 
     def draw_all(figure: Figure) -> None:
         all_axes = figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]
-        for axes, (name, values), colour in zip(all_axes, found.series, (_ACCENT, _SECOND) * panels, strict=False):
-            axes.plot(found.steps[: len(values)], values, color=colour, linewidth=2)
+        for axes, (name, values), color in zip(all_axes, found.series, (_ACCENT, _SECOND) * panels, strict=False):
+            axes.plot(found.steps[: len(values)], values, color=color, linewidth=2)
             axes.set_ylabel(name)
             _plain(axes)
         if found.scores:

@@ -29,7 +29,7 @@ def promise(
         Paragraph("Against whom?", _against()),
         Paragraph("How much?", _how_much(statement)),
         Paragraph("What is not covered?", _not_covered(neighbors)),
-        Paragraph("Which unit and which neighbours?", f"Unit: {neighbors.unit}. {_relation(neighbors)}"),
+        Paragraph("Which unit and which neighbors?", f"Unit: {neighbors.unit}. {_relation(neighbors)}"),
         Paragraph("Which accountant?", _accountant(statement.budget)),
         Paragraph("Which sampling?", _sampling(events)),
         Paragraph("What did tuning cost?", _tuning(charges, trainings)),
@@ -80,9 +80,9 @@ def _not_covered(neighbors: Neighbors) -> str:
 
 def _relation(neighbors: Neighbors) -> str:
     return {
-        ADD_REMOVE: "Neighbours differ in one unit that is present in one dataset and absent from the other.",
-        REPLACE_ONE: "Neighbours differ in one unit whose data are exchanged for any other.",
-        ZERO_OUT: "Neighbours differ in one unit whose data are exchanged for a record that contributes nothing.",
+        ADD_REMOVE: "Neighbors differ in one unit that is present in one dataset and absent from the other.",
+        REPLACE_ONE: "Neighbors differ in one unit whose data are exchanged for any other.",
+        ZERO_OUT: "Neighbors differ in one unit whose data are exchanged for a record that contributes nothing.",
     }[neighbors.relation]
 
 

@@ -137,7 +137,7 @@ class Recorder(TorchFunctionMode):
             self.unknown.setdefault(name, operation)
 
     def alias(self, source: Tensor, transposed: Tensor) -> Tensor:
-        """Note that a tensor is a parameter's transpose, so that a product with it can be recognised."""
+        """Note that a tensor is a parameter's transpose, so that a product with it can be recognized."""
         self.transposed[id(transposed)] = source
         self._alive.append(transposed)
         return transposed

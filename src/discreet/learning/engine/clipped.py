@@ -131,7 +131,7 @@ def clip(
     """The clipped sum of a batch.
 
     Guarantee:
-        Neighbours: add/remove or zero-out one example. If each loss depends on its own example alone (which the dry run
+        Neighbors: add/remove or zero-out one example. If each loss depends on its own example alone (which the dry run
         tests), one example moves `sums` by at most `clipping.sensitivity` in the clipping's norm, up to rounding.
         `norms`, `losses` and `finite` are not protected.
     """

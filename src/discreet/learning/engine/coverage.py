@@ -327,8 +327,8 @@ def _compare(
 def _mixes(name: str) -> InvalidArgument:
     return InvalidArgument(
         f"the gradient of {name} must depend on one example at a time, but it changes with the other examples of the "
-        "batch: something mixes them (batch normalisation, a mean over the batch in the model or the loss), or draws "
-        "random numbers outside of torch's generators; normalise within each example instead"
+        "batch: something mixes them (batch normalization, a mean over the batch in the model or the loss), or draws "
+        "random numbers outside of torch's generators; normalize within each example instead"
     )
 
 

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from discreet import _check
 from discreet.errors import InvalidArgument
 from discreet.learning import losses as losses_of
-from discreet.learning.check import check
+from discreet.learning._check import check
 from discreet.learning.clipping import Clipping
 from discreet.learning.engine.clipped import ClippedSum, Coverage, clip
 from discreet.learning.engine.compiled import Compiled, NotCompiled, compile_flat
@@ -88,7 +88,7 @@ class Engine:
         lend: let the next call write over what a call returned, which saves a copy of all sums.
 
     Guarantee:
-        As `clip`: neighbours add/remove or zero-out one example, sensitivity `clipping.sensitivity(clip_norm, groups)`
+        As `clip`: neighbors add/remove or zero-out one example, sensitivity `clipping.sensitivity(clip_norm, groups)`
         in the clipping's norm, if the loss of an example depends on that example alone, which the first call tests. The
         model's buffers (running statistics) are not protected; `check` refuses the usual ones. Examples whose loss or
         gradient is not finite weigh nothing; when there are any, the batch is computed again without them, which takes

@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 from discreet.learning.engine.attention import multi_head_attention
 from discreet.learning.engine.capture import Claim, Handler, Recorder
-from discreet.learning.engine.normalisation import group_norm
+from discreet.learning.engine.normalization import group_norm
 from discreet.learning.engine.recurrent import gru, lstm, rnn_relu, rnn_tanh
 from discreet.learning.engine.rules.convolution import ConvolutionWeight
-from discreet.learning.engine.rules.elementwise import Broadcast, Normalised
+from discreet.learning.engine.rules.elementwise import Broadcast, Normalized
 from discreet.learning.engine.rules.embedding import EmbeddingWeight
 from discreet.learning.engine.rules.linear import Bias, LinearWeight
 
@@ -164,7 +164,7 @@ def embedding_bag(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs
     return total if mode == "sum" else total / counted.sum(1, keepdim=True).clamp_min(1)
 
 
-def _normalisation(operation: str, names: str, channel: bool) -> Handler:
+def _normalization(operation: str, names: str, channel: bool) -> Handler:
     def handle(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
         given = dict(zip(names.split(), args, strict=False)) | kwargs
         x, weight, bias = given["input"], given.get("weight"), given.get("bias")
@@ -190,7 +190,7 @@ def _normalisation(operation: str, names: str, channel: bool) -> Handler:
             option = given.get("num_groups") or given.get("normalized_shape") or shape
             options = (option if isinstance(option, int) else tuple(option), given.get("eps"))
             claims.append(
-                Claim(parameter, Normalised(shape, padded, 1.0, operation, options, x.dim()), (x, *statistics))
+                Claim(parameter, Normalized(shape, padded, 1.0, operation, options, x.dim()), (x, *statistics))
             )
         return recorder.record(operation, output, claims)
 
@@ -239,11 +239,11 @@ HANDLERS: dict[Any, Handler] = {
     F.embedding: embedding,
     F.embedding_bag: embedding_bag,
     Tensor.__getitem__: lookup,
-    F.layer_norm: _normalisation("layer_norm", "input normalized_shape weight bias eps", False),
-    F.rms_norm: _normalisation("rms_norm", "input normalized_shape weight eps", False),
-    torch.rms_norm: _normalisation("rms_norm", "input normalized_shape weight eps", False),
-    F.group_norm: _normalisation("group_norm", "input num_groups weight bias eps", True),
-    F.instance_norm: _normalisation(
+    F.layer_norm: _normalization("layer_norm", "input normalized_shape weight bias eps", False),
+    F.rms_norm: _normalization("rms_norm", "input normalized_shape weight eps", False),
+    torch.rms_norm: _normalization("rms_norm", "input normalized_shape weight eps", False),
+    F.group_norm: _normalization("group_norm", "input num_groups weight bias eps", True),
+    F.instance_norm: _normalization(
         "instance_norm", "input running_mean running_var weight bias use_input_stats momentum eps", True
     ),
     **dict.fromkeys((torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__), _elementwise("add")),

@@ -1,4 +1,4 @@
-"""Parameters that meet the data element by element: scales and shifts of normalisations, and plain parameters that are
+"""Parameters that meet the data element by element: scales and shifts of normalizations, and plain parameters that are
 added, multiplied or expanded.
 
 The gradient of one example is the output's gradient, times the other factor where there is one, summed over what the
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from discreet.learning.engine.layout import Layout
-from discreet.learning.engine.normalisation import standardised
+from discreet.learning.engine.normalization import standardized
 from discreet.learning.engine.rules.base import Rule, precise
 
 
@@ -50,8 +50,8 @@ class Broadcast(Rule):
 
 
 @dataclass(frozen=True)
-class Normalised(Broadcast):
-    """The scale of a normalisation: it multiplies the normalised input, which is computed again here."""
+class Normalized(Broadcast):
+    """The scale of a normalization: it multiplies the normalized input, which is computed again here."""
 
     operation: str = "layer_norm"
     options: tuple[Any, ...] = ()
@@ -60,7 +60,7 @@ class Normalised(Broadcast):
     def factor(self, inputs: tuple[Tensor, ...]) -> Tensor | None:
         x = precise(inputs[0])
         if len(inputs) == 3:  # with the statistics that were found before
-            return standardised(*inputs)
+            return standardized(*inputs)
         option, eps = self.options
         default = {} if eps is None else {"eps": eps}
         if self.operation == "layer_norm":

@@ -68,7 +68,7 @@ if triton is not None:
         step_h: tl.constexpr, step_w: tl.constexpr, taps: tl.constexpr, order: tl.constexpr, two: tl.constexpr,
         tile_o: tl.constexpr, tile_c: tl.constexpr, tile_t: tl.constexpr,
     ):  # fmt: skip
-        """One tile of outputs × channels, at one tap or three neighbouring ones, of one example."""
+        """One tile of outputs × channels, at one tap or three neighboring ones, of one example."""
         part = tl.program_id(0) % parts
         example = (tl.program_id(0) // parts).to(tl.int64)
         tap = (part % (kernel_h * kernel_w // taps)) * taps

@@ -1,0 +1,151 @@
+"""Gaussian DP: how far apart two bell curves must be so that telling neighbors apart is no easier than them."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from scipy import special
+
+from discreet import events as ev
+from discreet.accounting.closed_forms import down, up
+from discreet.accounting.forms.pure import pure
+from discreet.accounting.losses.groups import parts_touched, spread
+from discreet.accounting.refusal import check_fixed_size, unknown
+from discreet.errors import UnknownEvent
+from discreet.events import Event
+from discreet.guarantees import GDP
+from discreet.neighbors import ADD_REMOVE, Relation
+from discreet.numeric.rounding import exact, infinite, reported
+
+_NAME = "GDP accounting"
+
+
+def gdp(event: Event, relation: Relation = ADD_REMOVE) -> GDP:
+    """The μ of μ-GDP that `event` has, rounded up; refused where no theorem gives a finite one.
+
+    Gaussian noise: μ = Δ₂/σ; composition: √Σμ² (Dong, Roth & Su, arXiv 1905.02383, Theorem 2.7 and Corollary 3.3); a
+    group of k: kμ. Any ε-DP event is μ-GDP with Φ(−μ/2) = 1/(1 + e^ε), exact for randomized response (Liu, Sun, Jiang &
+    Kong, arXiv 2210.09269): the trade-off curve of ε-DP is made of the two chords of the convex curve G_μ that meet at
+    its fixed point. Sampled Gaussians, discrete Gaussians and Laplace noise under an L2 bound alone are refused: no μ
+    is known to be valid for them.
+
+    >>> gdp(ev.Repeated(ev.Gaussian(2.0), 16))
+    GDP(mu=2.0)
+    """
+    return GDP(reported(root_up(mu_squared(event, relation))))
+
+
+def mu_squared(event: Event, relation: Relation = ADD_REMOVE) -> Fraction | None:
+    """An exact rational that is at least μ²; None where μ is infinite (no privacy at all)."""
+    match event:
+        case ev.Gaussian(multiplier):
+            return Fraction(0) if infinite(multiplier) else 1 / exact(multiplier) ** 2
+        case ev.NonPrivate() | ev.Insecure():
+            return None
+        case ev.Repeated(inner, count):
+            squared = Fraction(0) if count == 0 else mu_squared(inner, relation)
+            return None if squared is None else count * squared
+        case ev.Composed(parts):
+            return _total([mu_squared(part, relation) for part in parts])
+        case ev.Parallel(parts):
+            squares = [mu_squared(part, relation) for part in parts]
+            squares.sort(key=lambda squared: math.inf if squared is None else squared, reverse=True)
+            return _total(squares[: parts_touched(relation)])
+        case ev.Group(inner, people):
+            plain = spread(event)
+            if plain is not None:
+                return mu_squared(plain, relation)
+            squared = mu_squared(inner, relation)
+            return None if squared is None else people**2 * squared
+        case ev.Shuffled(_, inner) | ev.ShuffledEpoch(_, _, inner):
+            check_fixed_size(event, relation, _NAME)
+            return mu_squared(inner, relation)
+        case _:
+            epsilon = pure(event, relation).epsilon
+            if math.isinf(epsilon):
+                raise unknown(event, _NAME, "no μ is known to be valid for it")
+            return Fraction(pure_mu(epsilon)) ** 2
+
+
+def pure_mu(epsilon: float) -> float:
+    """The μ with Φ(−μ/2) = 1/(1 + e^ε), rounded up: every ε-DP event is μ-GDP."""
+    if epsilon <= 0 or math.isinf(epsilon):
+        return epsilon
+    if epsilon > 30:
+        # ln(1/(1 + e^ε)) = −ε − ln(1 + e^{−ε}); the quantile of a logarithm keeps its digits.
+        tail = -epsilon - math.log1p(math.exp(-epsilon))
+        return up(up(-2 * float(special.ndtri_exp(tail))))
+    # tanh(ε/2) = erf(μ/√8), which keeps its digits near 0; the tail's complement keeps them far from 0.
+    if epsilon < 1:
+        return up(up(math.sqrt(8) * float(special.erfinv(up(math.tanh(epsilon / 2))))))
+    return up(up(-2 * float(special.ndtri(down(1 / (1 + math.exp(epsilon)))))))
+
+
+def gaussian_multiplier(event: Event, relation: Relation = ADD_REMOVE) -> float | None:
+    """The σ/Δ of the one Gaussian that `event` is equal to, rounded down; None if it is made of anything else."""
+    match event:
+        case ev.Gaussian():
+            pass
+        case ev.Group() if (plain := spread(event)) is not None:
+            return gaussian_multiplier(plain, relation)
+        case ev.Repeated(inner, count) if count > 0 and gaussian_multiplier(inner, relation) is not None:
+            pass
+        case ev.Composed(parts) if parts and all(gaussian_multiplier(part, relation) is not None for part in parts):
+            pass
+        case _:
+            return None
+    squared = mu_squared(event, relation)
+    if squared is None or squared == 0:
+        return None
+    return math.nextafter(1 / root_up(squared), 0.0)
+
+
+def limit(event: Event) -> float:
+    """μ of the central limit theorem for Poisson-sampled Gaussians: an **approximation**, not a bound.
+
+    μ = q√(T(e^{1/σ²} − 1)) (Bu, Dong, Long & Su 2020), squares added over different steps. It may lie below the truth
+    at any finite T: it serves comparisons, and nothing may be charged by it.
+    """
+    return math.sqrt(_limit_squared(event))
+
+
+def _limit_squared(event: Event) -> float:
+    match event:
+        case ev.Repeated(inner, count):
+            return count * _limit_squared(inner)
+        case ev.Composed(parts):
+            return sum(_limit_squared(part) for part in parts)
+        case ev.PoissonSampled(rate, inner) if (multiplier := gaussian_multiplier(inner)) is not None:
+            exponent = multiplier**-2
+            return math.inf if exponent > 700 else float(rate) ** 2 * math.expm1(exponent)
+        case _ if (multiplier := gaussian_multiplier(event)) is not None:
+            return multiplier**-2
+        case _:
+            raise UnknownEvent(f"the GDP limit is stated for Poisson-sampled Gaussians alone, not for {event!r}")
+
+
+def root_up(squared: Fraction | None) -> float:
+    """√ of a rational, rounded up; inf for None."""
+    if squared is None:
+        return math.inf
+    if squared == 0:
+        return 0.0
+    # Scaled by a power of 4 the root is near 1, where no float overflows or underflows.
+    half = (squared.denominator.bit_length() - squared.numerator.bit_length()) // 2
+    try:
+        root = math.ldexp(math.sqrt(squared * Fraction(4) ** half), -half)
+    except OverflowError:
+        return math.inf
+    while Fraction(root) ** 2 < squared:
+        root = math.nextafter(root, math.inf)
+    return root
+
+
+def _total(squares: list[Fraction | None]) -> Fraction | None:
+    total = Fraction(0)
+    for squared in squares:
+        if squared is None:
+            return None
+        total += squared
+    return total

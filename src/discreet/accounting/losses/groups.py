@@ -1,0 +1,70 @@
+"""Groups of people, and rewriting an event that wraps others into a plain one that costs the same or more."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from discreet import events as ev
+from discreet.events import Event
+from discreet.neighbors import REPLACE_ONE, Relation
+from discreet.numeric.rounding import exact, float_down, float_up, infinite
+
+
+def spread(event: ev.Group) -> Event | None:
+    """The group's event as one for a single unit, where the noise says so; None where only a group theorem helps.
+
+    Additive noise under a metric sensitivity: k people move the value k times as far, so the noise multiplier is
+    divided by k (rounded down). A composition on the same data is priced part by part. A `Parallel` is not: k people
+    may sit in different parts.
+
+    >>> from fractions import Fraction
+    >>> spread(ev.Group(ev.DiscreteLaplace(2, Fraction(10)), 3))
+    DiscreteLaplace(sensitivity=6, scale=Fraction(10, 1))
+    """
+    inner, k = event.event, event.people
+    if k == 1:
+        return inner
+    match inner:
+        case ev.Gaussian(multiplier):
+            return ev.Gaussian(_divided(multiplier, k))
+        case ev.Laplace(multiplier):
+            return ev.Laplace(_divided(multiplier, k))
+        case ev.L2Laplace(multiplier, by_l1, shift):
+            return ev.L2Laplace(
+                _divided(multiplier, k),
+                None if by_l1 is None else _divided(by_l1, k),
+                None if shift is None or len(shift) > 1 else (float_up(k * exact(shift[0])),),
+            )
+        case ev.DiscreteGaussian(squared, _, coordinates):
+            return replace(inner, sensitivity_squared=k * k * squared, coordinates=k * coordinates)
+        case ev.DiscreteLaplace(sensitivity, _):
+            return replace(inner, sensitivity=k * sensitivity)
+        case ev.Group(part, people):
+            return ev.Group(part, people * k)
+        case ev.Repeated(part, count):
+            return ev.Repeated(ev.Group(part, k), count)
+        case ev.Composed(parts):
+            return ev.Composed(tuple(ev.Group(part, k) for part in parts))
+        case ev.Insecure() | ev.NonPrivate():
+            return inner
+        case _:
+            return None
+
+
+def _divided(multiplier: float, people: int) -> float:
+    return math.inf if infinite(multiplier) else float_down(exact(multiplier) / people)
+
+
+def parts_touched(relation: Relation) -> int:
+    """How many of several disjoint parts one unit can change at once.
+
+    One unit lies in one part. A replacement may also take it out of one part and put it into another; the price of a
+    part must then cover a unit that leaves or joins it.
+    """
+    return 2 if relation is REPLACE_ONE else 1
+
+
+def caused_together(prices: list[float], relation: Relation) -> list[float]:
+    """The prices, out of one for each disjoint part, that one unit can cause together."""
+    return sorted(prices, reverse=True)[: parts_touched(relation)]

@@ -1,0 +1,85 @@
+"""Replaces what mixes examples by what does not."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+
+from discreet.errors import InvalidArgument
+
+#: At most so many groups, as in Wu and He 2018 (arXiv 1803.08494).
+_MOST_GROUPS = 32
+
+
+def groups_for(channels: int) -> int:
+    """The number of groups for so many channels: at most 32, each of at least four channels where that divides.
+
+    A group of a single value would be normalized to zero whatever the data is, so a group has more than one channel
+    wherever there is more than one.
+    """
+    for smallest in (4, 2):
+        fitting = [g for g in range(1, _MOST_GROUPS + 1) if channels % g == 0 and channels // g >= smallest]
+        if fitting:
+            return fitting[-1]
+    return 1
+
+
+def _group_norm(name: str, old: nn.modules.batchnorm._BatchNorm) -> nn.Module:
+    if old.num_features == 1 and isinstance(old, nn.BatchNorm1d):
+        raise InvalidArgument(
+            f"{name} must have more than one channel, got BatchNorm1d(1): normalized on its own, a single value is "
+            "always zero; remove that layer"
+        )
+    new = nn.GroupNorm(groups_for(old.num_features), old.num_features, old.eps, old.affine)
+    return _with_affine(old, new)
+
+
+def _with_affine(old: nn.Module, new: nn.Module) -> nn.Module:
+    with torch.no_grad():
+        for name in ("weight", "bias"):
+            before, after = getattr(old, name), getattr(new, name)
+            if before is not None and after is not None:
+                new.register_parameter(name, nn.Parameter(before.detach().clone(), before.requires_grad))
+    return new.train(old.training)
+
+
+def _fixed(name: str, module: nn.Module) -> nn.Module:
+    if isinstance(module, nn.modules.instancenorm._InstanceNorm):
+        if not module.track_running_stats:
+            return module
+        kind = type(module)
+        return _with_affine(module, kind(module.num_features, module.eps, affine=module.affine))
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return _group_norm(name, module)
+    return module
+
+
+def fix(model: nn.Module) -> nn.Module:
+    """A copy of a model that can be trained privately: BatchNorm becomes GroupNorm, running statistics are dropped.
+
+    The affine weights are kept; the groups are chosen so that none holds a single channel. The function that the model
+    computes changes, so train it (again) afterwards, and give the optimizer the parameters of the copy.
+
+    Guarantee:
+        Looks at the model alone. Running means that a BatchNorm has gathered before are left out of the copy.
+    """
+    result = copy.deepcopy(model)
+    replaced: dict[int, nn.Module] = {}
+
+    def visit(prefix: str, parent: nn.Module) -> None:
+        for name, child in list(parent._modules.items()):
+            if child is None:
+                continue
+            place = f"{prefix}.{name}" if prefix else name
+            if id(child) not in replaced:
+                replaced[id(child)] = _fixed(place, child)
+                visit(place, child)
+            setattr(parent, name, replaced[id(child)])
+
+    top = _fixed(type(result).__name__, result)
+    if top is not result:
+        return top
+    visit("", result)
+    return result

@@ -1,0 +1,1 @@
+"""Exact samplers and the entropy that they draw from."""

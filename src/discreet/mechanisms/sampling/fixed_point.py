@@ -1,0 +1,78 @@
+"""Real numbers as certified integer intervals, to as many bits as a comparison needs.
+
+A sampler that compares a uniform real U with a real number x never needs x itself: it needs to know, for growing
+precision p, integers lo ≤ 2^p x ≤ hi. Everything here is integer arithmetic; no rounding of a machine float takes part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.mechanisms.sampling.entropy import Bits
+
+#: p ↦ (lo, hi) with lo ≤ 2^p x ≤ hi, where hi − lo stays bounded as p grows.
+Enclosure = Callable[[int], tuple[int, int]]
+
+
+def exp_neg(gamma: Fraction, precision: int) -> tuple[int, int]:
+    """Integers lo ≤ 2^precision · exp(−γ) ≤ hi for rational γ ≥ 0, with hi − lo ≤ 2.
+
+    γ is halved h times until it is below 2^−8, the alternating Taylor series is summed with every term rounded down,
+    and the result is squared h times. Each squaring doubles the relative error, so h + 32 guard bits are kept.
+
+    >>> exp_neg(Fraction(1), 20)
+    (385749, 385750)
+    """
+    if not gamma:
+        return 1 << precision, 1 << precision
+    if 1000 * gamma > 694 * (precision + 2):  # ln 2 < 0.694, so exp(−γ) < 2^−(precision + 2)
+        return 0, 1
+    halvings = (gamma.numerator // gamma.denominator).bit_length() + 8
+    width = precision + halvings + 32
+    x = (gamma.numerator << (width - halvings)) // gamma.denominator  # x ≤ 2^width · γ/2^h < x + 1
+    low, terms = _taylor_exp_neg(x + 1, width)
+    high, _ = _taylor_exp_neg(x, width)
+    low, high = low - 2 * terms, high + 2 * terms  # one unit for each rounded term, and one for its argument
+    for _ in range(halvings):
+        low, high = (low * low) >> width, ((high * high) >> width) + 1
+    return low >> (width - precision), min(1 << precision, (high >> (width - precision)) + 1)
+
+
+def _taylor_exp_neg(x: int, width: int) -> tuple[int, int]:
+    """Σ (−x)ⁿ/n! in units of 2^−width, and the number of terms that were summed until they vanished."""
+    total = term = 1 << width
+    n = 0
+    while term:
+        n += 1
+        term = (term * x >> width) // n
+        total += term if n % 2 == 0 else -term
+    return total, n + 1
+
+
+def uniform_below(target: Enclosure, prefix: int, width: int, bits: Bits) -> bool:
+    """Whether U < x, where `prefix` holds the first `width` bits of the uniform U; draws more of them as needed."""
+    while True:
+        low, high = target(width)
+        if prefix + 1 <= low:
+            return True
+        if prefix >= high:
+            return False
+        prefix, width = (prefix << 64) | bits.integer(64), width + 64
+
+
+def bernoulli(target: Enclosure, size: int, bits: Bits) -> NDArray[np.bool_]:
+    """`size` independent coins that fall heads with probability exactly x, for a real x ∈ [0, 1] given by `target`.
+
+    The first 62 bits of U decide all but a share 2^−61 of the coins; those get more bits until they are decided.
+    """
+    low, high = target(62)
+    prefixes = bits.words(size) >> np.uint64(2)
+    heads = prefixes < np.uint64(low)
+    open_ones = np.flatnonzero(~heads & (prefixes < np.uint64(high)))
+    for i in open_ones:
+        heads[i] = uniform_below(target, int(prefixes[i]), 62, bits)
+    return heads

@@ -1,0 +1,1 @@
+"""Numbers: directed rounding, exact rationals, and searches."""

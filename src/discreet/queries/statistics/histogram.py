@@ -1,0 +1,109 @@
+"""Counts by public category or by public interval, and the same counts as scores for a selection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet import _check
+from discreet.bounded import Bounded, Scores, Sensitivity
+from discreet.neighbors import ADD_REMOVE, ZERO_OUT
+from discreet.queries.contributions import sensitivities, used_rows
+from discreet.queries.grid import column, numbers, plain
+
+
+def histogram(
+    values: ArrayLike,
+    *,
+    categories: Sequence[Any] | None = None,
+    edges: Sequence[float] | None = None,
+    persons: ArrayLike | None = None,
+    max_rows: int | None = None,
+) -> Bounded:
+    """How many rows fall into each of some public bins; rows that fall into none are not counted.
+
+    Args:
+        values: one entry for each row.
+        categories: the public values to count, each a bin of its own. Equality decides; text is not normalized.
+        edges: instead, ascending numbers: bin i holds edges[i] ≤ x < edges[i+1], and the last bin its right edge too.
+        persons: each row's person, to protect people who have many rows.
+        max_rows: with `persons`, how many rows of one person are counted.
+
+    Guarantee: add/remove changes one bin by 1 (L1 = L2 = 1); replace-one moves a row between two bins (L1 = 2,
+    L2 = √2); a person with m rows: m times that. The bins are public: there is no way to take them from the data.
+
+    >>> histogram(["a", "b", "a", "z"], categories=["a", "b", "c"])
+    <histogram: value hidden, L1 ≤ 1, L2 ≤ 1 for one row, add/remove>
+    """
+    where, labels = _bins(values, categories, edges)
+    use, unit, _ = used_rows(where.size, persons, max_rows)
+    counts = np.bincount(where[use & (where >= 0)], minlength=len(labels))
+    one = Sensitivity.scalar(1)
+    moved = Sensitivity(2, 2, 2, 1) if len(labels) > 1 else one
+    bounds = sensitivities(one, moved, unit, len(labels))
+    return Bounded(counts.astype(np.int64), Fraction(1), bounds, "histogram", unit, labels=labels, direction=1)
+
+
+def votes(
+    values: ArrayLike,
+    *,
+    candidates: Sequence[Any],
+    persons: ArrayLike | None = None,
+    max_rows: int | None = None,
+) -> Scores:
+    """Scores for a selection: how many rows name each public candidate.
+
+    Guarantee: one row changes one score by 1 (a person: `max_rows`); under add/remove and zero-out all scores move in
+    one direction, so that a selection costs half. Not protected: the candidates.
+
+    >>> votes(["tea", "tea", "mate"], candidates=["tea", "coffee"])
+    <votes: 2 candidates, scores hidden, sensitivity 1>
+    """
+    counted = histogram(values, categories=candidates, persons=persons, max_rows=max_rows)
+    return Scores(
+        counted.values,
+        tuple(candidates),
+        {relation: bound.linf for relation, bound in counted.sensitivities.items()},
+        "votes",
+        counted.unit,
+        frozenset({ADD_REMOVE, ZERO_OUT}),
+    )
+
+
+def _bins(
+    values: ArrayLike, categories: Sequence[Any] | None, edges: Sequence[float] | None
+) -> tuple[NDArray[np.intp], tuple[Any, ...]]:
+    """Each row's bin, −1 for none, and the bins' labels."""
+    if (categories is None) == (edges is None):
+        raise _check.fail("categories", "be given, or edges, but not both", categories, "the bins are public facts")
+    if categories is not None:
+        return categorized(values, categories)
+    cuts = [float(_check.real("edges", edge, "bins have finite public edges")) for edge in edges or ()]
+    if len(cuts) < 2 or any(a >= b for a, b in pairwise(cuts)):
+        raise _check.fail("edges", "be at least two ascending numbers", edges, "n bins have n + 1 edges")
+    amounts = numbers(values)
+    where = np.minimum(np.searchsorted(cuts, amounts, side="right") - 1, len(cuts) - 2)
+    where[~((amounts >= cuts[0]) & (amounts <= cuts[-1]))] = -1
+    return where, tuple(pairwise(cuts))
+
+
+def categorized(values: ArrayLike, categories: Sequence[Any]) -> tuple[NDArray[np.intp], tuple[Any, ...]]:
+    """Each row's category, −1 for none, and the categories, which must be distinct and not missing."""
+    labels = tuple(categories)
+    index: dict[Any, int] = {}
+    for position, label in enumerate(labels):
+        if plain(label) is None:
+            raise _check.fail("categories", "be plain values, none of them missing", label, "use text or numbers")
+        if label in index:
+            raise _check.fail("categories", "be distinct", label, "a row belongs to one bin")
+        index[label] = position
+    if not labels:
+        raise _check.fail("categories", "name at least one value", categories, "the bins are public facts")
+    entries = column(values)
+    places = (index.get(plain(value), -1) for value in entries.tolist())
+    return np.fromiter(places, dtype=np.intp, count=entries.size), labels
