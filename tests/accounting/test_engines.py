@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from discreet.accounting import tight
 from discreet.accounting.losses import atoms, of_events
 from discreet.accounting.losses.collapse import collapse
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift, LaplaceShift
