@@ -1,4 +1,4 @@
-"""What the site is made of: the measured tables are those that were kept, and pictures exist."""
+"""The site: its tables show the stored benchmark results, and every image exists and is described."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_every_measured_row_is_in_the_page_on_benchmarks():
     spec = importlib.util.spec_from_file_location("hook", ROOT / "docs" / "extensions" / "benchmarks.py")
     hook = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hook)
-    page = hook.on_page_markdown((ROOT / "docs" / "benchmarks.md").read_text())
+    page = hook.on_page_markdown((ROOT / "docs" / "reference" / "benchmarks.md").read_text())
     assert hook.MARK not in page
     rows = 0
     for path in (ROOT / "benchmarks" / "results").glob("*.json"):
@@ -32,5 +32,5 @@ def test_every_measured_row_is_in_the_page_on_benchmarks():
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_picture_is_there_and_says_what_it_shows(page):
     for words, target in re.findall(r"!\[([^\]]*)\]\(([^)\s]+)", page.read_text()):
-        assert len(words) > 10, f"{target} has no text for those who can't see it"
+        assert len(words) > 10, f"{target} has no description for readers who cannot see it"
         assert (page.parent / target).exists(), target
