@@ -1,19 +1,21 @@
-# Each target does all of its own set-up: `make demo` and `make test` work on a fresh machine with Python 3.11 or newer.
+# Each target installs what it needs: `make demo` and `make test` work on a fresh machine with Python 3.11 or newer.
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 NEEDS := pyproject.toml constraints.txt
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' src/discreet/__init__.py)
 
-.PHONY: demo test test-all check bench docs clean help
+.PHONY: demo test test-all check bench docs dist clean help
 
 help:
-	@echo "make demo      one budget for real people: queries, training, a refusal, a report"
-	@echo "make test      the tests (minutes)"
-	@echo "make test-all  the slow statistical tests and the comparisons with other libraries as well"
-	@echo "make check     format, lint, types, architecture"
-	@echo "make bench     speed side by side with other libraries"
-	@echo "make docs      the documentation, into site/"
+	@echo "make demo      spend one privacy budget on real data: queries, a model, a refusal, a report"
+	@echo "make test      run the tests (minutes)"
+	@echo "make test-all  run all tests, also slow ones and comparisons with other libraries, and build the docs"
+	@echo "make check     check format, lint, types and architecture"
+	@echo "make bench     measure speed side by side with other libraries"
+	@echo "make docs      build the documentation into site/"
+	@echo "make dist      build the package into dist/; TAG=v1.2.3 checks that the version matches the tag"
 
 $(PY):
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Discreet needs Python 3.11 or newer")'
@@ -39,7 +41,7 @@ test: $(VENV)/.dev
 
 test-all: $(VENV)/.full
 	$(PY) -m pytest -q -n 2
-	$(PY) -m mkdocs build --strict --quiet --site-dir site
+	$(MAKE) docs
 
 check: $(VENV)/.full
 	$(PY) -m ruff format --check .
@@ -53,5 +55,11 @@ bench: $(VENV)/.full
 docs: $(VENV)/.full
 	$(PY) -m mkdocs build --strict
 
+dist: $(PY)
+	@test -z "$(TAG)" || test "$(TAG)" = "v$(VERSION)" || { echo "tag $(TAG) is not version $(VERSION)" >&2; exit 1; }
+	$(PIP) install build
+	rm -rf dist
+	$(PY) -m build
+
 clean:
-	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
