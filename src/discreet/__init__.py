@@ -33,7 +33,7 @@ from discreet.release import Release
 if typing.TYPE_CHECKING:
     from discreet.analytics import Private, discover
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ADD_REMOVE",
