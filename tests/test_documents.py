@@ -62,6 +62,14 @@ def test_every_link_to_a_file_or_heading_leads_somewhere(document):
             assert anchor in map(slug, headings), f"{target} has no heading #{anchor}"
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=relative)
+def test_every_source_file_that_a_document_names_exists(document):
+    if document.name == "CHANGELOG.md":  # names files of older versions too
+        return
+    for name in re.findall(r"`((?:\w+/)+\w+\.py)`", document.read_text()):
+        assert (ROOT / name).exists() or (ROOT / "src" / "discreet" / name).exists(), name
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
 def test_an_example_runs(example, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Put the measured tables of benchmarks/results/ into the page on benchmarks when the site is built."""
+"""Insert the tables of benchmarks/results/ into the benchmarks page when the site is built."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def tables() -> str:
-    """All kept results as Markdown, one section for each area."""
+    """All stored results as Markdown, one section per area."""
     parts = []
     for path in sorted(RESULTS.glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))

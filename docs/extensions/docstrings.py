@@ -1,6 +1,6 @@
-"""How docstrings become pages: doctests turn into code blocks, and the sections that promise something stand out.
+"""Turn docstrings into pages: doctests become code blocks, and headings such as `Guarantee:` become bold.
 
-Loaded by mkdocstrings (see mkdocs.yml). The docstrings stay plain text that reads well in an editor.
+Loaded by mkdocstrings (see mkdocs.yml). The docstrings themselves stay plain text that reads well in an editor.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _PROMISES = re.compile(r"^(Guarantee|Privacy|Error|Event): ", re.MULTILINE)
 
 
 class PlainDocstrings(griffe.Extension):
-    """Rewrites the docstrings of a package, each once, before they are parsed."""
+    """Rewrites each docstring of a package once, before it is parsed."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         _rewrite(pkg)
@@ -24,7 +24,7 @@ def _rewrite(obj: griffe.Object) -> None:
     if obj.docstring is not None:
         obj.docstring.value = _PROMISES.sub(r"**\1.** ", _fenced(obj.docstring.value))
     for member in obj.members.values():
-        if isinstance(member, griffe.Object):  # an alias is rewritten where it was defined
+        if isinstance(member, griffe.Object):  # an alias is rewritten where it is defined
             _rewrite(member)
 
 

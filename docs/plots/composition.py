@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from discreet import events as ev
-from discreet.accounting._compare import Comparison, compare
+from discreet.accounting import Comparison, compare
 
 DELTA = 1e-5
 STYLES = {

@@ -1,7 +1,7 @@
-"""Draw docs/img/mechanisms.png: what the noises look like, and how large they are.
+"""Draw docs/img/mechanisms.png: the shape and the size of each kind of noise.
 
 Run it from the repository root with the docs extra installed: `python docs/plots/mechanisms.py`. Every number in the
-picture comes from the mechanisms themselves; nothing random is drawn.
+figure comes from the mechanisms themselves; nothing random is drawn.
 """
 
 from fractions import Fraction

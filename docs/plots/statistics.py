@@ -1,7 +1,7 @@
-"""Draw docs/img/statistics-*.png: the pictures of the tutorial on statistics, from releases like those on its page.
+"""Draw docs/img/statistics-*.png: the figures of the statistics tutorial, from releases like those on its page.
 
 Run it from the repository root with the docs and analytics extras installed: `python docs/plots/statistics.py`. The
-noise is fresh each time, so the pictures differ a little from run to run.
+noise is fresh each time, so the figures differ slightly from run to run.
 """
 
 import tempfile

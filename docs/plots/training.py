@@ -1,8 +1,8 @@
-"""Draw the plots of the guide to training: three kinds of noise, and privacy as regularization.
+"""Draw the figures of the training guide: three kinds of noise, and privacy as regularization.
 
-    python docs/plots/training.py --data DIR      # the folder of MNIST's idx files; from the repository's root
+    python docs/plots/training.py --data DIR      # MNIST's idx files; run from the repository root
 
-The kinds of noise are read from benchmarks/results/accuracy.json; the gap is measured here.
+The figures on noise come from benchmarks/results/accuracy.json; the gap is measured here.
 """
 
 from __future__ import annotations
