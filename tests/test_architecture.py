@@ -128,7 +128,7 @@ def touches_data(function) -> bool:
 
 
 def callables():
-    """Every function and method, also in modules that a package keeps to itself and shows the functions of."""
+    """Every public function and method, including those that a package re-exports from a private module."""
     for module in map(importlib.import_module, (m.name for m in pkgutil.walk_packages(discreet.__path__, "discreet."))):
         for name, value in vars(module).items():
             if name.startswith("_") or getattr(value, "__module__", "") != module.__name__:
@@ -142,7 +142,7 @@ def callables():
 
 
 def test_every_public_function_that_touches_data_states_its_guarantee():
-    """Those that return a release, or something bounded, or rows."""
+    """Functions that take data and return a release, a bounded value, or rows."""
     for name, function in callables():
         returns = str(inspect.signature(function).return_annotation)
         makes = any(word in returns for word in ("Release", "Bounded", "Scores", "NDArray", "SparseVector"))
@@ -163,7 +163,7 @@ def test_every_public_function_that_touches_data_states_its_guarantee():
 
 
 def test_every_public_name_has_a_docstring():
-    """Everything that a package lists in its __all__, and the methods of the classes among it."""
+    """Everything that a package lists in its __all__, and the public methods of its classes."""
     missing = []
     for module in public_modules():
         for name in getattr(module, "__all__", ()):
@@ -180,7 +180,7 @@ def test_every_public_name_has_a_docstring():
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_no_privacy_decision_compares_floats_for_equality(path):
-    """Equality with a float literal, with inf or nan, or of something called epsilon, delta, … is a bug waiting."""
+    """Comparing with a float literal, inf or nan, or comparing names such as epsilon or delta, is refused."""
     suspects = {"epsilon", "delta", "rho", "mu", "sigma", "scale", "noise_multiplier", "rate", "probability"}
     for node in ast.walk(ast.parse(path.read_text())):
         if not isinstance(node, ast.Compare) or not any(isinstance(op, ast.Eq | ast.NotEq) for op in node.ops):

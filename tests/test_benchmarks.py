@@ -1,4 +1,4 @@
-"""The benchmark contract: every area runs quickly, prints a table, and writes JSON of one form."""
+"""The benchmark contract: every area runs quickly, prints a table, and writes JSON in one format."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check(content, area):
             assert row["ratio"] == pytest.approx(row["ours"] / row["theirs"])
 
 
-def test_rows_are_printed_and_written_in_the_one_form(tmp_path, capsys):
+def test_rows_are_printed_and_written_in_one_format(tmp_path, capsys):
     rows = [
         Row("a case", "seconds", 1.0, "a peer", 4.0, "lower"),
         Row("another", "seconds", 1.0, "a peer", None, "lower", "not installed"),
@@ -54,7 +54,7 @@ def test_rows_are_printed_and_written_in_the_one_form(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("stored", sorted((ROOT / "benchmarks" / "results").glob("*.json")), ids=lambda p: p.name)
-def test_results_that_documents_quote_have_that_form(stored):
+def test_stored_results_have_that_format(stored):
     content = json.loads(stored.read_text())
     check(content, content["area"])
     assert content["date"]
