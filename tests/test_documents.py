@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import runpy
 from pathlib import Path
@@ -75,6 +76,16 @@ def test_an_example_runs(example, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(example), run_name="__main__")
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("package", ["accounting", "analytics", "learning", "ledger", "mechanisms", "queries"])
+def test_the_reference_documents_every_public_name(package):
+    module = importlib.import_module(f"discreet.{package}")
+    page = (ROOT / "docs" / "reference" / f"{package}.md").read_text()
+    documented = set(re.findall(r"^::: ([\w.]+)", page, re.MULTILINE))
+    for name in module.__all__:
+        defined_in = getattr(module, name).__module__  # a page may show a whole module
+        assert {f"discreet.{package}.{name}", defined_in} & documented, f"{name} is missing"
 
 
 def test_the_readme_names_the_two_commands():
