@@ -17,7 +17,7 @@ from discreet.accounting.methods.fourier import inversion as fourier
 from discreet.accounting.methods.grid import discretize
 from discreet.accounting.methods.grid import fft as pld
 from discreet.accounting.methods.grid import refine as grid
-from discreet.accounting.methods.grid.refine import Question
+from discreet.accounting.methods.target import Target
 from discreet.events import (
     Claimed,
     Composed,
@@ -116,17 +116,17 @@ EVENTS = [
 
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("adding", [False, True])
-@pytest.mark.parametrize("question", [Question(delta=1e-6), Question(epsilon=1.0), Question(delta=1e-14)])
-def test_fourier_and_grid_agree_within_their_certificates(event, adding, question):
+@pytest.mark.parametrize("target", [Target(delta=1e-6), Target(epsilon=1.0), Target(delta=1e-14)])
+def test_fourier_and_grid_agree_within_their_certificates(event, adding, target):
     (way,) = collapse(event)
     found = of_events.losses(way, View(ADD_REMOVE, adding, True))
     assert choose(found) == "fourier"
-    if question.delta is not None and question.delta <= of_events.infinite_mass(found)[1]:
+    if target.delta is not None and target.delta <= found.infinite_mass()[1]:
         pytest.skip("no ε has this δ")
-    one = tight._by_fourier(found, question, adding)
+    one = tight._by_fourier(found, target, adding)
     assert one is not None
-    parts = of_events.as_grid_losses(found, adding=adding)
-    other = grid.bounds(parts, parts, question)
+    parts = found.for_grid(adding=adding)
+    other = grid.bounds(parts, target)
     assert one[0] <= other[1]
     assert other[0] <= one[1]
     assert one[1] - one[0] <= 1e-5 * one[1]
