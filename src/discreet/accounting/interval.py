@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from discreet import _check
 
-
 # Digits that are shown: 17 tell any two floats apart.
 _LEAST_DIGITS, _MOST_DIGITS = 6, 17
 # Numbers between these are written without an exponent.

@@ -36,9 +36,9 @@ _TOLERANCE, _COARSE = 1e-5, 1e-3
 _NEARLY = 0.998
 # The probability with which noise exceeds the tail that is shown.
 _TAIL = 0.05
-# Relative round-off allowed for norms that people give: Δ₂ ≤ Δ₁, and Δ₁ ≤ √d·Δ₂, whose √d may have been rounded by hand.
+# Relative round-off allowed for norms that people give: in Δ₂ ≤ Δ₁, and in Δ₁ ≤ √d·Δ₂, whose root may be rounded.
 _NORM_ERROR, _ROOT_ERROR = 1e-12, 1e-6
-# Grid steps within Δ₂ on the grid that is chosen for numbers that are not whole, so that rounding costs next to nothing.
+# Grid steps within Δ₂, on the grid that is chosen for fractional numbers: rounding to it then costs next to nothing.
 _GRID_STEPS = 1024
 # Sensitivities on a grid stay below this, so that they and their squares are exact integers.
 _MOST_GRID_STEPS = 2**40
@@ -246,7 +246,7 @@ def _calibrated(task: Task, kind: _Kind) -> Option:
         return task.repeated(kind.event(multiplier * kind.unit))
 
     if kind.name == "L2-Laplace" and task.steps > 1:
-        # Its price comes from ρ = Δ₂²/2λ² unless its L1 branch is better. One price tells which, and saves a long search.
+        # Its price comes from ρ = Δ₂²/2λ² unless its L1 branch is better. One price tells which, to save a long search.
         epsilon, delta = task.budget.epsilon, task.budget.delta
         by_rho = least(lambda z: zcdp_epsilon(ZCDP(up(task.steps / (2 * z * z))), delta) <= epsilon)
         option = _option(task, kind, kind.unit * by_rho * (1 + _SAFETY))

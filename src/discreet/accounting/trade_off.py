@@ -32,7 +32,7 @@ def supporting_lines(alpha: Floats, epsilons: Floats, deltas: Floats) -> Floats:
 def supporting_between(alpha: Floats, epsilons: Floats, lower: Floats) -> Floats:
     """An upper bound on the same maximum over all ε ≥ 0, from lower bounds on δ at increasing ε that start at 0.
 
-    Between two of these ε, δ is at least the lower bound at the second, and e^ε at least that of the first. So the lines
-    of each ε with the next δ lie above all lines between.
+    Between two of these ε, δ is at least the lower bound at the second, and e^ε at least that of the first. So the
+    lines of each ε with the next δ lie above all lines between.
     """
     return supporting_lines(alpha, epsilons, np.append(lower[1:], 0.0))

@@ -29,8 +29,8 @@ _QUADRATURE_ERROR = 32
 # Added to the logarithm of the right tail's bound, which is tiny, for its round-off.
 _TAIL_ERROR = 1e-9
 
-# Margins, in roundings of what each multiplies: sums of a few logarithms (16), formulas of up to 30 operations (64), and
-# log-moments whose logarithm was taken and undone, which multiplies an error by up to the logarithm (4096).
+# Margins, in roundings of what each multiplies: sums of a few logarithms (16), formulas of up to 30 operations (64),
+# and log-moments whose logarithm was taken and undone, which multiplies an error by up to the logarithm (4096).
 _LOG_MARGIN = 16 * UNIT
 _MARGIN = 64 * UNIT
 _UNDONE_MARGIN = 4096 * UNIT

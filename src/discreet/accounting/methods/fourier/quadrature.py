@@ -44,8 +44,8 @@ _MANY_EVENTS = 64
 _GOOD_ENOUGH = 1e-12
 # Leaving out a mass m changes the normalized sum by at most 3m: m itself, and the normalization of what stays.
 _LEFT_OUT = 3
-# (1 + √2)/2, the largest |arg g| over w·θ (docs/proofs/fourier-certificate.md). The other is about how fast |g| falls at
-# negative orders; it only guides the choice of a height, and any height is valid.
+# (1 + √2)/2, the largest |arg g| over w·θ (docs/proofs/fourier-certificate.md). The other is about how fast |g| falls
+# at negative orders; it only guides the choice of a height, and any height is valid.
 _TURN, _RESIST = 1.2072, 1.5
 # Exponents are cut off here: a bound of e^300 decides nothing, and e^709 is the largest float.
 _USELESS_EXPONENT, _LARGEST_EXPONENT = 300.0, 700.0

@@ -1,4 +1,4 @@
-"""The two engines behind tight prices: each certified alone, agreeing with one another, chosen by a gate."""
+"""The methods behind tight prices: each is certified by itself, they agree, and the right one is chosen."""
 
 import math
 from fractions import Fraction
@@ -134,7 +134,7 @@ def test_fourier_and_grid_agree_within_their_certificates(event, adding, target)
 
 
 @pytest.mark.parametrize(
-    ("event", "engine"),
+    ("event", "method"),
     [
         (Composed(()), "nothing"),
         (NonPrivate(), "everything"),
@@ -148,13 +148,13 @@ def test_fourier_and_grid_agree_within_their_certificates(event, adding, target)
         (Composed((Gaussian(1.0), L2Laplace(1.0))), "moments"),
     ],
 )
-def test_the_gate_sends_each_composition_to_the_engine_that_fits(event, engine):
+def test_each_composition_goes_to_the_method_that_fits(event, method):
     (way,) = collapse(event)
-    assert choose(of_events.losses(way, View(ADD_REMOVE, False, True))) == engine
+    assert choose(of_events.losses(way, View(ADD_REMOVE, False, True))) == method
 
 
 def test_fourier_declines_where_the_integrand_does_not_fall():
-    """Few steps at a tiny rate: a prototype answered 5.67 for a truth of .468; this one leaves it to the grid."""
+    """Few steps at a tiny rate: a prototype answered 5.67 where the truth is 0.468; the grid takes it instead."""
     (way,) = collapse(Repeated(PoissonSampled(1e-4, Gaussian(0.3)), 3))
     smooth = tight.smooth(of_events.losses(way, View(ADD_REMOVE, False, True)), False)
     assert fourier.invert(smooth, fourier.locate(smooth, delta=1e-9)) is None
