@@ -120,5 +120,5 @@ def test_extreme_numbers_get_an_interval_or_a_clear_refusal(event: ev.Event) -> 
         assert 0 <= answer.lower <= answer.upper
 
 
-def test_one_loud_laplace_costs_its_pure_epsilon() -> None:
+def test_laplace_noise_far_below_its_sensitivity_costs_its_pure_epsilon() -> None:
     assert epsilon(ev.Laplace(1e-4), 1e-5).upper == pytest.approx(1e4, rel=1e-3)

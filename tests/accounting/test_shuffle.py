@@ -1,4 +1,4 @@
-"""Shuffling: certified from above, and no better than what can be proved."""
+"""Shuffling: a certified upper bound, never below the theorem's own sum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tight prices: every published value inside the interval, every known failure of others avoided."""
+"""Tight prices: published values lie inside the interval, and known failures of other accountants are avoided."""
 
 import itertools
 import math
@@ -67,7 +67,7 @@ def test_published_values_lie_inside_the_interval(event, at, value, digits):
 
 
 @pytest.mark.parametrize(("event", "at", "value", "digits"), PUBLISHED)
-def test_one_percent_less_noise_is_seen(event, at, value, digits):
+def test_one_percent_less_noise_costs_more(event, at, value, digits):
     leaf = event
     while isinstance(leaf, Repeated | PoissonSampled):
         leaf = leaf.event
@@ -98,7 +98,7 @@ def test_the_two_directions_have_their_own_prices():
     assert add[0] == pytest.approx(5.61151, abs=1e-5)
 
 
-def test_adding_may_cost_more_than_removing_and_is_not_forgotten():
+def test_adding_is_charged_where_it_costs_more_than_removing():
     """Two sampled reports, ε = 1: enumerated by hand over the four outcomes, in both orders."""
     truth, rate = math.exp(3) / (1 + math.exp(3)), 0.9
     p, q = (truth, 1 - truth), (1 - truth, truth)
@@ -159,7 +159,7 @@ def test_pure_mechanisms_compose_as_kairouz_says(loss, count, at):
         found = delta(Repeated(make(Fraction(loss)), count), at)
         assert found.contains(float(truth))
         assert found.upper == pytest.approx(float(truth), rel=1e-5)
-        if make not in (NoisyMax, SparseVector):  # those need not reach what pure DP allows
+        if make not in (NoisyMax, SparseVector):  # these need not reach the bound of pure DP
             assert found.width <= 1e-5 * found.upper
 
 
@@ -251,7 +251,7 @@ def test_three_sampled_gaussians_have_the_published_delta():
         (sampled(0.5, 100.0, 1_000_000), 1e-15),
     ],
 )
-def test_extremes_stay_finite_ordered_and_consistent(event, at):
+def test_extreme_trainings_have_finite_and_consistent_intervals(event, at):
     found = epsilon(event, at)
     assert 0 <= found.lower <= found.upper < math.inf
     assert delta(event, found.upper).lower <= at * (1 + 1e-6)
