@@ -42,6 +42,8 @@ _NORM_ERROR, _ROOT_ERROR = 1e-12, 1e-6
 _GRID_STEPS = 1024
 # Sensitivities on a grid stay below this, so that they and their squares are exact integers.
 _MOST_GRID_STEPS = 2**40
+# Ratios that the advice takes for 1: of two scales of noise, and of Δ₁ to Δ₂.
+_SAME, _ONE_NUMBER = 1.01, 1.001
 # Added to a noise multiplier that was found by its ρ, so that its price by another route still fits.
 _SAFETY = 1e-6
 
@@ -304,7 +306,7 @@ def _advice(compared: Noises) -> tuple[str, ...]:
     assert pure.standard_deviation is not None
     spread, times = task.l1 / task.l2, pure.standard_deviation / min(lap, gauss)
     if lap <= gauss:
-        moves = "one unit moves one number only" if spread < 1.001 else f"Δ₁ is only {spread:.3g} times Δ₂"
+        moves = "one unit moves one number only" if spread < _ONE_NUMBER else f"Δ₁ is only {spread:.3g} times Δ₂"
         few = "and it is released once" if task.steps == 1 else f"and {task.steps:,} releases are few"
         first = (
             f"Use Laplace noise: standard deviation {lap:.4g} against {gauss:.4g} of Gaussian noise; {moves}, {few}."
@@ -317,7 +319,7 @@ def _advice(compared: Noises) -> tuple[str, ...]:
             "noise has twice the variance"
         )
         first = f"Use Gaussian noise: standard deviation {gauss:.4g} against {lap:.4g} of Laplace noise; {why}."
-    same = "no more than the least" if times < 1.01 else f"{times:.3g} times the least"
+    same = "no more than the least" if times < _SAME else f"{times:.3g} times the least"
     pure_words = (
         f"Use Laplace noise with b = Δ₁/ε where no δ is acceptable: its standard deviation is "
         f"{pure.standard_deviation:.4g}, {same}."

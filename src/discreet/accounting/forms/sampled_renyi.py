@@ -34,6 +34,8 @@ _TAIL_ERROR = 1e-9
 _LOG_MARGIN = 16 * UNIT
 _MARGIN = 64 * UNIT
 _UNDONE_MARGIN = 4096 * UNIT
+# Roundings of the terms of a difference, each of which takes about ten operations.
+_DIFFERENCE_MARGIN = 32 * UNIT
 # Where α|x| is below this, (1 + x)^α − 1 − αx is summed as a series of 16 terms, which leaves out less than 1e-16.
 _SERIES_LIMIT, _SERIES_TERMS = 0.1, 16
 
@@ -212,7 +214,7 @@ def _bernoulli_gap(order: float, x: Floats, exponent: Floats | float = 1.0) -> F
     top = np.maximum(power, 0.0)
     # Everything is divided by e^top: the power errs by its exponent's error, the line by that of x and of w.
     line = np.exp(-top) * (1 + order * (1 + np.abs(far)) * (1 + exponent))
-    margin = 32 * UNIT * (3 + np.abs(power) + order * exponent + line)
+    margin = _DIFFERENCE_MARGIN * (3 + np.abs(power) + order * exponent + line)
     rest = np.exp(power - top) - (1 + order * far) * np.exp(-top) + margin
     with np.errstate(divide="ignore", invalid="ignore"):
         by_difference = top + np.log(np.maximum(rest, margin))

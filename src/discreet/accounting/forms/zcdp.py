@@ -90,7 +90,7 @@ def _discrete_laplace_rho(sensitivity: int, scale: Fraction) -> float:
 
 
 def _near(step: float) -> float:
-    """1 − t/sinh(t) for 0 ≤ t ≤ 1/2, by the series of sinh(t)/t − 1."""
+    """1 − t/sinh(t) for 0 ≤ t ≤ 1/2, by the series of sinh(t)/t − 1 = t²/3! + t⁴/5! + … + t²⁴/25!."""
     excess, term, square = 0.0, 1.0, step * step
     for k in range(2, 26, 2):
         term *= square / (k * (k + 1))

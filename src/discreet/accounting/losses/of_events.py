@@ -202,7 +202,7 @@ def _near_gaussian(leaf: DiscreteGaussian, view: View) -> Losses | None:
     if math.sqrt(variance * _ATOM_REACH_SQUARED) + shift < _MOST_ATOMS / 2:
         return None
     mu = shift / math.sqrt(variance)
-    ratio = 1.05 * ((_NORMAL_REACH + mu) ** 2 + 1) / 24 / variance
+    ratio = 1.05 * ((_NORMAL_REACH + mu) ** 2 + 1) / 24 / variance  # the κ of the proof
     if ratio > _MOST_GAUSSIAN_RATIO:
         raise unknown(leaf, ACCOUNTANT, "its noise is far smaller than its sensitivity: choose more noise")
     moved = _LOG_RATIOS * ratio + (0.0 if view.upper else shift / variance)
@@ -212,7 +212,7 @@ def _near_gaussian(leaf: DiscreteGaussian, view: View) -> Losses | None:
 def _near_laplace(leaf: DiscreteLaplace, view: View) -> Losses:
     """A discrete Laplace too wide to sum, as a Laplace rounded to integers."""
     scale = float(leaf.scale)
-    ratio = 0.3 / scale + 0.3 / scale**2
+    ratio = 0.3 / scale + 0.3 / scale**2  # the κ of the proof
     if ratio > _MOST_LAPLACE_RATIO:
         raise unknown(leaf, ACCOUNTANT, "its ε is above 30000: choose a larger scale")
     moved = _LOG_RATIOS * ratio + (0.0 if view.upper else 2 / scale)

@@ -49,6 +49,11 @@ _CLOSED_ERROR, _SUM_ERROR = 1e-13, 1e-12
 # Relative margin for the last few operations on K, which a relative error of δ takes in roundings.
 _SCALE_ROUNDINGS = 64
 
+# Roundings of one sample of the integrand, next to those of its phase.
+_SAMPLE_ROUNDINGS = 16
+# The last sixteenth of the contour shows how far the integrand has fallen.
+_END = 16
+
 # A contour starts with so many standard deviations of the loss in frequency, and at least so many nodes.
 _FIRST_REACH, _FIRST_NODES = 7.5, 8
 # Where the sum over the nodes left out exceeds this share of the whole, the inversion declines.
@@ -157,7 +162,7 @@ class Inversion:
         turned = self.values * np.exp((-1j * epsilon * self.step) * index)
         center = self.step / (2 * math.pi) * float(turned[0].real + 2 * np.sum(turned[1:].real))
         size = self.step / math.pi * float(np.sum(np.abs(self.values) * (1 + abs(epsilon) * self.step * index)))
-        error = (self.error + 16 * UNIT * size) * (1 + self.relative) + abs(center) * self.relative
+        error = (self.error + _SAMPLE_ROUNDINGS * UNIT * size) * (1 + self.relative) + abs(center) * self.relative
         return center, error, math.exp(min(_LARGEST_EXPONENT, self.log_scale - self.tilt * epsilon))
 
     def solve(self, delta: float, start: float) -> tuple[float, float]:
@@ -228,7 +233,7 @@ def invert(smooth: Smooth, point: saddle.Saddle) -> Inversion | None:
         if built is None:
             return None
         values, error, rule = built
-        fallen = -math.log(float(np.max(np.abs(values[-max(2, nodes // 16) :]))) / scale + _TINY)
+        fallen = -math.log(float(np.max(np.abs(values[-max(2, nodes // _END) :]))) / scale + _TINY)
         if fallen > _FALLEN:
             break
         if _hopeless(nodes, fallen, earlier, 0 if rule is None else rule.losses.shape[1]):
@@ -303,7 +308,7 @@ def _samples(smooth: Smooth, tilt: float, step: float, nodes: int) -> tuple[Comp
     kept = np.where(log_size > _SMALLEST_EXPONENT, log_value, _ZERO_EXPONENT)
     values = np.asarray(np.exp(kept) / poles, dtype=np.complex128)
     gap = np.exp(np.minimum(log_raised, _LARGE_EXPONENT)) - np.exp(log_size)
-    gap += np.exp(log_size) * UNIT * (16 + 4 * wound) + _TINY
+    gap += np.exp(log_size) * UNIT * (_SAMPLE_ROUNDINGS + 4 * wound) + _TINY
     gap /= np.abs(poles)
     return values, step / math.pi * float(np.sum(gap)), rule
 

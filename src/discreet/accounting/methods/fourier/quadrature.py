@@ -34,6 +34,8 @@ _SIZES = (48, 64, 80, 96, 128, 160, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3
 _CACHED = 4096
 # Roundings of a point of the first octave: 16 multiplications of a complex number, four roundings each.
 _OCTAVE_ROUNDINGS = 64
+# Roundings of one node's term, next to those of its exponent and of the sum.
+_NODE_ROUNDINGS = 16
 # `span` widens the right end until the tail is small: by 5% and a quarter each time, far enough for any μ.
 _WIDENINGS, _WIDER, _WIDER_BY = 400, 1.05, 0.25
 # Nodes for each unit of max(1, μ)·u to begin with; fewer never converge.
@@ -222,7 +224,7 @@ def _rule(
     # Round-off: the exponents (relative to their size), the losses (their own and that of u), and the sum itself.
     size = np.sum(weights * (np.abs(s * losses) + u * u), axis=1) + np.abs(top)
     size += (abs(s) + reach) * np.sum(weights * (np.abs(losses) + _slope(events, u)), axis=1)
-    error = moved + UNIT * (2 * nodes + 16 + 8 * size)
+    error = moved + UNIT * (2 * nodes + _NODE_ROUNDINGS + 8 * size)
     sign = -1.0 if events.reverse else 1.0
     return Rule(sign * losses, weights, log_moment, error, reach), moved
 

@@ -47,6 +47,10 @@ _INFINITE_ERROR, _INFINITE_LOWERED, _COMPARE_ERROR = 1e-12, 1e-11, 1e-9
 _HALVINGS = 60
 # Where the lower bound is looked for below each point of a short grid, in steps; longer grids are fine enough.
 _BELOW_POINT, _SHORT = np.array([1e-9, 1e-7, 1e-5, 1e-3, 1e-2, 0.1, 0.5]), 4096
+# Tilts, in standard deviations, that are tried for Chernoff's bounds on both ends of the window. Each is valid.
+_WINDOW_TILTS = 0.125 * 2.0 ** np.arange(10)
+# The largest float below 1, so that ln(1 − p) is finite.
+_BELOW_ONE = math.nextafter(1.0, 0.0)
 # The powers within one block of a discounted sum span at most e^300.
 _BLOCK_EXPONENT = 300
 # Roundings allowed for each stage of an FFT, see `_fft_error`.
@@ -254,7 +258,7 @@ def _relaxed(cumulants: saddle.Cumulants, epsilon: float, log_delta: float, star
 
 def _any_infinite(parts: Sequence[tuple[GridLoss, int]], side: Side) -> float:
     """P that at least one loss is infinite."""
-    log_alive = sum(count * math.log1p(-min(part.infinite, 1 - 1e-16)) for part, count in parts)
+    log_alive = sum(count * math.log1p(-min(part.infinite, _BELOW_ONE)) for part, count in parts)
     if any(part.infinite >= 1.0 for part, count in parts):
         return 1.0
     return -math.expm1(log_alive) * (1 + _INFINITE_ERROR if side == "upper" else 1 - _INFINITE_ERROR)
@@ -311,7 +315,7 @@ def _window(
     spread = math.sqrt(max(curvature, step * step))
     upward, downward = math.inf, -math.inf
     s_up = s_down = 1.0
-    for s in (0.125 / spread) * 2.0 ** np.arange(10):
+    for s in _WINDOW_TILTS / spread:
         reach = (_cumulants(coarse, tilt + s)[0] - k + _ESCAPE) / s
         if reach < upward:
             upward, s_up = reach, float(s)
