@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Self
 
 from discreet import _check
 from discreet.neighbors import Neighbors
+from discreet.numeric.rounding import times_up
 
 
 def strength(epsilon: float) -> str:
@@ -57,14 +57,6 @@ def _people(people: object) -> int:
     return _check.integer("people", people, "it is the number of units that change together")
 
 
-def _times(factor: int, loss: float) -> float:
-    """factor · loss, rounded up if it has to be rounded."""
-    product = factor * loss
-    if math.isinf(product) or Fraction(product) >= factor * Fraction(loss):
-        return product
-    return math.nextafter(product, math.inf)
-
-
 def _finite_or_infinite(name: str, value: float, remedy: str) -> None:
     if not (isinstance(value, float) and math.isinf(value) and value > 0):
         _check.nonnegative(name, value, remedy)
@@ -102,7 +94,7 @@ class PureDP(Guarantee):
         return self._with_unit(f"{self.epsilon:.6g}-DP")
 
     def group(self, people: int) -> PureDP:
-        return replace(self, epsilon=_times(_people(people), self.epsilon))
+        return replace(self, epsilon=times_up(_people(people), self.epsilon))
 
     def explain(self) -> str:
         if math.isinf(self.epsilon):
@@ -139,7 +131,7 @@ class ApproxDP(Guarantee):
             return self
         with_delta = math.inf if (k - 1) * self.epsilon > 700 else k * math.exp((k - 1) * self.epsilon) * self.delta
         with_delta *= 1 + 1e-12  # more than the round-off of the line above
-        return replace(self, epsilon=_times(k, self.epsilon), delta=min(1.0, with_delta))
+        return replace(self, epsilon=times_up(k, self.epsilon), delta=min(1.0, with_delta))
 
     def explain(self) -> str:
         if math.isinf(self.epsilon):
@@ -167,7 +159,7 @@ class ZCDP(Guarantee):
 
     def group(self, people: int) -> ZCDP:
         """k²ρ for k people (Bun & Steinke 2016, Proposition 1.9)."""
-        return replace(self, rho=_times(_people(people) ** 2, self.rho))
+        return replace(self, rho=times_up(_people(people) ** 2, self.rho))
 
     def explain(self) -> str:
         spread = math.sqrt(2 * self.rho)
@@ -206,7 +198,7 @@ class RDP(Guarantee):
         steps = (_people(people) - 1).bit_length()
         doubled = 2**steps
         kept = [
-            (a / doubled, _times(3**steps, e))
+            (a / doubled, times_up(3**steps, e))
             for a, e in zip(self.orders, self.epsilons, strict=True)
             if a >= 2 * doubled
         ]
@@ -237,7 +229,7 @@ class GDP(Guarantee):
 
     def group(self, people: int) -> GDP:
         """kμ for k people (Dong, Roth & Su 2022; Theorem 2.14 of arXiv 1905.02383)."""
-        return replace(self, mu=_times(_people(people), self.mu))
+        return replace(self, mu=times_up(_people(people), self.mu))
 
     def explain(self) -> str:
         # Power of the best test of N(0,1) against N(μ,1) at a 5% false-alarm rate.

@@ -1,4 +1,4 @@
-"""Calibration: what it returns fits the budget, and hardly anything more would."""
+"""Calibration: the parameter fits the budget, and a slightly better one does not."""
 
 from fractions import Fraction
 
@@ -7,7 +7,16 @@ import pytest
 from discreet.accounting._calibrate import calibrate, most_steps
 from discreet.accounting.tight import epsilon
 from discreet.errors import InvalidArgument
-from discreet.events import Gaussian, Laplace, NonPrivate, PoissonSampled, RandomizedResponse, Repeated
+from discreet.events import (
+    Claimed,
+    Composed,
+    Gaussian,
+    Laplace,
+    NonPrivate,
+    PoissonSampled,
+    RandomizedResponse,
+    Repeated,
+)
 from discreet.guarantees import ApproxDP, PureDP
 
 
@@ -68,7 +77,7 @@ def test_not_even_one_step_is_zero_steps():
     assert most_steps(lambda n: Repeated(RandomizedResponse(Fraction(3)), n), ApproxDP(1.0, 1e-9)) == 0
 
 
-def test_what_cannot_be_reached_is_refused():
+def test_an_unreachable_budget_is_refused():
     with pytest.raises(InvalidArgument, match="budget"):
         calibrate(lambda _: NonPrivate(), ApproxDP(1.0, 1e-5))
     with pytest.raises(InvalidArgument, match="budget"):
@@ -77,3 +86,12 @@ def test_what_cannot_be_reached_is_refused():
         calibrate(Gaussian, ApproxDP(1.0, 0.0))
     with pytest.raises(InvalidArgument, match="find"):
         calibrate(Gaussian, ApproxDP(1.0, 1e-5), find="luck")
+
+
+def test_steps_with_much_noise_are_counted_without_overflow():
+    assert most_steps(lambda n: Repeated(Gaussian(1e6), n), ApproxDP(1.0, 1e-6)) == 10**9
+
+
+def test_a_budget_below_a_claim_is_unreachable_and_says_so():
+    with pytest.raises(InvalidArgument, match="budget must be reachable"):
+        calibrate(lambda s: Composed((Gaussian(s), Claimed(1.0, 1e-4))), ApproxDP(2.0, 1e-5))

@@ -10,14 +10,12 @@ import pytest
 
 from discreet.accounting import closed_forms as forms
 from discreet.errors import InvalidArgument
+from tests.accounting.truth import gaussian_delta
 
 
 def true_gaussian_delta(epsilon: float, mu: float) -> mpmath.mpf:
     with mpmath.workdps(60):
-        e, m = mpmath.mpf(epsilon), mpmath.mpf(mu)
-        # Φ(−x) through erfc keeps its digits where Φ itself is close to 1
-        phi = lambda x: mpmath.erfc(-x / mpmath.sqrt(2)) / 2  # noqa: E731
-        return phi(m / 2 - e / m) - mpmath.exp(e) * phi(-m / 2 - e / m)
+        return gaussian_delta(epsilon, mu)
 
 
 def cases():

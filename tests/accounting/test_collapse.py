@@ -1,4 +1,4 @@
-"""Events are brought to their simplest form before they are priced."""
+"""Events are collapsed to their simplest form before they are priced."""
 
 from fractions import Fraction
 

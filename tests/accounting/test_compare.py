@@ -1,4 +1,4 @@
-"""The comparison of methods: every valid row is a bound, and what does not apply says why."""
+"""The comparison of methods: every valid row is an upper bound, and a method that does not apply says why."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_gaussian_steps_are_exact_through_gdp() -> None:
     assert basic > 40
 
 
-def test_what_does_not_apply_says_why() -> None:
+def test_a_method_that_does_not_apply_says_why() -> None:
     table = compare(ev.SampledWithoutReplacement(1, 10, ev.Gaussian(1.0)), 1e-5)
     for row in table.lines:
         assert row.standing == "not applicable"

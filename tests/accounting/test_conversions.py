@@ -1,4 +1,4 @@
-"""Conversions: each way safe, and each way undoes the other."""
+"""Conversions: both directions round to the safe side, and each undoes the other."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_gaussian_values_of_the_reference(mu: float, delta: float, epsilon: floa
     assert gdp_delta(GDP(1.0), 1.0) == pytest.approx(0.1269367375066, rel=1e-10)
 
 
-def test_through_renyi_a_budget_needs_the_noise_of_the_reference() -> None:
+def test_a_budget_by_renyi_dp_needs_the_noise_of_the_reference() -> None:
     rho = 1 / (2 * 4.530877117**2)
     assert zcdp_epsilon(ZCDP(rho), 1e-6) == pytest.approx(1.0, rel=1e-7)
 
@@ -121,7 +121,7 @@ def test_pure_guarantees_convert_to_every_form() -> None:
     assert pure_delta(claim, 0.5) == pytest.approx((math.e - math.exp(0.5)) / (1 + math.e))
 
 
-def test_nothing_and_everything_convert_to_themselves() -> None:
+def test_zero_and_infinite_losses_convert_to_themselves() -> None:
     assert zcdp_epsilon(ZCDP(0.0), 1e-6) == 0.0
     assert math.isinf(zcdp_epsilon(ZCDP(math.inf), 1e-6))
     assert (zcdp_delta(ZCDP(0.0), 1.0), zcdp_delta(ZCDP(math.inf), 1.0)) == (0.0, 1.0)

@@ -15,7 +15,8 @@ from discreet.accounting.forms.gdp import gdp
 from discreet.accounting.forms.pure import pure
 from discreet.accounting.forms.rdp import rdp
 from discreet.accounting.forms.zcdp import zcdp
-from discreet.errors import UnknownEvent
+from discreet.accounting.tight import delta, epsilon
+from discreet.errors import DiscreetError, UnknownEvent
 from discreet.guarantees import GDP, ZCDP, ApproxDP, PureDP
 from discreet.neighbors import Relation
 
@@ -89,3 +90,35 @@ def test_counts_far_beyond_a_float_are_exact() -> None:
     assert math.isinf(pure(ev.Repeated(ev.Laplace(1.0), 10**400)).epsilon)
     assert gdp(ev.Repeated(ev.Gaussian(1e15), many)).mu == pytest.approx(1.0)
     assert gdp(ev.Gaussian(1e140)).mu == pytest.approx(1e-140)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ev.Composed((ev.Exponential(Fraction(1, 2)), ev.L2Laplace(3.0))),
+        ev.Laplace(1e-4),
+        ev.Laplace(1e-9),
+        ev.Group(ev.DiscreteLaplace(1000, Fraction(10)), 10**6),
+        ev.Repeated(ev.PoissonSampled(0.01, ev.Gaussian(1e-5)), 3),
+        ev.Repeated(ev.PoissonSampled(0.01, ev.Gaussian(1e150)), 3),
+        ev.Repeated(ev.PoissonSampled(0.01, ev.Gaussian(1e-140)), 3),
+        ev.Repeated(ev.PoissonSampled(0.01, ev.Gaussian(1.0)), 10**18),
+        ev.DiscreteGaussian(10**10, Fraction(100)),
+        ev.DiscreteGaussian(10**10, Fraction(10**4)),
+        ev.L2Laplace(math.inf, math.inf),
+        ev.Repeated(ev.Laplace(5.0), 10**400),
+        ev.RandomizedResponse(Fraction(1), 10**400),
+    ],
+    ids=lambda event: repr(event)[:60],
+)
+def test_extreme_numbers_get_an_interval_or_a_clear_refusal(event: ev.Event) -> None:
+    for ask in (lambda: epsilon(event, 1e-5), lambda: delta(event, 1.0)):
+        try:
+            answer = ask()
+        except DiscreetError:
+            continue
+        assert 0 <= answer.lower <= answer.upper
+
+
+def test_laplace_noise_far_below_its_sensitivity_costs_its_pure_epsilon() -> None:
+    assert epsilon(ev.Laplace(1e-4), 1e-5).upper == pytest.approx(1e4, rel=1e-3)

@@ -1,4 +1,4 @@
-"""An interval says where the truth lies, and shows it."""
+"""Intervals: their order, their width, and the digits they show."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Which noise to add: every kind is priced by the same accountant, and what is often said is checked."""
+"""Which noise to add: every kind is priced by the same accountant, and common sayings are checked."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_laplace_is_best_for_one_count_and_gaussian_for_a_long_vector(one_number
         {"l1": 1.0, "grid": 1e-20},
     ],
 )
-def test_a_task_that_cannot_be_is_refused(wrong):
+def test_an_impossible_task_is_refused(wrong):
     with pytest.raises(InvalidArgument):
         Task.of(BUDGET, **wrong)
 

@@ -21,7 +21,7 @@ def test_a_profile_is_delta_at_each_epsilon():
     assert np.all(np.diff(curve.upper) < 0)
 
 
-def test_a_profile_inverts():
+def test_a_profile_gives_epsilon_at_each_delta():
     curve = profile(STEP).epsilon([1e-3, 1e-6])
     assert list(curve.lower) == [epsilon(STEP, at).lower for at in (1e-3, 1e-6)]
 

@@ -1,4 +1,4 @@
-"""Pure DP: what each event costs at most, and that nothing unknown is priced."""
+"""Pure DP: the largest loss of each event, and the refusal of events without a theorem."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HALF = Fraction(1, 2)
 
 @dataclass(frozen=True)
 class Novel(ev.Event):
-    """An event that no accountant has met."""
+    """An event that no accountant knows."""
 
 
 @pytest.mark.parametrize(

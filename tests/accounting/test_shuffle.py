@@ -1,4 +1,4 @@
-"""Shuffling: certified from above, and no better than what can be proved."""
+"""Shuffling: a certified upper bound, never below the theorem's own sum."""
 
 from __future__ import annotations
 
@@ -132,3 +132,8 @@ def test_what_lies_outside_of_the_window_is_added(monkeypatch: pytest.MonkeyPatc
     for outside in (1e-14, 1e-3, 0.1, 0.4):
         monkeypatch.setattr(shuffle, "_OUTSIDE", outside)
         assert _delta(Clones(60, 0.2, 2.0), 0.5) >= truth
+
+
+def test_shuffling_reports_that_hide_nothing_is_priced_as_one_report() -> None:
+    assert shuffled_epsilon(ev.Shuffled(100, ev.Claimed(712.0)), 1e-5) <= 712.0 * (1 + 1e-9)
+    assert shuffled_delta(ev.Shuffled(100, ev.Claimed(800.0)), 1.0) <= 1.0

@@ -64,7 +64,7 @@ def test_never_above_the_pessimistic_accountant_and_never_far_below(seed):
 
 
 def test_the_pessimistic_accountant_is_below_the_truth_at_tiny_delta():
-    """Why a certificate counts: T = 10⁴ Gaussians of σ = 100 have a closed form, 7.8687 at δ = 1e-14."""
+    """Why certificates matter: T = 10⁴ Gaussians of σ = 100 have a closed form, 7.8687 at δ = 1e-14."""
     dp = pytest.importorskip("dp_accounting")
     from dp_accounting.pld import PLDAccountant
 
@@ -75,7 +75,7 @@ def test_the_pessimistic_accountant_is_below_the_truth_at_tiny_delta():
     assert accountant.get_epsilon(1e-14) < truth.lower
 
 
-def test_a_composed_report_is_not_forgotten():
+def test_a_report_composed_with_noise_is_counted():
     dp = pytest.importorskip("dp_accounting")
     from dp_accounting.pld import PLDAccountant
 

@@ -47,7 +47,7 @@ def test_a_shuffled_epoch_is_charged_one_step_and_no_less(relation):
     epochs = Repeated(ShuffledEpoch(100, 10_000, Gaussian(2.0)), 10)
     found = accounting.epsilon(epochs, 1e-6, relation)
     assert found.upper == pytest.approx(accounting.epsilon(Repeated(Gaussian(2.0), 10), 1e-6).upper, rel=1e-9)
-    assert found.lower == 0  # the unit's batch need not be known: nothing is certified from below
+    assert found.lower == 0  # the unit's batch need not be known, so no lower end is certified
     as_poisson = Repeated(PoissonSampled(0.01, Gaussian(2.0)), 1000)
     assert found.upper > 5 * accounting.epsilon(as_poisson, 1e-6).upper
 

@@ -1,13 +1,16 @@
-"""Event → Guarantee: what a thing that was run costs. Pure functions that know nothing of mechanisms or data.
+"""Event → Guarantee: what an event costs. Pure functions that know nothing of mechanisms or data.
 
-Three ways to ask:
+There are three ways to ask:
 
-- for what was fixed in advance, tightly and certified from both sides: `epsilon`, `delta`, `profile`, `calibrate`;
+- for events fixed in advance, tightly and certified from both sides: `epsilon`, `delta`, `profile`, `calibrate`;
 - in a form that adds up: `pure`, `zcdp`, `rdp`, `gdp`;
-- while it is being chosen, step by step: `AdaptiveFilter`, `Odometer`.
+- for events that are chosen step by step: `AdaptiveFilter`, `Odometer`.
 
-`compare` shows what each method would have charged; `basic`, `advanced` and `optimal_pure` are the theorems that people
-teach. An event that no theorem prices raises `UnknownEvent`.
+`compare` shows what each method would charge; `basic`, `advanced` and `optimal_pure` are the textbook theorems. An
+event that no theorem prices raises `UnknownEvent`.
+
+A tight price takes this route (`tight`): event → ways a unit can meet it (`losses.collapse`) → privacy losses
+(`losses.of_events`) → a method (`methods.choose`) → certified bounds (`methods`) → `Interval`.
 """
 
 from discreet.accounting._calibrate import calibrate, most_steps

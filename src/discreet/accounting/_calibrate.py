@@ -1,7 +1,7 @@
-"""The other way round: the least noise, the most steps or the largest rate whose price fits a budget.
+"""From a budget back to a parameter: the least noise, the most steps or the largest rate whose price fits.
 
-The answer's own price is certified: its upper end was computed and fits. That it is also the best rests on the price
-being monotone in the parameter, and is good to the tolerance.
+The answer's price is certified: its upper end was computed, and fits. That no better parameter fits rests on the price
+being monotone in the parameter, and holds to the tolerance.
 """
 
 from __future__ import annotations
@@ -20,8 +20,24 @@ from discreet.neighbors import ADD_REMOVE, Relation
 
 Quantity = Literal["noise", "steps", "rate"]
 
-_LARGEST = {"noise": 1e12, "rate": 1.0}
-_SMALLEST = 1e-9
+# Parameters are searched for between these: noise beyond them hides nothing, or everything.
+_LARGEST_NOISE, _LARGEST_RATE, _SMALLEST = 1e12, 1.0, 1e-9
+# Where the search starts. Noise starts at that of one Gaussian, for an ε of at most the second.
+_FIRST_RATE, _LARGEST_FIRST_EPSILON = 0.01, 1e6
+# A bracket is found by steps that grow from the first factor to the last, by the middle one each time.
+_FIRST_FACTOR, _FACTOR_GROWTH, _LAST_FACTOR = 2.0, 1.5, 16.0
+# Rounds of the safeguarded secant: bisection alone gets any bracket below any tolerance in fewer.
+_ROUNDS = 80
+# How far beyond the secant's guess to step, and how far from the ends of the bracket to stay, in tolerances.
+_NUDGE, _INSIDE = 0.3, 0.1
+
+# For steps: the next count as a factor of the last, from the excess. ε grows at least like the square root of the
+# count once it is large, so e^{−2·excess} would be the count that fits; aim a little lower.
+_STEPS_POWER, _LEAST_FACTOR, _MOST_FACTOR, _LARGEST_EXPONENT = -1.8, 1.1, 64.0, 5.0
+# How far beside the secant's guess to try, relative to it.
+_STEPS_NUDGE = 1e-6
+# An ε of 0 is taken for this, so that its logarithm exists.
+_LEAST_EPSILON = 1e-300
 
 
 def calibrate(
@@ -32,10 +48,10 @@ def calibrate(
     relation: Relation = ADD_REMOVE,
     tolerance: float = 1e-6,
 ) -> float:
-    """The parameter of `make_event` that uses `budget` up: the smallest noise, or the largest rate.
+    """The parameter of `make_event` that uses up `budget`: the smallest noise, or the largest rate.
 
     Args:
-        make_event: from the parameter to the event; for "noise" the price falls in it, for "rate" it grows.
+        make_event: from the parameter to the event; the price must fall in a "noise" and grow in a "rate".
         budget: the (ε, δ) that the event may cost.
         find: what the parameter is. For "steps", see `most_steps`, which this calls.
         relation: which datasets count as neighbors.
@@ -55,11 +71,11 @@ def calibrate(
     tolerance = float(_check.positive("tolerance", tolerance, "it is the relative error of the answer"))
     excess = _Excess(make_event, budget, relation)
     if find == "noise":
-        start = gaussian_noise_multiplier(min(budget.epsilon, 1e6), budget.delta)
-        return _root(excess, start, tolerance, falling=True, largest=_LARGEST["noise"])
-    if excess(1.0) <= 0:
-        return 1.0
-    return _root(excess, 0.01, tolerance, falling=False, largest=1.0)
+        start = gaussian_noise_multiplier(min(budget.epsilon, _LARGEST_FIRST_EPSILON), budget.delta)
+        return _root(excess, start, tolerance, falling=True, largest=_LARGEST_NOISE)
+    if excess(_LARGEST_RATE) <= 0:
+        return _LARGEST_RATE
+    return _root(excess, _FIRST_RATE, tolerance, falling=False, largest=_LARGEST_RATE)
 
 
 def most_steps(
@@ -78,8 +94,10 @@ def most_steps(
     while f_high <= 0:
         if high >= at_most:
             return at_most
-        # ε grows at least like the square root of the number of steps, once it is large.
-        factor = 2.0 if not math.isfinite(f_high) else min(64.0, max(1.1, math.exp(min(5.0, -1.8 * f_high))))
+        factor = _FIRST_FACTOR
+        if math.isfinite(f_high):
+            growth = math.exp(min(_LARGEST_EXPONENT, _STEPS_POWER * f_high))
+            factor = min(_MOST_FACTOR, max(_LEAST_FACTOR, growth))
         low, f_low = high, f_high
         high = min(at_most, max(high + 1, math.ceil(high * factor)))
         f_high = excess(float(high))
@@ -90,7 +108,8 @@ def most_steps(
             weight = f_low / (f_low - f_high)
             guess = math.exp(math.log(low) + weight * (math.log(high) - math.log(low)))
             # Alternate between a little below and a little above the secant's guess, to close in from both sides.
-            middle = math.floor(guess * (1 - 1e-6)) if turn % 3 == 0 else math.ceil(guess * (1 + 1e-6))
+            below = turn % 3 == 0
+            middle = math.floor(guess * (1 - _STEPS_NUDGE)) if below else math.ceil(guess * (1 + _STEPS_NUDGE))
             middle = min(max(middle, low + 1), high - 1)
         value = excess(float(middle))
         if value <= 0:
@@ -111,7 +130,7 @@ class _Excess:
         epsilon = tight.epsilon(self._make(parameter), self._budget.delta, self._relation).upper
         if math.isinf(epsilon):
             return math.inf
-        return math.log(max(epsilon, 1e-300) / self._budget.epsilon)
+        return math.log(max(epsilon, _LEAST_EPSILON) / self._budget.epsilon)
 
 
 def _check_budget(budget: ApproxDP) -> None:
@@ -126,7 +145,7 @@ def _root(excess: Callable[[float], float], start: float, tolerance: float, *, f
     x, value = start, excess(start)
     good, bad = (x, None) if value <= 0 else (None, x)
     f_good, f_bad = (value, math.nan) if value <= 0 else (math.nan, value)
-    factor = 2.0
+    factor = _FIRST_FACTOR
     while good is None or bad is None:
         toward_good = good is None
         x = x * factor if toward_good == falling else x / factor
@@ -143,19 +162,19 @@ def _root(excess: Callable[[float], float], start: float, tolerance: float, *, f
             raise InvalidArgument(f"budget must be reachable, got a price above it at {x:g}: allow more ε or δ")
         else:
             bad, f_bad = x, value
-        factor = min(factor * 1.5, 16.0)
-    for turn in range(80):
+        factor = min(factor * _FACTOR_GROWTH, _LAST_FACTOR)
+    for turn in range(_ROUNDS):
         if abs(good - bad) <= tolerance * good:
             break
         a, b = math.log(good), math.log(bad)
         middle = (a + b) / 2
         if turn % 3 < 2 and math.isfinite(f_good) and math.isfinite(f_bad) and f_good < f_bad:
             middle = a + (b - a) * (-f_good / (f_bad - f_good))
-            # Step over the root a little, on alternate sides, so that both ends of the bracket close in.
-            nudge = 0.3 * tolerance if turn % 3 == 0 else -0.3 * tolerance
+            # Step beyond the root a little, on alternate sides, so that both ends of the bracket close in.
+            nudge = _NUDGE * tolerance if turn % 3 == 0 else -_NUDGE * tolerance
             middle += nudge if b > a else -nudge
             inside = sorted((a, b))
-            middle = min(max(middle, inside[0] + 0.1 * tolerance), inside[1] - 0.1 * tolerance)
+            middle = min(max(middle, inside[0] + _INSIDE * tolerance), inside[1] - _INSIDE * tolerance)
         value = excess(math.exp(middle))
         if value <= 0:
             good, f_good = math.exp(middle), value

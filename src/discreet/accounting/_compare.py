@@ -1,17 +1,16 @@
-"""The same event through every method: what each would have charged, and where it does not apply."""
+"""One event priced by every method: what each would charge, and why some do not apply."""
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
 from discreet import _check
 from discreet import events as ev
-from discreet.accounting import composition
+from discreet.accounting import composition, tight
 from discreet.accounting.forms.conversions import gdp_delta, gdp_epsilon, rdp_epsilon, zcdp_epsilon
 from discreet.accounting.forms.gdp import gdp, limit
 from discreet.accounting.forms.pure import amplified, pure
@@ -25,6 +24,9 @@ from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Relation
 from discreet.numeric.rounding import exact, float_down, float_up, reported
 
 Standing = Literal["valid", "approximation", "not applicable"]
+
+# The δ/q that a sampled step is priced at, for a δ near its rate q: no larger δ is of any use.
+_LARGEST_DELTA = 0.5
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ class Comparison:
 def compare(event: Event, delta: float, relation: Relation = ADD_REMOVE) -> Comparison:
     """Price `event` at `delta` by basic and advanced composition, zCDP, RDP, GDP, optimal composition and exactly.
 
-    Every row but the GDP limit is a certified upper bound; the limit is an approximation and is labeled so. The steps
-    of basic and advanced composition get equal parts of δ.
+    Every row is a certified upper bound, except the GDP limit, which is labeled as an approximation. The steps of basic
+    and advanced composition get equal parts of δ.
 
     >>> table = compare(ev.Repeated(ev.Laplace(10.0), 100), 1e-5)
     >>> [row.method for row in table.lines if row.standing == "valid"][:3]
@@ -122,19 +124,15 @@ def _limit_row(event: Event, delta: float, relation: Relation) -> Row:
 
 
 def _tight(event: Event, delta: float, relation: Relation) -> tuple[float, str]:
-    try:
-        engine: Any = importlib.import_module("discreet.accounting.tight")
-    except ModuleNotFoundError:
-        raise UnknownEvent("the tight accountant is not part of this build") from None
-    interval = engine.epsilon(event, delta, relation)
-    return float(interval.upper), f"the truth is in [{interval.lower:.6g}, {interval.upper:.6g}]"
+    interval = tight.epsilon(event, delta, relation)
+    return interval.upper, f"the truth is in [{interval.lower:.6g}, {interval.upper:.6g}]"
 
 
 # --- steps: what basic and advanced composition add up -------------------------------------------------------------
 
 
 def _steps(event: Event, times: int = 1) -> list[tuple[Event, int]]:
-    """The events that are composed, each with how often: what is below `Repeated` and `Composed`."""
+    """The events below `Repeated` and `Composed`, each with how often it runs."""
     match event:
         case ev.Repeated(inner, count):
             return _steps(inner, times * count)
@@ -145,10 +143,10 @@ def _steps(event: Event, times: int = 1) -> list[tuple[Event, int]]:
 
 
 def _claims(event: Event, delta: float, relation: Relation) -> tuple[list[ApproxDP], list[int]]:
-    """An (ε, δ) for each step, where steps that need a δ share `delta` equally."""
+    """An (ε, δ) for each step, and the counts; steps that need a δ share `delta` equally."""
     steps = _steps(event)
-    needy = sum(count for step, count in steps if _needs_delta(step, relation))
-    share = float_down(Fraction(delta) / needy) if needy else 0.0
+    sharing = sum(count for step, count in steps if _needs_delta(step, relation))
+    share = float_down(Fraction(delta) / sharing) if sharing else 0.0
     return [_claim(step, share, relation) for step, _ in steps], [count for _, count in steps]
 
 
@@ -157,7 +155,7 @@ def _needs_delta(step: Event, relation: Relation) -> bool:
 
 
 def _claim(step: Event, delta: float, relation: Relation) -> ApproxDP:
-    """(ε, δ) of one step, at its pure ε where it has one and a δ would not lower it."""
+    """(ε, δ) of one step; (ε, 0) where it has a pure ε."""
     if not _needs_delta(step, relation):
         return ApproxDP(pure(step, relation).epsilon, 0.0)
     match step:
@@ -170,28 +168,28 @@ def _claim(step: Event, delta: float, relation: Relation) -> ApproxDP:
         case ev.SampledWithoutReplacement(size, population, inner) if relation is not ZERO_OUT:
             return ApproxDP(_amplified(inner, float_up(Fraction(size, population)), delta, relation), delta)
         case _:
-            known = [zcdp_epsilon(zcdp(step, relation), delta)]
+            bounds = [zcdp_epsilon(zcdp(step, relation), delta)]
             try:
-                known.append(gdp_epsilon(gdp(step, relation), delta))
+                bounds.append(gdp_epsilon(gdp(step, relation), delta))
             except UnknownEvent:
-                known.append(rdp_epsilon(rdp(step, DEFAULT_ORDERS, relation), delta))
-            return ApproxDP(reported(min(known)), delta)
+                bounds.append(rdp_epsilon(rdp(step, DEFAULT_ORDERS, relation), delta))
+            return ApproxDP(reported(min(bounds)), delta)
 
 
 def _amplified(inner: Event, rate: float, delta: float, relation: Relation) -> float:
     """ln(1 + q(e^ε − 1)) at qδ from (ε, δ): Balle, Barthe & Gaboardi 2018, Theorems 8 and 9."""
     if rate <= 0:
         return 0.0
-    inside = _claim(inner, min(0.5, float_down(Fraction(delta) / Fraction(rate))), relation)
+    inside = _claim(inner, min(_LARGEST_DELTA, float_down(Fraction(delta) / Fraction(rate))), relation)
     return amplified(inside.epsilon, rate)
 
 
 def _basic(event: Event, delta: float, relation: Relation) -> tuple[float, str]:
     claims, counts = _claims(event, delta, relation)
-    exact = sum(
+    total = sum(
         (count * Fraction(_finite(claim.epsilon)) for claim, count in zip(claims, counts, strict=True)), Fraction(0)
     )
-    return float_up(exact), ""
+    return float_up(total), ""
 
 
 def _advanced(event: Event, delta: float, relation: Relation) -> tuple[float, str]:
@@ -202,7 +200,7 @@ def _advanced(event: Event, delta: float, relation: Relation) -> tuple[float, st
 
 
 def _optimal(event: Event, delta: float, relation: Relation) -> tuple[float, str]:
-    """Optimal composition of pure steps that are all alike; different ones are taken at the largest ε."""
+    """Optimal composition of equal pure steps; different ones are all taken at the largest ε."""
     claims, counts = _claims(event, delta, relation)
     if any(claim.delta > 0 for claim in claims):
         raise UnknownEvent("its steps are not all pure")

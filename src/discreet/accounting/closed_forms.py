@@ -13,20 +13,15 @@ from collections.abc import Callable
 from scipy import special
 
 from discreet import _check
+from discreet.numeric.rounding import SLACK, down, up
+from discreet.numeric.search import least_positive
 
-# scipy's erfcx and log_ndtr and libm's exp are good to a few units in the last place; we allow this many.
-_ULPS = 32
-_SLACK = _ULPS * 2.0**-52
-
-
-def up(value: float) -> float:
-    """`value`, moved up by more than the relative error of the formulas in this file."""
-    return math.nextafter(value * (1 + _SLACK) if value > 0 else value * (1 - _SLACK), math.inf)
-
-
-def down(value: float) -> float:
-    """`value`, moved down by more than the relative error of the formulas in this file."""
-    return -up(-value)
+#: Relative error allowed for ε/μ ± μ/2, which takes three operations: 8 units of round-off.
+ARGUMENT_ERROR = 2.0**-50
+#: Below this argument δ is within 1e-8 of 1, and erfcx soon overflows, so the complement of δ is computed instead.
+ERFCX_LIMIT = -6
+# Relative width at which `least` stops: far finer than anyone sets noise, and far coarser than round-off.
+_TOLERANCE = 1e-12
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
@@ -41,17 +36,17 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     if mu <= 0:
         return 0.0
     wide = epsilon / mu + mu / 2
-    # The subtraction may cancel: it is taken at the end of its error that gives the larger δ.
-    near, far = epsilon / mu - mu / 2 - 2.0**-50 * wide, wide * (1 + 2.0**-50)
-    if near < -6:  # δ is close to 1, and erfcx would overflow: the complement is the small number
+    # The subtraction may cancel, so it is taken at the end of its error that gives the larger δ.
+    near, far = epsilon / mu - mu / 2 - ARGUMENT_ERROR * wide, wide * (1 + ARGUMENT_ERROR)
+    if near < ERFCX_LIMIT:
         missing = special.ndtr(near) + math.exp(min(epsilon + float(special.log_ndtr(-far)), 0.0))
         return min(1.0, up(1.0 - down(float(missing))))
     scaled_near = float(special.erfcx(near / math.sqrt(2)))
     scaled_far = float(special.erfcx(far / math.sqrt(2)))
     # Round-off of near and far moves erfcx by at most its relative condition number, which is below 1 + x².
-    difference = scaled_near - scaled_far + _SLACK * (scaled_near * (2 + max(0.0, -near)) + scaled_far)
+    difference = scaled_near - scaled_far + SLACK * (scaled_near * (2 + max(0.0, -near)) + scaled_far)
     exponent = -near * near / 2
-    return min(1.0, up(0.5 * math.exp(exponent + abs(exponent) * _SLACK) * max(difference, 0.0)))
+    return min(1.0, up(0.5 * math.exp(exponent + abs(exponent) * SLACK) * max(difference, 0.0)))
 
 
 def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
@@ -118,16 +113,8 @@ def l2_laplace_noise_multiplier(epsilon: float, delta: float) -> float:
 
 
 def least(fits: Callable[[float], bool], *, start: float = 1.0) -> float:
-    """The smallest x > 0 for which a monotone `fits` holds, to a relative 1e-12, from the side where it does."""
-    high = start if math.isfinite(start) else 1.0
-    while not fits(high):
-        high *= 2
-        if math.isinf(high):
-            raise _check.fail("budget", "be reachable", high, "no finite noise reaches it; allow more ε or δ")
-    low = high / 2
-    while low > 0 and fits(low):
-        high, low = low, low / 2
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+    """The smallest x > 0 for which a monotone `fits` is true, to a relative 1e-12, from the side where it is true."""
+    answer = least_positive(fits, start=start, relative=_TOLERANCE)
+    if math.isinf(answer):
+        raise _check.fail("budget", "be reachable", answer, "no finite noise reaches it; allow more ε or δ")
+    return answer

@@ -1,4 +1,4 @@
-"""Composition as plain functions, for teaching and for comparison: what many releases cost together.
+"""Composition theorems as plain functions, for teaching and for comparison: what many releases cost together.
 
 For accounting use `accounting.epsilon`: it prices the event itself, and is tighter than everything here.
 """
@@ -14,13 +14,19 @@ from scipy import special
 
 from discreet import _check
 from discreet.accounting import closed_forms
-from discreet.accounting.closed_forms import up
 from discreet.guarantees import ApproxDP, Guarantee, PureDP
-from discreet.numeric.rounding import UNIT, float_up, log_sum, reported, total_up
+from discreet.numeric.rounding import UNIT, float_up, log_sum, reported, total_up, up
 
 Claim = PureDP | ApproxDP
 
 _COUNT_REMEDY = "it is how many times the guarantee is used"
+
+# math.expm1 overflows above 709. With e^700 in its place a price is still beyond what a guarantee holds, and so inf.
+_LARGEST_EXPONENT = 700.0
+# Room for the round-off of (k − ε/ε₀)/2 before its integer part is taken.
+_COUNT_ERROR = 1e-6
+# Roundings of the size of each logarithm and of each gap, which take about five operations.
+_MARGIN = 8 * UNIT
 
 
 def basic(guarantees: Sequence[Claim]) -> ApproxDP:
@@ -54,7 +60,9 @@ def advanced_of(guarantees: Sequence[Claim], counts: Sequence[int], slack: float
         return ApproxDP(math.inf, 1.0)
     squares = float_up(sum((count * Fraction(claim.epsilon) ** 2 for claim, count in pairs), Fraction(0)))
     spread = up(math.sqrt(up(2 * up(-math.log(slack)) * squares)))
-    drift = total_up(up(count * up(claim.epsilon * math.expm1(min(claim.epsilon, 700.0)))) for claim, count in pairs)
+    drift = total_up(
+        up(count * up(claim.epsilon * math.expm1(min(claim.epsilon, _LARGEST_EXPONENT)))) for claim, count in pairs
+    )
     deltas = float_up(sum((count * Fraction(_delta(claim)) for claim, count in pairs), Fraction(slack)))
     return ApproxDP(reported(up(spread + drift)), min(1.0, deltas))
 
@@ -79,26 +87,26 @@ def optimal_pure(epsilon: float, count: int, delta: float) -> float:
 def optimal_pure_delta(epsilon: float, count: int, total: float) -> float:
     """δ at ε = `total` of `count` = k uses of ε₀-DP: Σ_ℓ C(k,ℓ) [e^{(k−ℓ)ε₀} − e^{ε+ℓε₀}]₊/(1+e^{ε₀})^k, rounded up.
 
-    With ℓ losses of −ε₀ the whole loss is (k−2ℓ)ε₀, so the sum is that of the binomial probabilities of ℓ times
-    1 − e^{ε−(k−2ℓ)ε₀}: every term is ≥ 0, and the logarithms are summed from the largest.
+    With ℓ losses of −ε₀ the total loss is (k−2ℓ)ε₀, so this is the sum of the binomial probabilities of ℓ times
+    1 − e^{ε−(k−2ℓ)ε₀}. Every term is ≥ 0, and the terms are summed from their logarithms.
     """
     loss = float(_check.epsilon(epsilon))
     k = _check.integer("count", count, _COUNT_REMEDY, at_least=0)
     _check.nonnegative("total", total, "it is the ε at which δ is asked for")
     if Fraction(total) >= k * Fraction(loss):
         return 0.0
-    # One count more than the last whose loss exceeds ε: rounding never loses a term.
-    last = min(k, math.floor((k - total / loss) / 2 + 1e-6) + 1)
+    # One count more than the last whose loss exceeds ε, so that rounding cannot lose a term.
+    last = min(k, math.floor((k - total / loss) / 2 + _COUNT_ERROR) + 1)
     losses = np.arange(last + 1, dtype=np.float64)
     gap = (k - 2 * losses) * loss - total
-    gap = gap + 8 * UNIT * (k * loss + total)
+    gap = gap + _MARGIN * (k * loss + total)
     kept = gap > 0
     losses, gap = losses[kept], gap[kept]
     log_choose = special.gammaln(k + 1.0) - special.gammaln(losses + 1) - special.gammaln(k - losses + 1)
     likely, unlikely = -math.log1p(math.exp(-loss)), -loss - math.log1p(math.exp(-loss))
     terms = log_choose + (k - losses) * likely + losses * unlikely + np.log(-np.expm1(-gap))
     size = 3 * special.gammaln(k + 1.0) - k * likely - losses * unlikely + 8
-    return min(1.0, up(math.exp(min(0.0, log_sum(terms + 8 * UNIT * size)))))
+    return min(1.0, up(math.exp(min(0.0, log_sum(terms + _MARGIN * size)))))
 
 
 def parallel(guarantees: Sequence[Claim]) -> ApproxDP:

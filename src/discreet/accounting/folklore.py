@@ -1,13 +1,12 @@
-"""What is often said about the choice of noise, with the number that an accountant finds for it.
+"""Common sayings about the choice of noise, each with the number that an accountant computes for it.
 
-The sayings circulate in surveys of Laplace, L2-Laplace and Gaussian noise in deep learning. Some hold, some hold under
-a condition that is left out, and some do not. Each is computed, none is quoted from memory.
+The sayings circulate in surveys of Laplace, L2-Laplace and Gaussian noise in deep learning. Some hold, some hold only
+under a condition that is left out, and some do not hold. Every number is computed here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,34 +25,42 @@ from discreet.accounting.forms.conversions import rdp_epsilon
 from discreet.accounting.forms.rdp import rdp
 from discreet.accounting.noises import Noises
 from discreet.guarantees import ApproxDP
+from discreet.numeric.search import bisect_ratio
 
 Verdict = Literal["holds", "holds in part", "does not follow", "does not hold"]
+
+# Noise here is shown with three digits.
+_TOLERANCE = 1e-4
+# The ε between which a formula's first failure is looked for, and the ratio to which it is found; three digits again.
+_SMALLEST_EPSILON, _LARGEST_EPSILON, _RATIO = 1e-3, 100.0, 1.0005
+# A δ below this is as good as none.
+_NO_DELTA = 1e-300
 
 
 @dataclass(frozen=True)
 class Saying:
-    """One saying, whether it holds, and the number that decides."""
+    """One saying, whether it holds, and the number that decides it."""
 
     says: str
     verdict: Verdict
     because: str
 
 
-def sayings(found: Noises) -> tuple[Saying, ...]:
-    """Check the sayings, at the ε and δ of a task where they speak of one.
+def sayings(compared: Noises) -> tuple[Saying, ...]:
+    """Check the sayings, at the ε and δ of the task where a saying depends on them.
 
     >>> from discreet.accounting.noises import Task, noises
     >>> checked = sayings(noises(Task.of(ApproxDP(1.0, 1e-5), l1=1.0)))
     >>> checked[0].verdict, "1.012" in checked[0].because
     ('does not follow', True)
     """
-    epsilon, delta = found.task.budget.epsilon, found.task.budget.delta
+    epsilon, delta = compared.task.budget.epsilon, compared.task.budget.delta
     return (
         _practical(epsilon, delta),
         _classical(epsilon, delta),
         _comparable(epsilon, delta),
-        _small_delta(found),
-        _dimension(found),
+        _small_delta(compared),
+        _dimension(compared),
         _linear(delta),
         _amplification(),
         _renyi(),
@@ -84,7 +91,7 @@ def _practical(epsilon: float, delta: float) -> Saying:
 def _classical(epsilon: float, delta: float) -> Saying:
     growth = math.sqrt(2 * math.log(1.25 / delta))
     true = tight.epsilon(ev.Gaussian(growth / epsilon), delta).upper
-    breaks = _first(lambda e: gaussian_delta(e, e / growth) > delta)
+    breaks = _first_failure(growth, delta)
     says = f"Gaussian noise with σ = Δ₂√(2 ln(1.25/δ))/ε is ({epsilon:g}, {delta:g})-DP"
     limit = "" if breaks is None else f"; at this δ the formula fails from ε = {breaks:.3g} on"
     if true > epsilon:
@@ -97,7 +104,7 @@ def _classical(epsilon: float, delta: float) -> Saying:
 def _comparable(epsilon: float, delta: float) -> Saying:
     gaussian = gaussian_noise_multiplier(epsilon, delta) ** 2
     theorem = 2 * l2_laplace_noise_multiplier(epsilon, delta) ** 2 / gaussian
-    best = 2 * calibrate(ev.L2Laplace, ApproxDP(epsilon, delta), tolerance=1e-4) ** 2 / gaussian
+    best = 2 * calibrate(ev.L2Laplace, ApproxDP(epsilon, delta), tolerance=_TOLERANCE) ** 2 / gaussian
     return Saying(
         "Laplace noise of comparable variance can always replace Gaussian noise",
         "holds in part",
@@ -105,21 +112,21 @@ def _comparable(epsilon: float, delta: float) -> Saying:
     )
 
 
-def _small_delta(found: Noises) -> Saying:
-    epsilon, spread = found.task.budget.epsilon, found.task.l1 / found.task.l2
-    one = gaussian_delta(epsilon, epsilon / math.sqrt(2))
+def _small_delta(compared: Noises) -> Saying:
+    epsilon, spread = compared.task.budget.epsilon, compared.task.l1 / compared.task.l2
+    one_number = gaussian_delta(epsilon, epsilon / math.sqrt(2))
     here = gaussian_delta(epsilon, epsilon / (math.sqrt(2) * spread))
     also = "" if spread <= 1 else f"; with Δ₁ = {spread:.3g}·Δ₂ only below {_power(here)}"
     return Saying(
         "Small values of δ favor Laplace noise",
         "holds in part",
-        f"for one release of one number at ε = {epsilon:g} it has less variance below δ = {_power(one)}{also}",
+        f"for one release of one number at ε = {epsilon:g} it has less variance below δ = {_power(one_number)}{also}",
     )
 
 
-def _dimension(found: Noises) -> Saying:
-    by_name = {one.name: one for one in found.same_guarantee}
-    task, lap, gauss = found.task, by_name["Laplace"].scale, by_name["Gaussian, analytic"].scale
+def _dimension(compared: Noises) -> Saying:
+    by_name = {option.name: option for option in compared.same_guarantee}
+    task, lap, gauss = compared.task, by_name["Laplace"].scale, by_name["Gaussian, analytic"].scale
     assert lap is not None
     assert gauss is not None
     return Saying(
@@ -132,7 +139,7 @@ def _dimension(found: Noises) -> Saying:
 
 def _linear(delta: float) -> Saying:
     step, count = 0.003, 1000
-    best = calibrate(lambda b: ev.Repeated(ev.Laplace(b), count), ApproxDP(step * count, delta), tolerance=1e-4)
+    best = calibrate(lambda b: ev.Repeated(ev.Laplace(b), count), ApproxDP(step * count, delta), tolerance=_TOLERANCE)
     return Saying(
         "1,000 steps at ε = 3 leave 0.003 for each, a Laplace noise scale of 1000",
         "does not hold",
@@ -161,12 +168,12 @@ def _renyi() -> Saying:
 
 
 def _advanced() -> Saying:
-    found = composition.advanced(ApproxDP(0.1, 1e-6), 100, 1e-5).epsilon
+    advanced = composition.advanced(ApproxDP(0.1, 1e-6), 100, 1e-5).epsilon
     best = tight.epsilon(ev.Repeated(ev.Laplace(10.0), 100), 1e-5).upper
     return Saying(
         "100 queries at ε = 0.1 compose to ε = 5.84 by advanced composition",
         "holds",
-        f"{found:.4g}; if they are Laplace releases the truth is {best:.4g} at δ = 1e-5",
+        f"{advanced:.4g}; if they are Laplace releases the truth is {best:.4g} at δ = 1e-5",
     )
 
 
@@ -189,16 +196,16 @@ def _tails() -> Saying:
     )
 
 
-def _first(breaks: Callable[[float], bool]) -> float | None:
-    """The smallest ε up to 100 at which `breaks` is true, where it stays true."""
-    low, high = 1e-3, 100.0
-    if not breaks(high):
+def _first_failure(growth: float, delta: float) -> float | None:
+    """The smallest ε up to 100 from which on σ = growth·Δ₂/ε has a larger δ; None if there is none."""
+
+    def fails(epsilon: float) -> bool:
+        return gaussian_delta(epsilon, epsilon / growth) > delta
+
+    if not fails(_LARGEST_EPSILON):
         return None
-    while high / low > 1.0005:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if breaks(middle) else (middle, high)
-    return high
+    return bisect_ratio(fails, _SMALLEST_EPSILON, _LARGEST_EPSILON, ratio=_RATIO).high
 
 
 def _power(value: float) -> str:
-    return f"{value:.2g}" if value > 1e-300 else "any number that a float holds"
+    return f"{value:.2g}" if value > _NO_DELTA else "any number that a float holds"

@@ -1,4 +1,4 @@
-"""What an accountant answers: an interval that holds the truth, whose upper end is what is charged."""
+"""An accountant's answer: an interval that contains the truth, whose upper end is charged."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from discreet import _check
+
+# Digits that are shown: 17 tell any two floats apart.
+_LEAST_DIGITS, _MOST_DIGITS = 6, 17
+# Numbers between these are written without an exponent.
+_SMALL, _LARGE = 1e-4, 1e9
 
 
 @dataclass(frozen=True)
@@ -23,11 +28,11 @@ class Interval:
 
     def __post_init__(self) -> None:
         if not self.lower <= self.upper:
-            raise _check.fail("lower", "be ≤ upper", (self.lower, self.upper), "an interval holds its truth")
+            raise _check.fail("lower", "be ≤ upper", (self.lower, self.upper), "an interval contains the truth")
 
     @property
     def width(self) -> float:
-        """How far the ends are apart; 0 where both are infinite."""
+        """The distance between the ends; 0 where both are infinite."""
         return 0.0 if self.lower == self.upper else self.upper - self.lower
 
     def contains(self, value: float) -> bool:
@@ -39,19 +44,19 @@ class Interval:
 
 
 def _digits(value: float, interval: Interval) -> str:
-    """`value` with as many digits as it takes to see the ends apart, six of them at least."""
+    """`value` with as many digits as it takes to tell the ends apart, and at least six."""
     largest = max(abs(interval.lower), abs(interval.upper))
     if value == 0 or not math.isfinite(value):
         return repr(value)
-    digits = 6
+    digits = _LEAST_DIGITS
     if 0 < interval.width < math.inf and largest > 0:
-        digits = min(17, max(6, 1 - math.floor(math.log10(interval.width / largest))))
-    if not 1e-4 <= largest < 1e9:
+        digits = min(_MOST_DIGITS, max(_LEAST_DIGITS, 1 - math.floor(math.log10(interval.width / largest))))
+    if not _SMALL <= largest < _LARGE:
         return f"{value:.{digits - 1}e}"
     return f"{value:.{max(0, digits - 1 - math.floor(math.log10(largest)))}f}"
 
 
 def largest(intervals: Iterable[Interval]) -> Interval:
-    """The interval of the maximum of several truths; [0, 0] for none of them."""
-    known = tuple(intervals)
-    return Interval(max((i.lower for i in known), default=0.0), max((i.upper for i in known), default=0.0))
+    """The interval of the maximum of several truths; [0, 0] if there are none."""
+    each = tuple(intervals)
+    return Interval(max((i.lower for i in each), default=0.0), max((i.upper for i in each), default=0.0))

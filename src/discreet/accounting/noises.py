@@ -1,15 +1,16 @@
-"""Which noise to add to a vector: every kind at the same guarantee under one accountant, then at the same noise.
+"""Which noise to add to a vector: every kind at the same guarantee by one accountant, then at the same noise.
 
-A comparison at equal ε means little when each side is priced by another method. Here all kinds answer one question:
-`steps` releases of a vector with `dimension` coordinates, of which one unit changes the L1 norm by at most Δ₁ and the
-L2 norm by at most Δ₂, together (ε, δ)-DP by the tight accountant. Formulas that people use are listed beside it.
+A comparison at equal ε means little when each side is priced by a different method. Here all kinds do one task: make
+`steps` releases of a vector with `dimension` coordinates, in which one unit changes the L1 norm by at most Δ₁ and the
+L2 norm by at most Δ₂, such that all of them together are (ε, δ)-DP by the tight accountant. Formulas that people use
+are listed beside it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -19,21 +20,32 @@ from discreet import _check
 from discreet import events as ev
 from discreet.accounting import tight
 from discreet.accounting._calibrate import calibrate
-from discreet.accounting.closed_forms import classical_noise_multiplier, l2_laplace_noise_multiplier, least, up
+from discreet.accounting.closed_forms import classical_noise_multiplier, l2_laplace_noise_multiplier, least
 from discreet.accounting.forms.conversions import zcdp_epsilon
 from discreet.accounting.interval import Interval
 from discreet.errors import InvalidArgument
 from discreet.events import Event
 from discreet.guarantees import ZCDP, ApproxDP
+from discreet.numeric.rounding import up
 
 Shape = Literal["laplace", "gaussian"]
 
-#: How finely the noise is found, relative; less so where a price takes long.
+# Relative precision of the noise that is found: fine, and coarse where a price takes long.
 _TOLERANCE, _COARSE = 1e-5, 1e-3
-#: From which share of a budget on a search for less noise is not worth its time.
+# If a price uses this share of the budget, a search for less noise is not worth its time.
 _NEARLY = 0.998
-#: The probability that the tail of one coordinate, or of the worst one, leaves out.
+# The probability with which noise exceeds the tail that is shown.
 _TAIL = 0.05
+# Relative round-off allowed for norms that people give: in Δ₂ ≤ Δ₁, and in Δ₁ ≤ √d·Δ₂, whose root may be rounded.
+_NORM_ERROR, _ROOT_ERROR = 1e-12, 1e-6
+# Grid steps within Δ₂, on the grid that is chosen for fractional numbers: rounding to it then costs next to nothing.
+_GRID_STEPS = 1024
+# Sensitivities on a grid stay below this, so that they and their squares are exact integers.
+_MOST_GRID_STEPS = 2**40
+# Ratios that the advice takes for 1: of two scales of noise, and of Δ₁ to Δ₂.
+_SAME, _ONE_NUMBER = 1.01, 1.001
+# Added to a noise multiplier that was found by its ρ, so that its price by another route still fits.
+_SAFETY = 1e-6
 
 
 @dataclass(frozen=True)
@@ -70,7 +82,7 @@ class Task:
         steps: int = 1,
         grid: float | None = None,
     ) -> Task:
-        """A task where a bound that is not known is taken at its worst: Δ₁ = √d Δ₂, or Δ₂ = Δ₁."""
+        """A task; a bound that is not given is taken at its worst: Δ₁ = √d Δ₂, or Δ₂ = Δ₁."""
         _check.epsilon(budget.epsilon)
         _check.delta(budget.delta)
         _check.integer("dimension", dimension, "it is the number of coordinates")
@@ -83,18 +95,17 @@ class Task:
         by_l2 = l2 if l2 is not None else l1
         assert by_l2 is not None
         by_l1 = l1 if l1 is not None else math.sqrt(dimension) * by_l2
-        if not by_l2 <= by_l1 * (1 + 1e-12) <= math.sqrt(dimension) * by_l2 * (1 + 1e-6):
+        if not by_l2 <= by_l1 * (1 + _NORM_ERROR) <= math.sqrt(dimension) * by_l2 * (1 + _ROOT_ERROR):
             rule = f"lie between l2 and √dimension·l2 = {math.sqrt(dimension) * by_l2:g}"
             raise _check.fail("l1", rule, by_l1, "no vector has other norms")
         if grid is None:
-            # Whole numbers have Σ|xᵢ| ≤ Σxᵢ²; other bounds are those of a finer grid.
-            whole = float(by_l1).is_integer() and by_l1 <= by_l2**2 * (1 + 1e-6)
-            grid = 1.0 if whole else 2.0 ** math.floor(math.log2(by_l2 / 1024))
+            # Whole numbers have Σ|xᵢ| ≤ Σxᵢ²; other bounds belong to a finer grid.
+            integers = float(by_l1).is_integer() and by_l1 <= by_l2**2 * (1 + _ROOT_ERROR)
+            grid = 1.0 if integers else 2.0 ** math.floor(math.log2(by_l2 / _GRID_STEPS))
         _check.positive("grid", grid, "it is the step of the grid that discrete noise lives on")
-        if by_l1 / grid > 2**40:
-            raise _check.fail(
-                "grid", f"be at least {by_l1 / 2**40:g}", grid, "sensitivities on it must be exact integers"
-            )
+        if by_l1 / grid > _MOST_GRID_STEPS:
+            least_grid = by_l1 / _MOST_GRID_STEPS
+            raise _check.fail("grid", f"be at least {least_grid:g}", grid, "sensitivities on it must be exact integers")
         return cls(budget, float(by_l1), float(by_l2), dimension, steps, float(grid))
 
     def repeated(self, event: Event) -> Event:
@@ -108,7 +119,7 @@ class Option:
 
     Attributes:
         name: what it is called.
-        found: "accountant", calibrated or priced by the tight accountant, or "formula".
+        found: how its scale was found: by the tight "accountant", or by a "formula".
         shape: whether the tail falls like exp(−t/b) or like exp(−t²/2σ²).
         scale: b, λ or σ in the value's own units; None where the kind does not apply.
         epsilon: what it costs at the task's δ by the tight accountant, from both sides.
@@ -138,7 +149,7 @@ class Option:
         return None if self.scale is None else self.scale * (1.0 if self.shape == "laplace" else math.sqrt(2 / math.pi))
 
     def tail(self, probability: float = _TAIL) -> float | None:
-        """How far one coordinate's noise strays with this probability: b ln(1/p), or σ times the normal quantile."""
+        """What one coordinate's noise exceeds with this probability: b ln(1/p), or σ times the normal quantile."""
         if self.scale is None:
             return None
         if self.shape == "laplace":
@@ -161,24 +172,24 @@ class Noises:
     @property
     def best(self) -> Option:
         """The least noise at the same guarantee by the accountant, among the kinds that are run as they are priced."""
-        known = [one for one in self.same_guarantee if one.found == "accountant" and one.standard_deviation is not None]
-        return min(known, key=lambda one: one.standard_deviation or math.inf)
+        options = [option for option in self.same_guarantee if option.found == "accountant"]
+        return min(options, key=lambda option: option.standard_deviation or math.inf)
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """Which to use when, with the reason, from the numbers of this task."""
+        """Which noise to use when, and why, with the numbers of this task."""
         return _advice(self)
 
 
 def noises(task: Task) -> Noises:
     """Compare Laplace, L2-Laplace and Gaussian noise, and their discrete forms, for one task.
 
-    >>> found = noises(Task.of(ApproxDP(1.0, 1e-6), l1=1.0))
-    >>> round(found.best.scale, 2), found.best.name
+    >>> best = noises(Task.of(ApproxDP(1.0, 1e-6), l1=1.0)).best
+    >>> round(best.scale, 2), best.name
     (1.0, 'Laplace')
     """
     calibrated = [_calibrated(task, kind) for kind in _kinds(task)]
-    gaussian = next(one for one in calibrated if one.name == "Gaussian, analytic")
+    gaussian = next(option for option in calibrated if option.name == "Gaussian, analytic")
     assert gaussian.standard_deviation is not None
     same = tuple(_priced(task, kind, gaussian.standard_deviation) for kind in _kinds(task))
     return Noises(task, (*calibrated, *_formulas(task)), same)
@@ -198,9 +209,9 @@ class _Kind:
 
 def _kinds(task: Task) -> tuple[_Kind, ...]:
     l1, l2, grid = task.l1, task.l2, Fraction(task.grid)
-    whole_l1 = math.ceil(Fraction(l1) / grid)
-    whole_l2 = math.ceil((Fraction(l2) / grid) ** 2)
-    moved = 1 if whole_l1 == 1 else task.dimension
+    grid_l1 = math.ceil(Fraction(l1) / grid)
+    grid_l2_squared = math.ceil((Fraction(l2) / grid) ** 2)
+    moved = 1 if grid_l1 == 1 else task.dimension
     on_grid = f"on a grid of step {task.grid:g}"
     return (
         _Kind("Laplace", "laplace", lambda b: ev.Laplace(b / l1), l1),
@@ -216,14 +227,14 @@ def _kinds(task: Task) -> tuple[_Kind, ...]:
         _Kind(
             "discrete Laplace",
             "laplace",
-            lambda b: ev.DiscreteLaplace(whole_l1, Fraction(b) / grid),
+            lambda b: ev.DiscreteLaplace(grid_l1, Fraction(b) / grid),
             l1,
             on_grid,
         ),
         _Kind(
             "discrete Gaussian",
             "gaussian",
-            lambda s: ev.DiscreteGaussian(whole_l2, (Fraction(s) / grid) ** 2, coordinates=moved),
+            lambda s: ev.DiscreteGaussian(grid_l2_squared, (Fraction(s) / grid) ** 2, coordinates=moved),
             l2,
             on_grid + ("" if moved == 1 else ", priced by zCDP; rounded Gaussian noise has the price above"),
         ),
@@ -233,22 +244,22 @@ def _kinds(task: Task) -> tuple[_Kind, ...]:
 def _calibrated(task: Task, kind: _Kind) -> Option:
     """The least noise of one kind for the task's budget."""
 
-    def whole(multiplier: float) -> Event:
+    def all_steps(multiplier: float) -> Event:
         return task.repeated(kind.event(multiplier * kind.unit))
 
     if kind.name == "L2-Laplace" and task.steps > 1:
-        # Priced by ρ = Δ₂²/2λ² unless its L1 branch is better: one price tells which, where a search takes long.
+        # Its price comes from ρ = Δ₂²/2λ² unless its L1 branch is better. One price tells which, to save a long search.
         epsilon, delta = task.budget.epsilon, task.budget.delta
         by_rho = least(lambda z: zcdp_epsilon(ZCDP(up(task.steps / (2 * z * z))), delta) <= epsilon)
-        found = _option(task, kind, kind.unit * by_rho * (1 + 1e-6))
-        if found.epsilon is not None and _NEARLY * task.budget.epsilon <= found.epsilon.upper <= task.budget.epsilon:
-            return found
-    scale = kind.unit * calibrate(whole, task.budget, tolerance=kind.tolerance)
+        option = _option(task, kind, kind.unit * by_rho * (1 + _SAFETY))
+        if option.epsilon is not None and _NEARLY * task.budget.epsilon <= option.epsilon.upper <= task.budget.epsilon:
+            return option
+    scale = kind.unit * calibrate(all_steps, task.budget, tolerance=kind.tolerance)
     return _option(task, kind, scale)
 
 
 def _priced(task: Task, kind: _Kind, standard_deviation: float) -> Option:
-    """One kind with the noise of another."""
+    """One kind of noise at a given standard deviation."""
     return _option(task, kind, standard_deviation / (math.sqrt(2) if kind.shape == "laplace" else 1.0))
 
 
@@ -258,7 +269,7 @@ def _option(task: Task, kind: _Kind, scale: float) -> Option:
 
 
 def _formulas(task: Task) -> tuple[Option, ...]:
-    """The closed forms that people use; with several steps each gets an equal part of ε and δ (basic composition)."""
+    """The closed forms that people use; several steps get equal parts of ε and δ (basic composition)."""
     epsilon, delta = task.budget.epsilon / task.steps, task.budget.delta / task.steps
     split = "" if task.steps == 1 else f"; each step at ε = {epsilon:.3g}, δ = {delta:.3g}"
     pure = Option("Laplace, b = Δ₁/ε", "formula", "laplace", task.l1 / epsilon, None, "pure: holds with δ = 0" + split)
@@ -278,17 +289,15 @@ def _formulas(task: Task) -> tuple[Option, ...]:
     classical = Option("Gaussian, classical", "formula", "gaussian", scale, None, note)
     kinds = {kind.name: kind for kind in _kinds(task)}
     priced = [
-        one
-        if one.scale is None
-        else Option(one.name, one.found, one.shape, one.scale, _option(task, kinds[kind], one.scale).epsilon, one.note)
-        for one, kind in ((pure, "Laplace"), (theorem, "L2-Laplace"), (classical, "Gaussian, analytic"))
+        option if option.scale is None else replace(option, epsilon=_option(task, kinds[kind], option.scale).epsilon)
+        for option, kind in ((pure, "Laplace"), (theorem, "L2-Laplace"), (classical, "Gaussian, analytic"))
     ]
     return tuple(priced)
 
 
-def _advice(found: Noises) -> tuple[str, ...]:
-    task = found.task
-    by_name = {one.name: one for one in found.same_guarantee}
+def _advice(compared: Noises) -> tuple[str, ...]:
+    task = compared.task
+    by_name = {option.name: option for option in compared.same_guarantee}
     laplace, gaussian = by_name["Laplace"], by_name["Gaussian, analytic"]
     pure = by_name["Laplace, b = Δ₁/ε"]
     lap, gauss = laplace.standard_deviation, gaussian.standard_deviation
@@ -297,7 +306,7 @@ def _advice(found: Noises) -> tuple[str, ...]:
     assert pure.standard_deviation is not None
     spread, times = task.l1 / task.l2, pure.standard_deviation / min(lap, gauss)
     if lap <= gauss:
-        moves = "one unit moves one number only" if spread < 1.001 else f"Δ₁ is only {spread:.3g} times Δ₂"
+        moves = "one unit moves one number only" if spread < _ONE_NUMBER else f"Δ₁ is only {spread:.3g} times Δ₂"
         few = "and it is released once" if task.steps == 1 else f"and {task.steps:,} releases are few"
         first = (
             f"Use Laplace noise: standard deviation {lap:.4g} against {gauss:.4g} of Gaussian noise; {moves}, {few}."
@@ -310,7 +319,7 @@ def _advice(found: Noises) -> tuple[str, ...]:
             "noise has twice the variance"
         )
         first = f"Use Gaussian noise: standard deviation {gauss:.4g} against {lap:.4g} of Laplace noise; {why}."
-    same = "no more than the least" if times < 1.01 else f"{times:.3g} times the least"
+    same = "no more than the least" if times < _SAME else f"{times:.3g} times the least"
     pure_words = (
         f"Use Laplace noise with b = Δ₁/ε where no δ is acceptable: its standard deviation is "
         f"{pure.standard_deviation:.4g}, {same}."

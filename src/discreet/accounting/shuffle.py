@@ -1,8 +1,8 @@
-"""Shuffling: what many local reports cost when they arrive in random order and without names.
+"""Shuffling: what local reports cost when they arrive in random order and without names.
 
 The bound is the numerical one of Feldman, McMillan & Talwar (arXiv 2012.12803, Theorem 3.1 and Section 5). For general
-local randomizers the later, stronger reduction of arXiv 2208.04591 is **not** used: its authors withdrew it there (see
-the errata of that paper). It holds for randomized response, where it is the privacy blanket, and is used there.
+local randomizers the later, stronger reduction of arXiv 2208.04591 is **not** used: its authors withdrew it for them
+(see the errata of that paper). It holds for randomized response, where it is the privacy blanket, and is used there.
 
 Neighbors replace the data behind one report; the number of reports is public.
 """
@@ -18,17 +18,21 @@ import numpy as np
 from discreet import _check
 from discreet import events as ev
 from discreet.accounting import closed_forms
-from discreet.accounting.closed_forms import down, up
 from discreet.accounting.forms.pure import pure
 from discreet.accounting.refusal import check_fixed_size, unknown
 from discreet.neighbors import REPLACE_ONE, Relation
-from discreet.numeric.rounding import Floats, float_up
+from discreet.numeric.rounding import Floats, down, float_up, up
 
-# scipy's binomial tails are good to about 1e-13 of themselves here; a thousand times that is allowed for.
+# scipy's binomial tails have a relative error of about 1e-13 here; a thousand times that is allowed.
 _TAIL_ERROR = 1e-10
-# What lies outside of the window of clone counts is added in full.
+# The probability that the number of clones falls outside of the window on either side; it is added in full.
 _OUTSIDE = 1e-14
+# Blocks of clone counts. Each is priced at its smallest count, so more blocks are tighter and slower.
 _BLOCKS = 512
+# math.exp overflows above 709. A report with a larger ε₀ hides nothing, so shuffling it is priced as one report.
+_LARGEST_LOSS = 700
+# How close to ε₀ a search for a smaller ε is still tried.
+_NEARLY_ALL = 1e-9
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def shuffled_epsilon(event: ev.Shuffled, delta: float, relation: Relation = REPL
     target, hidden = float(_check.delta(delta)), clones(event, relation)
     if hidden.loss <= 0 or _delta(hidden, 0.0) <= target:
         return 0.0
-    fits = _delta(hidden, hidden.loss * (1 - 1e-9)) <= target
+    fits = _delta(hidden, hidden.loss * (1 - _NEARLY_ALL)) <= target
     return closed_forms.least(lambda e: _delta(hidden, e) <= target, start=hidden.loss) if fits else hidden.loss
 
 
@@ -92,26 +96,26 @@ def _delta(hidden: Clones, epsilon: float) -> float:
     if epsilon >= hidden.loss:
         return 0.0
     alone = up(-math.expm1(epsilon - hidden.loss) / (1 + math.exp(-hidden.loss)))
-    if hidden.loss > 700:  # beyond what floats hold, and beyond any use
+    if hidden.loss > _LARGEST_LOSS:
         return min(1.0, alone)
-    clones_count = _binomial()(hidden.others, hidden.rate)
-    low, high = max(0, int(clones_count.ppf(_OUTSIDE)) - 1), min(hidden.others, int(clones_count.isf(_OUTSIDE)) + 1)
+    count = _binomial()(hidden.others, hidden.rate)
+    low, high = max(0, int(count.ppf(_OUTSIDE)) - 1), min(hidden.others, int(count.isf(_OUTSIDE)) + 1)
     edges = np.unique(np.linspace(low, high + 1, min(_BLOCKS, high - low + 1) + 1).astype(np.int64))
-    # Counts above the window do no worse than its last block, counts below it than no clones at all.
-    above = clones_count.sf(edges[:-1] - 1)
+    # Counts above the window cost no more than its last block, and counts below it no more than no clones at all.
+    above = count.sf(edges[:-1] - 1)
     weights = above - np.append(above[1:], 0.0)
     within = _given_clones(edges[:-1].astype(np.float64), epsilon, hidden.loss)
-    below = float(clones_count.cdf(low - 1)) if low > 0 else 0.0
-    whole = float(np.sum(weights * within)) + _TAIL_ERROR * float(np.max(within)) + 2 * below * alone
-    return min(1.0, alone, up(hidden.share * whole * (1 + 2 * _TAIL_ERROR)))
+    below = float(count.cdf(low - 1)) if low > 0 else 0.0
+    mean = float(np.sum(weights * within)) + _TAIL_ERROR * float(np.max(within)) + 2 * below * alone
+    return min(1.0, alone, up(hidden.share * mean * (1 + 2 * _TAIL_ERROR)))
 
 
 def _given_clones(count: Floats, epsilon: float, loss: float) -> Floats:
     """δ(ε) given the number of clones c, an upper bound.
 
     The likelihood ratio grows with the first coordinate a, and exceeds e^ε for a > t(c+1), with
-    t = (βe^ε − (1−β))/((2β−1)(1+e^ε)), β = e^{ε₀}/(1+e^{ε₀}). The sum over a above the threshold is made of two
-    binomial tails; the thresholds next to it are tried too, so that rounding t cannot lose a term.
+    t = (βe^ε − (1−β))/((2β−1)(1+e^ε)), β = e^{ε₀}/(1+e^{ε₀}). The sum over a above the threshold consists of two
+    binomial tails. The neighboring thresholds are tried too, so that rounding t cannot lose a term.
     """
     stays, flips = 1 / (1 + math.exp(-loss)), 1 / (1 + math.exp(loss))
     factor = math.exp(epsilon)
@@ -126,7 +130,7 @@ def _given_clones(count: Floats, epsilon: float, loss: float) -> Floats:
 
 
 def _binomial() -> Any:
-    """SciPy's binomial, imported where it is needed: scipy.stats takes as much memory as the rest of this library."""
+    """SciPy's binomial, imported on demand: scipy.stats takes as much memory as the rest of this library."""
     from scipy import stats
 
     return stats.binom

@@ -1,7 +1,8 @@
 """What an event costs, tightly and from both sides: ε at a δ, and δ at an ε.
 
-An event is collapsed, looked at in both directions (a unit removed, a unit added: composed apart, the larger taken at
-the end, arXiv 2405.20769), and priced by the engine that the gate chooses. Both ends are certified.
+The event is collapsed and priced in both directions by the method that `choose` picks. The directions (a unit removed,
+a unit added) are composed separately and the larger price is taken at the end (arXiv 2405.20769). Both ends of the
+answer are certified. `accounting.methods` lists the steps.
 """
 
 from __future__ import annotations
@@ -18,23 +19,27 @@ from discreet.accounting.forms.pure import pure
 from discreet.accounting.forms.rdp import rdp
 from discreet.accounting.interval import Interval, largest
 from discreet.accounting.losses import of_events
+from discreet.accounting.losses.closed import closed_form
 from discreet.accounting.losses.collapse import Way, collapse
-from discreet.accounting.losses.of_events import Losses, View
+from discreet.accounting.losses.composed import Losses
+from discreet.accounting.losses.of_events import View
 from discreet.accounting.methods import chernoff, single
 from discreet.accounting.methods.choose import choose
 from discreet.accounting.methods.fourier import inversion as fourier
 from discreet.accounting.methods.fourier.quadrature import SampledGaussians
 from discreet.accounting.methods.grid import refine as grid
-from discreet.accounting.methods.grid.refine import Question
+from discreet.accounting.methods.target import Target
 from discreet.errors import DiscreetError, UnknownEvent
 from discreet.events import Event, Shuffled, ShuffledEpoch
 from discreet.neighbors import ADD_REMOVE, Relation
 from discreet.neighbors import relation as as_relation
 
-# Relative width up to which a Fourier answer is taken as it is.
-_WIDE = 3e-4
-# Covers the round-off of an event's own numbers (1/σ, Σ1/σ², rates that were multiplied).
+# Covers the round-off of an event's own numbers (1/σ, Σ1/σ², products of rates): thousands of roundings.
 _PAD = 1e-12
+# Relative width from which on pure and Rényi DP are asked too, as one of them may have a lower upper end.
+_LOOSE = 1e-3
+# Orders whose moments are remembered during one Chernoff bound, which asks for about 110.
+_REMEMBERED = 512
 
 Pair = tuple[float, float]
 
@@ -47,7 +52,7 @@ def epsilon(event: Event, delta: float, relation: Relation = ADD_REMOVE) -> Inte
     6.187712
     """
     delta = float(_check.delta(delta))
-    return _answer(event, Question(delta=delta), relation)
+    return _answer(event, Target(delta=delta), relation)
 
 
 def delta(event: Event, epsilon: float, relation: Relation = ADD_REMOVE) -> Interval:
@@ -59,66 +64,68 @@ def delta(event: Event, epsilon: float, relation: Relation = ADD_REMOVE) -> Inte
     """
     remedy = "it is the ε at which δ is asked for"
     epsilon = float(_check.nonnegative("epsilon", epsilon, remedy))
-    found = _answer(event, Question(epsilon=epsilon), relation)
-    return Interval(min(found.lower, 1.0), min(found.upper, 1.0))
+    bounds = _answer(event, Target(epsilon=epsilon), relation)
+    return Interval(min(bounds.lower, 1.0), min(bounds.upper, 1.0))
 
 
-def _answer(event: Event, question: Question, relation: Relation) -> Interval:
+def _answer(event: Event, target: Target, relation: Relation) -> Interval:
     if not isinstance(event, Event):
         raise _check.fail("event", "be an event", event, "events are the dataclasses in discreet.events")
     which = as_relation(relation)
     if isinstance(event, Shuffled):
-        return _shuffled(event, question, which)
+        return _shuffled(event, target, which)
     try:
-        with np.errstate(all="ignore"):  # what overflows is bounded or declined where it happens
-            found = largest([_price(way, question, which) for way in collapse(event, which)])
+        with np.errstate(all="ignore"):  # every method bounds or declines its own overflows
+            bounds = largest([_price(way, target, which) for way in collapse(event, which)])
     except DiscreetError:
         raise
     except (ArithmeticError, ValueError, IndexError):
-        # Some number left the range of floats: nothing is known but what `_lowered` finds.
-        found = Interval(0.0, math.inf if question.epsilon is None else 1.0)
-    # Batches of an epoch that was shuffled are priced as if the unit's batch were known, which it need not be.
-    known = 0.0 if any(isinstance(part, ShuffledEpoch) for part in event.walk()) else found.lower * (1 - _PAD)
-    found = Interval(known + 0.0, found.upper * (1 + _PAD) + 0.0)
-    return found if _narrow((found.lower, found.upper), 1e-3) else _lowered(found, event, question, which)
+        # Some number left the range of floats: `_lowered` may still find a bound.
+        bounds = Interval(0.0, math.inf if target.epsilon is None else 1.0)
+    # The batches of a shuffled epoch are priced as if the unit's batch were known, so the lower end does not hold.
+    one_sided = any(isinstance(part, ShuffledEpoch) for part in event.walk())
+    lower = 0.0 if one_sided else bounds.lower * (1 - _PAD)
+    bounds = Interval(lower + 0.0, bounds.upper * (1 + _PAD) + 0.0)
+    return bounds if _narrow((bounds.lower, bounds.upper), _LOOSE) else _lowered(bounds, event, target, which)
 
 
-def _lowered(found: Interval, event: Event, question: Question, relation: Relation) -> Interval:
-    """Where the event is known from one side only, pure and Rényi DP may know it better."""
-    upper = found.upper
+def _lowered(bounds: Interval, event: Event, target: Target, relation: Relation) -> Interval:
+    """Lower the upper end to that of pure or Rényi DP, where one of them is better."""
+    upper = bounds.upper
     try:
         always = pure(event, relation).epsilon
         moments = rdp(event, relation=relation)
     except (UnknownEvent, ArithmeticError):
-        return found
-    if question.epsilon is not None:
-        upper = 0.0 if question.epsilon >= always else min(upper, rdp_delta(moments, question.epsilon))
+        return bounds
+    if target.epsilon is not None:
+        upper = 0.0 if target.epsilon >= always else min(upper, rdp_delta(moments, target.epsilon))
     else:
-        assert question.delta is not None
-        upper = min(upper, always, rdp_epsilon(moments, question.delta))
-    return Interval(found.lower, max(found.lower, upper))
+        assert target.delta is not None
+        upper = min(upper, always, rdp_epsilon(moments, target.delta))
+    return Interval(bounds.lower, max(bounds.lower, upper))
 
 
-def _shuffled(event: Shuffled, question: Question, relation: Relation) -> Interval:
-    """Shuffled reports by themselves: there is a certified upper end, and no lower one is known."""
-    if question.epsilon is not None:
-        return Interval(0.0, shuffle.shuffled_delta(event, question.epsilon, relation))
-    assert question.delta is not None
-    return Interval(0.0, shuffle.shuffled_epsilon(event, question.delta, relation))
+def _shuffled(event: Shuffled, target: Target, relation: Relation) -> Interval:
+    """Shuffled reports by themselves: their upper end is certified; no lower one is known."""
+    if target.epsilon is not None:
+        return Interval(0.0, shuffle.shuffled_delta(event, target.epsilon, relation))
+    assert target.delta is not None
+    return Interval(0.0, shuffle.shuffled_epsilon(event, target.delta, relation))
 
 
-def _price(way: Way, question: Question, relation: Relation) -> Interval:
+def _price(way: Way, target: Target, relation: Relation) -> Interval:
     """One way to meet an event: the worse of its two directions."""
-    directions = [False, True] if _has_directions(way, relation) else [False]
-    return largest(Interval(*_direction(way, question, relation, adding)) for adding in directions)
+    directions = [False, True] if _has_directions(way) else [False]
+    return largest(Interval(*_direction(way, target, relation, adding)) for adding in directions)
 
 
-def _has_directions(way: Way, relation: Relation) -> bool:
-    """Whether removing and adding differ: only under sampling."""
+def _has_directions(way: Way) -> bool:
+    """Whether removing and adding a unit differ, which they do only under sampling."""
     return any(len(leaf.parts()) > 0 for leaf, _ in way)
 
 
-def _direction(way: Way, question: Question, relation: Relation, adding: bool) -> Pair:
+def _direction(way: Way, target: Target, relation: Relation, adding: bool) -> Pair:
+    """The best of the bounds that are known for one direction, on either side."""
     views = {
         upper: [
             of_events.losses(way, View(relation, adding, upper, variant))
@@ -128,127 +135,126 @@ def _direction(way: Way, question: Question, relation: Relation, adding: bool) -
     }
     first = views[True][0]
     if first.exact and len(views[True]) == 1:
-        return _bounds(first, first, question, adding)
-    upper = min(_one_side(found, question, adding)[1] for found in views[True])
-    lower = max(_one_side(found, question, adding)[0] for found in views[False])
+        return _bounds(first, target, adding)
+    upper = min(_one_side(losses, target, adding)[1] for losses in views[True])
+    lower = max(_one_side(losses, target, adding)[0] for losses in views[False])
     return min(lower, upper), upper
 
 
-def _one_side(found: Losses, question: Question, adding: bool) -> Pair:
-    """Bounds for losses that stand for the event from one side, moved and scaled as they say."""
-    if found.shift == 0 and found.inflation == 0:
-        return _bounds(found, found, question, adding)
-    grown = math.expm1(found.inflation)
-    if question.epsilon is not None:
-        _, upper = _bounds(found, found, Question(epsilon=max(question.epsilon - found.shift, 0.0)), adding)
-        lower, _ = _bounds(found, found, Question(epsilon=question.epsilon + found.shift), adding)
+def _one_side(losses: Losses, target: Target, adding: bool) -> Pair:
+    """Bounds from losses that stand for the event on one side, corrected by their shift and inflation."""
+    if losses.shift == 0 and losses.inflation == 0:
+        return _bounds(losses, target, adding)
+    grown = math.expm1(losses.inflation)
+    if target.epsilon is not None:
+        _, upper = _bounds(losses, Target(epsilon=max(target.epsilon - losses.shift, 0.0)), adding)
+        lower, _ = _bounds(losses, Target(epsilon=target.epsilon + losses.shift), adding)
         return max(0.0, lower * (1 - grown)), min(1.0, upper * (1 + grown))
-    assert question.delta is not None
-    _, upper = _bounds(found, found, Question(delta=question.delta / (1 + grown)), adding)
-    low_delta = question.delta / (1 - grown) if grown < 1 else 1.0
-    lower = _bounds(found, found, Question(delta=low_delta), adding)[0] if low_delta < 1 else 0.0
-    return max(0.0, lower - found.shift), upper + found.shift
+    assert target.delta is not None
+    _, upper = _bounds(losses, Target(delta=target.delta / (1 + grown)), adding)
+    low_delta = target.delta / (1 - grown) if grown < 1 else 1.0
+    lower = _bounds(losses, Target(delta=low_delta), adding)[0] if low_delta < 1 else 0.0
+    return max(0.0, lower - losses.shift), upper + losses.shift
 
 
-def _bounds(upper: Losses, lower: Losses, question: Question, adding: bool) -> Pair:
-    """Bounds on the answer by the engine that fits."""
-    none, all_ = (0.0, 0.0), (math.inf, math.inf) if question.epsilon is None else (1.0, 1.0)
-    infinite = of_events.infinite_mass(upper)
-    if question.epsilon is not None and question.epsilon >= of_events.largest_loss(upper, adding=adding):
+def _bounds(losses: Losses, target: Target, adding: bool) -> Pair:
+    """Bounds on the answer by the method that fits."""
+    infinite = losses.infinite_mass()
+    if target.epsilon is not None and target.epsilon >= losses.largest_loss(adding=adding):
         return infinite
-    if question.delta is not None and infinite[0] > question.delta:
+    if target.delta is not None and infinite[0] > target.delta:
         return math.inf, math.inf
-    match choose(upper):
+    match choose(losses):
         case "nothing":
-            return none
+            return 0.0, 0.0
         case "everything":
-            return all_
+            return (math.inf, math.inf) if target.epsilon is None else (1.0, 1.0)
         case "moments":
-            return 0.0, _by_moments(upper, question, adding)
+            return 0.0, _by_moments(losses, target, adding)
         case "gaussian":
-            mu = math.sqrt(upper.mu_squared)
-            return _by_formula(lambda e: single.gaussian(e, mu), question)
+            mu = math.sqrt(losses.mu_squared)
+            return _by_formula(lambda e: single.gaussian(e, mu), target)
         case "one sample":
-            ((rate, own, _),) = upper.sampled
-            return _by_formula(lambda e: single.sampled_gaussian(e, own, rate, adding=adding), question)
+            ((rate, sampled_mu, _),) = losses.sampled
+            return _by_formula(lambda e: single.sampled_gaussian(e, sampled_mu, rate, adding=adding), target)
         case "fourier":
-            found = _by_fourier(upper, question, adding)
-            if found is not None and _narrow(found):
-                return found
-            return _combine(found, _on_grid(upper, lower, question, adding))
+            by_fourier = _by_fourier(losses, target, adding)
+            if by_fourier is not None and _narrow(by_fourier):
+                return by_fourier
+            on_grid = _on_grid(losses, target, adding)
+            return on_grid if by_fourier is None else _intersection(by_fourier, on_grid)
         case _:
-            return _on_grid(upper, lower, question, adding)
+            return _on_grid(losses, target, adding)
 
 
-def _narrow(found: Pair, width: float = _WIDE) -> bool:
-    low, high = found
+def _narrow(bounds: Pair, width: float = grid.WIDE) -> bool:
+    low, high = bounds
     return math.isfinite(high) and (high - low <= width * high)
 
 
-def _combine(one: Pair | None, other: Pair) -> Pair:
-    return other if one is None else (max(one[0], other[0]), min(one[1], other[1]))
+def _intersection(first: Pair, second: Pair) -> Pair:
+    return max(first[0], second[0]), min(first[1], second[1])
 
 
-def _by_formula(bounds: single.Bounds, question: Question) -> Pair:
-    if question.epsilon is not None:
-        return bounds(question.epsilon)
-    assert question.delta is not None
-    return single.solve(bounds, question.delta)
+def _by_formula(bounds: single.Bounds, target: Target) -> Pair:
+    if target.epsilon is not None:
+        return bounds(target.epsilon)
+    assert target.delta is not None
+    return single.solve(bounds, target.delta)
 
 
-def _on_grid(upper: Losses, lower: Losses, question: Question, adding: bool) -> Pair:
-    up = of_events.as_grid_losses(upper, adding=adding)
-    low = up if lower is upper else of_events.as_grid_losses(lower, adding=adding)
-    found = grid.bounds(up, low, question)
-    infinite = of_events.infinite_mass(upper)[1]
-    if math.isinf(found[1]) and infinite < (question.delta or 0.0):
-        found = (found[0], _by_moments(upper, question, adding))
-    if question.delta is not None and infinite <= question.delta:
-        found = (found[0], min(found[1], max(0.0, of_events.largest_loss(upper, adding=adding))))
-    return found
+def _on_grid(losses: Losses, target: Target, adding: bool) -> Pair:
+    parts = losses.for_grid(adding=adding)
+    lower, upper = grid.bounds(parts, target)
+    infinite = losses.infinite_mass()[1]
+    if math.isinf(upper) and infinite < (target.delta or 0.0):
+        upper = _by_moments(losses, target, adding)
+    if target.delta is not None and infinite <= target.delta:
+        upper = min(upper, max(0.0, losses.largest_loss(adding=adding)))
+    return lower, upper
 
 
-def _by_moments(found: Losses, question: Question, adding: bool) -> float:
-    """Chernoff's bound with everything that is known of the moments."""
-    parts = of_events.as_grid_losses(Losses(others=found.others), adding=adding)
-    rest = smooth(found, adding, others=False)
+def _by_moments(losses: Losses, target: Target, adding: bool) -> float:
+    """Chernoff's bound from every moment that is known."""
+    parts = Losses(others=losses.others).for_grid(adding=adding)
+    rest = smooth(losses, adding, others=False)
 
-    @lru_cache(maxsize=512)
+    @lru_cache(maxsize=_REMEMBERED)
     def log_moment(order: float) -> float:
-        total = found.concentrated * order * (order + 1) + rest.log_moment(order)
+        total = losses.concentrated * order * (order + 1) + rest.log_moment(order)
         return total + grid.log_moment(parts, order)
 
-    infinite = of_events.infinite_mass(found)[1]
-    if question.epsilon is not None:
-        return min(1.0, infinite + chernoff.delta(log_moment, question.epsilon))
-    assert question.delta is not None
-    left = question.delta - infinite
+    infinite = losses.infinite_mass()[1]
+    if target.epsilon is not None:
+        return min(1.0, infinite + chernoff.delta(log_moment, target.epsilon))
+    assert target.delta is not None
+    left = target.delta - infinite
     return chernoff.epsilon(log_moment, left) if left > 0 else math.inf
 
 
-def smooth(found: Losses, adding: bool, *, others: bool = True) -> fourier.Smooth:
-    """The losses as Fourier inversion takes them."""
-    terms = np.array(found.sampled, dtype=np.float64).reshape(-1, 3)
+def smooth(losses: Losses, adding: bool, *, others: bool = True) -> fourier.Smooth:
+    """The losses in the form that Fourier inversion takes."""
+    terms = np.array(losses.sampled, dtype=np.float64).reshape(-1, 3)
     closed = tuple(
-        (form, count) for form, count in ((of_events.closed_form(loss), count) for loss, count in found.others) if form
+        (form, count) for form, count in ((closed_form(loss), count) for loss, count in losses.others) if form
     )
     sampled = SampledGaussians(terms[:, 0].copy(), terms[:, 1].copy(), terms[:, 2].copy(), adding)
-    return fourier.Smooth(found.mu_squared, sampled, closed if others else ())
+    return fourier.Smooth(losses.mu_squared, sampled, closed if others else ())
 
 
-def _by_fourier(found: Losses, question: Question, adding: bool) -> Pair | None:
+def _by_fourier(losses: Losses, target: Target, adding: bool) -> Pair | None:
     """Fourier inversion at its saddle; None where it declines."""
-    least, most = of_events.infinite_mass(found)
-    composition = smooth(found, adding)
-    if question.epsilon is not None:
-        point = fourier.locate(composition, epsilon=question.epsilon)
+    least, most = losses.infinite_mass()
+    composition = smooth(losses, adding)
+    if target.epsilon is not None:
+        point = fourier.locate(composition, epsilon=target.epsilon)
         samples = fourier.invert(composition, point)
         if samples is None:
             return None
-        low, high = samples.at(question.epsilon)
+        low, high = samples.at(target.epsilon)
         return low + least, min(1.0, high + most)
-    assert question.delta is not None
-    left = question.delta - most
+    assert target.delta is not None
+    left = target.delta - most
     if left <= 0:
         return None
     point = fourier.locate(composition, delta=left)
@@ -257,7 +263,7 @@ def _by_fourier(found: Losses, question: Question, adding: bool) -> Pair | None:
         return None
     low, high = samples.solve(left, point.epsilon)
     if most > 0:  # from below, more of δ may be left for the finite losses
-        low = samples.solve(question.delta - least, point.epsilon)[0]
+        low = samples.solve(target.delta - least, point.epsilon)[0]
     if not high > 0:
         # ε = 0 may be enough already.
         return (0.0, 0.0) if samples.at(0.0)[1] <= left else (0.0, max(high, 0.0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -26,6 +25,7 @@ from discreet.ledger import Account
 from discreet.mechanisms import Exponential, TopK
 from discreet.mechanisms.sampling import entropy
 from discreet.neighbors import Relation
+from discreet.numeric.search import bisect_ratio
 from discreet.release import Release
 
 #: The key of the hash in a preview's SQL, where keys are discovered; a release draws its own.
@@ -94,10 +94,7 @@ class Answer:
         low, high = 1e-6, 1e4
         if not enough(high):
             raise _check.fail("error_target", "be reachable with ε ≤ 1e4", error_target, "allow for more, or more rows")
-        while high / low > 1.001:
-            middle = math.sqrt(low * high)
-            low, high = (low, middle) if enough(middle) else (middle, high)
-        return high
+        return bisect_ratio(enough, low, high, ratio=1.001).high
 
     def preview(
         self,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from discreet import _check
 from discreet.analytics.spending import TOTAL_SHARE
+from discreet.numeric.search import bisect
 from discreet.release import Noise
 
 
@@ -127,12 +128,13 @@ def quantile(parts: list[tuple[float, int, Noise, float]], level: float = 0.95) 
         width = noise.standard_deviation() if noise.gaussian else noise.scale
         x = (weight * width * step * s) ** 2
         phi *= np.exp(-many * x / 2) if noise.gaussian else (1 + x) ** -float(many)
-    low, high = 0.0, 30.0 * spread
-    while high - low > 1e-5 * spread:
-        middle = (low + high) / 2
-        area = float(np.trapezoid(phi * np.sin(s * middle) / s, s)) + middle * float(s[0])
-        low, high = (low, middle) if 2 / math.pi * area >= level else (middle, high)
-    return high + sum(abs(weight) * step for weight, _, _, step in parts)
+
+    def covers(t: float) -> bool:
+        area = float(np.trapezoid(phi * np.sin(s * t) / s, s)) + t * float(s[0])
+        return 2 / math.pi * area >= level
+
+    covering = bisect(covers, 0.0, 30.0 * spread, absolute=1e-5 * spread).high
+    return covering + sum(abs(weight) * step for weight, _, _, step in parts)
 
 
 def _excess(values: NDArray[np.float64], total: float) -> float:

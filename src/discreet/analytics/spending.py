@@ -20,7 +20,7 @@ from discreet.bounded import Bounded
 from discreet.events import Composed, Event
 from discreet.mechanisms import DiscreteGaussian, Exponential, Gaussian, KeySelection, Laplace, TopK
 from discreet.neighbors import Relation
-from discreet.numeric.rationals import root_up
+from discreet.numeric.rounding import down, float_down, root_up, up
 from discreet.queries.discovered import key_limits
 
 Additive = Laplace | Gaussian | DiscreteGaussian
@@ -211,8 +211,8 @@ class _Split:
             return Laplace.for_epsilon(shape, spend.epsilon * share, relation)  # type: ignore[arg-type]  # exact
         assert spend.delta is not None
         delta = spend.delta / 2 if self._selection else spend.delta
-        whole = closed_forms.gaussian_noise_multiplier(_below(spend.epsilon * self._together), _below(delta))
-        squared = Fraction(closed_forms.up(whole)) ** 2 * self._together / share
+        whole = closed_forms.gaussian_noise_multiplier(float_down(spend.epsilon * self._together), float_down(delta))
+        squared = Fraction(up(whole)) ** 2 * self._together / share
         return Gaussian(root_up(squared * shape.sensitivity(relation).l2_squared) * shape.granularity)
 
 
@@ -220,11 +220,6 @@ def _is_additive(one: Asked) -> bool:
     return one.statistic.kind not in ("quantile", "top_k")
 
 
-def _below(exact: Fraction) -> float:
-    nearest = float(exact)
-    return nearest if Fraction(nearest) <= exact else math.nextafter(nearest, 0.0)
-
-
 def _bounded_range(rho: Fraction) -> Fraction:
     """The ε of the exponential mechanism that is ρ-zCDP: ρ = ε²/8 (docs/proofs/zcdp-of-pure-mechanisms.md)."""
-    return Fraction(closed_forms.down(math.sqrt(8 * rho)))
+    return Fraction(down(math.sqrt(8 * rho)))

@@ -18,6 +18,7 @@ from discreet.errors import InvalidArgument, UnknownEvent
 from discreet.events import Event, is_secure
 from discreet.guarantees import ApproxDP
 from discreet.neighbors import Relation
+from discreet.numeric.search import bisect
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,4 @@ def least_noise(make: Callable[[float], Event], epsilon: float, delta: float, re
     low = high / 2
     while fits(low) and low > 1e-9:
         low /= 2
-    while high - low > 1e-6 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+    return bisect(fits, low, high, relative=1e-6).high

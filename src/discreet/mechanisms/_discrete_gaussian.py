@@ -15,7 +15,7 @@ from discreet.guarantees import ZCDP
 from discreet.mechanisms.additive import Additive, sensitivity_of
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.neighbors import Relation
-from discreet.numeric.rationals import float_above, rounded_up
+from discreet.numeric.rounding import float_up, rounded_up
 from discreet.release import Noise, Release
 
 
@@ -49,7 +49,7 @@ class DiscreteGaussian(Additive):
 
     def guarantee(self, bounded: Bounded, relation: Relation | str | None = None) -> ZCDP:
         event = self.event(bounded, relation)
-        return ZCDP(float_above(event.sensitivity_squared / (2 * event.variance)))
+        return ZCDP(float_up(event.sensitivity_squared / (2 * event.variance)))
 
     def _noise(self, granularity: Fraction) -> Noise:
         return Noise(gaussian=True, rounded=False, scale=float(self.variance / granularity**2) ** 0.5)

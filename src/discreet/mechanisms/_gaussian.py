@@ -16,7 +16,7 @@ from discreet.guarantees import GDP, ApproxDP
 from discreet.mechanisms.additive import Additive, sensitivity_of
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.neighbors import Relation
-from discreet.numeric.rationals import float_below_root, root_up
+from discreet.numeric.rounding import float_root_down, root_up, up
 from discreet.release import Noise, Release
 
 
@@ -57,15 +57,15 @@ class Gaussian(Additive):
         else:
             multiplier = closed_forms.classical_noise_multiplier(epsilon, delta)
         # A little above, so that the event's multiplier, rounded down to a float, is still enough.
-        enough = Fraction(closed_forms.up(multiplier)) ** 2 * sensitivity.l2_squared
+        enough = Fraction(up(multiplier)) ** 2 * sensitivity.l2_squared
         return cls(root_up(enough) * bounded.granularity)
 
     def event(self, bounded: Bounded, relation: Relation | str | None = None) -> events.Gaussian:
         variance = (self.standard_deviation / bounded.granularity) ** 2
-        return events.Gaussian(float_below_root(variance / sensitivity_of(bounded, relation).l2_squared))
+        return events.Gaussian(float_root_down(variance / sensitivity_of(bounded, relation).l2_squared))
 
     def guarantee(self, bounded: Bounded, relation: Relation | str | None = None) -> GDP:
-        return GDP(closed_forms.up(1 / self.event(bounded, relation).noise_multiplier))
+        return GDP(up(1 / self.event(bounded, relation).noise_multiplier))
 
     def _noise(self, granularity: Fraction) -> Noise:
         return Noise(gaussian=True, rounded=True, scale=float(self.standard_deviation / granularity))

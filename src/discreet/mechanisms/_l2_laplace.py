@@ -16,7 +16,7 @@ from discreet.guarantees import ZCDP, ApproxDP
 from discreet.mechanisms.additive import Additive, sensitivity_of
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.neighbors import Relation
-from discreet.numeric.rationals import float_below_root, root_up, rounded_up
+from discreet.numeric.rounding import float_root_down, root_up, rounded_up, up
 from discreet.release import Noise, Release
 
 
@@ -44,7 +44,7 @@ class L2Laplace(Additive):
     ) -> L2Laplace:
         """The least noise for which Theorem 3 gives (ε, δ): by its L2 or by its L1 branch, whichever is less."""
         sensitivity = sensitivity_of(bounded, relation)
-        multiplier = closed_forms.up(closed_forms.l2_laplace_noise_multiplier(epsilon, delta))
+        multiplier = up(closed_forms.l2_laplace_noise_multiplier(epsilon, delta))
         by_l2 = root_up(Fraction(multiplier) ** 2 * sensitivity.l2_squared)
         by_l1 = rounded_up(sensitivity.l1 / _check.epsilon(epsilon))
         return cls(min(by_l1, by_l2) * bounded.granularity)
@@ -52,12 +52,12 @@ class L2Laplace(Additive):
     def event(self, bounded: Bounded, relation: Relation | str | None = None) -> events.L2Laplace:
         sensitivity = sensitivity_of(bounded, relation)
         scale = self.scale / bounded.granularity
-        by_l1 = float_below_root((scale / sensitivity.l1) ** 2)
-        shift = (closed_forms.up(1 / by_l1),) if sensitivity.l0 == 1 else None
-        return events.L2Laplace(float_below_root(scale**2 / sensitivity.l2_squared), by_l1, shift)
+        by_l1 = float_root_down((scale / sensitivity.l1) ** 2)
+        shift = (up(1 / by_l1),) if sensitivity.l0 == 1 else None
+        return events.L2Laplace(float_root_down(scale**2 / sensitivity.l2_squared), by_l1, shift)
 
     def guarantee(self, bounded: Bounded, relation: Relation | str | None = None) -> ZCDP:
-        return ZCDP(closed_forms.up(0.5 / self.event(bounded, relation).noise_multiplier ** 2))
+        return ZCDP(up(0.5 / self.event(bounded, relation).noise_multiplier ** 2))
 
     def _noise(self, granularity: Fraction) -> Noise:
         return Noise(gaussian=False, rounded=True, scale=float(self.scale / granularity))

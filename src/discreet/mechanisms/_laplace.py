@@ -15,7 +15,7 @@ from discreet.guarantees import PureDP
 from discreet.mechanisms.additive import Additive, sensitivity_of
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.neighbors import Relation
-from discreet.numeric.rationals import float_above, rounded_up
+from discreet.numeric.rounding import float_up, rounded_up
 from discreet.release import Noise, Release
 
 
@@ -45,7 +45,7 @@ class Laplace(Additive):
 
     def guarantee(self, bounded: Bounded, relation: Relation | str | None = None) -> PureDP:
         event = self.event(bounded, relation)
-        return PureDP(float_above(event.sensitivity / event.scale))
+        return PureDP(float_up(event.sensitivity / event.scale))
 
     def _noise(self, granularity: Fraction) -> Noise:
         return Noise(gaussian=False, rounded=False, scale=float(self.scale / granularity))

@@ -16,7 +16,7 @@ from discreet.mechanisms.protection import marked
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.mechanisms.sampling.fixed_point import bernoulli, exp_neg
 from discreet.neighbors import REPLACE_ONE, Rows
-from discreet.numeric.rationals import float_above, rounded_down
+from discreet.numeric.rounding import float_up, rounded_down
 from discreet.queries.statistics.histogram import categorized
 from discreet.release import Release
 
@@ -48,7 +48,7 @@ class RandomizedResponse:
 
     def guarantee(self) -> PureDP:
         """What one person's report promises."""
-        return PureDP(float_above(self.epsilon))
+        return PureDP(float_up(self.epsilon))
 
     def release(self, values: ArrayLike, *, insecure_seed: int | None = None) -> Release[list[Any]]:
         """One report for each person, in their order. An answer outside the categories is reported uniformly at random.

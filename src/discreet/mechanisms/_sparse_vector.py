@@ -14,7 +14,7 @@ from discreet.guarantees import Guarantee, PureDP
 from discreet.mechanisms.protection import marked, require_bounded
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.neighbors import Relation, Rows, Unit
-from discreet.numeric.rationals import float_above, rounded_down, rounded_up
+from discreet.numeric.rounding import float_up, rounded_down, rounded_up
 from discreet.release import Release
 
 
@@ -80,9 +80,7 @@ class SparseVector:
         factor = self._answers * (1 if self._monotone else 2)
         share = Fraction(1) / (1 + Fraction(factor ** (2 / 3)).limit_denominator(1000))
         exact = events.SparseVector(total, self._answers)
-        self._event, self._guarantee = marked(
-            exact, PureDP(float_above(total)), self._unit, self._relation, insecure_seed
-        )
+        self._event, self._guarantee = marked(exact, PureDP(float_up(total)), self._unit, self._relation, insecure_seed)
         self._query_scale = rounded_up(factor * self._reach / (total * (1 - share)))
         noise = samplers.discrete_laplace(rounded_up(self._reach / (total * share)), 1, self._bits)
         self._noisy_threshold = self._threshold / self._step + int(noise[0])

@@ -23,7 +23,8 @@ from discreet.mechanisms.protection import marked
 from discreet.mechanisms.sampling import entropy
 from discreet.mechanisms.sampling.fixed_point import exp_neg
 from discreet.neighbors import Relation
-from discreet.numeric.rationals import float_above
+from discreet.numeric.rounding import float_up
+from discreet.numeric.search import least_integer
 from discreet.queries.discovered import KeyCounts, key_limits
 from discreet.release import Release
 
@@ -68,15 +69,15 @@ class KeySelection:
 
     def event(self, limits: Bounded, relation: Relation | str | None = None) -> events.Composed:
         """What choosing runs."""
-        return events.Composed((self.noise.event(limits, relation), events.Claimed(0.0, float_above(self.delta))))
+        return events.Composed((self.noise.event(limits, relation), events.Claimed(0.0, float_up(self.delta))))
 
     def guarantee(self, limits: Bounded, relation: Relation | str | None = None) -> ApproxDP:
         """What choosing promises: the noise's ε at no δ, or at one as large again as the threshold's."""
         event = self.noise.event(limits, relation)
         if isinstance(event, events.DiscreteLaplace):
-            return ApproxDP(float_above(event.sensitivity / event.scale), float_above(self.delta))
+            return ApproxDP(float_up(event.sensitivity / event.scale), float_up(self.delta))
         spent = accounting.epsilon(event, delta=float(self.delta)).upper
-        return ApproxDP(spent, float_above(2 * self.delta))
+        return ApproxDP(spent, float_up(2 * self.delta))
 
     def certain(self, probability: float) -> int:
         """How many units must hold a key so that it comes out with at least this probability."""
@@ -112,9 +113,9 @@ def _reach(noise: Additive, tail: Fraction) -> int:
         scale = noise.scale
         return _least(lambda t: _laplace_within(scale, t, tail), float(scale) * -math.log(tail))
     if isinstance(noise, Gaussian):  # rounded: it reaches t where the normal reaches t − 1/2
-        spread, off = float_above(noise.standard_deviation), 0.5
+        spread, off = float_up(noise.standard_deviation), 0.5
     elif isinstance(noise, DiscreteGaussian):  # P(X ≥ t) ≤ P(N ≥ t − 1), see `release.Noise`
-        spread, off = math.sqrt(float_above(noise.variance)) * _SLACK, 1.0
+        spread, off = math.sqrt(float_up(noise.variance)) * _SLACK, 1.0
     else:
         raise _check.fail(
             "noise", "be Laplace, Gaussian or discrete Gaussian", type(noise).__name__, "use one of these"
@@ -135,8 +136,4 @@ def _least(fits: Callable[[int], bool], guess: float) -> int:
     high = max(1, math.ceil(guess))
     while not fits(high):
         high *= 2
-    low = 0
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+    return least_integer(fits, 0, high)

@@ -13,7 +13,7 @@ from discreet.guarantees import PureDP
 from discreet.mechanisms.protection import marked, require_scores
 from discreet.mechanisms.sampling import entropy
 from discreet.neighbors import Relation
-from discreet.numeric.rationals import float_above, rounded_down
+from discreet.numeric.rounding import float_up, rounded_down
 from discreet.release import Release
 
 
@@ -36,7 +36,7 @@ class Selection(ABC):
 
     def guarantee(self) -> PureDP:
         """What choosing promises."""
-        return PureDP(float_above(self.epsilon))
+        return PureDP(float_up(self.epsilon))
 
     def release(
         self, scores: Scores, *, relation: Relation | str | None = None, insecure_seed: int | None = None

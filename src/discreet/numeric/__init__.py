@@ -1,1 +1,1 @@
-"""Numbers: directed rounding, exact rationals, and searches."""
+"""Numerical helpers that every package may use: directed rounding, exact rationals, and bisection."""

@@ -12,16 +12,23 @@ from scipy import special
 
 from discreet import _check
 from discreet.accounting import closed_forms
-from discreet.accounting.closed_forms import up
 from discreet.accounting.forms import renyi
 from discreet.accounting.forms.gdp import pure_mu
 from discreet.accounting.forms.zcdp import pure_rho
 from discreet.guarantees import GDP, RDP, ZCDP, PureDP
-from discreet.numeric.rounding import UNIT, float_down, reported
+from discreet.numeric.rounding import UNIT, float_down, reported, up
 
 Conversion = Literal["tight", "textbook"]
 
 _CONVERSIONS: tuple[Conversion, ...] = ("tight", "textbook")
+_CONVERSION_REMEDY = "tight is never worse; textbook is what papers compare with"
+
+# Margins, in roundings of the size of the terms: each bound sums four or five terms, of two or three operations each.
+_DELTA_MARGIN, _EPSILON_MARGIN = 32 * UNIT, 64 * UNIT
+# The smallest t = α − 1 at which a search over orders starts.
+_LEAST_START = 1e-3
+# A search over ln t goes this far to either side of its start. Sixty golden sections shrink it by 3e-13.
+_ORDER_REACH, _GOLDEN_ROUNDS = 5, 60
 
 
 def rdp_epsilon(guarantee: RDP, delta: float, conversion: Conversion = "tight") -> float:
@@ -34,7 +41,7 @@ def rdp_epsilon(guarantee: RDP, delta: float, conversion: Conversion = "tight") 
     (2.2141, 2.6447)
     """
     _check.delta(delta)
-    _check.one_of("conversion", conversion, _CONVERSIONS, "tight is never worse; textbook is what papers compare with")
+    _check.one_of("conversion", conversion, _CONVERSIONS, _CONVERSION_REMEDY)
     return min(
         order_epsilon(order, divergence, delta, conversion)
         for order, divergence in zip(guarantee.orders, guarantee.epsilons, strict=True)
@@ -47,7 +54,7 @@ def rdp_delta(guarantee: RDP, epsilon: float, conversion: Conversion = "tight") 
     "tight": δ = e^{(α−1)(D_α−ε)}·(1 − 1/α)^α/(α−1). "textbook": δ = e^{(α−1)(D_α−ε)}.
     """
     _check.nonnegative("epsilon", epsilon, "it is the ε at which δ is asked for")
-    _check.one_of("conversion", conversion, _CONVERSIONS, "tight is never worse; textbook is what papers compare with")
+    _check.one_of("conversion", conversion, _CONVERSIONS, _CONVERSION_REMEDY)
     return min(
         order_delta(order, divergence, epsilon, conversion)
         for order, divergence in zip(guarantee.orders, guarantee.epsilons, strict=True)
@@ -63,7 +70,7 @@ def order_delta(order: float, divergence: float, epsilon: float, conversion: Con
     if conversion == "tight":
         exponent += order * math.log1p(-1 / order) - math.log(order - 1)
         size += 2 + abs(math.log(order - 1)) + abs(order * math.log1p(-1 / order))
-    exponent += 32 * UNIT * size
+    exponent += _DELTA_MARGIN * size
     return 1.0 if exponent >= 0 else min(1.0, up(math.exp(exponent)))
 
 
@@ -71,7 +78,7 @@ def order_limit(order: float, epsilon: float, delta: float) -> Fraction:
     """The largest divergence of one order, rounded down, that the tight conversion takes to (ε, δ); may be < 0."""
     log_delta = -_minus_log(delta)
     free = log_delta + math.log(order - 1) - order * math.log1p(-1 / order)
-    margin = 64 * UNIT * (abs(log_delta) + abs(math.log(order - 1)) + abs(order * math.log1p(-1 / order)) + 2)
+    margin = _EPSILON_MARGIN * (abs(log_delta) + abs(math.log(order - 1)) + abs(order * math.log1p(-1 / order)) + 2)
     limit = Fraction(epsilon) + Fraction(free - margin) / (Fraction(order) - 1)
     return Fraction(float_down(limit))
 
@@ -83,8 +90,8 @@ def order_epsilon(order: float, divergence: float, delta: float, conversion: Con
     terms = [divergence, _minus_log(delta) / (order - 1)]
     if conversion == "tight":
         terms += [math.log1p(-1 / order), -math.log(order) / (order - 1)]
-    # A negative value means that the bound holds at ε = 0 with room to spare.
-    return max(0.0, math.fsum(terms) + 64 * UNIT * math.fsum(abs(term) for term in terms))
+    # A negative value means that the bound holds at ε = 0 already.
+    return max(0.0, math.fsum(terms) + _EPSILON_MARGIN * math.fsum(abs(term) for term in terms))
 
 
 def zcdp_epsilon(guarantee: ZCDP, delta: float, conversion: Conversion = "tight") -> float:
@@ -97,7 +104,7 @@ def zcdp_epsilon(guarantee: ZCDP, delta: float, conversion: Conversion = "tight"
     (4.7284, 5.2985)
     """
     _check.delta(delta)
-    _check.one_of("conversion", conversion, _CONVERSIONS, "tight is never worse; textbook is what papers compare with")
+    _check.one_of("conversion", conversion, _CONVERSIONS, _CONVERSION_REMEDY)
     rho = guarantee.rho
     if rho <= 0 or math.isinf(rho):
         return rho
@@ -105,14 +112,13 @@ def zcdp_epsilon(guarantee: ZCDP, delta: float, conversion: Conversion = "tight"
     if conversion == "textbook":
         return textbook
     start = math.sqrt(_minus_log(delta) / rho)
-    found = _least_over_orders(lambda a: order_epsilon(a, up(rho * a), delta, "tight"), start)
-    return min(textbook, found)
+    return min(textbook, _least_over_orders(lambda a: order_epsilon(a, up(rho * a), delta, "tight"), start))
 
 
 def zcdp_delta(guarantee: ZCDP, epsilon: float, conversion: Conversion = "tight") -> float:
     """δ at `epsilon` of a ρ-zCDP guarantee; "textbook": e^{−(ε−ρ)²/(4ρ)} for ε ≥ ρ (Bun & Steinke 2016, Lemma 3.5)."""
     _check.nonnegative("epsilon", epsilon, "it is the ε at which δ is asked for")
-    _check.one_of("conversion", conversion, _CONVERSIONS, "tight is never worse; textbook is what papers compare with")
+    _check.one_of("conversion", conversion, _CONVERSIONS, _CONVERSION_REMEDY)
     rho = guarantee.rho
     if rho <= 0:
         return 0.0
@@ -123,7 +129,7 @@ def zcdp_delta(guarantee: ZCDP, epsilon: float, conversion: Conversion = "tight"
     textbook = min(1.0, up(math.exp(exponent - 8 * UNIT * exponent)))
     if conversion == "textbook":
         return textbook
-    start = max(gap / (2 * rho), 1e-3)
+    start = max(gap / (2 * rho), _LEAST_START)
     return min(textbook, _least_over_orders(lambda a: order_delta(a, up(rho * a), epsilon), start))
 
 
@@ -188,11 +194,11 @@ def gdp_to_zcdp(guarantee: GDP) -> ZCDP:
 def _least_over_orders(bound: Callable[[float], float], start: float) -> float:
     """The least of `bound` over orders α = 1 + t near t = `start`, by golden section on ln t: any order is valid."""
     ratio = (math.sqrt(5) - 1) / 2
-    low, high = math.log(start) - 5, math.log(start) + 5
+    low, high = math.log(start) - _ORDER_REACH, math.log(start) + _ORDER_REACH
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     best = math.inf
     values = bound(1 + math.exp(left)), bound(1 + math.exp(right))
-    for _ in range(60):
+    for _ in range(_GOLDEN_ROUNDS):
         best = min(best, *values)
         if values[0] <= values[1]:
             high, right = right, left
@@ -206,5 +212,5 @@ def _least_over_orders(bound: Callable[[float], float], start: float) -> float:
 
 
 def _minus_log(delta: float) -> float:
-    """−ln δ ≥ 0, near δ = 1 too."""
+    """−ln δ ≥ 0, accurate near δ = 1 too."""
     return -float(special.xlogy(1.0, delta)) if delta < 0.5 else -math.log1p(delta - 1)

@@ -1,4 +1,4 @@
-"""Gaussian DP: how far apart two bell curves must be so that telling neighbors apart is no easier than them."""
+"""Gaussian DP: the μ for which neighbors are at least as hard to tell apart as N(0, 1) and N(μ, 1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from fractions import Fraction
 from scipy import special
 
 from discreet import events as ev
-from discreet.accounting.closed_forms import down, up
 from discreet.accounting.forms.pure import pure
 from discreet.accounting.losses.groups import parts_touched, spread
 from discreet.accounting.refusal import check_fixed_size, unknown
@@ -16,9 +15,14 @@ from discreet.errors import UnknownEvent
 from discreet.events import Event
 from discreet.guarantees import GDP
 from discreet.neighbors import ADD_REMOVE, Relation
-from discreet.numeric.rounding import exact, infinite, reported
+from discreet.numeric.rounding import added, down, exact, float_root_up, infinite, reported, up
 
 _NAME = "GDP accounting"
+
+# From here on 1/(1 + e^ε) is below 1e-13, and its logarithm is used instead. Both forms keep their digits around here.
+_LARGE_EPSILON = 30
+# math.expm1 overflows above 709.
+_LARGEST_EXPONENT = 700
 
 
 def gdp(event: Event, relation: Relation = ADD_REMOVE) -> GDP:
@@ -26,7 +30,7 @@ def gdp(event: Event, relation: Relation = ADD_REMOVE) -> GDP:
 
     Gaussian noise: μ = Δ₂/σ; composition: √Σμ² (Dong, Roth & Su, arXiv 1905.02383, Theorem 2.7 and Corollary 3.3); a
     group of k: kμ. Any ε-DP event is μ-GDP with Φ(−μ/2) = 1/(1 + e^ε), exact for randomized response (Liu, Sun, Jiang &
-    Kong, arXiv 2210.09269): the trade-off curve of ε-DP is made of the two chords of the convex curve G_μ that meet at
+    Kong, arXiv 2210.09269): the trade-off curve of ε-DP consists of the two chords of the convex curve G_μ that meet at
     its fixed point. Sampled Gaussians, discrete Gaussians and Laplace noise under an L2 bound alone are refused: no μ
     is known to be valid for them.
 
@@ -44,14 +48,13 @@ def mu_squared(event: Event, relation: Relation = ADD_REMOVE) -> Fraction | None
         case ev.NonPrivate() | ev.Insecure():
             return None
         case ev.Repeated(inner, count):
-            squared = Fraction(0) if count == 0 else mu_squared(inner, relation)
-            return None if squared is None else count * squared
+            return Fraction(0) if count == 0 else added([mu_squared(inner, relation)], count)
         case ev.Composed(parts):
-            return _total([mu_squared(part, relation) for part in parts])
+            return added([mu_squared(part, relation) for part in parts])
         case ev.Parallel(parts):
             squares = [mu_squared(part, relation) for part in parts]
             squares.sort(key=lambda squared: math.inf if squared is None else squared, reverse=True)
-            return _total(squares[: parts_touched(relation)])
+            return added(squares[: parts_touched(relation)])
         case ev.Group(inner, people):
             plain = spread(event)
             if plain is not None:
@@ -72,18 +75,18 @@ def pure_mu(epsilon: float) -> float:
     """The μ with Φ(−μ/2) = 1/(1 + e^ε), rounded up: every ε-DP event is μ-GDP."""
     if epsilon <= 0 or math.isinf(epsilon):
         return epsilon
-    if epsilon > 30:
+    if epsilon > _LARGE_EPSILON:
         # ln(1/(1 + e^ε)) = −ε − ln(1 + e^{−ε}); the quantile of a logarithm keeps its digits.
         tail = -epsilon - math.log1p(math.exp(-epsilon))
         return up(up(-2 * float(special.ndtri_exp(tail))))
-    # tanh(ε/2) = erf(μ/√8), which keeps its digits near 0; the tail's complement keeps them far from 0.
+    # tanh(ε/2) = erf(μ/√8) keeps its digits near 0, and the normal quantile keeps them far from 0.
     if epsilon < 1:
         return up(up(math.sqrt(8) * float(special.erfinv(up(math.tanh(epsilon / 2))))))
     return up(up(-2 * float(special.ndtri(down(1 / (1 + math.exp(epsilon)))))))
 
 
 def gaussian_multiplier(event: Event, relation: Relation = ADD_REMOVE) -> float | None:
-    """The σ/Δ of the one Gaussian that `event` is equal to, rounded down; None if it is made of anything else."""
+    """The σ/Δ of the one Gaussian that `event` amounts to, rounded down; None if it has any other part."""
     match event:
         case ev.Gaussian():
             pass
@@ -105,7 +108,7 @@ def limit(event: Event) -> float:
     """μ of the central limit theorem for Poisson-sampled Gaussians: an **approximation**, not a bound.
 
     μ = q√(T(e^{1/σ²} − 1)) (Bu, Dong, Long & Su 2020), squares added over different steps. It may lie below the truth
-    at any finite T: it serves comparisons, and nothing may be charged by it.
+    at any finite T. It is for comparison only; nothing may be charged by it.
     """
     return math.sqrt(_limit_squared(event))
 
@@ -118,7 +121,7 @@ def _limit_squared(event: Event) -> float:
             return sum(_limit_squared(part) for part in parts)
         case ev.PoissonSampled(rate, inner) if (multiplier := gaussian_multiplier(inner)) is not None:
             exponent = multiplier**-2
-            return math.inf if exponent > 700 else float(rate) ** 2 * math.expm1(exponent)
+            return math.inf if exponent > _LARGEST_EXPONENT else float(rate) ** 2 * math.expm1(exponent)
         case _ if (multiplier := gaussian_multiplier(event)) is not None:
             return multiplier**-2
         case _:
@@ -126,26 +129,5 @@ def _limit_squared(event: Event) -> float:
 
 
 def root_up(squared: Fraction | None) -> float:
-    """√ of a rational, rounded up; inf for None."""
-    if squared is None:
-        return math.inf
-    if squared == 0:
-        return 0.0
-    # Scaled by a power of 4 the root is near 1, where no float overflows or underflows.
-    half = (squared.denominator.bit_length() - squared.numerator.bit_length()) // 2
-    try:
-        root = math.ldexp(math.sqrt(squared * Fraction(4) ** half), -half)
-    except OverflowError:
-        return math.inf
-    while Fraction(root) ** 2 < squared:
-        root = math.nextafter(root, math.inf)
-    return root
-
-
-def _total(squares: list[Fraction | None]) -> Fraction | None:
-    total = Fraction(0)
-    for squared in squares:
-        if squared is None:
-            return None
-        total += squared
-    return total
+    """The μ of a μ², rounded up; inf for None."""
+    return math.inf if squared is None else float_root_up(squared)

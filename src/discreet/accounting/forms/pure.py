@@ -1,4 +1,4 @@
-"""Pure differential privacy: the largest privacy loss that an event can cause, inf where there is no largest."""
+"""Pure differential privacy: the largest privacy loss that an event can cause; inf where losses are unbounded."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import math
 from fractions import Fraction
 
 from discreet import events as ev
-from discreet.accounting.closed_forms import up
 from discreet.accounting.losses.groups import caused_together, spread
 from discreet.accounting.refusal import check_fixed_size, check_poisson, unknown
 from discreet.events import Event
 from discreet.guarantees import PureDP
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Relation
-from discreet.numeric.rounding import added, exact, float_up, infinite, reciprocal_up, reported, times_up, total_up
+from discreet.numeric.rounding import added, exact, float_up, infinite, reciprocal_up, reported, times_up, total_up, up
 
 _NAME = "pure DP accounting"
+
+# From here on e^ε is factored out of ln(1 + q(e^ε − 1)), which would overflow later. Both forms keep their digits here.
+_LARGE_EPSILON = 30
 
 
 def pure(event: Event, relation: Relation = ADD_REMOVE) -> PureDP:
@@ -34,7 +36,7 @@ def pure(event: Event, relation: Relation = ADD_REMOVE) -> PureDP:
 
 
 def exact_pure(event: Event, relation: Relation = ADD_REMOVE) -> Fraction | None:
-    """The same as a rational, None where it is infinite: ten times one tenth is one, and not a last digit more.
+    """The same as a rational, None where it is infinite: ten times one tenth is exactly one.
 
     >>> exact_pure(ev.Repeated(ev.DiscreteLaplace(1, Fraction(10)), 10))
     Fraction(1, 1)
@@ -63,7 +65,7 @@ def amplified(epsilon: float, rate: float) -> float:
         return 0.0
     if rate >= 1 or math.isinf(epsilon):
         return epsilon
-    if epsilon < 30:
+    if epsilon < _LARGE_EPSILON:
         return min(epsilon, up(math.log1p(up(rate * up(math.expm1(epsilon))))))
     return min(epsilon, up(epsilon + up(math.log(up(rate + up((1 - rate) * math.exp(-epsilon)))))))
 
@@ -78,10 +80,10 @@ def _epsilon(event: Event, relation: Relation) -> float:
             return reciprocal_up(multiplier)
         case ev.L2Laplace(multiplier, by_l1, shift):
             # Under an L2 bound alone the number of coordinates, and with it the L1 norm, is unbounded.
-            known = [0.0 if infinite(multiplier) else math.inf]
-            known += [] if by_l1 is None else [reciprocal_up(by_l1)]
-            known += [] if shift is None else [float_up(sum((exact(part) for part in shift), Fraction(0)))]
-            return min(known)
+            bounds = [0.0 if infinite(multiplier) else math.inf]
+            bounds += [] if by_l1 is None else [reciprocal_up(by_l1)]
+            bounds += [] if shift is None else [float_up(sum((exact(part) for part in shift), Fraction(0)))]
+            return min(bounds)
         case ev.DiscreteLaplace(sensitivity, scale):
             return float_up(sensitivity / scale)
         case ev.Exponential(epsilon) | ev.NoisyMax(epsilon) | ev.SparseVector(epsilon) | ev.RandomizedResponse(epsilon):

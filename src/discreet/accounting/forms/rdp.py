@@ -1,4 +1,4 @@
-"""Rényi DP: the divergence of each order, the currency in which steps of training add up."""
+"""Rényi DP: the divergence at each order. Divergences of composed steps add up."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from discreet.accounting.refusal import check_fixed_size, check_poisson, unknown
 from discreet.events import Event
 from discreet.guarantees import RDP
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Relation
-from discreet.numeric.rounding import Floats, exact, float_up, reciprocal_up, reported, times_up, total_up
+from discreet.numeric.rounding import Floats, exact, float_up, raised, reciprocal_up, reported, times_up, total_up
 
 _NAME = "RDP accounting"
 
-#: Orders that suit most events: dense where training lives, sparse up to where pure mechanisms live.
+#: Orders that suit most events: dense where the best orders of trainings lie, sparse up to those of pure mechanisms.
 DEFAULT_ORDERS: tuple[float, ...] = (
     *(1 + k / 10 for k in range(1, 10)),
     *(2 + k / 5 for k in range(45)),
@@ -31,8 +31,14 @@ DEFAULT_ORDERS: tuple[float, ...] = (
     *(float(round(64 * 2 ** (k / 4))) for k in range(30)),
 )
 
-# A sum over all integer orders up to α is made for leaves; what nests deeper stops here and uses cheaper bounds.
+# Samples of leaves sum over all integers up to an order. Samples of nested events do so up to this order, because each
+# term prices the whole nested event, and use cheaper bounds above it.
 _NESTED_ORDERS = 512
+
+# A sampled event that costs anything costs at least this much: a bound must not underflow to 0.
+_LEAST_COST = 1e-300
+# Roundings of a log-moment divided by α − 1.
+_DIVISION_ROUNDINGS = 4
 
 _Leaf = (
     ev.Gaussian
@@ -57,7 +63,7 @@ def rdp(event: Event, orders: Sequence[float] = DEFAULT_ORDERS, relation: Relati
     Closed forms where there is one (`renyi`), samples by `sampled_renyi`, composition by addition (Mironov 2017,
     Proposition 1), disjoint parts by the largest, groups by scaling the noise, by ρ-zCDP, or by Mironov's
     Proposition 2. Under add/remove both directions are covered. A Poisson sample under replace-one, and a sample
-    without replacement under zero-out, get what convexity gives: ln(1 − q + q e^{(α−1)D_α})/(α−1).
+    without replacement under zero-out, get the bound by convexity: ln(1 − q + q e^{(α−1)D_α})/(α−1).
 
     >>> print(rdp(ev.Repeated(ev.Gaussian(2.0), 4), (2.0, 8.0)))
     RDP at (α, ε) = (2, 1), (8, 4)
@@ -76,14 +82,14 @@ def _curve(event: Event, orders: Floats, relation: Relation) -> Floats:
         case ev.Laplace(multiplier):
             return renyi.laplace(orders, reciprocal_up(multiplier))
         case ev.L2Laplace(multiplier, by_l1, shift):
-            known = [renyi.linear(orders, zcdp(ev.Gaussian(multiplier)).rho)]
-            known += [] if by_l1 is None else [renyi.laplace(orders, reciprocal_up(by_l1))]
-            known += (
+            bounds = [renyi.linear(orders, zcdp(ev.Gaussian(multiplier)).rho)]
+            bounds += [] if by_l1 is None else [renyi.laplace(orders, reciprocal_up(by_l1))]
+            bounds += (
                 []
                 if shift is None
                 else [_sum([renyi.laplace(orders, float_up(exact(part))) for part in shift], orders)]
             )
-            return _least(known)
+            return _least(bounds)
         case ev.DiscreteLaplace(sensitivity, scale):
             return renyi.discrete_laplace(orders, sensitivity, scale)
         case ev.RandomizedResponse(epsilon, categories):
@@ -131,18 +137,20 @@ def _poisson(event: ev.PoissonSampled, orders: Floats, relation: Relation) -> Fl
     while isinstance(inner, ev.PoissonSampled):
         check_poisson(inner, relation, _NAME)
         rate, inner = min(1.0, float_up(Fraction(rate) * exact(inner.rate))), inner.event
-    own = _curve(inner, orders, relation)
-    if rate <= 0 or not np.any(own > 0):
+    unsampled = _curve(inner, orders, relation)
+    if rate <= 0 or not np.any(unsampled > 0):
         return np.zeros_like(orders)
     if rate >= 1:
-        return own
+        return unsampled
     if relation is REPLACE_ONE:
-        return np.minimum(own, _per_order(orders, lambda a, d: sampled_renyi.convex(a, rate, (a - 1) * d), own))
-    known = [own, renyi.pure(orders, pure(event, relation).epsilon)]
+        return np.minimum(
+            unsampled, _per_order(orders, lambda a, d: sampled_renyi.convex(a, rate, (a - 1) * d), unsampled)
+        )
+    bounds = [unsampled, renyi.pure(orders, pure(event, relation).epsilon)]
     if (multiplier := gaussian_multiplier(inner, relation)) is not None:
         sigma = multiplier
-        return np.minimum(own, _per_order(orders, lambda a, _: sampled_renyi.gaussian(a, rate, sigma), own))
-    known.append(sampled_renyi.symmetric_pure(orders, pure(inner, relation).epsilon, rate))
+        return np.minimum(unsampled, _per_order(orders, lambda a, _: sampled_renyi.gaussian(a, rate, sigma), unsampled))
+    bounds.append(sampled_renyi.symmetric_pure(orders, pure(inner, relation).epsilon, rate))
     moments = _log_moments(inner, orders, relation)
     second = float(moments[0])
     symmetric = isinstance(inner, _Symmetric)
@@ -155,20 +163,20 @@ def _poisson(event: ev.PoissonSampled, orders: Floats, relation: Relation) -> Fl
             return out
         return max(out, sampled_renyi.toward_mixture(order, rate, second, (order - 1) * divergence))
 
-    known.append(_per_order(orders, both, own))
-    # What underflows is still not nothing.
-    return np.where(own > 0, np.maximum(_least(known), 1e-300), 0.0)
+    bounds.append(_per_order(orders, both, unsampled))
+    # Keep underflowed costs positive so the bound stays an upper bound.
+    return np.where(unsampled > 0, np.maximum(_least(bounds), _LEAST_COST), 0.0)
 
 
 def _without_replacement(event: ev.SampledWithoutReplacement, orders: Floats, relation: Relation) -> Floats:
     check_fixed_size(event, relation, _NAME)
     inner, rate = event.event, float_up(Fraction(event.size, event.population))
-    own = _curve(inner, orders, relation)
-    if event.size == event.population or not np.any(own > 0):
-        return own
-    known = [own, _per_order(orders, lambda a, d: sampled_renyi.convex(a, rate, (a - 1) * d), own)]
+    unsampled = _curve(inner, orders, relation)
+    if event.size == event.population or not np.any(unsampled > 0):
+        return unsampled
+    bounds = [unsampled, _per_order(orders, lambda a, d: sampled_renyi.convex(a, rate, (a - 1) * d), unsampled)]
     if relation is not ZERO_OUT:
-        known.append(renyi.pure(orders, pure(event, relation).epsilon))
+        bounds.append(renyi.pure(orders, pure(event, relation).epsilon))
         epsilon, moments = pure(inner, relation).epsilon, _log_moments(inner, orders, relation)
 
         def sampled(order: float, _: float) -> float:
@@ -178,29 +186,30 @@ def _without_replacement(event: ev.SampledWithoutReplacement, orders: Floats, re
                 order, lambda k: sampled_renyi.without_replacement(k, rate, moments[: k - 1].copy(), epsilon)
             )
 
-        known.append(_per_order(orders, sampled, own))
-    return _least(known)
+        bounds.append(_per_order(orders, sampled, unsampled))
+    return _least(bounds)
 
 
 def _log_moments(inner: Event, orders: Floats, relation: Relation) -> Floats:
-    """(k−1)·D_k of `inner` at the integers k = 2, 3, … that the finite orders need, as far as it is cheap."""
+    """(k−1)·D_k of `inner` at the integers k = 2, 3, … that the orders need, up to the largest that is cheap."""
     most = sampled_renyi.LARGEST_ORDER if isinstance(inner, _Leaf) else _NESTED_ORDERS
     wanted = [math.ceil(order) for order in orders if math.ceil(order) <= most]
     k = np.arange(2, max([2, *wanted]) + 1, dtype=np.float64)
     return np.asarray((k - 1) * _curve(inner, k, relation))
 
 
-def _per_order(orders: Floats, log_moment: Callable[[float, float], float], own: Floats) -> Floats:
-    values = [log_moment(float(a), float(d)) / (float(a) - 1) for a, d in zip(orders, own, strict=True)]
-    return renyi.raised(np.array(values), 4)
+def _per_order(orders: Floats, log_moment: Callable[[float, float], float], unsampled: Floats) -> Floats:
+    """D_α from a bound on (α−1)·D_α of the sample, as a function of the order and of the unsampled divergence."""
+    values = [log_moment(float(a), float(d)) / (float(a) - 1) for a, d in zip(orders, unsampled, strict=True)]
+    return raised(np.array(values), _DIVISION_ROUNDINGS)
 
 
 def _group(event: ev.Group, orders: Floats, relation: Relation) -> Floats:
     plain = spread(event)
     if plain is not None:
         return _curve(plain, orders, relation)
-    known = [renyi.linear(orders, zcdp(event, relation).rho), renyi.pure(orders, pure(event, relation).epsilon)]
-    # Mironov's Proposition 2 speaks of target orders ≥ 2; below, the divergence of order 2 is an upper bound.
+    bounds = [renyi.linear(orders, zcdp(event, relation).rho), renyi.pure(orders, pure(event, relation).epsilon)]
+    # Mironov's Proposition 2 is stated for target orders ≥ 2; below them, the divergence of order 2 is an upper bound.
     doublings = math.ceil(math.log2(event.people))
-    known.append(renyi.raised(3.0**doublings * _curve(event.event, 2.0**doublings * np.maximum(orders, 2.0), relation)))
-    return _least(known)
+    bounds.append(raised(3.0**doublings * _curve(event.event, 2.0**doublings * np.maximum(orders, 2.0), relation)))
+    return _least(bounds)

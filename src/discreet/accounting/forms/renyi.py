@@ -1,7 +1,7 @@
 """Rényi divergences that have a formula, as functions of many orders at once, each rounded up.
 
-Each returns D_α for an array of orders α > 1. They are written so that no digits are lost where D_α is small, with
-(α−1)·D_α = ln(1 + excess) and the excess a sum of terms ≥ 0; what round-off remains is added.
+Each returns D_α for an array of orders α > 1. No digits are lost where D_α is small, because (α−1)·D_α = ln(1 + excess)
+with the excess a sum of terms ≥ 0. The remaining round-off is bounded and added.
 """
 
 from __future__ import annotations
@@ -11,20 +11,23 @@ from fractions import Fraction
 
 import numpy as np
 
-from discreet.numeric.rounding import UNIT, Floats, exp_minus_linear, float_up
+from discreet.numeric.rounding import UNIT, Floats, exp_minus_linear, float_up, raised
 
-# Above this exponent the excess is handled by its logarithm.
+# Above this exponent the logarithm of the excess is used: e^709 is the largest float.
 _LARGE = 500.0
+# With more orders than this, ρα is rounded in floats instead of in rationals, for speed.
+_MANY_ORDERS = 256
 
-
-def raised(values: Floats, units: float = 64.0) -> Floats:
-    """Non-negative `values`, moved up by `units` units in the last place; 0 stays 0 only where it is exact."""
-    return np.nextafter(values * (1 + units * UNIT), np.inf)
+# Margins, in roundings of the quantity that each multiplies. The formulas take fewer than 30 operations of one or two
+# roundings each; the excess of `_from_two_sided` sums two terms that are good to 64 (`exp_minus_linear`).
+_MARGIN = 64 * UNIT
+_EXCESS_MARGIN = 256 * UNIT
+_SLOPE_MARGIN = 16 * UNIT
 
 
 def linear(orders: Floats, slope: float) -> Floats:
     """ρα: Gaussian noise with ρ = 1/(2σ²) (Mironov 2017, Corollary 3), and whatever is ρ-zCDP."""
-    if orders.size > 256 or math.isinf(slope):
+    if orders.size > _MANY_ORDERS or math.isinf(slope):
         return np.zeros_like(orders) if slope <= 0 else np.nextafter(orders * slope, np.inf)
     return np.array([float_up(Fraction(float(order)) * Fraction(slope)) for order in orders])
 
@@ -55,9 +58,9 @@ def discrete_laplace(orders: Floats, sensitivity: int, scale: Fraction) -> Float
     gain = (1 + one_less_r * power / one_less_power) / (1 + r)
     # r − R = r(1 − r^{2(α−1)}), without a difference of numbers that are nearly equal.
     loss = r * -np.expm1(-2 * (orders - 1) * step) / one_less_power / (1 + r)
-    # What A(α−1) − Bα leaves: it is ≥ 0, and only its round-off matters on a fine grid.
+    # A(α−1) − Bα ≥ 0. On a fine grid it is near 0, and its round-off is what counts.
     slope = (one_less_r * ((orders - 1) * power + orders) / one_less_power - 1) / (1 + r)
-    exact = _from_two_sided(orders, epsilon, gain, loss, np.maximum(slope, 0.0) + 16 * UNIT * orders)
+    exact = _from_two_sided(orders, epsilon, gain, loss, np.maximum(slope, 0.0) + _SLOPE_MARGIN * orders)
     return np.minimum(exact, pure(orders, epsilon))
 
 
@@ -68,9 +71,9 @@ def _from_two_sided(orders: Floats, epsilon: float, gain: Floats, loss: Floats, 
     rise, fall = (orders - 1) * epsilon, orders * epsilon
     usual = np.minimum(rise, _LARGE)
     excess = gain * exp_minus_linear(usual) + loss * exp_minus_linear(-fall) + epsilon * slope
-    small = np.log1p(excess * (1 + 256 * UNIT))
-    # ln A + (α−1)ε + ln(1 + (B/A) e^{−(2α−1)ε}): at rise ≥ 500 the last term is nothing next to the margin.
-    large = rise + np.log(gain) + 64 * UNIT * (1 + rise)
+    small = np.log1p(excess * (1 + _EXCESS_MARGIN))
+    # ln A + (α−1)ε + ln(1 + (B/A) e^{−(2α−1)ε}): at rise ≥ 500 the margin exceeds the last term.
+    large = rise + np.log(gain) + _MARGIN * (1 + rise)
     return np.minimum(raised(np.where(rise < _LARGE, small, large) / (orders - 1)), epsilon)
 
 
@@ -84,7 +87,7 @@ def randomized_response(orders: Floats, epsilon: float, categories: int) -> Floa
     log_r = -epsilon - math.log1p((categories - 1) * math.exp(-epsilon))
     both = np.log(-np.expm1(-(orders - 1) * epsilon)) + np.log(-np.expm1(-orders * epsilon))
     log_excess = orders * epsilon + log_r + both
-    margin = 64 * UNIT * (1 + orders * epsilon + abs(log_r) + np.abs(both))
+    margin = _MARGIN * (1 + orders * epsilon + abs(log_r) + np.abs(both))
     return np.minimum(raised(np.logaddexp(0.0, log_excess + margin) / (orders - 1)), epsilon)
 
 
@@ -110,6 +113,6 @@ def bounded_range(orders: Floats, epsilon: float) -> Floats:
     peak = np.log(s / orders) + epsilon + log_all - log_down
     moment = s * peak + log_all - log_one - np.log(orders)
     sizes = np.abs(log_all) + np.abs(log_down) + np.abs(log_one) + np.abs(np.log(s)) + np.log(orders)
-    margin = 64 * UNIT * (1 + orders) * (2 + epsilon + sizes)
+    margin = _MARGIN * (1 + orders) * (2 + epsilon + sizes)
     exact = raised((moment + margin) / s)
     return np.minimum(np.minimum(exact, linear(orders, float_up(Fraction(epsilon) ** 2 / 8))), pure(orders, epsilon))

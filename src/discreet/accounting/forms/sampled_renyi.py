@@ -1,4 +1,4 @@
-"""Rényi divergences of sampled events: what it is worth that one unit joins a batch only sometimes.
+"""Rényi divergences of sampled events, which cost less because a unit joins a batch only sometimes.
 
 Throughout, P and Q are the laws of an event with and without the unit, q is the rate, and the *log-moment* at order α
 is K(α) = (α−1)·D_α ≥ 0, a convex function with K(1) = 0. Proofs that no paper spells out in this form are in
@@ -18,9 +18,33 @@ from discreet.numeric.rounding import UNIT, Floats, log_expm1, log_sum
 
 LogMoment = Callable[[int], float]
 
-# Fractional orders above this are interpolated between integers, which then costs below 1e-5 of the value.
+# Fractional orders above this are interpolated between integers, which then costs less than 1e-5 of the value.
 _QUADRATURE_ORDERS = 256
+# With more points than this, a quadrature takes too long, and the interpolation is used.
 _QUADRATURE_POINTS = 1 << 20
+# The quadrature covers this many standard deviations beyond its two bumps: P(N > 16) is 1e-57.
+_REACH = 16.0
+# It is accepted once its error is below e^{−32}, that is 1e-14, of the integral.
+_QUADRATURE_ERROR = 32
+# Added to the logarithm of the right tail's bound, which is tiny, for its round-off.
+_TAIL_ERROR = 1e-9
+
+# Margins, in roundings of what each multiplies: sums of a few logarithms (16), formulas of up to 30 operations (64),
+# and log-moments whose logarithm was taken and undone, which multiplies an error by up to the logarithm (4096).
+_LOG_MARGIN = 16 * UNIT
+_MARGIN = 64 * UNIT
+_UNDONE_MARGIN = 4096 * UNIT
+# Roundings of the terms of a difference, each of which takes about ten operations.
+_DIFFERENCE_MARGIN = 32 * UNIT
+# Where α|x| is below this, (1 + x)^α − 1 − αx is summed as a series of 16 terms, which leaves out less than 1e-16.
+_SERIES_LIMIT, _SERIES_TERMS = 0.1, 16
+
+# Exponents: e^709 is the largest float; 700, 600 and 300 leave room for factors, for x = q·e^w and for squares.
+_LARGEST_EXPONENT, _LARGE_EXPONENT, _LARGEST_EPSILON = 700, 600, 300
+# A logarithm is not counted as larger than this in a margin: beyond it e^v is 0 or inf anyway.
+_LARGEST_LOG = 1e3
+# Prices of one step are asked for again and again, by plans and previews.
+_REMEMBERED = 1 << 14
 
 #: Sums over all integers below an order stop here; beyond it a sample is priced by cheaper bounds.
 LARGEST_ORDER = 1 << 20
@@ -51,7 +75,7 @@ def mixture(order: int, rate: float, log_moments: Floats) -> float:
     size = factorials[0] + np.abs(factorials[1]) + np.abs(factorials[2]) - stay - join + np.abs(log_moments) + 4
     size += np.where(np.isfinite(excess), np.abs(excess), 0.0)
     # Each logarithm is good to a few units of its size; e^m − 1 amplifies the error of m by at most m/(1 − e^{−m}).
-    return _log_one_plus(log_sum(terms + 16 * UNIT * size) + 64 * UNIT)
+    return _log_one_plus(log_sum(terms + _LOG_MARGIN * size) + _MARGIN)
 
 
 def symmetric_pure(orders: Floats, epsilon: float, rate: float) -> Floats:
@@ -63,16 +87,16 @@ def symmetric_pure(orders: Floats, epsilon: float, rate: float) -> Floats:
     """
     if epsilon <= 0 or rate <= 0:
         return np.zeros_like(orders)
-    if math.isinf(epsilon) or epsilon > 300:
+    if math.isinf(epsilon) or epsilon > _LARGEST_EPSILON:
         return np.full_like(orders, np.inf)
     high, low = rate * math.expm1(epsilon), rate * math.expm1(-epsilon)
     weights = 1 / (1 + math.exp(epsilon)), 1 / (1 + math.exp(-epsilon))
     parts = [np.array(_bernoulli_gap(float(order), np.array([high, low]))) for order in orders]
     logs = [
-        log_sum(part + np.log(np.array(weights)) + 64 * UNIT * (2 + order * epsilon))
+        log_sum(part + np.log(np.array(weights)) + _MARGIN * (2 + order * epsilon))
         for part, order in zip(parts, orders, strict=True)
     ]
-    return np.array([_log_one_plus(value) * (1 + 64 * UNIT) for value in logs]) / (orders - 1)
+    return np.array([_log_one_plus(value) * (1 + _MARGIN) for value in logs]) / (orders - 1)
 
 
 def toward_mixture(order: float, rate: float, second: float, own: float) -> float:
@@ -84,14 +108,14 @@ def toward_mixture(order: float, rate: float, second: float, own: float) -> floa
     by_convexity = _log_one_plus(math.log(rate) + float(log_expm1(np.array(own)))) if own > 0 else 0.0
     factor = math.log(order * (order - 1) / 2) + 2 * math.log(rate) - (order + 1) * math.log1p(-rate)
     by_taylor = _log_one_plus(factor + float(log_expm1(np.array(second))))
-    return min(by_convexity, by_taylor) * (1 + 4096 * UNIT) + 64 * UNIT * abs(factor) * min(1.0, by_taylor)
+    return min(by_convexity, by_taylor) * (1 + _UNDONE_MARGIN) + _MARGIN * abs(factor) * min(1.0, by_taylor)
 
 
 def convex(order: float, rate: float, own: float) -> float:
     """K(α) of two mixtures that share all but one component, of weight q: ln[1 − q + q e^{K(α)}]."""
     if rate <= 0 or own <= 0:
         return 0.0
-    return _log_one_plus(math.log(rate) + float(log_expm1(np.array(own)))) * (1 + 4096 * UNIT)
+    return _log_one_plus(math.log(rate) + float(log_expm1(np.array(own)))) * (1 + _UNDONE_MARGIN)
 
 
 def without_replacement(order: int, rate: float, log_moments: Floats, epsilon: float) -> float:
@@ -107,11 +131,11 @@ def without_replacement(order: int, rate: float, log_moments: Floats, epsilon: f
     ternary[0] = min(ternary[0], math.log(4) + float(log_expm1(log_moments[:1])[0]))
     terms = log_choose + k * math.log(rate) + ternary
     size = 3 * special.gammaln(order + 1.0) - k * math.log(rate) + np.abs(log_moments) + 4
-    size += k * min(abs(by_epsilon), 1e3) + np.minimum(np.abs(ternary), 1e3)
-    return _log_one_plus(log_sum(terms + 16 * UNIT * size) + 64 * UNIT)
+    size += k * min(abs(by_epsilon), _LARGEST_LOG) + np.minimum(np.abs(ternary), _LARGEST_LOG)
+    return _log_one_plus(log_sum(terms + _LOG_MARGIN * size) + _MARGIN)
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=_REMEMBERED)
 def gaussian(order: float, rate: float, multiplier: float) -> float:
     """K(α) of a Poisson sample of Gaussian noise (Mironov, Talwar & Zhang 2019), both directions, at any real order.
 
@@ -139,18 +163,18 @@ def _gaussian_integral(order: float, rate: float, sigma: float, chord: float) ->
     a ≤ πσ² and M ≤ e^{a²/2σ²}(e^K + 1 + 2αq), because |1 − q + q e^w| is largest on the real line. Both tails are
     bounded by Gaussian tails. Returns inf where it would take too many points.
     """
-    reach, step = 16.0, min(sigma / 2, sigma * sigma / 2)
+    step = min(sigma / 2, sigma * sigma / 2)
     modulus = np.logaddexp(chord, math.log(1 + 2 * order * rate))
-    while (order + 2 * reach * sigma) / step < _QUADRATURE_POINTS:
-        low = -math.ceil(reach * sigma / step)
-        z = step * np.arange(low, math.ceil((order + reach * sigma) / step) + 1, dtype=np.float64)
+    while (order + 2 * _REACH * sigma) / step < _QUADRATURE_POINTS:
+        low = -math.ceil(_REACH * sigma / step)
+        z = step * np.arange(low, math.ceil((order + _REACH * sigma) / step) + 1, dtype=np.float64)
         w = (2 * z - 1) / (2 * sigma * sigma)
         squares = (z / sigma) ** 2 / 2
         logs = _sampled_gap(order, rate, w) - squares * (1 - 8 * UNIT)
-        inside = log_sum(logs) + math.log(step / sigma) - 0.5 * math.log(2 * math.pi) + 64 * UNIT
+        inside = log_sum(logs) + math.log(step / sigma) - 0.5 * math.log(2 * math.pi) + _MARGIN
         width = min(2 * math.pi * sigma * sigma / step, math.pi * sigma * sigma)
         error = math.log(2) + width**2 / (2 * sigma**2) - 2 * math.pi * width / step + float(modulus)
-        if error < inside - 32:
+        if error < inside - _QUADRATURE_ERROR:
             error -= math.log(-math.expm1(-2 * math.pi * width / step))
             last = float(z[-1])
             gap = float(np.logaddexp(math.log1p(-rate) - w[-1], math.log(rate)))
@@ -158,7 +182,7 @@ def _gaussian_integral(order: float, rate: float, sigma: float, chord: float) ->
                 order * gap + (order * order - order) / (2 * sigma**2) + float(special.log_ndtr((order - last) / sigma))
             )
             left = math.log(order * rate) + float(special.log_ndtr(low * step / sigma))
-            return _log_one_plus(log_sum(np.array([inside, error, left, right + 1e-9])))
+            return _log_one_plus(log_sum(np.array([inside, error, left, right + _TAIL_ERROR])))
         step /= 2
     return math.inf
 
@@ -167,10 +191,10 @@ def _sampled_gap(order: float, rate: float, w: Floats) -> Floats:
     """ln[(1 + x)^α − 1 − αx] for x = q(e^w − 1), rounded up."""
     with np.errstate(over="ignore"):
         x = rate * np.expm1(w)
-    huge = w > 600
+    huge = w > _LARGE_EXPONENT
     usual = _bernoulli_gap(order, np.where(huge, 1.0, x), np.abs(np.where(huge, 0.0, w)))
     # Where e^w overflows, (1 + x)^α alone remains.
-    return np.where(huge, order * np.logaddexp(math.log1p(-rate), math.log(rate) + w) * (1 + 16 * UNIT), usual)
+    return np.where(huge, order * np.logaddexp(math.log1p(-rate), math.log(rate) + w) * (1 + _LOG_MARGIN), usual)
 
 
 def _bernoulli_gap(order: float, x: Floats, exponent: Floats | float = 1.0) -> Floats:
@@ -178,19 +202,19 @@ def _bernoulli_gap(order: float, x: Floats, exponent: Floats | float = 1.0) -> F
 
     Where α|x| is small the binomial series keeps the digits; elsewhere the margin covers what the difference loses.
     """
-    near = np.abs(order * x) < 0.1
+    near = np.abs(order * x) < _SERIES_LIMIT
     y = np.where(near, x, 0.0)
     series = np.ones_like(y)
-    for k in range(16, 2, -1):
+    for k in range(_SERIES_TERMS, 2, -1):
         series = 1 + series * y * (order - k + 1) / k
     with np.errstate(divide="ignore"):
-        by_series = np.log(order * (order - 1) / 2 * y * y * series) + 64 * UNIT
+        by_series = np.log(order * (order - 1) / 2 * y * y * series) + _MARGIN
     far = np.where(near, 1.0, x)
     power = order * np.log1p(far)
     top = np.maximum(power, 0.0)
     # Everything is divided by e^top: the power errs by its exponent's error, the line by that of x and of w.
     line = np.exp(-top) * (1 + order * (1 + np.abs(far)) * (1 + exponent))
-    margin = 32 * UNIT * (3 + np.abs(power) + order * exponent + line)
+    margin = _DIFFERENCE_MARGIN * (3 + np.abs(power) + order * exponent + line)
     rest = np.exp(power - top) - (1 + order * far) * np.exp(-top) + margin
     with np.errstate(divide="ignore", invalid="ignore"):
         by_difference = top + np.log(np.maximum(rest, margin))
@@ -199,6 +223,6 @@ def _bernoulli_gap(order: float, x: Floats, exponent: Floats | float = 1.0) -> F
 
 def _log_one_plus(log_excess: float) -> float:
     """ln(1 + e^v), rounded up."""
-    if log_excess > 700:
+    if log_excess > _LARGEST_EXPONENT:
         return log_excess * (1 + 4 * UNIT) + 4 * UNIT
-    return math.nextafter(math.log1p(math.exp(log_excess)) * (1 + 16 * UNIT), math.inf)
+    return math.nextafter(math.log1p(math.exp(log_excess)) * (1 + _LOG_MARGIN), math.inf)

@@ -1,1 +1,1 @@
-"""Privacy losses: how much one output tells the two neighbors apart, as a distribution."""
+"""From events to privacy losses: how much one output tells two neighbors apart, as a distribution."""

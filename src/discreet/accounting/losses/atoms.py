@@ -1,7 +1,7 @@
 """Privacy losses with finitely many values: reports, discrete noise, claims.
 
-An `AtomLoss` holds P and Q on each outcome class, together with what only P can show (`infinite`) and what only Q can
-(`only_q`). Sampling and the other direction are arithmetic on these masses.
+An `AtomLoss` holds P and Q of each class of outcomes, the mass of outcomes that only P can give (`infinite`) and of
+those that only Q can give (`only_q`). Sampling and reversing the direction are arithmetic on these masses.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.accounting.losses.continuous import Cells
+from discreet.accounting.losses.loss import Cells
 
 Floats = NDArray[np.float64]
+
+# Masses below this are not summed one by one. It is e^{−690}, just above the smallest normal float.
+_NEGLIGIBLE, _LOG_NEGLIGIBLE = 1e-300, -690
 
 
 @dataclass(frozen=True, eq=False)
 class AtomLoss:
-    """Atoms in increasing order of the loss; `q` is Q's mass, so that losses = ln(p/q) up to round-off.
-
-    `exact` is False where far atoms were moved into `infinite`, which keeps an upper bound but not a lower one.
-    """
+    """Atoms in increasing order of the loss; `p` and `q` are their masses, with losses = ln(p/q) up to round-off."""
 
     losses: Floats
     p: Floats
@@ -33,8 +33,7 @@ class AtomLoss:
 
     @property
     def unbounded(self) -> bool:
-        """Whether some losses lie outside of every finite support: no, there are finitely many."""
-        return False
+        return False  # there are finitely many atoms
 
     def atoms(self) -> tuple[Floats, Floats, Floats]:
         return self.losses, self.p, self.q
@@ -70,8 +69,8 @@ def randomized_response(epsilon: float, categories: int = 2) -> AtomLoss:
 
     That domination is Kairouz, Oh & Viswanath 2015, Theorem 3.4 (binary reports simulate any pure mechanism).
     """
-    total = 1 + (categories - 1) * math.exp(-epsilon)
-    truth, lie = 1 / total, math.exp(-epsilon) / total
+    norm = 1 + (categories - 1) * math.exp(-epsilon)
+    truth, lie = 1 / norm, math.exp(-epsilon) / norm
     if categories == 2:
         return AtomLoss(np.array([-epsilon, epsilon]), np.array([lie, truth]), np.array([truth, lie]))
     other = (categories - 2) * lie
@@ -102,7 +101,7 @@ def nothing_hidden() -> AtomLoss:
 
 
 def discrete_laplace(sensitivity: int, scale: Fraction) -> AtomLoss:
-    """P(x) ∝ e^{−|x|/b} against itself moved by Δ: losses (Δ − 2j)/b for j = 0…Δ, the ends with whole tails."""
+    """P(x) ∝ e^{−|x|/b} against itself moved by Δ: losses (Δ − 2j)/b for j = 0…Δ, each end holds a whole tail."""
     b = float(scale)
     j = np.arange(sensitivity + 1, dtype=np.float64)
     ratio = math.exp(-1 / b)
@@ -117,15 +116,15 @@ def discrete_laplace(sensitivity: int, scale: Fraction) -> AtomLoss:
 def discrete_gaussian(shift: int, variance: Fraction) -> AtomLoss:
     """P(x) ∝ e^{−x²/2σ²} against itself moved by a: the loss at x is (a² − 2ax)/2σ² (Canonne et al. 2020).
 
-    Summed directly out to masses below 1e-300. The two tails beyond are far below the round-off of any sum they
-    could enter, but not below a δ that small: what P has beyond counts as lost (`infinite`).
+    Summed directly out to masses below 1e-300. The tails beyond are far below the round-off of any sum that they could
+    enter, but not below a δ that small, so what P has there counts as an infinite loss.
     """
     sigma2 = float(variance)
-    far = math.ceil(math.sqrt(2 * sigma2 * 690)) + shift + 1
+    far = math.ceil(math.sqrt(2 * sigma2 * -_LOG_NEGLIGIBLE)) + shift + 1
     x = np.arange(-far, far + 1, dtype=np.float64)
     weights = np.exp(-x * x / (2 * sigma2))
     total = float(np.sum(np.sort(weights)))
     p = weights / total
     q = np.exp(-((x - shift) ** 2) / (2 * sigma2)) / total
     losses = (shift * shift - 2 * shift * x) / (2 * sigma2)
-    return AtomLoss(losses[::-1].copy(), p[::-1].copy(), q[::-1].copy(), 1e-300, 1e-300)
+    return AtomLoss(losses[::-1].copy(), p[::-1].copy(), q[::-1].copy(), _NEGLIGIBLE, _NEGLIGIBLE)

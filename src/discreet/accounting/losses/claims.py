@@ -1,4 +1,4 @@
-"""Events that bring a δ of their own, taken apart into a pure part and that δ."""
+"""Events with a δ of their own, split into a pure part and that δ."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from discreet.numeric.rounding import exact
 
 
 def without_delta(event: Event, relation: Relation = ADD_REMOVE) -> tuple[Event, Fraction]:
-    """`event` with every claimed (ε, δ) replaced by (ε, 0), and the probability that this is not so.
+    """`event` with every claimed (ε, δ) replaced by (ε, 0), and a bound on the probability that this fails.
 
     An (ε, δ)-DP pair is, up to probability δ, an ε-DP pair (Kairouz, Oh & Viswanath 2015). Claims inside of samples and
     groups stay as they are, and have no finite price.
@@ -24,8 +24,8 @@ def without_delta(event: Event, relation: Relation = ADD_REMOVE) -> tuple[Event,
         case ev.Claimed(epsilon, delta):
             return ev.Claimed(epsilon), exact(delta)
         case ev.Repeated(inner, count):
-            plain, brought = without_delta(inner, relation)
-            return ev.Repeated(plain, count), count * brought
+            plain, claimed = without_delta(inner, relation)
+            return ev.Repeated(plain, count), count * claimed
         case ev.Composed(parts):
             split = [without_delta(part, relation) for part in parts]
             return ev.Composed(tuple(plain for plain, _ in split)), sum((d for _, d in split), Fraction(0))

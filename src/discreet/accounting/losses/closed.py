@@ -1,4 +1,4 @@
-"""Privacy losses whose moments have a formula: they join a Fourier inversion that something smoother makes converge."""
+"""Privacy losses whose moments have a formula, for Fourier inversions that a smoother loss makes converge."""
 
 from __future__ import annotations
 
@@ -9,17 +9,27 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.accounting.losses.atoms import AtomLoss
+from discreet.accounting.losses.continuous import ContinuousLoss, LaplaceShift
+from discreet.accounting.losses.loss import Loss
+from discreet.numeric.rounding import UNIT
+
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 
-_UNIT = 2.0**-53
+# A sum over more atoms than this, at each node of a contour, costs more time than the grid does.
+_MOST_ATOMS = 4096
+
+
+# Bound on the error of ln E[e^{τL}], in roundings of 1 + |its value|.
+LOG_MOMENT_ROUNDINGS = 64
 
 
 class ClosedLoss(Protocol):
     """A loss with a formula for E[e^{zL}]."""
 
     def cumulants(self, tilt: float) -> tuple[float, float, float]:
-        """ln E[e^{τL}] (good to 64 roundings), and its two derivatives (to a few digits)."""
+        """ln E[e^{τL}], good to `LOG_MOMENT_ROUNDINGS`, and its two derivatives, to a few digits."""
 
     def ratio(self, tilt: float, omega: Floats) -> tuple[Complexes, Floats]:
         """E[e^{(τ+iω)L}]/E[e^{τL}] and a bound on its error."""
@@ -49,7 +59,8 @@ class ClosedAtoms:
         weights, _ = self._weights(tilt)
         value = np.exp(1j * omega[:, None] * self.losses) @ weights
         size = float(weights @ np.abs(self.losses))
-        return value, _UNIT * (16 + 2 * len(weights) + 4 * (tilt + omega) * size)
+        # Each term errs by its exponent's size in roundings, the sum by its number of terms.
+        return value, UNIT * (16 + 2 * len(weights) + 4 * (tilt + omega) * size)
 
 
 @dataclass(frozen=True)
@@ -75,4 +86,14 @@ class ClosedLaplace:
         value = (z + 1) * np.exp(1j * omega * self.epsilon)
         value += z * np.exp(-(2 * tilt + 1 + 1j * omega) * self.epsilon)
         value /= (2 * z + 1) * scale
-        return value, _UNIT * (64 + 8 * (tilt + omega) * self.epsilon)
+        # Some twenty operations, and the exponents' errors of at most twice their size in roundings.
+        return value, UNIT * (64 + 8 * (tilt + omega) * self.epsilon)
+
+
+def closed_form(loss: Loss) -> ClosedLoss | None:
+    """The same loss for a Fourier inversion; None where its moments have no cheap formula."""
+    if isinstance(loss, AtomLoss) and 0 < len(loss.losses) <= _MOST_ATOMS:
+        return ClosedAtoms(loss.losses, loss.p)
+    if isinstance(loss, ContinuousLoss) and isinstance(loss.shift, LaplaceShift) and loss.rate >= 1:
+        return ClosedLaplace(loss.shift.epsilon)
+    return None

@@ -1,7 +1,7 @@
 """Events in their simplest form: nothing nested, equal parts merged and counted.
 
-`collapse` turns an event into the ways a unit can meet it. There is more than one way only where the event is parallel:
-a unit lies in one part, or leaves one and joins another where it is replaced, and the worst of the ways is the price.
+`collapse` turns an event into the ways in which a unit can meet it. There are several ways only where parts run in
+parallel: a unit lies in one part or, if it is replaced, leaves one part and joins another. The worst way is the price.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ from discreet.events import (
 )
 from discreet.neighbors import ADD_REMOVE, Relation
 
-# Leaves with how often each is run; hashable, so that equal ways are one way.
+# Leaves with how often each runs; hashable, so that equal ways count once.
 Way = frozenset[tuple[Event, int]]
 
+# Every way is priced by itself, so this bounds the time that one price takes.
 _MOST_WAYS = 64
+
+#: The name of this accountant in refusals.
 ACCOUNTANT = "tight accounting"
 
 
 def collapse(event: Event, relation: Relation = ADD_REMOVE) -> tuple[Way, ...]:
-    """The distinct ways in which one unit, that is added, removed or changed as `relation` says, can meet `event`.
+    """The distinct ways in which a unit that is added, removed or replaced, as `relation` says, can meet `event`.
 
     >>> [sorted(way, key=repr) for way in collapse(Repeated(Repeated(Gaussian(2.0), 2), 2))]
     [[(Gaussian(noise_multiplier=1.0), 1)]]
@@ -55,16 +58,17 @@ def _ways(event: Event, relation: Relation) -> list[Counter[Event]]:
         case Composed(parts):
             ways: list[Counter[Event]] = [Counter()]
             for part, count in Counter(parts).items():
-                some = _repeated(event, _ways(part, relation), count)
-                if len(ways) == 1 and len(some) == 1:
-                    ways[0].update(some[0])
+                more = _repeated(event, _ways(part, relation), count)
+                if len(ways) == 1 and len(more) == 1:
+                    ways[0].update(more[0])
                     continue
-                _check_number(event, len(ways) * len(some))
-                ways = [one + other for one in ways for other in some]
+                _check_number(event, len(ways) * len(more))
+                ways = [first + second for first in ways for second in more]
             return ways
         case Parallel(parts):
-            each = [way for part in _touched(parts, relation) for way in _ways(part, relation)]
-            return [Counter(dict(way)) for way in _pruned(_gaussians_merged(way) for way in each)] or [Counter()]
+            alternatives = [way for part in _touched(parts, relation) for way in _ways(part, relation)]
+            merged = _pruned(_gaussians_merged(way) for way in alternatives)
+            return [Counter(dict(way)) for way in merged] or [Counter()]
         case PoissonSampled(rate, inner):
             return [
                 _sampled(rate, _gaussians_merged(way))
@@ -85,11 +89,11 @@ def _ways(event: Event, relation: Relation) -> list[Counter[Event]]:
 
 def _touched(parts: tuple[Event, ...], relation: Relation) -> Iterable[Event]:
     """What one unit can touch of disjoint parts: one of them, or two where it is replaced."""
-    several = Counter(parts)
-    if groups.parts_touched(relation) == 1 or several.total() < 2:
-        return several
-    twice = [Repeated(part, 2) for part, count in several.items() if count > 1]
-    return [*twice, *(Composed(pair) for pair in combinations(several, 2))]
+    distinct = Counter(parts)
+    if groups.parts_touched(relation) == 1 or distinct.total() < 2:
+        return distinct
+    twice = [Repeated(part, 2) for part, count in distinct.items() if count > 1]
+    return [*twice, *(Composed(pair) for pair in combinations(distinct, 2))]
 
 
 def _repeated(event: Event, ways: list[Counter[Event]], count: int) -> list[Counter[Event]]:
@@ -147,7 +151,7 @@ def _again(leaf: Event, count: int) -> Event:
 
 
 def _pruned(ways: Iterable[Way]) -> list[Way]:
-    """Distinct ways, less those that another one plainly dominates: the same noise, only larger."""
+    """Distinct ways, without those that another one plainly dominates: the same kind of noise, only more of it."""
     distinct = list(dict.fromkeys(ways))
     kept: dict[object, tuple[float, Way]] = {}
     for way in distinct:
@@ -160,7 +164,7 @@ def _pruned(ways: Iterable[Way]) -> list[Way]:
 
 
 def _family(way: Way) -> tuple[object, float]:
-    """Ways of one family differ by one number alone, and the smaller it is, the more they cost."""
+    """A way's family and its noise: ways of one family differ in their noise alone, and less noise costs more."""
     if len(way) == 1:
         ((leaf, count),) = way
         if isinstance(leaf, Gaussian | Laplace):

@@ -1,4 +1,4 @@
-"""Privacy losses with a density: Gaussian and Laplace noise, whole or on a Poisson sample, in either direction.
+"""Privacy losses with a density: Gaussian and Laplace noise, on all data or on a Poisson sample, in either direction.
 
 A *shift* is the pair (P, Q) of the noise around its two centers, on a coordinate u along which the loss ln(dP/dQ)
 grows. `ContinuousLoss` mixes it: under sampling at rate q the dominating pairs are ((1−q)Q + qP, Q) for removing a
@@ -15,22 +15,59 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from discreet.accounting.losses.loss import Cells
+
 Floats = NDArray[np.float64]
 
+# Gauss's rule with four points: its error is of order eight in the width of a cell, below 1e-12 of the cell's mass for
+# cells in which no exponent changes by more than `_NARROW`.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(4)
+_NARROW = 0.25
+
+# From this loss on, e^l is so large (1e13) that ln(1 − q + q e^l) is computed with e^l factored out. Both forms keep
+# their digits around here, so the exact place does not matter.
+_LARGE = 30.0
+
+# Relative round-off of a difference of two masses: more than the roundings of the few operations that make it.
+DIFFERENCE_ERROR = 1e-14
 
 
 class Shift(Protocol):
     """A noise around two centers, on the coordinate along which its loss grows."""
 
-    def loss(self, u: Floats) -> Floats: ...
-    def coordinate(self, loss: Floats) -> Floats: ...
-    def densities(self, u: Floats) -> tuple[Floats, Floats]: ...
-    def masses(self, a: Floats, b: Floats) -> tuple[Floats, Floats]: ...
-    def narrow(self, a: Floats, b: Floats) -> NDArray[np.bool_]: ...
-    def reach(self, tail: float) -> tuple[float, float]: ...
-    def ends(self) -> tuple[Floats, Floats, Floats]: ...
-    def above(self) -> tuple[float, float]: ...
+    def loss(self, u: Floats) -> Floats:
+        """The loss at u."""
+
+    def coordinate(self, loss: Floats) -> Floats:
+        """The u of a loss."""
+
+    def densities(self, u: Floats) -> tuple[Floats, Floats]:
+        """The densities of P and of Q at u."""
+
+    def masses(self, a: Floats, b: Floats) -> tuple[Floats, Floats]:
+        """P and Q of each interval (a, b)."""
+
+    def narrow(self, a: Floats, b: Floats) -> NDArray[np.bool_]:
+        """Which intervals are narrow enough for Gauss's rule."""
+
+    def reach(self, tail: float) -> tuple[float, float]:
+        """Ends beyond which P has at most `tail` on either side."""
+
+    def ends(self) -> tuple[Floats, Floats, Floats]:
+        """Losses, P masses and Q masses of the atoms at the ends."""
+
+    def above(self) -> tuple[float, float]:
+        """P and Q of a loss above 0."""
+
+
+def mixture_loss(loss: Floats, rate: Floats | float) -> Floats:
+    """ln(1 − q + q e^l): the loss of a mixture that takes P with probability q, at a loss l of P against Q."""
+    if float(np.max(loss, initial=-math.inf)) < _LARGE:
+        return np.asarray(np.log1p(rate * np.expm1(loss)))
+    small = np.log1p(rate * np.expm1(np.minimum(loss, _LARGE)))
+    with np.errstate(over="ignore"):
+        large = loss + np.log(rate + (1 - rate) * np.exp(-np.maximum(loss, 0.0)))
+    return np.where(loss < _LARGE, small, large)
 
 
 @dataclass(frozen=True)
@@ -55,7 +92,7 @@ class GaussianShift:
     def narrow(self, a: Floats, b: Floats) -> NDArray[np.bool_]:
         with np.errstate(invalid="ignore"):
             size = 1 + 2 * self.mu + np.maximum(np.abs(a), np.abs(b))
-            return np.asarray((b - a) * size < 0.25)
+            return np.asarray((b - a) * size < _NARROW)
 
     def reach(self, tail: float) -> tuple[float, float]:
         z = -float(special.ndtri(tail))
@@ -89,7 +126,7 @@ class LaplaceShift:
         return 0.5 * np.exp(high) * growth, 0.5 * np.exp(low) * growth
 
     def narrow(self, a: Floats, b: Floats) -> NDArray[np.bool_]:
-        return np.asarray(b - a < 0.25)
+        return np.asarray(b - a < _NARROW)
 
     def reach(self, tail: float) -> tuple[float, float]:
         return -self.epsilon, self.epsilon
@@ -108,19 +145,6 @@ class LaplaceShift:
 
 
 @dataclass(frozen=True)
-class Cells:
-    """P and Q of the losses between consecutive edges, and the part of P that goes to the upper edge of each cell.
-
-    Splitting a cell's mass between its edges so that both P and Q are kept is the connect-the-dots rule (Doroshenko,
-    Ghazi, Kamath, Kumar & Manurangsi 2022, arXiv 2207.04380): `upper_share` = ∫(1 − e^{a−l})dP / (1 − e^{a−b}).
-    """
-
-    p: Floats
-    q: Floats
-    upper_share: Floats
-
-
-@dataclass(frozen=True)
 class ContinuousLoss:
     """The loss of a shift on a Poisson sample of rate q; `reverse` is the direction in which a unit is added."""
 
@@ -134,28 +158,22 @@ class ContinuousLoss:
 
     @property
     def unbounded(self) -> bool:
-        """Whether some losses lie outside of every finite support."""
         return isinstance(self.shift, GaussianShift)
 
     def _sampled(self, loss: Floats) -> Floats:
         """ln(1 − q + q e^l)."""
-        if self.rate >= 1:
-            return loss
-        small = np.log1p(self.rate * np.expm1(np.minimum(loss, 30.0)))
-        with np.errstate(over="ignore"):
-            large = loss + np.log(self.rate + (1 - self.rate) * np.exp(-np.maximum(loss, 0.0)))
-        return np.where(loss < 30.0, small, large)
+        return loss if self.rate >= 1 else mixture_loss(loss, self.rate)
 
     def _unsampled(self, loss: Floats) -> Floats:
+        """The inverse of `_sampled`; −inf for losses below its smallest value ln(1 − q)."""
         if self.rate >= 1:
             return loss
         with np.errstate(divide="ignore", invalid="ignore"):
-            small = np.log1p(np.maximum(np.expm1(np.minimum(loss, 30.0)) / self.rate, -1.0))
+            small = np.log1p(np.maximum(np.expm1(np.minimum(loss, _LARGE)) / self.rate, -1.0))
             large = loss + np.log((1 - (1 - self.rate) * np.exp(-np.maximum(loss, 0.0))) / self.rate)
-        return np.where(loss < 30.0, small, large)
+        return np.where(loss < _LARGE, small, large)
 
     def atoms(self) -> tuple[Floats, Floats, Floats]:
-        """Losses, P masses and Q masses of the atoms, in increasing order of the loss."""
         losses, p, q = self.shift.ends()
         p, losses = self._mix(p, q), self._sampled(losses)
         return (-losses[::-1], q[::-1], p[::-1]) if self.reverse else (losses, p, q)
@@ -164,7 +182,6 @@ class ContinuousLoss:
         return (1 - self.rate) * q + self.rate * p
 
     def support(self, tail: float) -> tuple[float, float]:
-        """Losses below and above which P has at most `tail`, atoms included."""
         low, high = self._sampled(self.shift.loss(np.array(self.shift.reach(tail))))
         return (-float(high), -float(low)) if self.reverse else (float(low), float(high))
 
@@ -180,15 +197,15 @@ class ContinuousLoss:
             p, q = q[::-1], p[::-1]
         shrink = -np.expm1(low - high)
         with np.errstate(divide="ignore", over="ignore"):
-            # A difference of near numbers: moved up by more than its round-off.
-            share = np.clip((p * (1 + 1e-14) - np.exp(np.log(q) + low)) / shrink, 0.0, p)
+            # A difference of nearly equal numbers, moved up by more than its round-off.
+            share = np.clip((p * (1 + DIFFERENCE_ERROR) - np.exp(np.log(q) + low)) / shrink, 0.0, p)
         narrow = self.shift.narrow(a, b) & (b > a)
         if narrow.any():
             p_near, q_near, share_near = self._integrated(a[narrow], b[narrow], forward, narrow)
             where = narrow[::-1] if self.reverse else narrow
-            turn = slice(None, None, -1) if self.reverse else slice(None)
-            p[where], q[where] = p_near[turn], q_near[turn]
-            share[where] = np.minimum(share_near[turn] / shrink[where], p[where])
+            ordered = slice(None, None, -1) if self.reverse else slice(None)
+            p[where], q[where] = p_near[ordered], q_near[ordered]
+            share[where] = np.minimum(share_near[ordered] / shrink[where], p[where])
         return Cells(p, q, share)
 
     def _integrated(
@@ -211,6 +228,6 @@ class ContinuousLoss:
 
 def _normal(a: Floats, b: Floats) -> Floats:
     """Φ(b) − Φ(a) without loss of digits in either tail."""
-    turn = a + b > 0
-    low, high = np.where(turn, -b, a), np.where(turn, -a, b)
+    right = a + b > 0  # there, mirror the interval into the left tail
+    low, high = np.where(right, -b, a), np.where(right, -a, b)
     return np.asarray(np.maximum(special.ndtr(high) - special.ndtr(low), 0.0))

@@ -1,4 +1,4 @@
-"""Groups of people, and rewriting an event that wraps others into a plain one that costs the same or more."""
+"""Groups of people: a group's event as an event of one unit, and which disjoint parts one unit can touch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from discreet.numeric.rounding import exact, float_down, float_up, infinite
 
 
 def spread(event: ev.Group) -> Event | None:
-    """The group's event as one for a single unit, where the noise says so; None where only a group theorem helps.
+    """A group's event as an event of one unit that costs the same or more; None where only a group theorem applies.
 
     Additive noise under a metric sensitivity: k people move the value k times as far, so the noise multiplier is
     divided by k (rounded down). A composition on the same data is priced part by part. A `Parallel` is not: k people

@@ -1,7 +1,7 @@
-"""Which privacy loss an event has: for each direction, one that is never better than the truth and one never worse.
+"""Which privacy loss an event has, in each direction: one that is no better than the truth, and one that is no worse.
 
-The two differ only where an event says less than a whole distribution (an L2 bound on Laplace noise, a bounded range).
-What has no theorem is refused by name.
+The two differ only where an event does not fix a whole distribution (an L2 bound on Laplace noise, a bounded range).
+An event without a theorem is refused by name.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from fractions import Fraction
 
 from discreet.accounting.losses import atoms
 from discreet.accounting.losses.atoms import AtomLoss
-from discreet.accounting.losses.closed import ClosedAtoms, ClosedLaplace, ClosedLoss
 from discreet.accounting.losses.collapse import ACCOUNTANT, Way
+from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift, LaplaceShift
+from discreet.accounting.losses.loss import Loss
 from discreet.accounting.losses.symmetric import MirroredLoss, mirrored
-from discreet.accounting.methods.grid.discretize import Loss
 from discreet.accounting.refusal import unknown
 from discreet.events import (
     Claimed,
@@ -38,53 +38,37 @@ from discreet.events import (
 )
 from discreet.neighbors import REPLACE_ONE, Relation
 
-# More atoms than this are not summed one by one: the noise is compared with its continuous limit.
+# Discrete noise with more atoms than this is not summed one by one, but compared with its continuous limit.
 _MOST_ATOMS = 200_000
 
+# Discrete noise near its continuous limit (docs/proofs/pld-discretization.md, `_near_gaussian` and `_near_laplace`):
+# |discrete/rounded − 1| ≤ ratio wherever P exceeds _NEGLIGIBLE, which a normal density does within 37.5 σ.
+_NEGLIGIBLE = 1e-300
+_NORMAL_REACH = 37.5
+# (reach/σ)² of `atoms.discrete_gaussian`, 2·690 and a little more.
+_ATOM_REACH_SQUARED = 1400
+# ln((1 + x)/(1 − x)) ≤ 2.1 x for every ratio x that is accepted; a larger one means noise far below the sensitivity.
+_LOG_RATIOS = 2.1
+_MOST_GAUSSIAN_RATIO, _MOST_LAPLACE_RATIO = 0.3, 0.05
 
-@dataclass(frozen=True, eq=False)
-class Losses:
-    """A composition's losses in one direction, from one side.
+# Lower bounds try a few members of a family and keep the best. Any member is valid; these cover the usual shapes.
+_RANGE_SPLITS = (0.5, 0.25, 0.75, 0.95)
+_COORDINATES = (1, 9, 64)
 
-    `mu_squared` is that of all Gaussians together; `concentrated` is a ρ of which only zCDP is known (upper side only);
-    `shift` and `inflation` say how far the losses were moved and the masses scaled in replacing an event by a near one;
-    `exact` says that the view from the other side is the same.
-    """
-
-    mu_squared: float = 0.0
-    sampled: tuple[tuple[float, float, int], ...] = ()
-    others: tuple[tuple[Loss, int], ...] = ()
-    concentrated: float = 0.0
-    shift: float = 0.0
-    inflation: float = 0.0
-    exact: bool = True
-
-    def __add__(self, other: Losses) -> Losses:
-        return Losses(
-            self.mu_squared + other.mu_squared,
-            self.sampled + other.sampled,
-            self.others + other.others,
-            self.concentrated + other.concentrated,
-            self.shift + other.shift,
-            self.inflation + other.inflation,
-            self.exact and other.exact,
-        )
-
-    def times(self, count: int) -> Losses:
-        return Losses(
-            self.mu_squared * count,
-            tuple((rate, mu, times * count) for rate, mu, times in self.sampled),
-            tuple((loss, times * count) for loss, times in self.others),
-            self.concentrated * count,
-            self.shift * count,
-            self.inflation * count,
-            self.exact,
-        )
+# Round-off of a squared ratio of two multipliers, before its integer part is taken.
+_RATIO_ERROR = 1e-12
 
 
 @dataclass(frozen=True)
 class View:
-    """From where a loss is looked at. `variant` chooses among several bounds for events that have several."""
+    """Which bound on a loss is wanted.
+
+    Attributes:
+        relation: which datasets count as neighbors.
+        adding: the direction: a unit is added, instead of removed.
+        upper: from above (no better than the truth), instead of from below.
+        variant: which bound, for events that have several.
+    """
 
     relation: Relation
     adding: bool
@@ -92,26 +76,17 @@ class View:
     variant: int = 0
 
 
-def closed_form(loss: Loss) -> ClosedLoss | None:
-    """The same loss for a Fourier inversion, where its moments have a formula."""
-    if isinstance(loss, AtomLoss) and 0 < len(loss.losses) <= 4096:
-        return ClosedAtoms(loss.losses, loss.p)
-    if isinstance(loss, ContinuousLoss) and isinstance(loss.shift, LaplaceShift) and loss.rate >= 1:
-        return ClosedLaplace(loss.shift.epsilon)
-    return None
-
-
 def losses(way: Way, view: View) -> Losses:
     """The losses of a collapsed event."""
-    total = [_whole(leaf, view).times(count) for leaf, count in way]
+    parts = [_unsampled(leaf, view).times(count) for leaf, count in way]
     return Losses(
-        math.fsum(part.mu_squared for part in total),
-        tuple(term for part in total for term in part.sampled),
-        tuple(term for part in total for term in part.others),
-        math.fsum(part.concentrated for part in total),
-        math.fsum(part.shift for part in total),
-        math.fsum(part.inflation for part in total),
-        all(part.exact for part in total) and all(_is_exact(leaf) for leaf, _ in way),
+        math.fsum(part.mu_squared for part in parts),
+        tuple(term for part in parts for term in part.sampled),
+        tuple(term for part in parts for term in part.others),
+        math.fsum(part.concentrated for part in parts),
+        math.fsum(part.shift for part in parts),
+        math.fsum(part.inflation for part in parts),
+        all(part.exact for part in parts) and all(_is_exact(leaf) for leaf, _ in way),
     )
 
 
@@ -134,23 +109,19 @@ def variants(way: Way, *, upper: bool) -> int:
     """How many bounds there are to choose from: the least of the upper ones holds, and the greatest of the lower."""
     inside = [part for leaf, _ in way for part in leaf.walk()]
     if any(isinstance(part, Exponential) for part in inside):
-        return 2 if upper else 4
+        return 2 if upper else len(_RANGE_SPLITS)
     if any(isinstance(part, L2Laplace) and part.shift is None for part in inside):
-        return 2 if upper else 3
+        return 2 if upper else len(_COORDINATES)
     return 1
 
 
-def _one(loss: Loss) -> Losses:
-    return Losses(others=((loss, 1),))
-
-
-def _whole(leaf: Event, view: View) -> Losses:
-    """The losses of one leaf on the whole data."""
+def _unsampled(leaf: Event, view: View) -> Losses:
+    """The losses of one leaf that is not inside of a sample."""
     match leaf:
         case Gaussian(multiplier):
             return Losses(mu_squared=multiplier**-2)
         case Laplace(multiplier):
-            return _one(ContinuousLoss(LaplaceShift(1 / multiplier)))
+            return Losses.of(ContinuousLoss(LaplaceShift(1 / multiplier)))
         case L2Laplace():
             return _l2_laplace(leaf, view)
         case DiscreteGaussian(sensitivity_squared, variance, coordinates):
@@ -158,7 +129,7 @@ def _whole(leaf: Event, view: View) -> Losses:
                 # Canonne, Kamath & Steinke 2020: ρ = Δ₂²/2σ² in any number of coordinates (ρ adds up over them).
                 return Losses(concentrated=float(Fraction(sensitivity_squared) / variance) / 2)
             near = _near_gaussian(leaf, view)
-            return near if near is not None else _one(_atoms_of(leaf, view))
+            return near if near is not None else Losses.of(_atoms_of(leaf, view))
         case DiscreteLaplace(sensitivity, _) if sensitivity > _MOST_ATOMS:
             return _near_laplace(leaf, view)
         case Exponential(epsilon) if view.upper and view.variant == 1:
@@ -169,7 +140,7 @@ def _whole(leaf: Event, view: View) -> Losses:
         case SampledWithoutReplacement():
             return _without_replacement(leaf, view)
         case _:
-            return _one(_atoms_of(leaf, view))
+            return Losses.of(_atoms_of(leaf, view))
 
 
 def _atoms_of(leaf: Event, view: View) -> AtomLoss:
@@ -182,8 +153,8 @@ def _atoms_of(leaf: Event, view: View) -> AtomLoss:
         case RandomizedResponse(epsilon, categories):
             return atoms.randomized_response(float(epsilon), categories)
         case NoisyMax(epsilon):
-            # From below: two candidates, of which one is ahead by Δ, and then the other one. The one behind wins with
-            # probability e^{−ε/2}/2, which is a binary report.
+            # From below: two candidates, of which one leads by Δ on one dataset and the other on its neighbor. The one
+            # behind wins with probability e^{−ε/2}/2, so the outcome is a binary report.
             behind = 0.5 * math.exp(-float(epsilon) / 2)
             return atoms.randomized_response(float(epsilon) if view.upper else math.log1p(-behind) - math.log(behind))
         case SparseVector(epsilon, _):
@@ -192,7 +163,7 @@ def _atoms_of(leaf: Event, view: View) -> AtomLoss:
             if view.upper:
                 return atoms.randomized_response(float(epsilon))
             # Two candidates whose scores move against each other: any split of the range ε can happen.
-            top = float(epsilon) * (0.5, 0.25, 0.75, 0.95)[view.variant % 4]
+            top = float(epsilon) * _RANGE_SPLITS[view.variant % len(_RANGE_SPLITS)]
             return atoms.two_points(top - float(epsilon), top)
         case Claimed(epsilon, delta):
             return atoms.claimed(float(epsilon), float(delta))
@@ -211,42 +182,42 @@ def _l2_laplace(leaf: L2Laplace, view: View) -> Losses:
     if leaf.shift is not None:
         total = Losses()
         for part in leaf.shift:
-            total += _one(ContinuousLoss(LaplaceShift(float(part))))
+            total += Losses.of(ContinuousLoss(LaplaceShift(float(part))))
         return total
     if view.upper:
         if view.variant == 1 and leaf.l1_noise_multiplier is not None:
-            return _one(atoms.randomized_response(1 / leaf.l1_noise_multiplier))
+            return Losses.of(atoms.randomized_response(1 / leaf.l1_noise_multiplier))
         return Losses(concentrated=leaf.noise_multiplier**-2 / 2)
-    coordinates = (1, 9, 64)[view.variant % 3]
+    coordinates = _COORDINATES[view.variant % len(_COORDINATES)]
     if leaf.l1_noise_multiplier is not None:
-        most = (leaf.noise_multiplier / leaf.l1_noise_multiplier) ** 2 * (1 - 1e-12)
+        most = (leaf.noise_multiplier / leaf.l1_noise_multiplier) ** 2 * (1 - _RATIO_ERROR)
         coordinates = max(1, min(coordinates, math.floor(most)))
     epsilon = 1 / (leaf.noise_multiplier * math.sqrt(coordinates))
-    return _one(ContinuousLoss(LaplaceShift(epsilon))).times(coordinates)
+    return Losses.of(ContinuousLoss(LaplaceShift(epsilon))).times(coordinates)
 
 
 def _near_gaussian(leaf: DiscreteGaussian, view: View) -> Losses | None:
     """A discrete Gaussian too wide to sum, as a Gaussian rounded to integers (docs/proofs/pld-discretization.md)."""
     variance, shift = float(leaf.variance), math.isqrt(leaf.sensitivity_squared)
-    if math.sqrt(variance * 1400) + shift < _MOST_ATOMS / 2:
+    if math.sqrt(variance * _ATOM_REACH_SQUARED) + shift < _MOST_ATOMS / 2:
         return None
     mu = shift / math.sqrt(variance)
-    ratio = 1.05 * ((37.5 + mu) ** 2 + 1) / 24 / variance  # bounds |discrete/rounded − 1| where P exceeds 1e-300
-    if ratio > 0.3:
+    ratio = 1.05 * ((_NORMAL_REACH + mu) ** 2 + 1) / 24 / variance  # the κ of the proof
+    if ratio > _MOST_GAUSSIAN_RATIO:
         raise unknown(leaf, ACCOUNTANT, "its noise is far smaller than its sensitivity: choose more noise")
-    moved = 2.1 * ratio + (0.0 if view.upper else shift / variance)
-    return Losses(mu_squared=mu * mu, shift=moved, inflation=ratio + 1e-300, exact=False)
+    moved = _LOG_RATIOS * ratio + (0.0 if view.upper else shift / variance)
+    return Losses(mu_squared=mu * mu, shift=moved, inflation=ratio + _NEGLIGIBLE, exact=False)
 
 
 def _near_laplace(leaf: DiscreteLaplace, view: View) -> Losses:
     """A discrete Laplace too wide to sum, as a Laplace rounded to integers."""
     scale = float(leaf.scale)
-    ratio = 0.3 / scale + 0.3 / scale**2
-    if ratio > 0.05:
+    ratio = 0.3 / scale + 0.3 / scale**2  # the κ of the proof
+    if ratio > _MOST_LAPLACE_RATIO:
         raise unknown(leaf, ACCOUNTANT, "its ε is above 30000: choose a larger scale")
-    moved = 2.1 * ratio + (0.0 if view.upper else 2 / scale)
+    moved = _LOG_RATIOS * ratio + (0.0 if view.upper else 2 / scale)
     epsilon = float(leaf.sensitivity / leaf.scale)
-    return replace(_one(ContinuousLoss(LaplaceShift(epsilon))), shift=moved, inflation=ratio, exact=False)
+    return replace(Losses.of(ContinuousLoss(LaplaceShift(epsilon))), shift=moved, inflation=ratio, exact=False)
 
 
 def _poisson(event: PoissonSampled, view: View) -> Losses:
@@ -263,24 +234,24 @@ def _mixed(event: Event, leaf: Event, rate: float, view: View) -> Losses:
         case Gaussian(multiplier):
             return Losses(sampled=((rate, 1 / multiplier, 1),))
         case Laplace(multiplier):
-            return _one(ContinuousLoss(LaplaceShift(1 / multiplier), rate, view.adding))
+            return Losses.of(ContinuousLoss(LaplaceShift(1 / multiplier), rate, view.adding))
         case DiscreteGaussian(sensitivity_squared, _, coordinates) if coordinates == 1 or sensitivity_squared == 1:
             near = _near_gaussian(leaf, view)
             if near is not None:
                 return replace(near, mu_squared=0.0, sampled=((rate, math.sqrt(near.mu_squared), 1),))
-            return _one(_direction(_atoms_of(leaf, view).sampled(rate), view))
+            return Losses.of(_direction(_atoms_of(leaf, view).sampled(rate), view))
         case DiscreteLaplace(sensitivity, _) if sensitivity > _MOST_ATOMS:
             near = _near_laplace(leaf, view)
             shift = LaplaceShift(float(leaf.sensitivity / leaf.scale))
             return replace(near, others=((ContinuousLoss(shift, rate, view.adding), 1),))
         case L2Laplace(shift=(only,)):
-            return _one(ContinuousLoss(LaplaceShift(float(only)), rate, view.adding))
+            return Losses.of(ContinuousLoss(LaplaceShift(float(only)), rate, view.adding))
         case L2Laplace() | Composed() | Repeated() | DiscreteGaussian():
             return _composite(event, leaf, rate, view)
         case PoissonSampled() | SampledWithoutReplacement():
             raise unknown(event, ACCOUNTANT, "no theorem here covers a sample of several samples")
         case _:
-            return _one(_direction(_atoms_of(leaf, view).sampled(rate), view))
+            return Losses.of(_direction(_atoms_of(leaf, view).sampled(rate), view))
 
 
 def _direction(loss: AtomLoss, view: View) -> AtomLoss:
@@ -288,17 +259,17 @@ def _direction(loss: AtomLoss, view: View) -> AtomLoss:
 
 
 def _composite(event: Event, leaf: Event, rate: float, view: View) -> Losses:
-    """Several releases on one sample: as the pure DP of them all from above, as one of them alone from below."""
+    """Several releases on one sample: bounded by their total pure ε from above, by one of them alone from below."""
     epsilon = _pure(leaf)
     if epsilon is None:
-        raise unknown(event, ACCOUNTANT, "the releases on one sample have no dominating pair that is known here")
+        raise unknown(event, ACCOUNTANT, "no dominating pair is known for these releases on one sample")
     if view.upper:
-        return _one(_direction(atoms.randomized_response(epsilon).sampled(rate), view))
+        return Losses.of(_direction(atoms.randomized_response(epsilon).sampled(rate), view))
     if isinstance(leaf, Composed | Repeated):
         return _mixed(event, _simplest(leaf), rate, view)
     if isinstance(leaf, L2Laplace):
         largest = max(leaf.shift) if leaf.shift else 1 / leaf.noise_multiplier
-        return _one(ContinuousLoss(LaplaceShift(float(largest)), rate, view.adding))
+        return Losses.of(ContinuousLoss(LaplaceShift(float(largest)), rate, view.adding))
     raise unknown(event, ACCOUNTANT)
 
 
@@ -324,11 +295,11 @@ def _pure(leaf: Event) -> float | None:
                 return math.fsum(leaf.shift)
             return None if leaf.l1_noise_multiplier is None else 1 / leaf.l1_noise_multiplier
         case Repeated(inner, count):
-            own = _pure(inner)
-            return None if own is None else own * count
+            each = _pure(inner)
+            return None if each is None else each * count
         case Composed(parts):
-            each = [_pure(part) for part in parts]
-            return None if None in each else math.fsum(epsilon for epsilon in each if epsilon is not None)
+            losses = [_pure(part) for part in parts]
+            return None if None in losses else math.fsum(epsilon for epsilon in losses if epsilon is not None)
         case _:
             return None
 
@@ -336,59 +307,24 @@ def _pure(leaf: Event) -> float | None:
 def _without_replacement(event: SampledWithoutReplacement, view: View) -> Losses:
     """A subset of fixed size (Zhu, Dong & Wang 2022, Theorem 11; Balle, Barthe & Gaboardi 2018, Theorem 11).
 
-    From below: all units alike but for the one that is replaced, which moves the release when it is in the subset. Then
-    the outputs are ((1−γ)Q + γP, Q), or the same in the other order.
+    From below: all units are alike except the one that is replaced, which moves the release when it is in the subset.
+    Then the outputs are ((1−γ)Q + γP, Q), or the same in the other order.
     """
     if view.relation is not REPLACE_ONE:
         raise unknown(event, ACCOUNTANT, "a subset of fixed size is priced under REPLACE_ONE only")
     rate = event.size / event.population
     within = replace(view, adding=view.adding if not view.upper else False)
-    found = _mixed(event, event.event, rate, within)
+    mixed = _mixed(event, event.event, rate, within)
     if not view.upper:
-        return found
+        return mixed
     joined: list[tuple[Loss, int]] = []
-    for sampled_rate, mu, count in found.sampled:
+    for sampled_rate, mu, count in mixed.sampled:
         joined.append((MirroredLoss(ContinuousLoss(GaussianShift(mu), sampled_rate)), count))
-    for loss, count in found.others:
+    for loss, count in mixed.others:
         if isinstance(loss, AtomLoss):
             joined.append((mirrored(loss), count))
         elif isinstance(loss, ContinuousLoss):
             joined.append((MirroredLoss(loss), count))
         else:
             raise unknown(event, ACCOUNTANT)
-    return replace(found, sampled=(), others=tuple(joined))
-
-
-def as_grid_losses(found: Losses, *, adding: bool) -> list[tuple[Loss, int]]:
-    """Every part as a loss that can be put on a grid."""
-    parts: list[tuple[Loss, int]] = list(found.others)
-    if found.mu_squared > 0:
-        parts.append((ContinuousLoss(GaussianShift(math.sqrt(found.mu_squared))), 1))
-    parts += [(ContinuousLoss(GaussianShift(mu), rate, adding), count) for rate, mu, count in found.sampled]
-    return parts
-
-
-def nothing_lost(found: Losses) -> bool:
-    """Whether the composition tells nothing at all."""
-    return not found.sampled and not found.others and found.mu_squared == 0 and found.concentrated == 0
-
-
-def infinite_mass(found: Losses) -> tuple[float, float]:
-    """P that some loss is infinite, from below and from above."""
-    if any(loss.infinite >= 1.0 for loss, _ in found.others):
-        return 1.0, 1.0
-    # All terms have one sign, so that the sum, and its expm1, are good to a few units in the last place.
-    mass = -math.expm1(math.fsum(count * math.log1p(-loss.infinite) for loss, count in found.others))
-    return mass * (1 - 2.0**-48), min(1.0, mass * (1 + 2.0**-48))
-
-
-def largest_loss(found: Losses, *, adding: bool) -> float:
-    """A bound on every finite loss of the composition; inf where there is none."""
-    if found.mu_squared > 0 or found.concentrated > 0 or (found.sampled and not adding):
-        return math.inf
-    total = [-count * math.log1p(-rate) for rate, _, count in found.sampled]
-    for loss, count in found.others:
-        if loss.unbounded:
-            return math.inf
-        total.append(count * loss.support(1e-300)[1])
-    return math.fsum(total) * (1 + 1e-12)
+    return replace(mixed, sampled=(), others=tuple(joined))

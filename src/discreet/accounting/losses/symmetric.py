@@ -1,8 +1,8 @@
 """The privacy loss of a subset of fixed size, when one unit's data is exchanged for another's.
 
 For sampling without replacement at rate γ = size/population under replace-one, Zhu, Dong & Wang 2022 (arXiv 2106.08567,
-Theorem 11) bound the profile by that of ((1−γ)Q + γP, Q) at ε ≥ 0 and by its mirror image below 0. The two halves join
-in one pair: losses above 0 from the first, their mirror images below, and what is left at 0.
+Theorem 11) bound the profile by that of ((1−γ)Q + γP, Q) at ε ≥ 0 and by its mirror image below 0. The two halves form
+one pair: losses above 0 from the first, their mirror images below 0, and the remaining mass at 0.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting.losses.atoms import AtomLoss
-from discreet.accounting.losses.continuous import Cells, ContinuousLoss
+from discreet.accounting.losses.continuous import DIFFERENCE_ERROR, ContinuousLoss
+from discreet.accounting.losses.loss import Cells
 
 Floats = NDArray[np.float64]
 
 
 def mirrored(loss: AtomLoss) -> AtomLoss:
     """The joined pair of a sampled loss with atoms alone."""
-    up = loss.losses > 0
-    losses, p, q = loss.losses[up], loss.p[up], loss.q[up]
+    positive = loss.losses > 0
+    losses, p, q = loss.losses[positive], loss.p[positive], loss.q[positive]
     rest = 1 - float(np.sum(p)) - float(np.sum(q)) - loss.infinite
     return AtomLoss(
         np.concatenate((-losses[::-1], np.zeros(1), losses)),
@@ -52,8 +53,8 @@ class MirroredLoss:
 
     def atoms(self) -> tuple[Floats, Floats, Floats]:
         losses, p, q = self.forward.atoms()
-        up = losses > 0
-        losses, p, q = losses[up], p[up], q[up]
+        positive = losses > 0
+        losses, p, q = losses[positive], p[positive], q[positive]
         p_above, q_above = self.forward.shift.above()
         rate = self.forward.rate
         rest = np.array([1 - (rate * p_above + (2 - rate) * q_above)])
@@ -69,14 +70,14 @@ class MirroredLoss:
         backward = ContinuousLoss(self.forward.shift, self.forward.rate, reverse=True)
         above, below = edges[edges > 0], edges[edges < 0]
         if len(above):
-            cells, place = self.forward.cells(np.concatenate((zero, above))), slice(len(p) - len(above), None)
-            p[place], q[place], share[place] = cells.p, cells.q, cells.upper_share
+            cells, upper = self.forward.cells(np.concatenate((zero, above))), slice(len(p) - len(above), None)
+            p[upper], q[upper], share[upper] = cells.p, cells.q, cells.upper_share
         if len(below):
-            cells, place = backward.cells(np.concatenate((below, zero))), slice(0, len(below))
-            p[place], q[place], share[place] = p[place] + cells.p, q[place] + cells.q, share[place] + cells.upper_share
+            cells, lower = backward.cells(np.concatenate((below, zero))), slice(0, len(below))
+            p[lower], q[lower], share[lower] = p[lower] + cells.p, q[lower] + cells.q, share[lower] + cells.upper_share
         if len(below) and len(above) and np.all(edges):
             # The cell around 0 holds parts of both halves: its share follows from its masses.
             k = len(below) - 1
-            whole = (p[k] * (1 + 1e-14) - q[k] * np.exp(edges[k])) / -np.expm1(edges[k] - edges[k + 1])
-            share[k] = min(max(float(whole), 0.0), float(p[k]))
+            split = (p[k] * (1 + DIFFERENCE_ERROR) - q[k] * np.exp(edges[k])) / -np.expm1(edges[k] - edges[k + 1])
+            share[k] = min(max(float(split), 0.0), float(p[k]))
         return Cells(p, q, share)

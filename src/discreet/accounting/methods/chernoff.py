@@ -1,4 +1,4 @@
-"""An upper bound on δ(ε) from moments alone: for events of which no more is known, and as the last resort.
+"""An upper bound on δ(ε) from moments alone: for events of which nothing else is known, and as the last resort.
 
 δ(ε) ≤ e^{K(τ) − τε} τ^τ/(1+τ)^{1+τ} for every τ > 0, where K(τ) = τ·(Rényi divergence of order 1 + τ) (Canonne, Kamath
 & Steinke 2020, Proposition 12).
@@ -10,6 +10,15 @@ import math
 from collections.abc import Callable
 
 Moment = Callable[[float], float]
+
+# Relative margin for the round-off of a bound: thousands of roundings, where each bound takes about ten.
+_ERROR = 1e-12
+
+# Orders τ that are tried first, 10^{−6} to 10^8 in half decades: prices of any practical size have their best order
+# between them. Any order gives a bound, so the search needs no guarantee.
+_ORDERS = tuple(10.0 ** (k / 2) for k in range(-12, 17))
+# Golden sections between two neighbors of the best one; each shrinks the bracket by 0.62, so 40 of them by 4e-9.
+_GOLDEN_ROUNDS = 40
 
 
 def log_constant(order: float) -> float:
@@ -23,7 +32,7 @@ def delta(log_moment: Moment, epsilon: float) -> float:
     def exponent(order: float) -> float:
         return log_moment(order) - order * epsilon + log_constant(order)
 
-    return min(1.0, math.exp(min(0.0, _least(exponent))) * (1 + 1e-12))
+    return min(1.0, math.exp(min(0.0, _least(exponent))) * (1 + _ERROR))
 
 
 def epsilon(log_moment: Moment, delta: float) -> float:
@@ -33,28 +42,28 @@ def epsilon(log_moment: Moment, delta: float) -> float:
     def at(order: float) -> float:
         return (log_moment(order) + log_constant(order) - log_delta) / order
 
-    return max(0.0, _least(at)) * (1 + 1e-12)
+    return max(0.0, _least(at)) * (1 + _ERROR)
 
 
 def _least(value: Moment) -> float:
-    """The smallest value found of a function of one positive number: any value is a bound, so any place will do."""
-    places = [10.0 ** (k / 2) for k in range(-12, 17)]
-    values = [_finite(value, place) for place in places]
-    best = min(range(len(places)), key=values.__getitem__)
-    low, high = math.log(places[max(best - 1, 0)]), math.log(places[min(best + 1, len(places) - 1)])
-    found = values[best]
+    """The smallest value found of a function of the order."""
+    values = [_finite(value, order) for order in _ORDERS]
+    best = min(range(len(_ORDERS)), key=values.__getitem__)
+    low, high = math.log(_ORDERS[max(best - 1, 0)]), math.log(_ORDERS[min(best + 1, len(_ORDERS) - 1)])
+    least = values[best]
     shrink = (math.sqrt(5) - 1) / 2
-    for _ in range(40):
+    for _ in range(_GOLDEN_ROUNDS):
         a, b = high - shrink * (high - low), low + shrink * (high - low)
         at_a, at_b = _finite(value, math.exp(a)), _finite(value, math.exp(b))
-        found = min(found, at_a, at_b)
+        least = min(least, at_a, at_b)
         low, high = (low, b) if at_a < at_b else (a, high)
-    return found
+    return least
 
 
-def _finite(value: Moment, place: float) -> float:
+def _finite(value: Moment, order: float) -> float:
+    """`value` at an order; inf where it overflows or is undefined."""
     try:
-        result = value(place)
+        result = value(order)
     except OverflowError:
         return math.inf
     return math.inf if math.isnan(result) else result

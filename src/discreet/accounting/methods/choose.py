@@ -1,35 +1,36 @@
-"""Which engine prices a composition. The choice costs time or width, never truth: every engine is certified."""
+"""Which method prices a composition. A poor choice costs time or width, never truth: every method is certified."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from discreet.accounting.losses.of_events import Losses, closed_form, infinite_mass, nothing_lost
+from discreet.accounting.losses.closed import closed_form
+from discreet.accounting.losses.composed import Losses
 
-Engine = Literal["nothing", "everything", "moments", "gaussian", "one sample", "fourier", "grid"]
+Method = Literal["nothing", "everything", "moments", "gaussian", "one sample", "fourier", "grid"]
 
 
-def choose(found: Losses) -> Engine:
-    """The engine to try first.
+def choose(losses: Losses) -> Method:
+    """The method to try first.
 
     - "nothing", "everything": the answer is 0, or no δ < 1 has an ε.
     - "moments": some part is known by its moments alone.
     - "gaussian", "one sample": there is a formula.
-    - "fourier": something with a smooth density makes the integrand fall, and the rest has moments with a formula.
+    - "fourier": a part with a smooth density makes the integrand fall, and the other parts have moments with a formula.
       It may still decline (few steps, tiny rates): then "grid".
     - "grid": everything else, that is atoms.
     """
-    if nothing_lost(found):
+    if losses.nothing_lost:
         return "nothing"
-    if infinite_mass(found)[0] >= 1.0:
+    if losses.infinite_mass()[0] >= 1.0:
         return "everything"
-    if found.concentrated > 0:
+    if losses.concentrated > 0:
         return "moments"
-    if not found.others and not found.sampled:
+    if not losses.others and not losses.sampled:
         return "gaussian"
-    if not found.others and found.mu_squared == 0 and len(found.sampled) == 1 and found.sampled[0][2] == 1:
+    if not losses.others and losses.mu_squared == 0 and len(losses.sampled) == 1 and losses.sampled[0][2] == 1:
         return "one sample"
-    smooth = found.mu_squared > 0 or bool(found.sampled)
-    if smooth and all(closed_form(loss) is not None for loss, _ in found.others):
+    smooth = losses.mu_squared > 0 or bool(losses.sampled)
+    if smooth and all(closed_form(loss) is not None for loss, _ in losses.others):
         return "fourier"
     return "grid"

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 import discreet
-from discreet.accounting._profile import profile, supporting_lines
+from discreet.accounting._profile import profile
 from discreet.accounting.forms.conversions import gdp_delta, rdp_delta, zcdp_delta
 from discreet.accounting.tight import epsilon
+from discreet.accounting.trade_off import supporting_lines
 from discreet.apps.report import words
 from discreet.errors import UnknownEvent
 from discreet.events import Composed, Event, Repeated

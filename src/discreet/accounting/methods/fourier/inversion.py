@@ -1,9 +1,9 @@
 """δ(ε) by Fourier inversion along a tilted line, with a certificate for everything that is left out.
 
 δ(ε) = (2πi)⁻¹ ∫ e^{K(z) − εz}/(z(z+1)) dz along Re z = τ > 0, with K = Σ ln E[e^{zL}] (Alghamdi et al. 2023). Summed at
-spacing Δ, the integral becomes Σ_k e^{τkP} δ(ε + kP) with P = 2π/Δ (Poisson's formula): no term is negative, so that
-this is an upper bound, and Chernoff's bound on the terms k ≠ 0 gives the lower one. The contour's truncation, the
-quadrature of E[e^{zL}] and round-off are bounded and added. Proof: docs/proofs/fourier-certificate.md.
+spacing Δ, the integral becomes Σ_k e^{τkP} δ(ε + kP) with P = 2π/Δ (Poisson's formula). No term is negative, so this is
+an upper bound, and Chernoff's bound on the terms k ≠ 0 gives the lower one. The contour's truncation, the quadrature of
+E[e^{zL}] and round-off are bounded and added. Proof: docs/proofs/fourier-certificate.md.
 """
 
 from __future__ import annotations
@@ -14,24 +14,81 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.accounting.losses.closed import ClosedLoss
+from discreet.accounting.losses.closed import LOG_MOMENT_ROUNDINGS, ClosedLoss
 from discreet.accounting.methods.fourier import quadrature, saddle
 from discreet.accounting.methods.fourier.decay import Decay, decay, log_envelope
 from discreet.accounting.methods.fourier.quadrature import Rule, SampledGaussians
+from discreet.numeric.rounding import UNIT
+from discreet.numeric.search import least_integer
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 
-_UNIT = 2.0**-53
-_ALIAS = 18.0  # ln of how small the aliased terms shall be, relative to δ, with the sign turned
-_FALLEN = 24.0  # ln of how far the integrand shall have fallen where the contour ends
+# −ln of the aliased terms, relative to δ: e^{−18} is 1.5e-8, far below the width at which an answer is taken.
+_ALIAS = 18.0
+# −ln of how far the integrand must have fallen where the contour ends: e^{−24} is 4e-11.
+_FALLEN = 24.0
+# Limits on time: nodes of the contour, and nodes of the contour times nodes of the quadrature. With more, a grid is
+# faster.
 _MOST_NODES = 1 << 15
 _MOST_WORK = 2e8
+# Sampled Gaussians that are evaluated together, to bound the memory of the matrix products.
+_TOGETHER = 64
+
+# Exponents are cut off here: e^709 is the largest float; 700 and 600 leave room for factors.
+_LARGEST_EXPONENT, _LARGE_EXPONENT = 700.0, 600.0
+# A factor e^x with x below the first is set to e^x with the second, which is 0.
+_SMALLEST_EXPONENT, _ZERO_EXPONENT = -700, -800.0
+# Added where 0 would be divided by, taken the logarithm of, or lost to underflow.
+_TINY = 1e-300
+
+# A tilt at which the curvature of K is that at 0.
+_NEAR_ZERO = 1e-9
+# Errors of K at a real point: of each closed form, and of their sum relative to 1 + |K|.
+_CLOSED_ERROR, _SUM_ERROR = 1e-13, 1e-12
+# Relative margin for the last few operations on K, which a relative error of δ takes in roundings.
+_SCALE_ROUNDINGS = 64
+
+# Roundings of one sample of the integrand, next to those of its phase.
+_SAMPLE_ROUNDINGS = 16
+# The last sixteenth of the contour shows how far the integrand has fallen.
+_END = 16
+
+# A contour starts with so many standard deviations of the loss in frequency, and at least so many nodes.
+_FIRST_REACH, _FIRST_NODES = 7.5, 8
+# Where the sum over the nodes left out exceeds this share of the whole, the inversion declines.
+_MOST_LEFT_OUT = 1e-3
+# Orders, in standard deviations above the tilt, that are tried for Chernoff's bound on the alias from above. Each is
+# valid.
+_ALIAS_ORDERS = (1.0, 2.0, 3.0, 4.5, 6.5, 9.0)
+# A forecast of the fall needs a fall of at least e² now and of e^0.05 at half the length; its power is no smaller than
+# 0.05.
+_FORECAST_FALL, _FORECAST_START, _LEAST_POWER = 2, 0.05, 0.05
+
+# Newton's method in `solve`: rounds, the step of its difference quotient and its precision, both in units of 1/τ.
+_NEWTON_ROUNDS, _DIFFERENCE, _NEWTON_ERROR = 20, 1e-4, 1e-12
+# The search for a certified end: it starts 2% beyond the estimated gap, doubles at most so often, and gives up where
+# ln δ has changed by 3.
+_GAP_MARGIN, _EDGE_ROUNDS, _EDGE_REACH = 1.02, 40, 3
+# The gap taken where a bound is 0, and the least gap relative to ε.
+_UNKNOWN_GAP, _LEAST_GAP = 1e-3, 1e-13
+
+# Beyond the contour: octaves of frequency with so many points each, down to a bound of e^{−60}; then whole octaves.
+# Where no quadrature reaches that far, a geometric sequence of points, which also ends far beyond any decay.
+_NEAR_OCTAVES, _POINTS, _FAR_OCTAVES = 24, 16, 40
+_SMALL_ENOUGH = -60
+_COARSE_RATIO, _COARSE_POINTS = 1.3, 120
+# Cells of the decay bounds; with hundreds of events fewer are used, to save time.
+_DECAY_CELLS, _FEW_DECAY_CELLS, _MANY_EVENTS = 256, 96, 100
+# Errors of the quadrature beyond the contour, relative to 1/count: a characteristic function to the power `count` then
+# changes by 1% at most, or by a factor e where outliers were set aside. The first numbers are their upper limits.
+_FINE_WITHIN, _FINE_CHANGE = 1e-4, 1e-2
+_CUT_WITHIN, _CUT_CHANGE = 1e-2, 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class Smooth:
-    """A composition that Fourier inversion understands: Gaussians (Σμ²), sampled Gaussians, and closed forms."""
+    """A composition that Fourier inversion can take: Gaussians (Σμ²), sampled Gaussians, and closed forms."""
 
     mu_squared: float
     sampled: SampledGaussians
@@ -49,8 +106,8 @@ class Smooth:
             slope += sign * float(self.sampled.count @ rule.mean())
             curvature += float(self.sampled.count @ rule.variance())
         for loss, count in self.closed:
-            own = loss.cumulants(tilt)
-            k, slope, curvature = k + count * own[0], slope + count * own[1], curvature + count * own[2]
+            terms = loss.cumulants(tilt)
+            k, slope, curvature = k + count * terms[0], slope + count * terms[1], curvature + count * terms[2]
         return k, slope, curvature
 
     def log_moment(self, tilt: float) -> float:
@@ -62,13 +119,23 @@ class Smooth:
                 return math.inf
             k += float(self.sampled.count @ (rule.log_moment + rule.error))
         for loss, count in self.closed:
-            k += count * (loss.cumulants(tilt)[0] + 1e-13)
-        return k + 1e-12 * (1 + abs(k))
+            k += count * (loss.cumulants(tilt)[0] + _CLOSED_ERROR)
+        return k + _SUM_ERROR * (1 + abs(k))
 
 
 @dataclass(frozen=True, eq=False)
 class Inversion:
-    """The samples on the contour, good for every ε near the one it was made for."""
+    """The integrand's samples on the contour, valid for every ε and tight near the one they were made for.
+
+    Attributes:
+        tilt: τ, where the contour crosses the real line.
+        log_scale: K(τ).
+        step: the spacing Δ of the nodes.
+        values: the integrand over e^{K(τ) − ετ} at the nodes.
+        error: a bound on the error of their sum, with what was left out.
+        relative: a relative error of δ, from the error of K(τ).
+        above_order, above: order and exponent of Chernoff's bound on the alias from above.
+    """
 
     tilt: float
     log_scale: float
@@ -83,7 +150,7 @@ class Inversion:
         """Bounds on δ(ε), lower and upper."""
         center, error, factor = self._center(epsilon)
         period = 2 * math.pi / self.step
-        lower_alias = 1 / math.expm1(min(700.0, self.tilt * period))
+        lower_alias = 1 / math.expm1(min(_LARGEST_EXPONENT, self.tilt * period))
         exponent = self.above - self.above_order * epsilon - (self.above_order - self.tilt) * period
         decays = -math.expm1(-(self.above_order - self.tilt) * period)
         upper_alias = math.exp(min(0.0, exponent)) / decays if exponent < 0 else math.inf
@@ -95,49 +162,50 @@ class Inversion:
         turned = self.values * np.exp((-1j * epsilon * self.step) * index)
         center = self.step / (2 * math.pi) * float(turned[0].real + 2 * np.sum(turned[1:].real))
         size = self.step / math.pi * float(np.sum(np.abs(self.values) * (1 + abs(epsilon) * self.step * index)))
-        error = (self.error + 16 * _UNIT * size) * (1 + self.relative) + abs(center) * self.relative
-        return center, error, math.exp(min(700.0, self.log_scale - self.tilt * epsilon))
+        error = (self.error + _SAMPLE_ROUNDINGS * UNIT * size) * (1 + self.relative) + abs(center) * self.relative
+        return center, error, math.exp(min(_LARGEST_EXPONENT, self.log_scale - self.tilt * epsilon))
 
     def solve(self, delta: float, start: float) -> tuple[float, float]:
         """Bounds on the ε at which δ(ε) = `delta`; (0, inf) where these samples do not decide."""
         epsilon = start
         slope = self.tilt
-        for _ in range(20):
+        for _ in range(_NEWTON_ROUNDS):
             value = self._log(epsilon)
             if value is None:
                 return 0.0, math.inf
-            nearby = self._log(epsilon + 1e-4 / self.tilt)
+            nearby = self._log(epsilon + _DIFFERENCE / self.tilt)
             if nearby is not None and nearby < value:
-                slope = (value - nearby) * self.tilt / 1e-4
+                slope = (value - nearby) * self.tilt / _DIFFERENCE
             move = (value - math.log(delta)) / slope
             epsilon += move
-            if abs(move) < 1e-12 * (1 / self.tilt + abs(epsilon)):
+            if abs(move) < _NEWTON_ERROR * (1 / self.tilt + abs(epsilon)):
                 break
         return self._edge(delta, epsilon, slope, 0), self._edge(delta, epsilon, slope, 1)
 
     def _log(self, epsilon: float) -> float | None:
+        """ln of the estimate of δ(ε); None where it is not positive."""
         center = self._center(epsilon)[0]
         return math.log(center) + self.log_scale - self.tilt * epsilon if center > 0 else None
 
     def _edge(self, delta: float, epsilon: float, slope: float, side: int) -> float:
         """The nearest ε on one side of the root at which the certificate decides."""
         bound = self.at(epsilon)[side]
-        gap = abs(math.log(bound / delta)) if bound > 0 else 1e-3
-        pad = max(1.02 * gap / slope, 1e-13 * max(abs(epsilon), 1e-300))
-        for _ in range(40):
+        gap = abs(math.log(bound / delta)) if bound > 0 else _UNKNOWN_GAP
+        pad = max(_GAP_MARGIN * gap / slope, _LEAST_GAP * max(abs(epsilon), _TINY))
+        for _ in range(_EDGE_ROUNDS):
             moved = epsilon + pad if side == 1 else epsilon - pad
             value = self.at(moved)[side]
             if (side == 1 and value <= delta) or (side == 0 and value >= delta):
                 return moved
             pad *= 2
-            if pad * slope > 3:
+            if pad * slope > _EDGE_REACH:
                 break
         return math.inf if side == 1 else -math.inf
 
 
 def locate(smooth: Smooth, *, epsilon: float | None = None, delta: float | None = None) -> saddle.Saddle:
     """The saddle of `epsilon` or of `delta`."""
-    spread = math.sqrt(max(smooth.cumulants(1e-9)[2], 1e-300))
+    spread = math.sqrt(max(smooth.cumulants(_NEAR_ZERO)[2], _TINY))
     if epsilon is not None:
         return saddle.for_epsilon(smooth.cumulants, epsilon, 1 / spread)
     assert delta is not None
@@ -147,15 +215,15 @@ def locate(smooth: Smooth, *, epsilon: float | None = None, delta: float | None 
 def invert(smooth: Smooth, point: saddle.Saddle) -> Inversion | None:
     """Sample the contour through `point`; None where the integrand does not fall fast enough to be worth it."""
     tilt = point.tilt
-    spread = math.sqrt(max(point.curvature, 1e-300))
+    spread = math.sqrt(max(point.curvature, _TINY))
     order, above, period = _period(smooth, point, spread)
     if not 0 < period < math.inf:
         return None
     step = 2 * math.pi / period
     scale = 1 / (tilt * (tilt + 1))
-    nodes = max(8, math.ceil(7.5 / spread / step))
+    nodes = max(_FIRST_NODES, math.ceil(_FIRST_REACH / spread / step))
     if len(smooth.sampled.rate) == 0:
-        # The Gaussian alone bounds what is left out, so it alone must have fallen.
+        # The Gaussian alone bounds what is left out, so the Gaussian must have fallen.
         nodes = max(nodes, math.ceil(math.sqrt(2 * _FALLEN / smooth.mu_squared) / step) + 1)
     if nodes > _MOST_NODES:
         return None
@@ -165,7 +233,7 @@ def invert(smooth: Smooth, point: saddle.Saddle) -> Inversion | None:
         if built is None:
             return None
         values, error, rule = built
-        fallen = -math.log(float(np.max(np.abs(values[-max(2, nodes // 16) :]))) / scale + 1e-300)
+        fallen = -math.log(float(np.max(np.abs(values[-max(2, nodes // _END) :]))) / scale + _TINY)
         if fallen > _FALLEN:
             break
         if _hopeless(nodes, fallen, earlier, 0 if rule is None else rule.losses.shape[1]):
@@ -173,7 +241,7 @@ def invert(smooth: Smooth, point: saddle.Saddle) -> Inversion | None:
         nodes, earlier = 2 * nodes, fallen
     left_out = _beyond(smooth, tilt, rule, step, nodes)
     log_scale, relative = _scale(smooth, tilt, rule)
-    if left_out > 1e-3 * scale / spread:
+    if left_out > _MOST_LEFT_OUT * scale / spread:
         return None
     return Inversion(tilt, log_scale, step, values, error + left_out, relative, order, above)
 
@@ -182,9 +250,9 @@ def _hopeless(nodes: int, fallen: float, earlier: float, quadrature_nodes: int) 
     """Whether the contour would grow too long, if the integrand goes on falling like e^{−cω^p}."""
     if 2 * nodes > _MOST_NODES:
         return True
-    if earlier <= 0.05 or fallen < 2:
+    if earlier <= _FORECAST_START or fallen < _FORECAST_FALL:
         return False
-    power = max(math.log2(fallen / earlier), 0.05)
+    power = max(math.log2(fallen / earlier), _LEAST_POWER)
     growth = (_FALLEN / fallen) ** (1 / power)
     return bool(growth * nodes > _MOST_NODES or growth**2 * nodes * quadrature_nodes > _MOST_WORK)
 
@@ -193,7 +261,7 @@ def _period(smooth: Smooth, point: saddle.Saddle, spread: float) -> tuple[float,
     """Order and exponent of Chernoff's bound on what aliases from above, and a period that makes both aliases small."""
     goal = _ALIAS - point.log_delta
     best = (point.tilt + 1 / spread, math.inf)
-    for scaled in (1.0, 2.0, 3.0, 4.5, 6.5, 9.0):
+    for scaled in _ALIAS_ORDERS:
         order = point.tilt + scaled / spread
         needed = (smooth.cumulants(order)[0] - order * point.epsilon + goal) / (order - point.tilt)
         if needed < best[1]:
@@ -210,37 +278,37 @@ def _samples(smooth: Smooth, tilt: float, step: float, nodes: int) -> tuple[Comp
     log_value = smooth.mu_squared / 2 * (1j * omega * (2 * tilt + 1) - omega * omega)
     log_size = log_value.real.copy()
     log_raised = log_size.copy()
-    wound = np.abs(log_value)
+    wound = np.abs(log_value)  # sizes of the logarithms, in whose roundings the phases err
     rule: Rule | None = None
     events = smooth.sampled
     if len(events.rate):
         rule = quadrature.certified(events, tilt, float(omega[-1]))
         if rule is None or rule.losses.size * nodes > _MOST_WORK * max(1, len(events.rate) // 4):
             return None
-        for begin in range(0, len(events.rate), 64):
-            part = slice(begin, begin + 64)
-            piece = Rule(rule.losses[part], rule.weights[part], rule.log_moment[part], rule.error[part], rule.reach)
-            own = piece.on_contour(step, nodes)
-            size = np.abs(own)
+        for begin in range(0, len(events.rate), _TOGETHER):
+            rows = slice(begin, begin + _TOGETHER)
+            piece = Rule(rule.losses[rows], rule.weights[rows], rule.log_moment[rows], rule.error[rows], rule.reach)
+            ratio = piece.on_contour(step, nodes)
+            size = np.abs(ratio)
             with np.errstate(divide="ignore"):
-                log_own = np.log(own)
-                log_value += events.count[part] @ log_own
-                log_size += events.count[part] @ log_own.real
-                log_raised += events.count[part] @ np.log(size + rule.error[part, None])
-                wound += events.count[part] @ np.abs(np.where(size > 0, log_own, 0.0))
+                log_ratio = np.log(ratio)
+                log_value += events.count[rows] @ log_ratio
+                log_size += events.count[rows] @ log_ratio.real
+                log_raised += events.count[rows] @ np.log(size + rule.error[rows, None])
+                wound += events.count[rows] @ np.abs(np.where(size > 0, log_ratio, 0.0))
     for loss, count in smooth.closed:
-        own, error = loss.ratio(tilt, omega)
+        ratio, error = loss.ratio(tilt, omega)
         with np.errstate(divide="ignore"):
-            log_own = np.log(own)
-            log_value += count * log_own
-            log_size += count * log_own.real
-            log_raised += count * np.log(np.abs(own) + error)
-            wound += count * np.abs(np.where(own != 0, log_own, 0.0))
+            log_ratio = np.log(ratio)
+            log_value += count * log_ratio
+            log_size += count * log_ratio.real
+            log_raised += count * np.log(np.abs(ratio) + error)
+            wound += count * np.abs(np.where(ratio != 0, log_ratio, 0.0))
     poles = (tilt + 1j * omega) * (tilt + 1 + 1j * omega)
-    kept = np.where(log_size > -700, log_value, -800.0)
+    kept = np.where(log_size > _SMALLEST_EXPONENT, log_value, _ZERO_EXPONENT)
     values = np.asarray(np.exp(kept) / poles, dtype=np.complex128)
-    gap = np.exp(np.minimum(log_raised, 600.0)) - np.exp(log_size)
-    gap += np.exp(log_size) * _UNIT * (16 + 4 * wound) + 1e-300
+    gap = np.exp(np.minimum(log_raised, _LARGE_EXPONENT)) - np.exp(log_size)
+    gap += np.exp(log_size) * UNIT * (_SAMPLE_ROUNDINGS + 4 * wound) + _TINY
     gap /= np.abs(poles)
     return values, step / math.pi * float(np.sum(gap)), rule
 
@@ -248,18 +316,18 @@ def _samples(smooth: Smooth, tilt: float, step: float, nodes: int) -> tuple[Comp
 def _scale(smooth: Smooth, tilt: float, rule: Rule | None) -> tuple[float, float]:
     """K(τ) and a bound on its error, which is a relative error of δ."""
     k = smooth.mu_squared * tilt * (tilt + 1) / 2
-    error = _UNIT * 8 * k
+    error = UNIT * 8 * k
     if rule is not None:
         k += float(smooth.sampled.count @ rule.log_moment)
-        error += float(smooth.sampled.count @ (rule.error + 4 * _UNIT * np.abs(rule.log_moment)))
+        error += float(smooth.sampled.count @ (rule.error + 4 * UNIT * np.abs(rule.log_moment)))
     for loss, count in smooth.closed:
-        own = loss.cumulants(tilt)[0]
-        k, error = k + count * own, error + count * _UNIT * 64 * (1 + abs(own))
-    return k, math.expm1(error + 8 * _UNIT * abs(k)) + 64 * _UNIT
+        term = loss.cumulants(tilt)[0]
+        k, error = k + count * term, error + count * UNIT * LOG_MOMENT_ROUNDINGS * (1 + abs(term))
+    return k, math.expm1(error + 8 * UNIT * abs(k)) + _SCALE_ROUNDINGS * UNIT
 
 
 def _beyond(smooth: Smooth, tilt: float, rule: Rule | None, step: float, nodes: int) -> float:
-    """Bound on the sum over the contour's nodes that were left out, in the unit of the samples."""
+    """A bound on the sum over the contour's nodes that were left out, in the unit of the samples."""
     start = step * nodes
     events = smooth.sampled
     if len(events.rate) == 0 or rule is None:
@@ -268,25 +336,21 @@ def _beyond(smooth: Smooth, tilt: float, rule: Rule | None, step: float, nodes: 
         if fall == 0:
             return math.inf
         return math.exp(-fall * start * start / 2) * (step / start**2 + 1 / start) / math.pi
-    cuts = decay(events, tilt, rule.log_moment, 256 if len(events.rate) < 100 else 96)
-    parts = 16
-    omega = (start * 2.0 ** np.arange(24)[:, None] * (1 + np.arange(parts) / parts)).ravel()
-    few, enough = 1, len(omega) - 1  # the bound falls in ω: find the first point where it is small enough
-    while few < enough:
-        middle = (few + enough) // 2
-        if float(events.count @ np.log(cuts.bound(float(omega[middle])))) > -60:
-            few = middle + 1
-        else:
-            enough = middle
-    near = omega[: enough + 1]
+    cuts = decay(events, tilt, rule.log_moment, _DECAY_CELLS if len(events.rate) < _MANY_EVENTS else _FEW_DECAY_CELLS)
+    omega = (start * 2.0 ** np.arange(_NEAR_OCTAVES)[:, None] * (1 + np.arange(_POINTS) / _POINTS)).ravel()
+
+    def is_small(index: int) -> bool:  # and stays so: the bound falls in ω
+        return float(events.count @ np.log(cuts.bound(float(omega[index])))) <= _SMALL_ENOUGH
+
+    near = omega[: least_integer(is_small, 0, len(omega) - 1) + 1]
     finer = _finer(events, tilt, float(near[-1]), cuts)
     if finer is not None:
-        looked_at = finer.octaves(start, -(-len(near) // parts), parts)[:, : len(near)]
-        far = near[-1] * 2.0 ** np.arange(1, 40)
+        looked_at = finer.octaves(start, -(-len(near) // _POINTS), _POINTS)[:, : len(near)]
+        far = near[-1] * 2.0 ** np.arange(1, _FAR_OCTAVES)
         omega = np.concatenate((near, far))
         log_bound = log_envelope(events, cuts, omega, looked_at, finer.error)
     else:
-        omega = np.asarray(start * 1.3 ** np.arange(120), dtype=np.float64)
+        omega = np.asarray(start * _COARSE_RATIO ** np.arange(_COARSE_POINTS), dtype=np.float64)
         log_bound = log_envelope(events, cuts, omega, None, 0.0)
     log_bound -= smooth.mu_squared * omega[:-1] ** 2 / 2
     widths = np.diff(omega) + step
@@ -296,12 +360,12 @@ def _beyond(smooth: Smooth, tilt: float, rule: Rule | None, step: float, nodes: 
 
 
 def _finer(events: SampledGaussians, tilt: float, reach: float, cuts: Decay) -> Rule | None:
-    """A rule for the frequencies between; where outliers would need too many nodes, one that leaves them out."""
-    often = float(np.max(events.count))
-    whole = quadrature.certified(events, tilt, reach, within=min(1e-4, 1e-2 / often))
-    if whole is not None:
-        return whole
+    """A rule for frequencies up to `reach`; where outliers would need too many nodes, one that sets them aside."""
+    most_often = float(np.max(events.count))
+    rule = quadrature.certified(events, tilt, reach, within=min(_FINE_WITHIN, _FINE_CHANGE / most_often))
+    if rule is not None:
+        return rule
     rows = np.arange(len(events.rate))
     most = np.sum(cuts.set_aside * events.count[:, None] < 1.0, axis=1) - 1
     cut = cuts.threshold[rows, most], cuts.set_aside[rows, most]
-    return quadrature.certified(events, tilt, reach, within=min(1e-2, 1.0 / often), cut=cut)
+    return quadrature.certified(events, tilt, reach, within=min(_CUT_WITHIN, _CUT_CHANGE / most_often), cut=cut)

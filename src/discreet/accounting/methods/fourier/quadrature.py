@@ -2,8 +2,8 @@
 
 With L(u) = ln(1 − q + q e^{μu − μ²/2}) and u ~ N(0, 1), the loss has E[e^{zL}] = G(z + 1) when a unit is removed and
 G(−z), for the loss −L, when one is added, where G(s) = E[e^{sL(u)}]. The integrand is analytic while |Im u| < π/μ, so
-the rule converges geometrically; the bound (docs/proofs/fourier-certificate.md) moves the contour up by an amount that
-may change from cell to cell, because the loss of a far outlier oscillates fast but weighs nothing.
+the rule converges geometrically. The bound (docs/proofs/fourier-certificate.md) moves the contour up by an amount that
+may change from cell to cell, because the loss of a far outlier oscillates fast but has next to no weight.
 
 Everything is vectorized over the events: shapes are (events, nodes).
 """
@@ -17,18 +17,45 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from discreet.accounting.losses.continuous import mixture_loss
+from discreet.numeric.rounding import UNIT
+
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 
-_UNIT = 2.0**-53
 _ROOT = math.sqrt(2 * math.pi)
-_NEGLIGIBLE = -41.0  # ln of what may be left out, relative to the whole
+# ln of the share of an integral that may be left out on either side: e^{−41} is 1.6e-18, below one rounding.
+_NEGLIGIBLE = -41.0
+# Numbers of nodes that are tried, about 1.3 apart. With more than the last, other methods are faster.
 _SIZES = (48, 64, 80, 96, 128, 160, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
+
+
+# Losses that `octaves` works on at a time: their powers stay in the processor's cache.
+_CACHED = 4096
+# Roundings of a point of the first octave: 16 multiplications of a complex number, four roundings each.
+_OCTAVE_ROUNDINGS = 64
+# Roundings of one node's term, next to those of its exponent and of the sum.
+_NODE_ROUNDINGS = 16
+# `span` widens the right end until the tail is small: by 5% and a quarter each time, far enough for any μ.
+_WIDENINGS, _WIDER, _WIDER_BY = 400, 1.05, 0.25
+# Nodes for each unit of max(1, μ)·u to begin with; fewer never converge.
+_LEAST_DENSITY = 2.5
+# With more events than this, the number of nodes is found on a few extreme ones first.
+_MANY_EVENTS = 64
+# A rule that misses the wanted precision is still taken, as the best there is, below this error.
+_GOOD_ENOUGH = 1e-12
+# Leaving out a mass m changes the normalized sum by at most 3m: m itself, and the normalization of what stays.
+_LEFT_OUT = 3
+# (1 + √2)/2, the largest |arg g| over w·θ (docs/proofs/fourier-certificate.md). The other is about how fast |g| falls
+# at negative orders; it only guides the choice of a height, and any height is valid.
+_TURN, _RESIST = 1.2072, 1.5
+# Exponents are cut off here: a bound of e^300 decides nothing, and e^709 is the largest float.
+_USELESS_EXPONENT, _LARGEST_EXPONENT = 300.0, 700.0
 
 
 @dataclass(frozen=True, eq=False)
 class SampledGaussians:
-    """Poisson-sampled Gaussians, as arrays: rate q, μ = 1/σ, how often each runs, and the direction."""
+    """Poisson-sampled Gaussians as arrays: rate q, μ = 1/σ, how often each runs; `reverse` if a unit is added."""
 
     rate: Floats
     mu: Floats
@@ -40,13 +67,8 @@ class SampledGaussians:
         return -tilt if self.reverse else tilt + 1.0
 
     def loss(self, u: Floats) -> Floats:
-        base = self.mu[:, None] * (u - self.mu[:, None] / 2)
-        rate = self.rate[:, None]
-        if float(np.max(base)) < 30.0:
-            return np.log1p(rate * np.expm1(base))
-        small = np.log1p(rate * np.expm1(np.minimum(base, 30.0)))
-        large = base + np.log(rate + (1 - rate) * np.exp(-np.maximum(base, 0.0)))
-        return np.where(base < 30.0, small, large)
+        """L(u) of each event at its row of u."""
+        return mixture_loss(self.mu[:, None] * (u - self.mu[:, None] / 2), self.rate[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +103,8 @@ class Rule:
 
     def octaves(self, start: float, count: int, parts: int) -> Floats:
         """|E[e^{iωL}]| at start·2^j·(1 + k/parts): the first octave by multiplication, each next one by squaring."""
-        found = np.empty((len(self.losses), count * parts))
-        rows = max(1, 4096 // self.losses.shape[1])
+        moduli = np.empty((len(self.losses), count * parts))
+        rows = max(1, _CACHED // self.losses.shape[1])
         for begin in range(0, len(self.losses), rows):
             losses = self.losses[begin : begin + rows, None, :]
             weights = self.weights[begin : begin + rows, :, None].astype(np.complex128)
@@ -92,12 +114,13 @@ class Rule:
             for k in range(1, parts):
                 np.multiply(points[:, k - 1], turn, out=points[:, k])
             for octave in range(count):
-                own = np.abs((points @ weights)[:, :, 0])
-                found[begin : begin + rows, octave * parts : (octave + 1) * parts] = own
+                moduli[begin : begin + rows, octave * parts : (octave + 1) * parts] = np.abs(
+                    (points @ weights)[:, :, 0]
+                )
                 if octave < count - 1:
                     np.multiply(points, points, out=points)
         # Every squaring doubles a relative error that began with a few dozen roundings.
-        return found + 64 * _UNIT * 2.0**count
+        return moduli + _OCTAVE_ROUNDINGS * UNIT * 2.0**count
 
 
 def span(events: SampledGaussians, tilt: float) -> tuple[Floats, Floats]:
@@ -109,11 +132,11 @@ def span(events: SampledGaussians, tilt: float) -> tuple[Floats, Floats]:
     bump = s * (s - 1) * mu * mu / 2
     allowed = _NEGLIGIBLE + np.maximum(0.0, s * np.log(q) + bump)
     high = np.full_like(mu, math.sqrt(-2 * _NEGLIGIBLE))
-    for _ in range(400):
-        open_ = _right_tail(events, s, high) > allowed
-        if not open_.any():
+    for _ in range(_WIDENINGS):
+        too_heavy = _right_tail(events, s, high) > allowed
+        if not too_heavy.any():
             break
-        high = np.where(open_, high * 1.05 + 0.25, high)
+        high = np.where(too_heavy, high * _WIDER + _WIDER_BY, high)
     return np.full_like(mu, -math.sqrt(-2 * _NEGLIGIBLE)), high
 
 
@@ -141,16 +164,16 @@ def certified(
 ) -> Rule | None:
     """A rule that is good to `within` and round-off for |ω| ≤ `reach`; None where that takes more than 16384 nodes.
 
-    `cut` gives thresholds of u, and bounds on the mass above them, to leave out; what that may change is in the error.
+    `cut` gives thresholds of u, and bounds on the mass above them, to leave out; the error covers what that changes.
     """
     low, high = span(events, tilt)
     left_out = np.zeros_like(high)
     if cut is not None:
-        left_out = np.where(cut[0] < high, 3 * cut[1], 0.0)
+        left_out = np.where(cut[0] < high, _LEFT_OUT * cut[1], 0.0)
         high = np.minimum(high, cut[0])
-    start = int(np.max((high - low) * np.maximum(1.0, events.mu) * 2.5))
-    if len(events.rate) > 64:
-        # Find the number of nodes on a few extreme events; all of them are checked below.
+    start = int(np.max((high - low) * np.maximum(1.0, events.mu) * _LEAST_DENSITY))
+    if len(events.rate) > _MANY_EVENTS:
+        # Find the number of nodes on a few extreme events; all events are checked below.
         few = np.unique(np.concatenate([np.argsort(key)[[0, 1, -2, -1]] for key in _extremes(events, low, high)]))
         some = SampledGaussians(events.rate[few], events.mu[few], events.count[few], events.reverse)
         start = _enough_nodes(some, tilt, low[few], high[few], reach, within, start)
@@ -162,7 +185,7 @@ def certified(
         rule = replace(rule, error=rule.error + left_out)
         if float(np.max(moved)) < within:
             return rule
-        if float(np.max(moved)) < 1e-12:
+        if float(np.max(moved)) < _GOOD_ENOUGH:
             best = rule
     return best
 
@@ -174,6 +197,7 @@ def _extremes(events: SampledGaussians, low: Floats, high: Floats) -> tuple[Floa
 def _enough_nodes(
     events: SampledGaussians, tilt: float, low: Floats, high: Floats, reach: float, within: float, start: int
 ) -> int:
+    """The first number of nodes that is enough for these events; `start` if none is."""
     for nodes in _SIZES:
         if nodes >= start and float(np.max(_rule(events, tilt, low, high, nodes, reach)[1])) < within:
             return nodes
@@ -183,6 +207,7 @@ def _enough_nodes(
 def _rule(
     events: SampledGaussians, tilt: float, low: Floats, high: Floats, nodes: int, reach: float
 ) -> tuple[Rule, Floats]:
+    """The rule with so many nodes, and the part of its error that more nodes would reduce."""
     s = events.order(tilt)
     step = (high - low) / nodes
     u = low[:, None] + step[:, None] * (np.arange(nodes) + 0.5)
@@ -199,7 +224,7 @@ def _rule(
     # Round-off: the exponents (relative to their size), the losses (their own and that of u), and the sum itself.
     size = np.sum(weights * (np.abs(s * losses) + u * u), axis=1) + np.abs(top)
     size += (abs(s) + reach) * np.sum(weights * (np.abs(losses) + _slope(events, u)), axis=1)
-    error = moved + _UNIT * (2 * nodes + 16 + 8 * size)
+    error = moved + UNIT * (2 * nodes + _NODE_ROUNDINGS + 8 * size)
     sign = -1.0 if events.reverse else 1.0
     return Rule(sign * losses, weights, log_moment, error, reach), moved
 
@@ -220,9 +245,9 @@ def _contour_error(
     edges = low[:, None] + h * np.arange(nodes + 1)
     base = mu * (edges - mu / 2)
     share = special.expit(base + special.logit(events.rate)[:, None])[:, 1:]
-    # |Im L| at height y is at most 1.2072·(share)·μy while μy ≤ π/2; the best height under that bound.
-    turn = 1.2072 * reach * mu * share
-    resistance = turn + (1.5 * -s * mu * share if s < 0 else 0.0)
+    # |Im L| at height y is at most 1.2072·share·μy while μy ≤ π/2; this is the best height under that bound.
+    turn = _TURN * reach * mu * share
+    resistance = turn + (_RESIST * -s * mu * share if s < 0 else 0.0)
     height = np.minimum(math.pi / 2 / mu, np.maximum(2 * math.pi / h - resistance, h / (2 * math.pi)))
     nearest = np.where(edges[:, :-1] > 0, edges[:, :-1], np.minimum(edges[:, 1:], 0.0))
     loss = events.loss(edges)
@@ -234,21 +259,24 @@ def _contour_error(
         modulus = s * (loss[:, :-1] + np.log(np.maximum(np.cos(half), 1 - 2 * share * np.sin(half))))
     real = modulus - nearest * nearest / 2 - log_moment[:, None]
     risen = real + height * height / 2 + turn * height
-    risen = np.minimum(risen, 300.0)  # more would be useless anyway
-    kernel = 1 / np.expm1(np.minimum(2 * math.pi * height / h, 700.0))
+    risen = np.minimum(risen, _USELESS_EXPONENT)
+    kernel = 1 / np.expm1(np.minimum(2 * math.pi * height / h, _LARGEST_EXPONENT))
     flat = np.sum(h / _ROOT * np.exp(risen) * kernel, axis=1)
 
     def upright(level: Floats, turn: Floats, height: Floats) -> Floats:
         # The exponent along a vertical segment is convex in the height, so largest at one of its ends.
-        return np.exp(np.minimum(level + height * height / 2 + (turn - 2 * math.pi / h) * height, 300.0)) / _ROOT
+        return (
+            np.exp(np.minimum(level + height * height / 2 + (turn - 2 * math.pi / h) * height, _USELESS_EXPONENT))
+            / _ROOT
+        )
 
     level, most = np.maximum(real[:, :-1], real[:, 1:]), np.maximum(turn[:, :-1], turn[:, 1:])
     top = np.maximum(upright(level, most, height[:, :-1]), upright(level, most, height[:, 1:]))
     steep = np.sum(np.abs(np.diff(height, axis=1)) * top, axis=1)
     ends = np.zeros_like(log_moment)
     for side in (slice(0, 1), slice(-1, None)):
-        own, own_turn, own_height = real[:, side], turn[:, side], height[:, side]
-        most = np.maximum(upright(own, own_turn, own_height), upright(own, own_turn, np.zeros_like(own)))
-        ends += (own_height * most)[:, 0]
+        level, end_turn, end_height = real[:, side], turn[:, side], height[:, side]
+        most = np.maximum(upright(level, end_turn, end_height), upright(level, end_turn, np.zeros_like(level)))
+        ends += (end_height * most)[:, 0]
     outside = 4 * math.exp(_NEGLIGIBLE)
     return np.asarray(2 * (flat + steep + ends) + outside)

@@ -1,8 +1,8 @@
-"""The saddle point of a composition: how much to tilt a privacy loss so that what matters lies in its middle.
+"""The saddle point of a composition: how much to tilt a privacy loss so that the losses that decide δ are likely.
 
 With K(s) = ln E[e^{sL}] of the whole composition, δ(ε) is the integral of exp(K(z) − εz)/(z(z+1)) along Re z = τ, and
-the integrand's modulus is least, over τ, at the root of K′(τ) = ε + 1/τ + 1/(τ+1). Nothing here is certified, and
-nothing needs to be: a poor τ makes an interval wider, never wrong.
+the integrand's modulus is smallest, over τ, at the root of K′(τ) = ε + 1/τ + 1/(τ+1). Nothing here needs to be
+certified: a poor τ makes an interval wider, never wrong.
 """
 
 from __future__ import annotations
@@ -12,6 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Cumulants = Callable[[float], tuple[float, float, float]]
+
+# How close to its target a saddle needs to be: ln δ to 1%, ε to 0.1% (and 1e-9 near 0). Closer would not narrow the
+# interval.
+_LOG_DELTA_ERROR, _EPSILON_ERROR, _LEAST_EPSILON_ERROR = 1e-2, 1e-3, 1e-9
+# Steps of a factor 4 that bracket the root (4^60 spans 1e36), and rounds of regula falsi within the bracket.
+_FACTOR, _BRACKETS, _ROUNDS = 4, 60, 40
+# Regula falsi stays this share of the bracket away from its ends, and bisects every third round.
+_LEAST_WEIGHT = 0.05
 
 
 @dataclass(frozen=True)
@@ -35,12 +43,13 @@ def at_tilt(cumulants: Cumulants, tilt: float) -> Saddle:
 
 def for_delta(cumulants: Cumulants, log_delta: float, start: float, *, limit: float = math.inf) -> Saddle:
     """The saddle where δ is about e^`log_delta`; δ falls as the tilt grows."""
-    return _search(lambda saddle: log_delta - saddle.log_delta, cumulants, start, limit, 1e-2)
+    return _search(lambda saddle: log_delta - saddle.log_delta, cumulants, start, limit, _LOG_DELTA_ERROR)
 
 
 def for_epsilon(cumulants: Cumulants, epsilon: float, start: float, *, limit: float = math.inf) -> Saddle:
     """The saddle of `epsilon`; ε grows with the tilt."""
-    return _search(lambda saddle: saddle.epsilon - epsilon, cumulants, start, limit, 1e-3 * epsilon + 1e-9)
+    enough = _EPSILON_ERROR * epsilon + _LEAST_EPSILON_ERROR
+    return _search(lambda saddle: saddle.epsilon - epsilon, cumulants, start, limit, enough)
 
 
 def _search(
@@ -50,29 +59,29 @@ def _search(
     low = high = min(start, limit)
     below = above = at_tilt(cumulants, low)
     f_low = f_high = excess(below)
-    for _ in range(60):
+    for _ in range(_BRACKETS):
         if f_low <= 0:
             break
         high, above, f_high = low, below, f_low
-        low /= 4
+        low /= _FACTOR
         below = at_tilt(cumulants, low)
         f_low = excess(below)
-    for _ in range(60):
+    for _ in range(_BRACKETS):
         if f_high >= 0 or high >= limit:
             break
         low, below, f_low = high, above, f_high
-        high = min(high * 4, limit)
+        high = min(high * _FACTOR, limit)
         above = at_tilt(cumulants, high)
         f_high = excess(above)
     if f_high < 0:
         return above
-    for turn in range(40):
+    for turn in range(_ROUNDS):
         if f_high <= enough or f_high == f_low:
             return above
         if -f_low <= enough:
             return below
         a, b = math.log(low), math.log(high)
-        weight = 0.5 if turn % 3 == 2 else min(0.95, max(0.05, -f_low / (f_high - f_low)))
+        weight = 0.5 if turn % 3 == 2 else min(1 - _LEAST_WEIGHT, max(_LEAST_WEIGHT, -f_low / (f_high - f_low)))
         middle = math.exp(a + weight * (b - a))
         saddle = at_tilt(cumulants, middle)
         value = excess(saddle)

@@ -1,1 +1,1 @@
-"""Discretized privacy losses composed by FFT: for losses with atoms, and wherever Fourier inversion declines."""
+"""Discretized privacy losses, composed by FFT: for losses with atoms, and wherever Fourier inversion declines."""

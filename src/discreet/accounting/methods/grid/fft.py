@@ -1,8 +1,8 @@
 """Composition of discretized privacy losses by FFT, tilted so that tiny δ keep their digits.
 
 Each loss is reweighted by e^{τl} before the transform and back after it. Masses near ε, which decide δ(ε), are then the
-largest of the vector, and the FFT's round-off, which is relative to the largest, is relative to δ. What wraps around
-the window, and every round-off, is bounded and added to the upper end, or taken off the lower one. Proof:
+largest of the vector, so the FFT's round-off, which is relative to the largest mass, is relative to δ. The mass that
+wraps around the window and all round-off are bounded, and added to the upper end or taken off the lower one. Proof:
 docs/proofs/pld-discretization.md.
 """
 
@@ -18,14 +18,45 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from discreet.accounting.methods.fourier import saddle
-from discreet.accounting.methods.grid.discretize import GridLoss
+from discreet.accounting.methods.grid.discretize import MASS_ERROR, GridLoss
+from discreet.numeric.rounding import UNIT
+from discreet.numeric.search import bisect
 
 Floats = NDArray[np.float64]
 Side = Literal["upper", "lower"]
 
-_UNIT = 2.0**-53
+# Atoms of the coarse copies that a tilt and a window are chosen with.
 _COARSE = 4096
-_ESCAPE = 23.0  # ln of the share of tilted mass that may leave the window, with the sign turned
+# −ln of the share of the tilted mass that may leave the window: e^{−23} is 1e-10, far below the wanted width.
+_ESCAPE = 23.0
+# Exponents are cut off here: e^709 is the largest float, 600 leaves room for factors, e^{−745} is 0.
+_LARGEST_EXPONENT, _LARGE_EXPONENT, _ZERO_EXPONENT = 700.0, 600.0, -745
+# The smallest positive numbers that are used: below the first only subnormal floats remain, the second is one of them.
+_TINY, _TINIEST = 1e-300, 1e-320
+# Tilts beyond these many standard deviations of the loss, or e^20 between neighboring grid points, keep no digits.
+_MOST_DEVIATIONS, _MOST_PER_STEP = 60.0, 20.0
+# `_relaxed` takes the least tilt with e^{K − τε} within e^9 of δ: the FFT's round-off of 1e-16·e^9 is then still 1e-12.
+_NEAR_DELTA = 9.0
+# Its first tilt, in standard deviations of the loss, and the factor between two tilts. Any tilt is valid.
+_FIRST_DEVIATIONS, _NEXT_TILT = 0.05, 1.3
+# A part of a δ that infinite losses use up almost whole, for which a tilt is still chosen.
+_LEAST_SHARE = 1e-3
+# Relative errors: of the P of an infinite loss, of the same turned into a lower bound, and of a δ compared with it.
+_INFINITE_ERROR, _INFINITE_LOWERED, _COMPARE_ERROR = 1e-12, 1e-11, 1e-9
+# How many halvings find ε between two grid points: 2⁻⁶⁰ of a step is below the last place of its ends.
+_HALVINGS = 60
+# Where the lower bound is looked for below each point of a short grid, in steps; longer grids are fine enough.
+_BELOW_POINT, _SHORT = np.array([1e-9, 1e-7, 1e-5, 1e-3, 1e-2, 0.1, 0.5]), 4096
+# Tilts, in standard deviations, that are tried for Chernoff's bounds on both ends of the window. Each is valid.
+_WINDOW_TILTS = 0.125 * 2.0 ** np.arange(10)
+# The largest float below 1, so that ln(1 − p) is finite.
+_BELOW_ONE = math.nextafter(1.0, 0.0)
+# The powers within one block of a discounted sum span at most e^300.
+_BLOCK_EXPONENT = 300
+# Roundings allowed for each stage of an FFT, see `_fft_error`.
+_FFT_ROUNDINGS = 16
+# Relative margin for the round-off of the two Chernoff bounds on the mass outside of the window.
+_ESCAPE_ERROR = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,48 +80,49 @@ class ComposedLoss:
     location: float
 
     def from_below(self, off_grid: int, tail: float) -> ComposedLoss:
-        """Of a pessimistic composition, the same bound from below: for what its own splitting has added to the truth.
+        """The lower bound that a pessimistic composition implies, less what the discretization added to the truth.
 
-        `off_grid` is how many of the composed losses were split, `tail` all that was added to them.
+        `off_grid` is how many of the composed losses were split, `tail` all the mass that was added to them.
         """
-        grown = 4e-12 * off_grid
+        grown = 4 * MASS_ERROR * off_grid
         return replace(
             self,
             side="lower",
             losses=self.losses - 2 * self.location,
             relative=self.relative + grown,
-            infinite=max(0.0, self.infinite * (1 - grown - 1e-11) - tail),
+            infinite=max(0.0, self.infinite * (1 - grown - _INFINITE_LOWERED) - tail),
         )
 
     def at(self, epsilon: float) -> float:
         """The bound on δ(ε)."""
-        place = int(np.searchsorted(self.losses, epsilon, side="right"))
-        if place >= len(self.losses):
+        next_point = int(np.searchsorted(self.losses, epsilon, side="right"))
+        if next_point >= len(self.losses):
             return self._bounded(0.0, epsilon)
-        if place == 0:
-            # Below the window nothing is known but that δ ≤ 1 and that δ falls.
+        if next_point == 0:
+            # Below the window we know only that δ ≤ 1 and that δ falls.
             return 1.0 if self.side == "upper" else self.at(float(self.losses[0]))
         # 1 − e^{ε−l} = (1 − e^{−gap}) + e^{−gap}(1 − e^{−(l−l_k)}): no cancellation between the two sums.
-        gap = float(self.losses[place]) - epsilon
-        inside = -math.expm1(-gap) * float(self.tail[place]) + math.exp(-gap) * float(self.excess[place])
+        gap = float(self.losses[next_point]) - epsilon
+        inside = -math.expm1(-gap) * float(self.tail[next_point]) + math.exp(-gap) * float(self.excess[next_point])
         return self._bounded(math.exp(-self.tilt * gap) * inside, epsilon)
 
     def _on_grid(self) -> Floats:
         """`at` every grid point."""
-        factor = np.exp(np.minimum(600.0, self.log_scale - self.tilt * self.losses))
+        factor = np.exp(np.minimum(_LARGE_EXPONENT, self.log_scale - self.tilt * self.losses))
         spread = self.relative * np.abs(self.excess) + self.error
         with np.errstate(over="ignore"):
             return self.infinite + factor * (self.excess + (spread if self.side == "upper" else -spread))
 
     def _near_a_point(self, delta: float) -> float | None:
-        if len(self.losses) > 4096:
+        """The largest ε a little below a grid point at which the lower bound is at least `delta`."""
+        if len(self.losses) > _SHORT:
             return None
-        gaps = float(self.losses[1] - self.losses[0]) * np.array([1e-9, 1e-7, 1e-5, 1e-3, 1e-2, 0.1, 0.5])
-        places = [float(loss - gap) for loss in self.losses for gap in gaps]
-        return max((place for place in places if self.at(place) >= delta), default=None)
+        gaps = float(self.losses[1] - self.losses[0]) * _BELOW_POINT
+        candidates = [float(loss - gap) for loss in self.losses for gap in gaps]
+        return max((epsilon for epsilon in candidates if self.at(epsilon) >= delta), default=None)
 
     def _bounded(self, inside: float, epsilon: float) -> float:
-        factor = math.exp(min(700.0, self.log_scale - self.tilt * epsilon))
+        factor = math.exp(min(_LARGEST_EXPONENT, self.log_scale - self.tilt * epsilon))
         spread = self.relative * abs(inside) + self.error
         if self.side == "upper":
             return min(1.0, self.infinite + factor * (inside + spread))
@@ -100,30 +132,22 @@ class ComposedLoss:
         """An ε with bound(ε) ≤ δ (upper) or ≥ δ (lower); None where the window does not hold one."""
         if self.side == "upper" and delta <= self.infinite:
             return math.inf
-        if self.side == "lower" and delta < self.infinite * (1 - 1e-9):
+        if self.side == "lower" and delta < self.infinite * (1 - _COMPARE_ERROR):
             return math.inf
         over = np.flatnonzero(self._on_grid() > delta)
         if self.side == "lower" and len(over) == 0:
-            # A coarse grid: the certificate may hold only close to a grid point from below.
+            # On a coarse grid the certificate may hold only a little below a grid point.
             return self._near_a_point(delta)
         if self.side == "upper" and len(over) and over[-1] == len(self.losses) - 1:
             return None
         if len(over) == 0:
             return float(self.losses[0])
-        a = int(over[-1])
-        if a == len(self.losses) - 1:
-            return float(self.losses[a])
-        b = a + 1
-        left, right = float(self.losses[a]), float(self.losses[b])
-        for _ in range(60):
-            middle_loss = 0.5 * (left + right)
-            if middle_loss in (left, right):
-                break
-            if self.at(middle_loss) > delta:
-                left = middle_loss
-            else:
-                right = middle_loss
-        return right if self.side == "upper" else left
+        last = int(over[-1])
+        if last == len(self.losses) - 1:
+            return float(self.losses[last])
+        left, right = float(self.losses[last]), float(self.losses[last + 1])
+        bracket = bisect(lambda epsilon: self.at(epsilon) <= delta, left, right, rounds=_HALVINGS)
+        return bracket.high if self.side == "upper" else bracket.low
 
 
 def compose(
@@ -137,29 +161,29 @@ def compose(
 ) -> ComposedLoss | None:
     """Compose each part as often as its count, tilted for `epsilon` or for `delta`; None where the window is too long.
 
-    With both known, if only roughly, the tilt is the least that keeps the round-off small against δ: a larger one would
-    only blow up rare large losses, and with them the window.
+    With both known, if only roughly, the tilt is the smallest that keeps the round-off small against δ: a larger one
+    would only inflate rare large losses, and the window with them.
     """
     alive = math.prod((1 - min(part.infinite, 1.0)) ** count for part, count in parts)
-    infinite = _some(parts, side)
+    infinite = _any_infinite(parts, side)
     parts = [(part, count) for part, count in parts if len(part.mass) and part.mass.any()]
     if not parts or alive <= 0:
         nothing = np.zeros(2)
-        return ComposedLoss(side, 1.0, 0.0, np.array([0.0, 1e-300]), nothing, nothing, 0.0, 0.0, infinite, 0.0)
+        return ComposedLoss(side, 1.0, 0.0, np.array([0.0, _TINY]), nothing, nothing, 0.0, 0.0, infinite, 0.0)
     coarse = [(*_merged(part, step), count) for part, count in parts]
 
     def rough(tilt: float) -> tuple[float, float, float]:
         return _cumulants(coarse, tilt)
 
-    spread = math.sqrt(max(rough(0.0)[2], 1e-300))
-    limit = min(60.0 / spread, 20.0 / step)
+    spread = math.sqrt(max(rough(0.0)[2], _TINY))
+    limit = min(_MOST_DEVIATIONS / spread, _MOST_PER_STEP / step)
     if epsilon is not None and delta is not None and delta > infinite:
-        tilt = _relaxed(rough, epsilon, math.log(delta - infinite), 0.05 / spread, limit)
+        tilt = _relaxed(rough, epsilon, math.log(delta - infinite), _FIRST_DEVIATIONS / spread, limit)
     elif epsilon is not None:
         tilt = saddle.for_epsilon(rough, epsilon, 1 / spread, limit=limit).tilt
     else:
         assert delta is not None
-        wanted = max(delta - infinite, 1e-3 * delta, 1e-320)
+        wanted = max(delta - infinite, _LEAST_SHARE * delta, _TINIEST)
         tilt = saddle.for_delta(rough, math.log(wanted), 1 / spread, limit=limit).tilt
     fine = [(part.losses(step), part.mass, count) for part, count in parts]
     log_scale = _cumulants(fine, tilt)[0]
@@ -175,41 +199,44 @@ def compose(
     shift = sum(count * part.start for part, count in parts)
     for support, mass, count in fine:
         log_moment = _cumulants([(support, mass, 1)], tilt)[0]
-        log_mass = np.log(np.maximum(mass, 1e-320))
-        tilted = np.exp(np.where(mass > 0, log_mass + (tilt * support - log_moment), -800.0))
+        log_mass = np.log(np.maximum(mass, _TINIEST))
+        tilted = np.exp(np.where(mass > 0, log_mass + (tilt * support - log_moment), -np.inf))
         folded = _fold(tilted, size)
         single = fft.rfft(folded)
-        rounded = 4 * _UNIT * tilted * (8 + np.abs(tilt * support) + np.abs(log_mass) + abs(log_moment))
+        rounded = 4 * UNIT * tilted * (8 + np.abs(tilt * support) + np.abs(log_mass) + abs(log_moment))
         error = math.sqrt(size) * _fft_error(folded) + float(np.sum(rounded))
         largest += count * error
         square += count * (_fft_error(folded) + float(np.linalg.norm(rounded)))
-        size_of = np.abs(single)
+        amplitude = np.abs(single)
         with np.errstate(divide="ignore"):
-            transform += count * np.log(np.where(size_of > 0, single, 1.0))
-            modulus += count * np.log(size_of)
-            raised += count * np.log(size_of + error)
-    transform = np.where(modulus > -745, np.exp(np.where(modulus > -745, transform, 0.0)), 0.0)
-    powers = 8 * _UNIT * (1 + sum(count for _, count in parts))
-    gap = np.exp(np.minimum(raised, 600.0)) - np.exp(modulus) + powers * np.abs(transform)
+            transform += count * np.log(np.where(amplitude > 0, single, 1.0))
+            modulus += count * np.log(amplitude)
+            raised += count * np.log(amplitude + error)
+    kept = modulus > _ZERO_EXPONENT
+    transform = np.where(kept, np.exp(np.where(kept, transform, 0.0)), 0.0)
+    powers = 8 * UNIT * (1 + sum(count for _, count in parts))
+    gap = np.exp(np.minimum(raised, _LARGE_EXPONENT)) - np.exp(modulus) + powers * np.abs(transform)
     gap[1:] *= 2
     tilted = fft.irfft(transform, n=size)
     error = float(np.sum(gap)) / size + _fft_error(tilted)
     # The same error in the 2-norm, by Parseval: T·|e|·(1 + largest)^T for each frequency, and the transforms' own.
-    square = square * math.exp(min(largest, 600.0)) + powers * float(np.linalg.norm(tilted)) + _fft_error(tilted)
-    # Index k of the window stands for the one multiple of the step that lies in it.
+    square = (
+        square * math.exp(min(largest, _LARGE_EXPONENT)) + powers * float(np.linalg.norm(tilted)) + _fft_error(tilted)
+    )
+    # Index k stands for the one multiple of the step, modulo the size, that lies in the window.
     base = window.first
     tilted = np.roll(tilted, -((base - shift) % size))
-    places = np.asarray(origin + step * np.arange(base, base + size), dtype=np.float64)
+    points = np.asarray(origin + step * np.arange(base, base + size), dtype=np.float64)
     location = (
-        8 * _UNIT * sum(count * (abs(part.origin) + step * (abs(part.start) + len(part.mass))) for part, count in parts)
+        8 * UNIT * sum(count * (abs(part.origin) + step * (abs(part.start) + len(part.mass))) for part, count in parts)
     )
-    losses = places + location if side == "upper" else places - location
+    losses = points + location if side == "upper" else points - location
     decay = math.exp(-tilt * step)
     tail = _discounted(tilted, decay)
     later = np.append(tail[1:], 0.0) * (decay * -math.expm1(-step))
     excess = _discounted(later, decay * math.exp(-step))
     exponents = abs(log_scale) + tilt * float(np.max(np.abs(losses)))
-    relative = 8 * _UNIT * (size + sum(count for _, count in parts) + exponents)
+    relative = 8 * UNIT * (size + sum(count for _, count in parts) + exponents)
     # Weights d^j on the tail add up to 1/(1 − d), and their squares to 1/(1 − d²).
     summed = min(error / -math.expm1(-tilt * step), square / math.sqrt(-math.expm1(-2 * tilt * step)))
     total_error = summed + window.escaped
@@ -217,28 +244,28 @@ def compose(
 
 
 def _relaxed(cumulants: saddle.Cumulants, epsilon: float, log_delta: float, start: float, limit: float) -> float:
-    """The least tilt at which e^{K − τε} is within e^9 of δ, or else the one at which it is least."""
+    """The smallest tilt at which e^{K − τε} is within e^9 of δ, or else the one at which it is smallest."""
     tilt, best, best_tilt = start, math.inf, start
     while tilt < limit:
         excess = cumulants(tilt)[0] - tilt * epsilon - log_delta
-        if excess < 9.0:
+        if excess < _NEAR_DELTA:
             return tilt
         if excess < best:
             best, best_tilt = excess, tilt
-        tilt *= 1.3
+        tilt *= _NEXT_TILT
     return best_tilt
 
 
-def _some(parts: Sequence[tuple[GridLoss, int]], side: Side) -> float:
+def _any_infinite(parts: Sequence[tuple[GridLoss, int]], side: Side) -> float:
     """P that at least one loss is infinite."""
-    log_alive = sum(count * math.log1p(-min(part.infinite, 1 - 1e-16)) for part, count in parts)
+    log_alive = sum(count * math.log1p(-min(part.infinite, _BELOW_ONE)) for part, count in parts)
     if any(part.infinite >= 1.0 for part, count in parts):
         return 1.0
-    return -math.expm1(log_alive) * (1 + 1e-12 if side == "upper" else 1 - 1e-12)
+    return -math.expm1(log_alive) * (1 + _INFINITE_ERROR if side == "upper" else 1 - _INFINITE_ERROR)
 
 
 def _merged(part: GridLoss, step: float) -> tuple[Floats, Floats]:
-    """The same loss in at most a few thousand atoms: good enough to choose a tilt and a window with."""
+    """The same loss in at most `_COARSE` atoms: enough to choose a tilt and a window with."""
     losses, mass = part.losses(step), part.mass
     width = -(-len(mass) // _COARSE)
     if width == 1:
@@ -268,6 +295,8 @@ def _cumulants(parts: Sequence[tuple[Floats, Floats, int]], tilt: float) -> tupl
 
 @dataclass(frozen=True)
 class _Window:
+    """The grid points that an FFT covers, and a bound on the tilted mass outside of them."""
+
     first: int
     size: int
     escaped: float
@@ -286,7 +315,7 @@ def _window(
     spread = math.sqrt(max(curvature, step * step))
     upward, downward = math.inf, -math.inf
     s_up = s_down = 1.0
-    for s in (0.125 / spread) * 2.0 ** np.arange(10):
+    for s in _WINDOW_TILTS / spread:
         reach = (_cumulants(coarse, tilt + s)[0] - k + _ESCAPE) / s
         if reach < upward:
             upward, s_up = reach, float(s)
@@ -296,7 +325,7 @@ def _window(
     low, high = downward - 2 * step, upward + 2 * step
     above = _cumulants(fine, tilt + s_up)[0] - log_scale - s_up * high
     under = _cumulants(fine, tilt - s_down)[0] - log_scale + s_down * low
-    # The merged losses have smaller moments: widen by what the full ones ask for.
+    # Merging lowers the moments: widen by what the full losses need.
     wider_up, wider_down = max(0.0, (above + _ESCAPE) / s_up), max(0.0, (under + _ESCAPE) / s_down)
     low, high = low - wider_down, high + wider_up
     above, under = above - s_up * wider_up, under - s_down * wider_down
@@ -304,12 +333,12 @@ def _window(
     return _Window(
         first,
         math.ceil((high - origin) / step) - first + 1,
-        (math.exp(min(above, 700.0)) + math.exp(min(under, 700.0))) * (1 + 1e-6),
+        (math.exp(min(above, _LARGEST_EXPONENT)) + math.exp(min(under, _LARGEST_EXPONENT))) * (1 + _ESCAPE_ERROR),
     )
 
 
 def _fold(values: Floats, size: int) -> Floats:
-    """`values` wrapped around a circle of `size` places."""
+    """`values` wrapped around a circle of `size` points."""
     rows = -(-len(values) // size)
     padded = np.zeros(rows * size)
     padded[: len(values)] = values
@@ -320,17 +349,17 @@ def _fft_error(values: Floats) -> float:
     """A bound on the 2-norm, so on any entry, of the error of `values` as the result of a unitary transform.
 
     Higham 2002, Theorem 24.2: the 2-norm of the error is at most log2(n) times 7.5 roundings of the result's 2-norm,
-    with the twiddle factors good to one rounding. Allowed here: 16 roundings.
+    with the twiddle factors good to one rounding. Here 16 roundings are allowed.
     """
-    return 16 * _UNIT * (math.log2(len(values)) + 1) * float(np.linalg.norm(values))
+    return _FFT_ROUNDINGS * UNIT * (math.log2(len(values)) + 1) * float(np.linalg.norm(values))
 
 
 def _discounted(values: Floats, decay: float) -> Floats:
     """r[k] = Σ_{j ≥ k} decay^{j−k} values[j], in blocks so that no power under- or overflows."""
-    if decay < 1e-300:
+    if decay < _TINY:
         return values.copy()
     result = np.empty_like(values)
-    block = len(values) if decay == 1 else max(1, min(len(values), int(300 / -math.log(decay))))
+    block = len(values) if decay == 1 else max(1, min(len(values), int(_BLOCK_EXPONENT / -math.log(decay))))
     carry = 0.0
     for end in range(len(values), 0, -block):
         begin = max(0, end - block)

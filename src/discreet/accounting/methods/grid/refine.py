@@ -1,4 +1,4 @@
-"""δ and ε on a grid: how fine, and when it is fine enough."""
+"""δ and ε on a grid: which step to begin with, and when it is fine enough."""
 
 from __future__ import annotations
 
@@ -6,57 +6,80 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from discreet.accounting.losses.loss import Loss
 from discreet.accounting.methods.grid import discretize
 from discreet.accounting.methods.grid import fft as pld
-from discreet.accounting.methods.grid.discretize import Loss
+from discreet.accounting.methods.target import Target
 
-_WIDE = 3e-4  # relative width at which refining stops
+#: The relative width of an answer at which refining stops: better than anyone reads a price, and cheap to reach.
+WIDE = 3e-4
+# Grids that are tried at most. The error falls like the square of the step, so a second or third one is enough.
 _ROUNDS = 5
+# The longest vector that is allowed (16 MiB of floats), and the length from which on a finer grid is not tried.
 _MOST = 1 << 21
 _ENOUGH = 1 << 20
+
+# The β of Hoeffding's bound in `_coupled`: small enough not to widen an answer, large enough to keep η short.
 _RARE = 1e-5
+# Room for the round-off and the tails of both neighbors that splitting added, see `_coupled`.
+_TAILS_ADDED = 2.1
+
+# Mass outside of the grids of all losses together, as a share of δ: far below the wanted width.
+_TAIL_SHARE = 1e-7
+# The δ that tails are first sized for when it is not known yet; a later pass uses the δ that was found.
+_UNKNOWN_DELTA = 1e-12
+# Tails are not made smaller than this: the smallest normal float is 2e-308.
+_SMALLEST_TAIL = 1e-300
+
+# The first grid: so many points across the bulk of the narrowest loss (its support but for 1e-6), but no more than
+# 2^16 across the longest one (but for 1e-30), or 2^20 where all losses are atoms on lattices.
+_BULK_TAIL, _FAR_TAIL = 1e-6, 1e-30
+_BULK_POINTS, _SMOOTH_POINTS, _LATTICE_POINTS = 400, 1 << 16, 1 << 20
+# Points, and the least step, of the grid on which moments are summed; moments alone need no fine grid.
+_MOMENT_POINTS, _LEAST_STEP = 4000, 1e-12
+# How much coarser a grid gets that was too long for memory.
+_COARSER = 8
+
+# The next step as a factor of the last one. The error is of second order in the step for smooth losses and of first
+# order at worst, so aim a little below the square root of what is missing, and stay within these factors.
+_AIM, _UNKNOWN_WIDTH = 0.8, 0.2
+_LEAST_FACTOR, _MOST_FACTOR = 0.03, 0.5
+# Aim at this part of the longest vector.
+_FILL = 0.9
 
 Parts = Sequence[tuple[Loss, int]]
 
 
-@dataclass(frozen=True)
-class Question:
-    """Either an ε, whose δ is wanted, or a δ, whose ε is wanted."""
-
-    epsilon: float | None = None
-    delta: float | None = None
-
-
-def bounds(upper: Parts, lower: Parts, question: Question) -> tuple[float, float]:
-    """Bounds on the answer, lower and upper, from losses that are surely no better and surely no worse."""
-    step, exact = _first_step(upper, lower)
-    tail = _tail(upper, 1e-12 if question.delta is None else question.delta)
-    best = (0.0, math.inf if question.epsilon is None else 1.0)
+def bounds(parts: Parts, target: Target) -> tuple[float, float]:
+    """Bounds on the answer for a composition, lower and upper."""
+    step, exact = _first_step(parts)
+    tail = _tail(parts, _UNKNOWN_DELTA if target.delta is None else target.delta)
+    best = (0.0, math.inf if target.epsilon is None else 1.0)
     guess: float | None = None
     for _ in range(_ROUNDS):
-        one_pass = _Pass(upper, lower, step, tail, question, guess)
-        found = one_pass.run()
+        found = _Pass(parts, step, tail, target, guess).run()
         if found is None:
-            # Too fine for the memory that is allowed: the last coarser answer stands, if there is one.
+            # Too fine for the memory allowed: the last coarser answer stands, if there is one.
             if best[0] > 0:
                 break
-            step, exact = 8 * step, False
+            step, exact = _COARSER * step, False
             continue
         best = (max(best[0], found.lower), min(best[1], found.upper))
         width = (best[1] - best[0]) / best[1] if 0 < best[1] < math.inf else 0.0
-        fits_tail = question.delta is not None or best[1] <= 0 or tail <= _tail(upper, best[1])
-        if fits_tail and (exact or (width < _WIDE and math.isfinite(best[1]))):
+        fits_tail = target.delta is not None or best[1] <= 0 or tail <= _tail(parts, best[1])
+        if fits_tail and (exact or (width < WIDE and math.isfinite(best[1]))):
             break
         guess = best[1] if 0 < best[1] < math.inf else None
-        if question.epsilon is not None and best[1] > 0:
-            tail = min(tail, _tail(upper, best[1]))
+        if target.epsilon is not None and best[1] > 0:
+            tail = min(tail, _tail(parts, best[1]))
         if not exact:
             if found.size >= _ENOUGH:
                 break
-            # The error is of second order in the step for smooth losses, of first order at worst.
-            ratio = math.sqrt(_WIDE / width) * 0.8 if width > 0 and math.isfinite(best[1]) else 0.2
-            finest = 0.9 * found.size / _MOST
-            step = _aligned(upper, lower, step * max(min(0.5, max(0.03, ratio)), min(0.5, finest)))
+            known = width > 0 and math.isfinite(best[1])
+            factor = math.sqrt(WIDE / width) * _AIM if known else _UNKNOWN_WIDTH
+            factor = min(_MOST_FACTOR, max(_LEAST_FACTOR, factor))
+            finest = min(_MOST_FACTOR, _FILL * found.size / _MOST)
+            step = _aligned(parts, step * max(factor, finest))
     return best
 
 
@@ -64,15 +87,17 @@ def log_moment(parts: Parts, order: float) -> float:
     """An upper bound on the sum of the losses' ln E[e^{τL}], infinite losses left out."""
     total = 0.0
     for loss, count in parts:
-        low, high = loss.support(1e-300)
-        step = _aligned([(loss, 1)], [], max((high - low) / 4000, 1e-12))
-        grid = discretize.pessimistic(loss, step, 1e-300)
+        low, high = loss.support(_SMALLEST_TAIL)
+        step = _aligned([(loss, 1)], max((high - low) / _MOMENT_POINTS, _LEAST_STEP))
+        grid = discretize.pessimistic(loss, step, _SMALLEST_TAIL)
         total += count * pld.log_moment(grid, step, order)
     return total
 
 
 @dataclass(frozen=True)
 class _Found:
+    """The bounds of one pass, and the length of its grid."""
+
     lower: float
     upper: float
     size: int
@@ -80,48 +105,44 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Pass:
-    """One pass over one grid; `guess` is roughly the answer, where an earlier pass found it."""
+    """One pass over one grid; `guess` is roughly the answer, if an earlier pass found one."""
 
-    upper: Parts
-    lower: Parts
+    parts: Parts
     step: float
     tail: float
-    question: Question
+    target: Target
     guess: float | None
 
     def run(self) -> _Found | None:
-        above = self._composed("upper", self.upper)
+        above = self._composed("upper")
         if above is None:
             return None
-        high = self._answer(above)
-        low = 0.0
-        if self.lower is self.upper:
-            low = self._coupled(above)
-            if math.isfinite(high) and high - low <= _WIDE * high:
-                return _Found(low, high, len(above.losses))
-        below = self._composed("lower", self.lower)
+        high, low = self._answer(above), self._coupled(above)
+        if math.isfinite(high) and high - low <= WIDE * high:
+            return _Found(low, high, len(above.losses))
+        below = self._composed("lower")
         if below is not None:
             low = max(low, self._answer(below))
         return _Found(low, high, len(above.losses))
 
-    def _composed(self, side: pld.Side, parts: Parts) -> pld.ComposedLoss | None:
-        if any(_length(loss, self.step, self.tail) > _MOST for loss, _ in parts):
+    def _composed(self, side: pld.Side) -> pld.ComposedLoss | None:
+        if any(_length(loss, self.step, self.tail) > _MOST for loss, _ in self.parts):
             return None
         rule = discretize.pessimistic if side == "upper" else discretize.optimistic
         return pld.compose(
-            [(rule(loss, self.step, self.tail), count) for loss, count in parts],
+            [(rule(loss, self.step, self.tail), count) for loss, count in self.parts],
             self.step,
             side,
-            epsilon=self.guess if self.question.epsilon is None else self.question.epsilon,
-            delta=self.guess if self.question.delta is None else self.question.delta,
+            epsilon=self.guess if self.target.epsilon is None else self.target.epsilon,
+            delta=self.guess if self.target.delta is None else self.target.delta,
             most=_MOST,
         )
 
     def _answer(self, composed: pld.ComposedLoss) -> float:
-        if self.question.epsilon is not None:
-            return composed.at(self.question.epsilon)
-        assert self.question.delta is not None
-        solved = composed.solve(self.question.delta)
+        if self.target.epsilon is not None:
+            return composed.at(self.target.epsilon)
+        assert self.target.delta is not None
+        solved = composed.solve(self.target.delta)
         if solved is None:
             return math.inf if composed.side == "upper" else 0.0
         return max(solved, 0.0)
@@ -129,30 +150,30 @@ class _Pass:
     def _coupled(self, above: pld.ComposedLoss) -> float:
         """From below, by how far splitting may have moved the sum of the losses (docs/proofs/pld-discretization.md).
 
-        Given the losses, each split moves its own by at most one step and keeps E[e^{−D}] = 1, so that the sum moves up
-        by more than η with probability at most β = e^{−2(η − nh²/8)²/nh²} (Hoeffding). Then
+        Given the losses, each split moves its loss by at most one step and keeps E[e^{−D}] = 1, so the sum moves up by
+        more than η with probability at most β = e^{−2(η − nh²/8)²/nh²} (Hoeffding). Then
         δ(ε) ≥ δ⁺(ε + η) − Σ_j β^{j²} δ⁺(ε − jη).
         """
-        often = sum(count for loss, count in self.upper if not discretize.on_grid(loss, self.step))
-        total = sum(count for _, count in self.upper)
-        below = above.from_below(total, 2.1 * total * self.tail)
-        moved = often * self.step**2 / 8 + self.step * math.sqrt(often * -math.log(_RARE) / 2)
+        splits = sum(count for loss, count in self.parts if not discretize.on_grid(loss, self.step))
+        total = sum(count for _, count in self.parts)
+        below = above.from_below(total, _TAILS_ADDED * total * self.tail)
+        moved = splits * self.step**2 / 8 + self.step * math.sqrt(splits * -math.log(_RARE) / 2)
         moved += 2 * discretize.ON_GRID * self.step * total
 
         def bound(epsilon: float) -> float:
-            if often == 0:
+            if splits == 0:
                 return below.at(epsilon + moved)
             lost = _RARE * above.at(epsilon - moved) + _RARE**4 * above.at(epsilon - 2 * moved) + 2 * _RARE**9
             return max(0.0, below.at(epsilon + moved) - lost)
 
-        if self.question.epsilon is not None:
-            return bound(self.question.epsilon)
-        assert self.question.delta is not None
-        solved = below.solve(self.question.delta * (1 + (4 * _RARE if often else 0.0)))
+        if self.target.epsilon is not None:
+            return bound(self.target.epsilon)
+        assert self.target.delta is not None
+        solved = below.solve(self.target.delta * (1 + (4 * _RARE if splits else 0.0)))
         if solved is None or not math.isfinite(solved):
-            return 0.0 if solved is None else (solved if often == 0 else 0.0)
+            return 0.0 if solved is None else (solved if splits == 0 else 0.0)
         epsilon = solved - moved
-        return epsilon if epsilon > 0 and bound(epsilon) >= self.question.delta else 0.0
+        return epsilon if epsilon > 0 and bound(epsilon) >= self.target.delta else 0.0
 
 
 def _length(loss: Loss, step: float, tail: float) -> float:
@@ -161,27 +182,31 @@ def _length(loss: Loss, step: float, tail: float) -> float:
 
 
 def _tail(parts: Parts, delta: float) -> float:
-    return max(1e-300, 1e-7 * delta / max(1, sum(count for _, count in parts)))
+    """The mass that one loss may leave outside of its grid on either side, for an answer near `delta`."""
+    return max(_SMALLEST_TAIL, _TAIL_SHARE * delta / max(1, sum(count for _, count in parts)))
 
 
 def _gains(loss: Loss) -> bool:
-    """Whether a finer grid is a better one: the loss has a density, or atoms off every lattice."""
+    """Whether a finer grid gives a better bound: the loss has a density, or atoms off every lattice."""
     return discretize.has_density(loss) or (len(loss.atoms()[0]) > 0 and discretize.lattice(loss) is None)
 
 
-def _aligned(upper: Parts, lower: Parts, target: float) -> float:
-    parts = [loss for loss, _ in (*upper, *lower)]
-    lattices = [found for found in map(discretize.lattice, parts) if found is not None]
-    return discretize.common_step(lattices, target, continuous=any(map(_gains, parts)))
+def _aligned(parts: Parts, target: float) -> float:
+    """A step near `target` that puts the atoms of all losses on the grid, if there is one."""
+    losses = [loss for loss, _ in parts]
+    lattices = [lattice for lattice in map(discretize.lattice, losses) if lattice is not None]
+    return discretize.common_step(lattices, target, continuous=any(map(_gains, losses)))
 
 
-def _first_step(upper: Parts, lower: Parts) -> tuple[float, bool]:
+def _first_step(parts: Parts) -> tuple[float, bool]:
     """A step to begin with, and whether every loss lies on its grid, so that no finer one can be better."""
-    parts = [loss for loss, _ in (*upper, *lower)]
-    widths = [high - low for low, high in (loss.support(1e-6) for loss in parts)]
+    losses = [loss for loss, _ in parts]
+    widths = [high - low for low, high in (loss.support(_BULK_TAIL) for loss in losses)]
     narrowest = min((width for width in widths if width > 0), default=1.0)
-    longest = max((high - low for low, high in (loss.support(1e-30) for loss in parts)), default=1.0)
-    fine = any(map(_gains, parts))
-    # Atoms on lattices ask for the coarsest grid that holds them all, if it is not too long.
-    step = _aligned(upper, lower, max(narrowest / 400, longest / (1 << 16)) if fine else longest / (1 << 20) or 1.0)
-    return step, all(discretize.on_grid(loss, step) for loss in parts)
+    longest = max((high - low for low, high in (loss.support(_FAR_TAIL) for loss in losses)), default=1.0)
+    if any(map(_gains, losses)):
+        step = _aligned(parts, max(narrowest / _BULK_POINTS, longest / _SMOOTH_POINTS))
+    else:
+        # Atoms on lattices need only the coarsest grid that holds them all, if it is not too long.
+        step = _aligned(parts, longest / _LATTICE_POINTS or 1.0)
+    return step, all(discretize.on_grid(loss, step) for loss in losses)

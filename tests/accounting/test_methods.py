@@ -1,4 +1,4 @@
-"""The two engines behind tight prices: each certified alone, agreeing with one another, chosen by a gate."""
+"""The methods behind tight prices: each is certified by itself, they agree, and the right one is chosen."""
 
 import math
 from fractions import Fraction
@@ -17,7 +17,7 @@ from discreet.accounting.methods.fourier import inversion as fourier
 from discreet.accounting.methods.grid import discretize
 from discreet.accounting.methods.grid import fft as pld
 from discreet.accounting.methods.grid import refine as grid
-from discreet.accounting.methods.grid.refine import Question
+from discreet.accounting.methods.target import Target
 from discreet.events import (
     Claimed,
     Composed,
@@ -116,17 +116,17 @@ EVENTS = [
 
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("adding", [False, True])
-@pytest.mark.parametrize("question", [Question(delta=1e-6), Question(epsilon=1.0), Question(delta=1e-14)])
-def test_fourier_and_grid_agree_within_their_certificates(event, adding, question):
+@pytest.mark.parametrize("target", [Target(delta=1e-6), Target(epsilon=1.0), Target(delta=1e-14)])
+def test_fourier_and_grid_agree_within_their_certificates(event, adding, target):
     (way,) = collapse(event)
     found = of_events.losses(way, View(ADD_REMOVE, adding, True))
     assert choose(found) == "fourier"
-    if question.delta is not None and question.delta <= of_events.infinite_mass(found)[1]:
+    if target.delta is not None and target.delta <= found.infinite_mass()[1]:
         pytest.skip("no ε has this δ")
-    one = tight._by_fourier(found, question, adding)
+    one = tight._by_fourier(found, target, adding)
     assert one is not None
-    parts = of_events.as_grid_losses(found, adding=adding)
-    other = grid.bounds(parts, parts, question)
+    parts = found.for_grid(adding=adding)
+    other = grid.bounds(parts, target)
     assert one[0] <= other[1]
     assert other[0] <= one[1]
     assert one[1] - one[0] <= 1e-5 * one[1]
@@ -134,7 +134,7 @@ def test_fourier_and_grid_agree_within_their_certificates(event, adding, questio
 
 
 @pytest.mark.parametrize(
-    ("event", "engine"),
+    ("event", "method"),
     [
         (Composed(()), "nothing"),
         (NonPrivate(), "everything"),
@@ -148,13 +148,13 @@ def test_fourier_and_grid_agree_within_their_certificates(event, adding, questio
         (Composed((Gaussian(1.0), L2Laplace(1.0))), "moments"),
     ],
 )
-def test_the_gate_sends_each_composition_to_the_engine_that_fits(event, engine):
+def test_each_composition_goes_to_the_method_that_fits(event, method):
     (way,) = collapse(event)
-    assert choose(of_events.losses(way, View(ADD_REMOVE, False, True))) == engine
+    assert choose(of_events.losses(way, View(ADD_REMOVE, False, True))) == method
 
 
 def test_fourier_declines_where_the_integrand_does_not_fall():
-    """Few steps at a tiny rate: a prototype answered 5.67 for a truth of .468; this one leaves it to the grid."""
+    """Few steps at a tiny rate: a prototype answered 5.67 where the truth is 0.468; the grid takes it instead."""
     (way,) = collapse(Repeated(PoissonSampled(1e-4, Gaussian(0.3)), 3))
     smooth = tight.smooth(of_events.losses(way, View(ADD_REMOVE, False, True)), False)
     assert fourier.invert(smooth, fourier.locate(smooth, delta=1e-9)) is None
