@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 from discreet.errors import DiscreetError, InvalidArgument
 from discreet.learning import Engine, Flat, clipped_sum
-from discreet.learning.engine import clipped, tied
-from discreet.learning.engine.rules import base
-from discreet.learning.engine.rules.linear import Bias
+from discreet.learning.engine import clipped, shared_parameters
+from discreet.learning.engine.operations import arithmetic
+from discreet.learning.engine.operations.linear import Bias
 from tests.learning.engine import truth
-from tests.learning.engine.test_rules import LOSS, compare, made
+from tests.learning.engine.test_operations import LOSS, compare, made
 
 
 def mlp(dtype=torch.float64):
@@ -308,10 +308,8 @@ def forget_the_cross_terms(monkeypatch):
 
 
 def ignore_the_mask(monkeypatch):
-    original = clipped.clipped_parts
-    monkeypatch.setattr(
-        clipped, "clipped_parts", lambda p, w, s, n, m, *r: original(p, w, s, n, torch.ones_like(m), *r)
-    )
+    original = clipped.clip_uses
+    monkeypatch.setattr(clipped, "clip_uses", lambda p, w, s, n, m, *r: original(p, w, s, n, torch.ones_like(m), *r))
 
 
 def clip_microbatches(monkeypatch):
@@ -357,11 +355,11 @@ def test_a_wrong_rule_is_found_by_the_dry_run_and_replaced(monkeypatch):
 
 def test_cross_terms_do_not_need_whole_gradients(monkeypatch):
     """GPT-2's table of words times width is never laid out for each example."""
-    monkeypatch.setattr(base, "CHUNK_ELEMENTS", 64)
+    monkeypatch.setattr(arithmetic, "CHUNK_ELEMENTS", 64)
     compare(*made("transformer, tied"), 1e-9)
     calls = []
-    original = tied.EmbeddingWeight.per_example
-    monkeypatch.setattr(tied.EmbeddingWeight, "per_example", lambda *a: calls.append(1) or original(*a))
+    original = shared_parameters.EmbeddingWeight.per_example
+    monkeypatch.setattr(shared_parameters.EmbeddingWeight, "per_example", lambda *a: calls.append(1) or original(*a))
     model, batch = made("transformer, tied")
     engine = Engine(model, F.cross_entropy, Flat(1.0), compile=False)
     mask = torch.ones(5, dtype=torch.bool)

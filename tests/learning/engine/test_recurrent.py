@@ -15,11 +15,11 @@ from torch.nn import functional as F
 
 from discreet.errors import DiscreetError, InvalidArgument
 from discreet.learning import Engine, Flat
-from discreet.learning.engine import recurrence
+from discreet.learning.engine.operations import recurrent_steps
 from discreet.learning.losses import per_example
 from tests.learning.engine import truth
 
-RIGHT = recurrence.before
+RIGHT = recurrent_steps.before
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 
 
@@ -33,10 +33,10 @@ def drawn(kind, length, examples, size, dtype=torch.float64):
 def ours(kind, reverse, gates, hidden, cell, u, c):
     """Outputs and the last cell."""
     if kind == "lstm":
-        return recurrence.lstm(gates, hidden, cell, u, reverse)[:2]
+        return recurrent_steps.lstm(gates, hidden, cell, u, reverse)[:2]
     if kind == "gru":
-        return (recurrence.gru(gates, hidden, u, c, reverse)[0],)
-    return (recurrence.rnn(gates, hidden, u, False, reverse),)
+        return (recurrent_steps.gru(gates, hidden, u, c, reverse)[0],)
+    return (recurrent_steps.rnn(gates, hidden, u, False, reverse),)
 
 
 def torchs(kind, reverse, gates, hidden, cell, u, c):
@@ -88,8 +88,8 @@ def test_values_and_gradients_are_torchs(kind, length, examples, size, reverse, 
 def test_a_plain_recurrence_has_either_activation(relu, reverse):
     torch.manual_seed(1)
     gates, hidden, _, u, _ = drawn("rnn", 4, 3, 2)
-    assert torch.autograd.gradcheck(lambda *a: recurrence.rnn(*a, relu, reverse), (gates, hidden, u))
-    outputs = recurrence.rnn(gates, hidden, u, relu, reverse)
+    assert torch.autograd.gradcheck(lambda *a: recurrent_steps.rnn(*a, relu, reverse), (gates, hidden, u))
+    outputs = recurrent_steps.rnn(gates, hidden, u, relu, reverse)
     assert bool((outputs < 0).any()) is not relu
 
 
@@ -101,18 +101,18 @@ def test_operations_keep_torchs_rules_for_operations(kind, reverse, dtype):
     gates, hidden, cell, u, c = drawn(kind, 3, 2, 4, dtype)
     grad = torch.randn(3, 2, 4, dtype=dtype)
     if kind == "lstm":
-        checked = [(recurrence.lstm, (gates, hidden, cell, u, reverse))]
-        _, _, cells, kept = (value.detach() for value in recurrence.lstm(gates, hidden, cell, u, reverse))
+        checked = [(recurrent_steps.lstm, (gates, hidden, cell, u, reverse))]
+        _, _, cells, kept = (value.detach() for value in recurrent_steps.lstm(gates, hidden, cell, u, reverse))
         for some in ((grad, None), (None, grad[0]), (grad, grad[0])):
             back = (*some, cell.detach(), u.detach(), cells, kept, reverse)
-            checked.append((recurrence.lstm_backward, back))
+            checked.append((recurrent_steps.lstm_backward, back))
     elif kind == "gru":
-        checked = [(recurrence.gru, (gates, hidden, u, bias, reverse)) for bias in (None, c)]
-        kept = [value.detach() for value in recurrence.gru(gates, hidden, u, c, reverse)]
-        checked.append((recurrence.gru_backward, (grad, hidden.detach(), u.detach(), *kept, reverse)))
+        checked = [(recurrent_steps.gru, (gates, hidden, u, bias, reverse)) for bias in (None, c)]
+        kept = [value.detach() for value in recurrent_steps.gru(gates, hidden, u, c, reverse)]
+        checked.append((recurrent_steps.gru_backward, (grad, hidden.detach(), u.detach(), *kept, reverse)))
     else:
-        checked = [(recurrence.rnn, (gates, hidden, u, relu, reverse)) for relu in (False, True)]
-        checked.append((recurrence.rnn_backward, (grad, u.detach(), torch.randn_like(grad), False, reverse)))
+        checked = [(recurrent_steps.rnn, (gates, hidden, u, relu, reverse)) for relu in (False, True)]
+        checked.append((recurrent_steps.rnn_backward, (grad, u.detach(), torch.randn_like(grad), False, reverse)))
     for operation, arguments in checked:
         torch.library.opcheck(operation, arguments)
 
@@ -236,8 +236,8 @@ def shifted(values, first, reverse):
 
 def test_a_claim_on_the_wrong_steps_states_is_not_used(monkeypatch):
     """The rule does not add up to the gradient; whether `vmap` knows `lstm` depends on torch and on the type."""
-    names = {**vars(recurrence), "before": shifted}
-    monkeypatch.setattr("discreet.learning.engine.recurrent.recurrence", SimpleNamespace(**names))
+    names = {**vars(recurrent_steps), "before": shifted}
+    monkeypatch.setattr("discreet.learning.engine.operations.recurrent.recurrent_steps", SimpleNamespace(**names))
     torch.manual_seed(0)
     model = Classifier(nn.LSTM, batch_first=True)
     batch = torch.randn(5, 6, 3), torch.randint(0, 3, (5,))
@@ -251,7 +251,7 @@ def test_a_claim_on_the_wrong_steps_states_is_not_used(monkeypatch):
 
 
 def test_a_recurrence_with_a_wrong_gradient_is_refused(monkeypatch):
-    monkeypatch.setattr(recurrence, "before", shifted)
+    monkeypatch.setattr(recurrent_steps, "before", shifted)
     torch.manual_seed(0)
     model = Classifier(nn.LSTM, batch_first=True)
     batch = torch.randn(5, 6, 3), torch.randint(0, 3, (5,))
@@ -261,14 +261,14 @@ def test_a_recurrence_with_a_wrong_gradient_is_refused(monkeypatch):
 
 @pytest.mark.parametrize("gate", range(4))
 def test_a_gates_wrong_gradient_is_refused(gate, monkeypatch):
-    right = recurrence.lstm_backward
+    right = recurrent_steps.lstm_backward
 
     def wrong(*arguments):
         grads, of_cell = right(*arguments)
         grads.chunk(4, 2)[gate].mul_(1.01)
         return grads, of_cell
 
-    monkeypatch.setattr(recurrence, "lstm_backward", wrong)
+    monkeypatch.setattr(recurrent_steps, "lstm_backward", wrong)
     torch.manual_seed(0)
     model = Classifier(nn.LSTM, batch_first=True)
     batch = torch.randn(5, 6, 3), torch.randint(0, 3, (5,))

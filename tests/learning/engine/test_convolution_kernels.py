@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from discreet.learning.engine.rules import kernels
+from discreet.learning.engine.operations import convolution_kernels as kernels
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -56,4 +56,4 @@ def test_halves_lose_less_than_a_sixteen_bit_rest():
 
 def test_a_cpu_has_no_such_kernels():
     x = torch.zeros(1, 3, 4, 4)
-    assert not kernels.fits(x, x, (3, 3), 1)
+    assert not kernels.supports(x, x, (3, 3), 1)

@@ -1,15 +1,14 @@
-"""`multi_head_attention_forward` taken apart, so that its projections are seen as the linear operations they are."""
+"""`multi_head_attention_forward` split into its steps, so that each projection is recorded as a linear operation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from discreet.learning.engine.capture import Recorder
+from discreet.learning.engine.operations.base import Args, Function, Handlers, Kwargs, Recorder
 
 _NAMES = """
     query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn dropout_p
@@ -24,37 +23,34 @@ def _projections(recorder: Recorder, given: dict[str, Any]) -> list[Tensor]:
     weight, bias = given["in_proj_weight"], given["in_proj_bias"]
     if given.get("use_separate_proj_weight"):
         names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
-        made = [recorder.apply(F.linear, (s, given[n]), {}) for s, n in zip(sources, names, strict=True)]
+        projected = [recorder.apply(F.linear, (s, given[n]), {}) for s, n in zip(sources, names, strict=True)]
         if bias is None:
-            return made
-        # The packed bias is added to zeros as a whole, so that its rule sees all of it; each part takes its third.
-        zeros = [m.new_zeros((*m.shape[:-1], bias.shape[0])) for m in made]
+            return projected
+        # The packed bias is added to zeros first, so that its rule sees all of it; each projection takes its third.
+        zeros = [p.new_zeros((*p.shape[:-1], bias.shape[0])) for p in projected]
         shifts = [recorder.apply(torch.add, (zero, bias), {}).chunk(3, -1) for zero in zeros]
-        return [m + shift[part] for part, (m, shift) in enumerate(zip(made, shifts, strict=True))]
-    found: dict[int, tuple[Tensor, ...]] = {}
+        return [p + shift[third] for third, (p, shift) in enumerate(zip(projected, shifts, strict=True))]
+    by_source: dict[int, tuple[Tensor, ...]] = {}
     for source in sources:
-        if id(source) not in found:
-            found[id(source)] = recorder.apply(F.linear, (source, weight, bias), {}).chunk(3, -1)
-    return [found[id(source)][part] for part, source in enumerate(sources)]
+        if id(source) not in by_source:
+            by_source[id(source)] = recorder.apply(F.linear, (source, weight, bias), {}).chunk(3, -1)
+    return [by_source[id(source)][third] for third, source in enumerate(sources)]
 
 
-def _mask(value: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """A mask as something that is added to the scores."""
+def _additive_mask(value: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """A mask in the form that is added to the scores."""
     if value is None or value.dtype != torch.bool:
         return value
     return torch.zeros(value.shape, dtype=dtype, device=value.device).masked_fill(value, float("-inf"))
 
 
-def multi_head_attention(
-    recorder: Recorder, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def multi_head_attention(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
     """The same values as `torch.nn.functional.multi_head_attention_forward`, projection by projection."""
     given = dict(zip(_NAMES.split(), args, strict=False)) | kwargs
-    unusual = ("bias_k", "bias_v", "static_k", "static_v")
-    if any(given.get(name) is not None for name in unusual) or given.get("add_zero_attn"):
+    unsupported = ("bias_k", "bias_v", "static_k", "static_v")
+    if any(given.get(name) is not None for name in unsupported) or given.get("add_zero_attn"):
         return NotImplemented
-    alone = given["query"].dim() == 2
-    if alone:
+    if given["query"].dim() == 2:  # one sequence without a batch dimension
         return NotImplemented
     heads, training = given["num_heads"], given.get("training", True)
     q, k, v = _projections(recorder, given)
@@ -65,10 +61,10 @@ def multi_head_attention(
         return value.reshape(value.shape[0], examples, heads, size).permute(1, 2, 0, 3)
 
     q, k, v = split(q), split(k), split(v)
-    mask = _mask(given.get("attn_mask"), q.dtype)
+    mask = _additive_mask(given.get("attn_mask"), q.dtype)
     if mask is not None and mask.dim() == 3:
         mask = mask.view(examples, heads, length, -1)
-    padding = _mask(given.get("key_padding_mask"), q.dtype)
+    padding = _additive_mask(given.get("key_padding_mask"), q.dtype)
     if padding is not None:
         padding = padding.view(examples, 1, 1, -1)
         mask = padding if mask is None else mask + padding
@@ -85,3 +81,6 @@ def multi_head_attention(
         mixed = F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
     joined = mixed.permute(2, 0, 1, 3).reshape(length, examples, width)
     return recorder.apply(F.linear, (joined, given["out_proj_weight"], given["out_proj_bias"]), {}), weights
+
+
+HANDLERS: Handlers = {F.multi_head_attention_forward: multi_head_attention}

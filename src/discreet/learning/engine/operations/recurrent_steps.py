@@ -1,12 +1,12 @@
-"""Recurrences over time as operations of torch's own kind, forwards and backwards, for one layer in one direction.
+"""Recurrences over time as custom torch operations, forward and backward, for one layer in one direction.
 
-A tracer that looked inside would write down every step, and a compiler would take minutes over them; so each recurrence
-is one operation to both. It takes the gates' share of the inputs, [T, B, k·H], and its backward pass returns the
-gradients of the gates, which all rules of a layer use. The steps write into memory that is made once for all of them,
-read nothing back from a device, and so can be part of a CUDA graph. There is no second derivative.
+A tracer that looked inside would record every step, and a compiler would take minutes over them, so each recurrence is
+one operation to both. It takes the products with the inputs, W x + b as [T, B, k·H], and its backward pass returns the
+gradients of the gates, which all rules of a layer use. The steps write into memory that is allocated once for all of
+them and read nothing back from the device, so they can be part of a CUDA graph. There is no second derivative.
 
-The compiler keeps graphs on disk and finds them by the names of operations. An operation whose results change their
-shape therefore needs a new name: under the old one, graphs of an older release would be found and would not fit.
+The compiler caches graphs on disk under the names of their operations. If the results of an operation change their
+shape, give it a new name; under the old one, the cache would return graphs of an older release that do not fit.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 
 def before(values: Tensor, first: Tensor, reverse: bool) -> Tensor:
-    """What each step starts from: the values of the steps before it, and the initial one."""
+    """The value that each step starts from: that of the step before it, or the initial one."""
     return torch.cat([values[1:], first[None]] if reverse else [first[None], values[:-1]])
 
 
 def last(values: Tensor, reverse: bool) -> Tensor:
-    """The values of the step that a recurrence takes last."""
+    """The value after the last step in the direction of the recurrence."""
     return values[0] if reverse else values[-1]
 
 
-def _in_order(forwards: bool, *values: Tensor) -> list[tuple[Tensor, ...]]:
-    """What each step uses of every [T, …], the first step first or the last one."""
+def _steps(forwards: bool, *values: Tensor) -> list[tuple[Tensor, ...]]:
+    """For each step, its slice of every [T, …], from the first step to the last or the other way round."""
     return list(zip(*(value.unbind(0) for value in values), strict=True))[:: 1 if forwards else -1]
 
 
-def _own(grad: Tensor | None, like: Tensor) -> Tensor:
-    """A gradient that may be written to; zero where there is none."""
+def _writable(grad: Tensor | None, like: Tensor) -> Tensor:
+    """A copy of a gradient that may be written to; zeros if there is none."""
     if grad is None:
         return torch.zeros_like(like, memory_format=torch.contiguous_format)
     return grad.clone(memory_format=torch.contiguous_format)
@@ -55,33 +55,33 @@ def _weight_gradient(grad: Tensor, inputs: Tensor) -> Tensor:
 def lstm(
     gates: Tensor, hidden: Tensor, cell: Tensor, u: Tensor, reverse: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The outputs [T, B, H], the last cell, and what the way back needs: all cells, and i, f, g, o and tanh(c')."""
+    """The outputs [T, B, H] and the last cell; then, for the backward pass, all cells and i, f, g, o and tanh(c')."""
     length, examples, size = *gates.shape[:2], hidden.shape[1]
     outputs, cells = (gates.new_empty(length, examples, size) for _ in range(2))
-    kept = gates.new_empty(length, 5, examples, size)  # contiguous gate by gate: the functions are fast only there
-    inner, turned = kept[:, :4], u.reshape(4, size, size).mT
-    inner.copy_(gates.reshape(length, examples, 4, size).transpose(1, 2))
-    steps = _in_order(not reverse, inner, kept[:, :2], *kept.unbind(1), cells, outputs)
-    for products, two, i, f, g, o, bent, after, output in steps:
-        products.baddbmm_(hidden.expand(4, -1, -1), turned)
-        two.sigmoid_()
+    kept = gates.new_empty(length, 5, examples, size)  # each gate is contiguous: sigmoid and tanh are fast only then
+    four_gates, transposed_u = kept[:, :4], u.reshape(4, size, size).mT
+    four_gates.copy_(gates.reshape(length, examples, 4, size).transpose(1, 2))
+    steps = _steps(not reverse, four_gates, kept[:, :2], *kept.unbind(1), cells, outputs)
+    for products, i_and_f, i, f, g, o, tanh_cell, new_cell, output in steps:
+        products.baddbmm_(hidden.expand(4, -1, -1), transposed_u)
+        i_and_f.sigmoid_()
         g.tanh_()
         o.sigmoid_()
-        torch.mul(f, cell, out=after).addcmul_(i, g)
-        hidden, cell = torch.mul(o, torch.tanh(after, out=bent), out=output), after
+        torch.mul(f, cell, out=new_cell).addcmul_(i, g)
+        hidden, cell = torch.mul(o, torch.tanh(new_cell, out=tanh_cell), out=output), new_cell
     return outputs, cell.clone(), cells, kept
 
 
 @lstm.register_kernel("cuda")
 def _(gates: Tensor, hidden: Tensor, cell: Tensor, u: Tensor, reverse: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Two kernels for each step, with torch's own cell; it keeps the four gates as [T, B, 4·H]."""
-    made: list[tuple[Tensor, Tensor, Tensor]] = []
-    products, turned = gates.new_empty(gates.shape[1:]), u.t()
-    for (share,) in _in_order(not reverse, gates):
-        torch.mm(hidden, turned, out=products)
-        hidden, cell, opened = torch.ops.aten._thnn_fused_lstm_cell(share, products, cell)
-        made.append((hidden, cell, opened))
-    outputs, cells, kept = (torch.stack(values[:: -1 if reverse else 1]) for values in zip(*made, strict=True))
+    """Two kernels per step, with torch's fused cell, which keeps the four gates as [T, B, 4·H]."""
+    results: list[tuple[Tensor, Tensor, Tensor]] = []
+    products, transposed_u = gates.new_empty(gates.shape[1:]), u.t()
+    for (from_input,) in _steps(not reverse, gates):
+        torch.mm(hidden, transposed_u, out=products)
+        hidden, cell, open_gates = torch.ops.aten._thnn_fused_lstm_cell(from_input, products, cell)
+        results.append((hidden, cell, open_gates))
+    outputs, cells, kept = (torch.stack(values[:: -1 if reverse else 1]) for values in zip(*results, strict=True))
     return outputs, cell.clone(), cells, kept
 
 
@@ -98,29 +98,29 @@ def lstm_backward(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of the gates [T, B, 4·H] and of the initial cell.
 
-    What multiplies the gradient of the cell (for i, f and g) or of the output (for o) is made for all steps at once.
+    The factors of the cell's gradient (for i, f and g) and of the output's (for o) are computed for all steps at once.
     """
-    i, f, g, o, bent = kept.unbind(1)
+    i, f, g, o, tanh_cell = kept.unbind(1)
     grads = cells.new_empty(*cells.shape[:2], 4 * cells.shape[2])
     of_i, of_f, of_g, of_o = grads.chunk(4, 2)
     _sigmoid_backward(g, i, grad_input=of_i)
     _sigmoid_backward(before(cells, cell, reverse), f, grad_input=of_f)
     _tanh_backward(i, g, grad_input=of_g)
-    _sigmoid_backward(bent, o, grad_input=of_o)
-    through = torch.ops.aten.tanh_backward(o, bent)
-    three = grads.view(*cells.shape[:2], 4, cells.shape[2])[:, :, :3]
-    of_outputs = _own(grad, cells)
-    of_cell, later = _own(grad_cell, cell), None
-    for of_hidden, bend, forget, now, by_cell, by_hidden in _in_order(
-        reverse, of_outputs, through, f, grads, three, of_o
+    _sigmoid_backward(tanh_cell, o, grad_input=of_o)
+    cell_by_output = torch.ops.aten.tanh_backward(o, tanh_cell)
+    of_ifg = grads.view(*cells.shape[:2], 4, cells.shape[2])[:, :, :3]
+    of_outputs = _writable(grad, cells)
+    of_cell, later_gates = _writable(grad_cell, cell), None
+    for of_hidden, by_output, forget, of_gates, by_cell, by_hidden in _steps(
+        reverse, of_outputs, cell_by_output, f, grads, of_ifg, of_o
     ):
-        if later is not None:
-            of_hidden.addmm_(later, u)
-        of_cell.addcmul_(of_hidden, bend)
+        if later_gates is not None:
+            of_hidden.addmm_(later_gates, u)
+        of_cell.addcmul_(of_hidden, by_output)
         by_cell.mul_(of_cell[:, None])
         by_hidden.mul_(of_hidden)
         of_cell.mul_(forget)
-        later = now
+        later_gates = of_gates
     return grads, of_cell
 
 
@@ -129,13 +129,13 @@ def _(
     grad: Tensor | None, grad_cell: Tensor | None, cell: Tensor, u: Tensor, cells: Tensor, kept: Tensor, reverse: bool
 ) -> tuple[Tensor, Tensor]:
     grads: list[Tensor] = []
-    of_outputs, of_cell = _own(grad, cells), _own(grad_cell, cell)
+    of_outputs, of_cell = _writable(grad, cells), _writable(grad_cell, cell)
     starts = [cell, *cells.unbind(0)[:: -1 if reverse else 1]][-2::-1]
-    for (of_hidden, after, opened), start in zip(_in_order(reverse, of_outputs, cells, kept), starts, strict=True):
+    for (of_hidden, new_cell, open_gates), start in zip(_steps(reverse, of_outputs, cells, kept), starts, strict=True):
         if grads:
             of_hidden.addmm_(grads[-1], u)
         of_gates, of_cell, _ = torch.ops.aten._thnn_fused_lstm_cell_backward_impl(
-            of_hidden, of_cell, start, after, opened, False
+            of_hidden, of_cell, start, new_cell, open_gates, False
         )
         grads.append(of_gates)
     return torch.stack(grads[:: 1 if reverse else -1]), of_cell
@@ -148,7 +148,7 @@ def _(
     return cells.new_empty(*cells.shape[:2], 4 * cells.shape[2]), cells.new_empty(cell.shape)
 
 
-def _keep_lstm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _save_lstm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     _, hidden, cell, u, ctx.reverse = inputs
     outputs, _, cells, kept = output
     ctx.set_materialize_grads(False)
@@ -164,7 +164,7 @@ def _lstm_gradients(ctx: Any, grad: Tensor | None, grad_cell: Tensor | None, *re
     return gates, of_hidden, of_cell, of_u, None
 
 
-lstm.register_autograd(_lstm_gradients, setup_context=_keep_lstm)
+lstm.register_autograd(_lstm_gradients, setup_context=_save_lstm)
 
 
 # GRU: h' = n + σ(z)·(h − n) with n = tanh(x_n + σ(r)·(U_n h + c_n))
@@ -172,19 +172,19 @@ lstm.register_autograd(_lstm_gradients, setup_context=_keep_lstm)
 
 @torch.library.custom_op("discreet::gru", mutates_args=())
 def gru(gates: Tensor, hidden: Tensor, u: Tensor, c: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
-    """The outputs [T, B, H], and what the way back needs: r, z, n and U_n h + c_n."""
+    """The outputs [T, B, H] and, for the backward pass, r, z, n and U_n h + c_n."""
     length, examples, size = *gates.shape[:2], hidden.shape[1]
     outputs = gates.new_empty(length, examples, size)
     kept = gates.new_empty(4, length, examples, size)
     products = gates.new_empty(examples, 3 * size)
-    turned = u.t()
+    transposed_u = u.t()
     h_reset, h_update, h_new = products.chunk(3, 1)
-    steps = _in_order(not reverse, outputs, *gates.chunk(3, 2), *kept)
+    steps = _steps(not reverse, outputs, *gates.chunk(3, 2), *kept)
     for output, x_reset, x_update, x_new, reset, update, new, recurrent in steps:
         if c is None:
-            torch.mm(hidden, turned, out=products)
+            torch.mm(hidden, transposed_u, out=products)
         else:
-            torch.addmm(c, hidden, turned, out=products)
+            torch.addmm(c, hidden, transposed_u, out=products)
         torch.add(x_reset, h_reset, out=reset).sigmoid_()
         torch.add(x_update, h_update, out=update).sigmoid_()
         torch.addcmul(x_new, reset, recurrent.copy_(h_new), out=new).tanh_()
@@ -204,18 +204,20 @@ def gru_backward(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of the gates [T, B, 3·H] and of the initial output."""
     reset, update, new, recurrent = kept
-    of_new = torch.ops.aten.tanh_backward(1.0 - update, new)  # for now, without the gradient of the output
-    grads = outputs.new_empty(*outputs.shape[:2], 3 * outputs.shape[2])  # of the recurrent products, to begin with
+    # The loop multiplies these factors by the gradient of the output. Until its end, `grads` holds the gradients of the
+    # recurrent products, which the step before needs; those of the gates differ in the last third.
+    of_new = torch.ops.aten.tanh_backward(1.0 - update, new)
+    grads = outputs.new_empty(*outputs.shape[:2], 3 * outputs.shape[2])
     of_reset, of_update, of_recurrent = grads.chunk(3, 2)
     _sigmoid_backward(of_new * recurrent, reset, grad_input=of_reset)
     _sigmoid_backward(before(outputs, hidden, reverse) - new, update, grad_input=of_update)
     torch.mul(of_new, reset, out=of_recurrent)
     of_hidden = torch.zeros_like(hidden)
-    for share, now, factor, passed in _in_order(reverse, grad, grads, of_new, update):
-        of_hidden.add_(share)
-        now.view(-1, 3, of_hidden.shape[1]).mul_(of_hidden[:, None])
+    for of_output, of_products, factor, passed in _steps(reverse, grad, grads, of_new, update):
+        of_hidden.add_(of_output)
+        of_products.view(-1, 3, of_hidden.shape[1]).mul_(of_hidden[:, None])
         factor.mul_(of_hidden)
-        of_hidden.mul_(passed).addmm_(now, u)
+        of_hidden.mul_(passed).addmm_(of_products, u)
     of_recurrent.copy_(of_new)
     return grads, of_hidden
 
@@ -231,7 +233,7 @@ def gated(grad: Tensor, reset: Tensor) -> Tensor:
     return torch.cat([grad[..., : 2 * size], grad[..., 2 * size :] * reset], -1)
 
 
-def _keep_gru(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _save_gru(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     _, hidden, u, _, ctx.reverse = inputs
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(hidden, u, *output)
@@ -251,7 +253,7 @@ def _gru_gradients(ctx: Any, grad: Tensor | None, rest: None) -> Gradients:
     return gates, of_hidden, of_u, of_c, None
 
 
-gru.register_autograd(_gru_gradients, setup_context=_keep_gru)
+gru.register_autograd(_gru_gradients, setup_context=_save_gru)
 
 
 # RNN: h' = tanh(x + U h), or relu
@@ -260,9 +262,9 @@ gru.register_autograd(_gru_gradients, setup_context=_keep_gru)
 @torch.library.custom_op("discreet::rnn", mutates_args=())
 def rnn(gates: Tensor, hidden: Tensor, u: Tensor, relu: bool, reverse: bool) -> Tensor:
     """The outputs [T, B, H]."""
-    outputs, turned = torch.empty_like(gates, memory_format=torch.contiguous_format), u.t()
-    for share, output in _in_order(not reverse, gates, outputs):
-        torch.addmm(share, hidden, turned, out=output)
+    outputs, transposed_u = torch.empty_like(gates, memory_format=torch.contiguous_format), u.t()
+    for from_input, output in _steps(not reverse, gates, outputs):
+        torch.addmm(from_input, hidden, transposed_u, out=output)
         hidden = output.relu_() if relu else output.tanh_()
     return outputs
 
@@ -277,9 +279,9 @@ def rnn_backward(grad: Tensor, u: Tensor, outputs: Tensor, relu: bool, reverse: 
     """The gradients of the gates [T, B, H] and of the initial output."""
     grads = (outputs > 0).to(outputs.dtype) if relu else 1.0 - outputs.square()
     of_hidden = torch.zeros_like(outputs[0])
-    for share, now in _in_order(reverse, grad, grads):
-        now.mul_(of_hidden.add_(share))
-        torch.mm(now, u, out=of_hidden)
+    for of_output, of_gates in _steps(reverse, grad, grads):
+        of_gates.mul_(of_hidden.add_(of_output))
+        torch.mm(of_gates, u, out=of_hidden)
     return grads, of_hidden
 
 
@@ -288,7 +290,7 @@ def _(grad: Tensor, u: Tensor, outputs: Tensor, relu: bool, reverse: bool) -> tu
     return torch.empty_like(outputs), torch.empty_like(outputs[0])
 
 
-def _keep_rnn(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save_rnn(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     _, hidden, u, ctx.relu, ctx.reverse = inputs
     ctx.save_for_backward(hidden, u, output)
 
@@ -300,4 +302,4 @@ def _rnn_gradients(ctx: Any, grad: Tensor) -> Gradients:
     return gates, of_hidden, of_u, None, None
 
 
-rnn.register_autograd(_rnn_gradients, setup_context=_keep_rnn)
+rnn.register_autograd(_rnn_gradients, setup_context=_save_rnn)

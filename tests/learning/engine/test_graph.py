@@ -12,8 +12,10 @@ from torch.utils.checkpoint import checkpoint
 
 from discreet.learning.clipping import Flat
 from discreet.learning.engine import Engine
-from discreet.learning.engine.compiled import draws_again, mark, norms_early, once
-from discreet.learning.engine.replay import Replay
+from discreet.learning.engine.graph.effects import backward_draws
+from discreet.learning.engine.graph.marks import mark
+from discreet.learning.engine.graph.passes import move_norms_early, share_after_forward
+from discreet.learning.engine.graph.replay import Replay
 
 
 def backward_then_norms(x, y):
@@ -29,7 +31,7 @@ def backward_then_norms(x, y):
 def test_norms_move_to_their_gradients_and_change_nothing():
     arguments = torch.randn(5, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
     module = make_fx(backward_then_norms)(*arguments)
-    norms_early(module)
+    move_norms_early(module)
     names = [str(node.target) for node in module.graph.nodes]
     assert names.count("discreet.mark.default") == 3
     assert names.index("aten.pow.Tensor_Scalar") < names.index("aten.exp.default")
@@ -41,7 +43,7 @@ def test_norms_move_to_their_gradients_and_change_nothing():
 def test_a_graph_without_gradients_stays_as_it_is():
     module = make_fx(lambda x: x.sin() + 1)(torch.randn(3))
     before = [str(node.target) for node in module.graph.nodes]
-    norms_early(module)
+    move_norms_early(module)
     assert [str(node.target) for node in module.graph.nodes] == before
 
 
@@ -59,7 +61,7 @@ def test_what_the_backward_pass_and_the_norms_share_is_computed_once_and_the_for
 
     arguments = torch.randn(3, 4), torch.randn(3, 4)
     module = make_fx(traced)(*arguments)
-    once(module)
+    share_after_forward(module)
     assert targets(module).count("aten.exp.default") == 2, "one in the forward pass, one after it"
     assert targets(module).count("aten.sum.dim_IntList") == 2, "another type is another sum"
     for found, expected in zip(module(*arguments), traced(*arguments), strict=True):
@@ -73,7 +75,7 @@ def test_random_draws_and_graphs_that_write_in_place_are_never_shared():
         return torch.rand_like(end), torch.rand_like(end)
 
     module = make_fx(draws)(torch.randn(3))
-    once(module)
+    share_after_forward(module)
     assert targets(module).count("aten.rand_like.default") == 2
 
     def writes(x):
@@ -83,7 +85,7 @@ def test_random_draws_and_graphs_that_write_in_place_are_never_shared():
         return first, mark(value).sin()
 
     module = make_fx(writes)(torch.randn(3))
-    once(module)
+    share_after_forward(module)
     assert targets(module).count("aten.sin.default") == 2
 
 
@@ -108,7 +110,7 @@ def test_a_backward_pass_draws_again_only_where_its_numbers_are_new(name, argume
     given = [x] * arguments if isinstance(arguments, int) else [x] * (3 if "attention" in name else 1) + list(arguments)
     made = graph.call_function(getattr(torch.ops.aten, name).default, tuple(given))
     graph.output(graph.call_function(torch.ops.discreet.mark.default, (made,)))
-    assert draws_again(torch.fx.GraphModule(nn.Module(), graph)) is draws
+    assert backward_draws(torch.fx.GraphModule(nn.Module(), graph)) is draws
 
 
 class Plain(nn.Module):

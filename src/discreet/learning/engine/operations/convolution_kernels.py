@@ -1,18 +1,18 @@
-"""Per-example gradients of a convolution on CUDA, computed from the images as they lie.
+"""CUDA kernels for the per-example gradients of a convolution, computed from the images without patches.
 
-The gradient of one example at one tap of the kernel is a matrix product over all places, Σ_t g_t x_{t+tap}ᵀ. A library
-needs the shifted inputs laid out in memory for it: nine times the image for a 3×3 kernel. Here each program reads the
-image through the shift, keeps its part of the gradient in registers, and writes either the part or its sum of powers.
+The gradient of one example at one tap of the kernel is a matrix product over all positions, Σ_t g_t x_{t+tap}ᵀ. A
+library needs the shifted inputs in memory for it: nine times the image for a 3×3 kernel. Here each program reads the
+image through the shift, keeps its tile of the gradient in registers, and writes either the tile or its sum of powers.
 
-A float32 is taken apart into two bfloat16 numbers, v = high + low with a rest below 2⁻¹⁶|v|, and a product into
-high·high + high·low + low·high in float32. Matrix units multiply bfloat16 from any layout, which they do not in tf32,
-so this is quicker than tf32, and keeps 16 binary digits where tf32 keeps 11.
+A float32 is split into two bfloat16 numbers, v = high + low with a rest below 2⁻¹⁶|v|, and a product into
+high·high + high·low + low·high in float32. Tensor cores multiply bfloat16 from any layout, but not tf32, so this is
+faster than tf32, and it keeps 16 binary digits where tf32 keeps 11.
 
-Triton comes with CUDA builds of torch. Where it is missing, or the case is not one of these, `fits` says no.
+Triton comes with CUDA builds of torch. Where it is missing, or these kernels do not cover a case, `supports` is false.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
-# A Triton kernel has no types that Python knows.
+# Triton kernels have no Python types.
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ import torch
 from torch import Tensor
 
 try:
-    import triton  # type: ignore[import-not-found,unused-ignore]  # it is not there on every machine
+    import triton  # type: ignore[import-not-found,unused-ignore]  # not on every machine
     import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
-except ImportError:  # builds of torch for the CPU come without it
+except ImportError:  # CPU builds of torch come without it
     triton = None
 
 _TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-def fits(x: Tensor, g: Tensor, kernel: Sequence[int], groups: int) -> bool:
-    """Whether these kernels can compute the gradients of a convolution with such an input and output gradient."""
+def supports(x: Tensor, g: Tensor, kernel: Sequence[int], groups: int) -> bool:
+    """Whether these kernels can compute the gradients of a convolution with this input and output gradient."""
+    # The kernels index the elements of one example in 32 bits.
     small = x[0].numel() < 1 << 31 and g[0].numel() < 1 << 31
     plain = len(kernel) == 2 and x.dim() == 4 and groups == 1
     return triton is not None and x.is_cuda and plain and small and x.dtype == g.dtype and x.dtype in _TYPES
@@ -42,7 +43,7 @@ if triton is not None:
 
     @triton.jit
     def _halves(v, high, low, size, block: tl.constexpr):
-        """Numbers in the order of memory as high + low."""
+        """Split numbers into high + low, in memory order."""
         at = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
         value = tl.load(v + at, mask=at < size)
         upper = value.to(tl.bfloat16)
@@ -123,11 +124,11 @@ def _tile(size: int) -> int:
 def _run(
     x: Tensor, x_low: Tensor | None, g: Tensor, g_low: Tensor | None, geometry: Sequence[int], order: int
 ) -> Tensor:
-    """The gradients themselves (order 0), [B, outputs, *kernel, channels], or powers of its parts, [B, parts]."""
+    """The gradients themselves (order 0), [B, outputs, *kernel, channels], or power sums of their tiles, [B, parts]."""
     examples, channels, outputs, places = x.shape[0], x.shape[1], g.shape[1], g.shape[2] * g.shape[3]
     kernel = geometry[:2]
     across, along, block = _tile(outputs), _tile(channels), 32
-    # Tiles, taps in one program, warps and stages are the quickest of those tried on an H200.
+    # The fastest tiles, taps per program, warps and stages of those tried on an H200.
     if min(across, along) == 128:
         taps, warps, stages = 1, 8, 3
     else:
@@ -150,7 +151,7 @@ def _run(
 
 @torch.library.custom_op("discreet::halves", mutates_args=())
 def halves(value: Tensor) -> tuple[Tensor, Tensor]:
-    """A float32 tensor without gaps as high + low, both bfloat16."""
+    """A float32 tensor with dense memory as high + low, both bfloat16."""
     high, low = (torch.empty_like(value, dtype=torch.bfloat16) for _ in range(2))
     block = 1024
     with torch.cuda.device(value.device):
@@ -164,29 +165,29 @@ def _(value: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.library.custom_op("discreet::convolution_gradients", mutates_args=())
-def _whole(x: Tensor, x_low: Tensor | None, g: Tensor, g_low: Tensor | None, geometry: Sequence[int]) -> Tensor:
+def _gradients_op(x: Tensor, x_low: Tensor | None, g: Tensor, g_low: Tensor | None, geometry: Sequence[int]) -> Tensor:
     return _run(x, x_low, g, g_low, geometry, 0)
 
 
-@_whole.register_fake
+@_gradients_op.register_fake
 def _(x: Tensor, x_low: Tensor | None, g: Tensor, g_low: Tensor | None, geometry: Sequence[int]) -> Tensor:
     return x.new_empty((x.shape[0], g.shape[1], *geometry[:2], x.shape[1]), dtype=torch.float32)
 
 
 @torch.library.custom_op("discreet::convolution_powers", mutates_args=())
-def _summed(
+def _powers_op(
     x: Tensor, x_low: Tensor | None, g: Tensor, g_low: Tensor | None, geometry: Sequence[int], order: int
 ) -> Tensor:
     return _run(x, x_low, g, g_low, geometry, order).sum(1)
 
 
-@_summed.register_fake
+@_powers_op.register_fake
 def _(x: Tensor, *rest: object) -> Tensor:
     return x.new_empty((x.shape[0],), dtype=torch.float32)
 
 
-def _parts(value: Tensor) -> tuple[Tensor, Tensor | None]:
-    """A value with channels last in memory, in the parts that are multiplied; a narrow type has one."""
+def _factors(value: Tensor) -> tuple[Tensor, Tensor | None]:
+    """A value with channels last in memory, as (high, low); a 16-bit type has no low part."""
     value = value.contiguous(memory_format=torch.channels_last)
     if value.dtype != torch.float32:
         return value, None
@@ -200,13 +201,13 @@ def gradients(x: Tensor, g: Tensor, geometry: Sequence[int]) -> Tensor:
     Args:
         x: the convolution's input, [B, channels, height, width].
         g: the gradient of its output, [B, outputs, …].
-        geometry: the heights and widths of kernel, stride, padding and dilation, one after the other.
+        geometry: height and width of the kernel, then of stride, padding and dilation.
     """
-    found: Tensor = _whole(*_parts(x), *_parts(g), list(geometry))
-    return found
+    result: Tensor = _gradients_op(*_factors(x), *_factors(g), list(geometry))
+    return result
 
 
 def powers(x: Tensor, g: Tensor, geometry: Sequence[int], order: int) -> Tensor:
     """Σ|gradient|^order of each example; arguments as for `gradients`."""
-    found: Tensor = _summed(*_parts(x), *_parts(g), list(geometry), order)
-    return found
+    result: Tensor = _powers_op(*_factors(x), *_factors(g), list(geometry), order)
+    return result

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from discreet.learning.engine.held import Held
+from discreet.learning.engine.model_tensors import ModelTensors
 
 
 def made():
     model = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 1)))
-    return model, Held(model)
+    return model, ModelTensors(model)
 
 
 def named(model):
@@ -19,40 +19,40 @@ def named(model):
     return trainable, frozen | dict(model.named_buffers())
 
 
-def agrees(model, held):
+def agrees(model, tensors):
     return all(
         a.keys() == b.keys() and all(a[name] is b[name] for name in a)
-        for a, b in zip(held.tensors(), named(model), strict=True)
+        for a, b in zip(tensors.tensors(), named(model), strict=True)
     )
 
 
 def test_every_change_of_a_model_is_seen():
-    model, held = made()
-    assert agrees(model, held)
+    model, tensors = made()
+    assert agrees(model, tensors)
     model[0].weight = nn.Parameter(torch.zeros(3, 2))
-    assert agrees(model, held)
+    assert agrees(model, tensors)
     model[1][1].bias.requires_grad_(False)
-    assert agrees(model, held)
+    assert agrees(model, tensors)
     model[1][0].running_mean = torch.ones(3)
-    assert agrees(model, held)
+    assert agrees(model, tensors)
     model[1].append(nn.Linear(1, 1))
-    assert agrees(model, held)
+    assert agrees(model, tensors)
     del model[1][2]
-    assert agrees(model, held)
+    assert agrees(model, tensors)
     model[1].register_buffer("more", torch.ones(1))
-    assert agrees(model, held)
+    assert agrees(model, tensors)
 
 
 def test_nothing_is_read_again_without_a_change():
-    model, held = made()
-    first = held.tensors()
+    model, tensors = made()
+    first = tensors.tensors()
     with torch.no_grad():
         model[0].weight.add_(1.0)
-    assert all(a is b for a, b in zip(held.tensors(), first, strict=True))
+    assert all(a is b for a, b in zip(tensors.tensors(), first, strict=True))
 
 
 def test_modes_follow_the_modules():
-    model, held = made()
-    assert all(held.modes())
+    model, tensors = made()
+    assert all(tensors.modes())
     model[1].eval()
-    assert held.modes() == tuple(module.training for module in model.modules())
+    assert tensors.modes() == tuple(module.training for module in model.modules())
