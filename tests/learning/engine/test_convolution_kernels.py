@@ -1,4 +1,4 @@
-"""Per-example gradients of convolutions from the CUDA kernels are those of ordinary differentiation."""
+"""The CUDA kernels' per-example gradients of convolutions equal those of ordinary differentiation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CASES = {
 }
 
 
-def made(name, kind=torch.float32):
+def case(name, kind=torch.float32):
     channels, outputs, height, width, *geometry = CASES[name]
     torch.manual_seed(1)
     x = torch.randn(3, channels, height, width, device="cuda", dtype=kind)
@@ -40,7 +40,7 @@ def made(name, kind=torch.float32):
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_and_their_powers_are_exact(name, kind):
-    x, g, geometry, exact = made(name, kind)
+    x, g, geometry, exact = case(name, kind)
     found = kernels.gradients(x, g, geometry).movedim(-1, 2).double()
     assert float((found - exact).norm() / exact.norm()) < 1e-5
     for order, expected in ((2, exact.square().sum((1, 2, 3, 4))), (1, exact.abs().sum((1, 2, 3, 4)))):
@@ -48,12 +48,12 @@ def test_gradients_and_their_powers_are_exact(name, kind):
 
 
 @cuda
-def test_halves_lose_less_than_a_sixteen_bit_rest():
+def test_splitting_in_halves_keeps_sixteen_bits():
     value = torch.randn(3, 5, 4, 4, device="cuda") * torch.logspace(-30, 30, 5, device="cuda").view(1, 5, 1, 1)
     high, low = kernels.halves(value)
     assert bool(((high.double() + low.double() - value.double()).abs() <= 2.0**-16 * value.double().abs()).all())
 
 
-def test_a_cpu_has_no_such_kernels():
+def test_the_kernels_do_not_support_a_cpu():
     x = torch.zeros(1, 3, 4, 4)
     assert not kernels.supports(x, x, (3, 3), 1)

@@ -1,4 +1,4 @@
-"""What the dry run must see on three examples: who mixes them, moves them about, writes them down or draws lots."""
+"""What the dry run must notice on three examples: models that mix, reorder or store them, or draw random numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NORM = 0.5
 
 
 class Written(nn.Module):
-    """A model in one function, with parameters of its own."""
+    """A model given as one function and the shapes of its parameters."""
 
     def __init__(self, function, **shapes):
         super().__init__()
@@ -33,7 +33,7 @@ def squares(model, batch):
     return model(*batch).flatten(1).square().sum(1)
 
 
-def everyone(batch):
+def all_examples(batch):
     return torch.ones(batch[0].shape[0], dtype=torch.bool)
 
 
@@ -47,16 +47,16 @@ def inputs(*shape):
 
 
 def is_exact(engine, batch):
-    """Whether an engine's sums are those of ordinary gradients, one example at a time."""
-    found = engine(batch, everyone(batch))
+    """Whether an engine's sums are those of ordinary per-example gradients."""
+    found = engine(batch, all_examples(batch))
     each = truth.gradients(engine.model, squares, batch)
     weights = (NORM / truth.norms(each)).clamp(max=1.0)
     return truth.worst(found.sums, truth.clipped(each, weights)) < 1e-4
 
 
 @pytest.mark.parametrize("mask", [torch.ones(5, 6).bool(), torch.arange(30).view(5, 6) % 5 > 1])
-def test_a_loss_over_all_places_that_a_batch_uses_is_refused(mask):
-    """With a mask of booleans: each example's share depends on how many places the others use."""
+def test_a_mean_over_all_unmasked_positions_of_a_batch_is_refused(mask):
+    """The mask is boolean, and each example's share depends on how many positions the others use."""
 
     def mean(model, batch):
         values, used = batch
@@ -66,7 +66,7 @@ def test_a_loss_over_all_places_that_a_batch_uses_is_refused(mask):
         clipped_sum(nn.Linear(4, 3), mean, (inputs(5, 6, 4), mask), clipping=Flat(1.0))
 
 
-def test_a_loss_weighted_by_the_classes_of_a_batch_is_refused_where_it_begins_with_one_class():
+def test_a_loss_weighted_by_class_counts_is_refused_even_if_the_first_examples_share_a_class():
     def balanced(model, batch):
         counts = F.one_hot(batch[1], 3).sum(0)
         return F.cross_entropy(model(batch[0]), batch[1], reduction="none") / counts[batch[1]]
@@ -76,7 +76,7 @@ def test_a_loss_weighted_by_the_classes_of_a_batch_is_refused_where_it_begins_wi
 
 
 @pytest.mark.parametrize("before", [0, 4, 5, 15, 26])
-def test_examples_that_are_mixed_in_a_random_order_are_refused_whatever_the_order_is(before):
+def test_examples_mixed_in_a_random_order_are_refused_whatever_the_order(before):
     def mixup(model, x):
         torch.rand(7 * before)
         return (0.7 * x + 0.3 * x[torch.randperm(len(x))]) @ model.weight
@@ -107,8 +107,8 @@ def by_value(model, x, lengths):
 
 
 @pytest.mark.parametrize("packed", [by_mask, by_length, by_value], ids=lambda f: f.__name__)
-def test_examples_that_are_packed_by_their_lengths_or_values_are_refused(packed):
-    """Four places of each at first; then as many places in all, but of others: norms would be of nobody's gradient."""
+def test_examples_packed_by_their_lengths_or_values_are_refused(packed):
+    """Every example uses four positions here; with other lengths, norms would mix the positions of two examples."""
     x = inputs(5, 6, 4)
     x[..., 0] = torch.where(torch.arange(6) % 2 == 0, x[..., 0].abs(), -x[..., 0].abs())
     with pytest.raises(DiscreetError, match="no path covers"):
@@ -117,8 +117,8 @@ def test_examples_that_are_packed_by_their_lengths_or_values_are_refused(packed)
 
 @pytest.mark.parametrize("lengths", [[4, 4, 4, 4, 4], [9, 7, 5, 3, 1]])
 @pytest.mark.parametrize("downwards", [False, True])
-def test_examples_that_are_sorted_on_the_way_keep_their_norms(lengths, downwards):
-    """In the first batch they lie in order, so that a product on the way seems to have them in theirs."""
+def test_examples_that_the_model_sorts_keep_their_norms(lengths, downwards):
+    """The first batch is sorted already, so its examples seem to be in batch order all the way through."""
 
     def sorting(model, x, lengths):
         order = lengths.argsort(descending=downwards, stable=True)
@@ -130,14 +130,14 @@ def test_examples_that_are_sorted_on_the_way_keep_their_norms(lengths, downwards
 
 
 def test_a_weight_with_dropout_has_the_norm_of_the_gradient_that_is_summed():
-    """Were the lots drawn twice, a gradient of norm zero might be added as it is."""
+    """If the numbers were drawn twice, a gradient with norm zero in one draw could be added unclipped."""
     mask, x = torch.tensor([True] + [False] * 4), inputs(5, 4)
     for seed in range(12):
         engine = engine_of(lambda model, x: 10.0 * x * F.dropout(model.weight, 0.2), weight=(4,))
         torch.manual_seed(seed)
         lengths = [engine((x,), mask).sums["weight"].norm().item() for _ in range(30)]
         assert max(lengths) <= NORM
-        assert "fallback" in engine.report, "which draws once"
+        assert "fallback" in engine.report, "the fallback draws once"
 
 
 def write_a_parameter(model, x):
@@ -152,7 +152,7 @@ def write_behind_autograds_back(model, x):
 
 
 @pytest.mark.parametrize("function", [write_a_parameter, write_behind_autograds_back], ids=lambda f: f.__name__)
-def test_a_model_that_writes_down_what_it_sees_is_refused(function):
+def test_a_model_that_stores_what_it_sees_is_refused(function):
     model = Written(function, weight=(4, 3), kept=(4,))
     model.register_buffer("running", torch.zeros(4))
     before = [value.clone() for value in (model.kept, model.running)]
@@ -161,12 +161,12 @@ def test_a_model_that_writes_down_what_it_sees_is_refused(function):
     assert all(map(torch.equal, before, (model.kept, model.running)))
 
 
-def test_what_a_model_writes_into_itself_without_looking_at_examples_is_let_be():
-    """Each step of a spectral norm begins where the one before ended, in the dry run too."""
+def test_a_model_may_write_to_itself_if_the_values_do_not_depend_on_examples():
+    """Each step of a spectral norm starts where the one before ended, in the dry run too."""
     torch.manual_seed(0)
     model = parametrizations.spectral_norm(nn.Linear(4, 3))
     engine = Engine(model, squares, Flat(NORM), compile=False)
-    for _ in range(30):  # until it moves no more
+    for _ in range(30):  # until it converges
         engine((inputs(5, 4),), torch.ones(5, dtype=torch.bool))
     model.eval()
     assert is_exact(engine, (inputs(5, 4),))
@@ -182,12 +182,12 @@ def test_what_a_model_writes_into_itself_without_looking_at_examples_is_let_be()
         lambda model, x: x @ torch.t(input=model.square),
     ],
 )
-def test_a_parameter_in_an_unusual_call_has_its_gradient(function):
+def test_a_parameter_in_an_unusual_call_has_the_right_gradient(function):
     engine = engine_of(function, weight=(4,), square=(4, 4))
     assert is_exact(engine, (inputs(5, 4),))
 
 
-def test_a_table_whose_own_gradients_are_sparse_has_its_rule():
+def test_an_embedding_with_sparse_gradients_has_the_same_sums():
     torch.manual_seed(0)
     sparse, dense = nn.Embedding(9, 4, sparse=True), nn.Embedding(9, 4)
     dense.load_state_dict(sparse.state_dict())
@@ -196,7 +196,7 @@ def test_a_table_whose_own_gradients_are_sparse_has_its_rule():
     assert torch.equal(*sums)
 
 
-def test_a_parameter_that_only_a_later_batch_uses_otherwise_is_not_half_forgotten():
+def test_a_parameter_that_only_a_later_batch_uses_differently_is_refused():
     def branching(model, x):
         output = x @ model.weight
         return output + torch.einsum("bi,ij->bj", x, model.weight) if x.abs().max() > 100 else output
@@ -205,4 +205,4 @@ def test_a_parameter_that_only_a_later_batch_uses_otherwise_is_not_half_forgotte
     batch = (inputs(5, 4),)
     assert is_exact(engine, batch)
     with pytest.raises(DiscreetError, match="the same operations on every batch"):
-        engine((batch[0] * 1000,), everyone(batch))
+        engine((batch[0] * 1000,), all_examples(batch))

@@ -1,11 +1,11 @@
-"""The graph that is compiled: the same numbers, with each norm beside the gradient that it is made from."""
+"""The compiled graph: the same numbers, with each norm next to the gradient that it is computed from."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F  # the field's own name for it
+import torch.nn.functional as F  # its usual name
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
@@ -51,7 +51,7 @@ def targets(module):
     return [str(node.target) for node in module.graph.nodes]
 
 
-def test_what_the_backward_pass_and_the_norms_share_is_computed_once_and_the_forward_pass_is_left_alone():
+def test_the_backward_pass_and_the_norms_share_work_and_the_forward_pass_is_left_alone():
     def traced(x, y):
         forward = x.exp() * y
         start = mark(x)
@@ -103,7 +103,7 @@ def test_random_draws_and_graphs_that_write_in_place_are_never_shared():
     ],
 )
 def test_a_backward_pass_draws_again_only_where_its_numbers_are_new(name, arguments, draws):
-    """On its way back attention has the seed of its forward pass, though torch calls it random."""
+    """Attention's backward pass gets the seed of its forward pass, though torch tags it as random."""
     graph = torch.fx.Graph()
     x = graph.placeholder("x")
     graph.call_function(torch.ops.discreet.mark.default, (x,))
@@ -114,7 +114,7 @@ def test_a_backward_pass_draws_again_only_where_its_numbers_are_new(name, argume
 
 
 class Plain(nn.Module):
-    """Two products of the input, and a forward pass of one's own between them."""
+    """Two linear layers with a given function between them."""
 
     def __init__(self, between):
         super().__init__()
@@ -149,7 +149,7 @@ def writing_in_the_fallback(model, hidden):
 
 
 def summing(model, hidden):
-    """The gradient of a sum is expanded: it has fewer places in memory than elements."""
+    """The gradient of a sum is expanded: it has fewer elements in memory than in its shape."""
     repeated = hidden[:, None, None] * torch.ones(3, 2, 1).to(hidden)
     return F.linear(repeated, model.wide).sum(1).tanh().flatten(1)[:, :4]
 
@@ -163,7 +163,7 @@ FORWARDS = [renaming, writing_into_an_output, writing_in_the_fallback, summing, 
 
 
 @pytest.mark.parametrize("between", FORWARDS, ids=lambda f: f.__name__)
-def test_a_model_that_writes_in_place_or_names_things_anew_has_the_same_sums_compiled(between):
+def test_a_model_with_in_place_writes_or_aliases_has_the_same_sums_compiled(between):
     torch.manual_seed(0)
     model = Plain(between).double()
     batch, mask = (torch.randn(6, 4).double(), torch.randint(0, 3, (6,))), torch.ones(6, dtype=torch.bool)
@@ -171,13 +171,13 @@ def test_a_model_that_writes_in_place_or_names_things_anew_has_the_same_sums_com
     expected, calls = eager(batch, mask), float(model.calls)
     found = compiled(batch, mask)
     assert "\ncompiled" in compiled.report
-    assert float(model.calls) == 2 * calls, "trials of a compiled graph leave no trace in the model"
+    assert float(model.calls) == 2 * calls, "trial runs of a compiled graph leave no trace in the model"
     torch.testing.assert_close(found.norms, expected.norms)
     for name, total in found.sums.items():
         torch.testing.assert_close(total, expected.sums[name])
 
 
-def test_a_number_that_the_model_counts_up_is_counted_up_in_every_type():
+def test_a_counter_in_the_model_is_incremented_in_every_type():
     for kind in (torch.float32, torch.float64):
         model = Plain(counting).to(kind)
         model.calls = torch.zeros((), dtype=kind)
@@ -187,7 +187,7 @@ def test_a_number_that_the_model_counts_up_is_counted_up_in_every_type():
         assert float(model.calls) == 3.0
 
 
-def test_what_a_batch_holds_beside_tensors_is_not_kept_from_the_batch_before():
+def test_values_in_a_batch_other_than_tensors_are_not_cached():
     torch.manual_seed(0)
     model, mask = nn.Linear(4, 3), torch.ones(5, dtype=torch.bool)
     inputs = torch.randn(5, 4)
@@ -200,8 +200,8 @@ def test_what_a_batch_holds_beside_tensors_is_not_kept_from_the_batch_before():
         torch.testing.assert_close(compiled((inputs, factor), mask).norms, eager((inputs, factor), mask).norms)
 
 
-def test_dropout_in_a_checkpoint_is_the_same_on_the_way_back():
-    """A compiled graph would draw again there, and give the gradient of nothing."""
+def test_dropout_in_a_checkpoint_is_the_same_in_the_backward_pass():
+    """A compiled graph would draw again there, and its gradient would belong to no forward pass."""
 
     def between(model, hidden):
         dropped = checkpoint(lambda x: F.dropout(F.linear(x, model.first.weight), 0.5), hidden, use_reentrant=False)
@@ -215,7 +215,7 @@ def test_dropout_in_a_checkpoint_is_the_same_on_the_way_back():
     engine = Engine(model, lambda model, batch: model(batch).sum(1), Flat(1e6))
     for _ in range(20):
         sums = engine(torch.ones(1, 4), mask).sums
-        # With dropout's factors m, both are 3·m.
+        # Both are 3·m, where m are the factors of the dropout.
         torch.testing.assert_close(sums["factor"], sums["first.bias"])
 
 
@@ -232,7 +232,7 @@ def test_a_replayed_graph_sees_new_batches_new_parameters_and_moved_ones():
     kept = first.clone()
     weight.mul_(2.0)
     torch.testing.assert_close(replay(weight, inputs)[0], weight @ inputs)
-    assert torch.equal(first, kept), "what was returned belongs to the caller"
+    assert torch.equal(first, kept), "returned tensors belong to the caller"
     moved = torch.randn(4, 3, device="cuda")
     torch.testing.assert_close(replay(moved, inputs)[0], moved @ inputs)
 

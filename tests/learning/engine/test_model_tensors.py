@@ -1,4 +1,4 @@
-"""A model's tensors are read anew as soon as it holds others."""
+"""A model's tensors are collected again as soon as it holds others."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from torch import nn
 from discreet.learning.engine.model_tensors import ModelTensors
 
 
-def made():
+def model_and_tensors():
     model = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 1)))
     return model, ModelTensors(model)
 
 
-def named(model):
+def read_by_torch(model):
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
     frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
     return trainable, frozen | dict(model.named_buffers())
@@ -22,12 +22,12 @@ def named(model):
 def agrees(model, tensors):
     return all(
         a.keys() == b.keys() and all(a[name] is b[name] for name in a)
-        for a, b in zip(tensors.tensors(), named(model), strict=True)
+        for a, b in zip(tensors.tensors(), read_by_torch(model), strict=True)
     )
 
 
-def test_every_change_of_a_model_is_seen():
-    model, tensors = made()
+def test_every_change_of_a_model_is_noticed():
+    model, tensors = model_and_tensors()
     assert agrees(model, tensors)
     model[0].weight = nn.Parameter(torch.zeros(3, 2))
     assert agrees(model, tensors)
@@ -43,8 +43,8 @@ def test_every_change_of_a_model_is_seen():
     assert agrees(model, tensors)
 
 
-def test_nothing_is_read_again_without_a_change():
-    model, tensors = made()
+def test_nothing_is_collected_again_without_a_change():
+    model, tensors = model_and_tensors()
     first = tensors.tensors()
     with torch.no_grad():
         model[0].weight.add_(1.0)
@@ -52,7 +52,7 @@ def test_nothing_is_read_again_without_a_change():
 
 
 def test_modes_follow_the_modules():
-    model, tensors = made()
+    model, tensors = model_and_tensors()
     assert all(tensors.modes())
     model[1].eval()
     assert tensors.modes() == tuple(module.training for module in model.modules())

@@ -1,4 +1,4 @@
-"""Group normalization as it is traced is torch's own, in the images' order of memory."""
+"""The traced group normalization equals torch's and keeps the memory order of the images."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ VIEWS = {
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # the compiler's parts warn of each other
+@pytest.mark.filterwarnings("ignore")  # parts of the compiler warn about each other
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_compiled_one_reads_its_input_where_it_lies(view):
+def test_a_compiled_group_norm_reads_views_correctly(view):
     def function(y):
         with torch.enable_grad():
             live = y.detach().requires_grad_()
@@ -105,4 +105,4 @@ def test_clipped_sums_with_channels_last_throughout_are_right(monkeypatch):
     engine = compare(model, batch, 1e-5, compile=True)
     assert "\ncompiled" in engine.report
     sums = engine(batch, torch.ones(5, dtype=torch.bool)).sums
-    assert all(sums[name].is_contiguous() for name in sums), "one launch must do for the noise of all"
+    assert all(sums[name].is_contiguous() for name in sums), "noise is added to all sums in one launch"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,6 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from discreet.learning import Engine, Flat, PerLayer, clipped_sum
+from discreet.learning.engine import operations
+from discreet.learning.engine.operations import registry
 from discreet.learning.losses import per_example
 from tests.learning.engine import truth
 from tests.learning.engine.zoo import ZOO
@@ -18,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarnin
 LOSS = per_example(F.cross_entropy)
 
 
-def made(name, dtype=torch.float64):
+def model_and_batch(name, dtype=torch.float64):
     torch.manual_seed(3)
     torch.set_default_dtype(dtype)
     try:
@@ -46,37 +51,37 @@ def compare(model, batch, tolerance, *, order=2, compile=False):
 @pytest.mark.parametrize("order", [2, 1])
 @pytest.mark.parametrize("name", ZOO)
 def test_clipped_sums_equal_those_of_per_example_gradients(name, order):
-    compare(*made(name), 1e-9, order=order)
+    compare(*model_and_batch(name), 1e-9, order=order)
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_they_do_in_single_precision(name):
-    compare(*made(name, torch.float32), 1e-5)
+def test_clipped_sums_are_right_in_single_precision(name):
+    compare(*model_and_batch(name, torch.float32), 1e-5)
 
 
 @pytest.mark.parametrize("name", ["linear"])
-def test_they_do_when_compiled(name):
-    engine = compare(*made(name, torch.float32), 1e-5, compile=True)
+def test_clipped_sums_are_right_when_compiled(name):
+    engine = compare(*model_and_batch(name, torch.float32), 1e-5, compile=True)
     assert "\ncompiled" in engine.report
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in ZOO if n != "linear"])
 def test_every_operation_compiles(name):
-    engine = compare(*made(name, torch.float32), 1e-5, compile=True)
+    engine = compare(*model_and_batch(name, torch.float32), 1e-5, compile=True)
     assert "\ncompiled" in engine.report
 
 
 @pytest.mark.parametrize("name", [n for n in ZOO if n not in {"no rule", "embedding bag, max", "lstm, projected"}])
 def test_no_operation_with_a_rule_needs_the_fallback(name):
-    model, batch = made(name)
+    model, batch = model_and_batch(name)
     engine = Engine(model, F.cross_entropy, Flat(1.0), compile=False)
     engine(batch, torch.ones(5, dtype=torch.bool))
     assert "fallback" not in engine.report
 
 
-def test_what_has_no_rule_is_named_with_its_reason():
-    model, batch = made("no rule")
+def test_a_parameter_without_a_rule_is_reported_with_the_reason():
+    model, batch = model_and_batch("no rule")
     engine = Engine(model, F.cross_entropy, Flat(1.0), compile=False)
     engine(batch, torch.ones(5, dtype=torch.bool))
     assert "up.weight: fallback (vmap), because of conv_transpose1d" in engine.report
@@ -85,7 +90,7 @@ def test_what_has_no_rule_is_named_with_its_reason():
 
 
 def test_frozen_parameters_have_no_sum_and_unused_ones_have_zero():
-    model, batch = made("adapter")
+    model, batch = model_and_batch("adapter")
     engine = Engine(model, F.cross_entropy, Flat(1.0), compile=False)
     found = engine(batch, torch.ones(5, dtype=torch.bool))
     assert set(found.sums) == {"down.weight", "up.weight", "unused.weight", "unused.bias"}
@@ -102,7 +107,7 @@ def test_frozen_parameters_have_no_sum_and_unused_ones_have_zero():
     seed=st.integers(0, 2**31),
 )
 def test_a_linear_layer_is_exact_for_all_shapes(batch, length, wide, narrow, seed):
-    """On both sides of the choice between Gram matrices and whole gradients."""
+    """On both sides of the choice between Gram matrices and materialized gradients."""
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(narrow, wide), nn.Tanh(), nn.LayerNorm(wide), nn.Linear(wide, 4)).double()
     inputs, targets = torch.randn(batch, length, narrow).double(), torch.randint(0, 4, (batch, length))
@@ -142,7 +147,7 @@ def test_a_convolution_is_exact_for_all_shapes(batch, size, kernel, stride, padd
 
 @pytest.mark.parametrize("name", ["transformer, tied", "lstm", "conv2d", "no rule"])
 def test_layers_are_clipped_on_their_own(name):
-    model, batch = made(name)
+    model, batch = model_and_batch(name)
     each = truth.gradients(model, LOSS, batch)
     names = [n for n, p in model.named_parameters() if p.requires_grad]
     clipping = PerLayer(0.5)
@@ -156,3 +161,11 @@ def test_layers_are_clipped_on_their_own(name):
         weights = torch.clamp(share / norms.clamp_min(1e-300), max=1.0)
         expected = truth.clipped([{n: one[n] for n in only} for one in each], weights)
         assert truth.worst({n: found.sums[n] for n in only}, expected) < 1e-9
+
+
+def test_every_function_has_one_handler_and_every_operation_is_registered():
+    registered = sum(len(operation.HANDLERS) for operation in registry.OPERATIONS)
+    assert registered == len(registry.HANDLERS), "two operations handle the same function"
+    modules = {module.name for module in pkgutil.iter_modules(operations.__path__, f"{operations.__name__}.")}
+    with_handlers = {name for name in modules if hasattr(importlib.import_module(name), "HANDLERS")}
+    assert with_handlers - {registry.__name__} == {operation.__name__ for operation in registry.OPERATIONS}

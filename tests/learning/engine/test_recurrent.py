@@ -1,4 +1,4 @@
-"""Recurrences are torch's own, in value and in gradient; to a tracer each is one operation, however long it is."""
+"""Recurrences have torch's values and gradients; to a tracer each is one operation, however long it is."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 
 
 def drawn(kind, length, examples, size, dtype=torch.float64):
-    """Gates' shares, initial states (a cell too), U and c."""
+    """Products with the inputs, initial states (including a cell), U and c."""
     shapes = [(length, examples, GATES[kind] * size), (examples, size), (examples, size)]
     shapes += [(GATES[kind] * size, size), (GATES[kind] * size,)]
     return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
@@ -40,15 +40,15 @@ def ours(kind, reverse, gates, hidden, cell, u, c):
 
 
 def torchs(kind, reverse, gates, hidden, cell, u, c):
-    """The same by torch: its input weight is one, so that its inputs are the gates' shares."""
+    """The same by torch, with the identity as input weight, so that its inputs are the products with the inputs."""
     gates = gates.flip(0) if reverse else gates
-    one, none = torch.eye(gates.shape[2], dtype=gates.dtype), torch.zeros_like(gates[0, 0])
+    identity, none = torch.eye(gates.shape[2], dtype=gates.dtype), torch.zeros_like(gates[0, 0])
     rest = (True, 1, 0.0, False, False, False)
     if kind == "lstm":
-        outputs, _, last = torch.lstm(gates, (hidden[None], cell[None]), [one, u, none, none], *rest)
+        outputs, _, last = torch.lstm(gates, (hidden[None], cell[None]), [identity, u, none, none], *rest)
         return (outputs.flip(0) if reverse else outputs), last[0]
     function, bias = (torch.gru, c) if kind == "gru" else (torch.rnn_tanh, none)
-    outputs, _ = function(gates, hidden[None], [one, u, none, bias], *rest)
+    outputs, _ = function(gates, hidden[None], [identity, u, none, bias], *rest)
     return ((outputs.flip(0) if reverse else outputs),)
 
 
@@ -62,7 +62,7 @@ def torchs(kind, reverse, gates, hidden, cell, u, c):
     of_cell=st.sampled_from(["outputs", "cell", "both"]),
     seed=st.integers(0, 2**31),
 )
-def test_values_and_gradients_are_torchs(kind, length, examples, size, reverse, of_cell, seed):
+def test_values_and_gradients_equal_torchs(kind, length, examples, size, reverse, of_cell, seed):
     torch.manual_seed(seed)
     arguments = drawn(kind, length, examples, size)
     found, expected = (function(kind, reverse, *arguments) for function in (ours, torchs))
@@ -96,8 +96,8 @@ def test_a_plain_recurrence_has_either_activation(relu, reverse):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("kind", list(GATES))
-def test_operations_keep_torchs_rules_for_operations(kind, reverse, dtype):
-    """No hidden aliasing or mutation, and the shapes without data are those with data."""
+def test_custom_operations_pass_torchs_own_checks(kind, reverse, dtype):
+    """No hidden aliasing or mutation, and fake tensors get the shapes of real ones."""
     gates, hidden, cell, u, c = drawn(kind, 3, 2, 4, dtype)
     grad = torch.randn(3, 2, 4, dtype=dtype)
     if kind == "lstm":
@@ -118,7 +118,7 @@ def test_operations_keep_torchs_rules_for_operations(kind, reverse, dtype):
 
 
 class Classifier(nn.Module):
-    """A recurrent layer, whose first state may be learned, under a classifier of all outputs and last states."""
+    """A classifier of all outputs and last states of a recurrent layer, whose initial state may be learned."""
 
     def __init__(self, layer, learned=False, **options):
         super().__init__()
@@ -226,11 +226,11 @@ def test_the_graph_is_as_large_for_long_sequences_as_for_short_ones(layer, monke
         monkeypatch.setattr("discreet.learning.engine.engine.compile_flat", counted)
         Engine(model, F.cross_entropy, Flat(1.0))(batch, torch.ones(5, dtype=torch.bool))
     assert sizes[0] == sizes[2] == 2
-    assert sizes[3] <= sizes[1] + 10, "norms may be made in another way for longer sequences"
+    assert sizes[3] <= sizes[1] + 10, "norms may be computed another way for longer sequences"
 
 
 def shifted(values, first, reverse):
-    """The states that the steps before the right ones start from."""
+    """The states of the wrong steps: one step off."""
     return RIGHT(values, first, reverse).roll(1, 0)
 
 
@@ -277,7 +277,7 @@ def test_a_gates_wrong_gradient_is_refused(gate, monkeypatch):
 
 
 class Advising(nn.LSTM):
-    """Warns as torch does on CUDA, where the weights of a recurrent layer are not packed."""
+    """Warns as torch does on CUDA about a recurrent layer whose weights are not packed."""
 
     def forward(self, *arguments):
         warnings.warn("RNN module weights are not part of single contiguous chunk of memory. This means", stacklevel=1)
@@ -292,7 +292,7 @@ def test_torchs_advice_to_pack_weights_is_not_passed_on():
         model(batch[0])
 
 
-def test_an_empty_sequence_is_torchs_to_refuse():
+def test_torch_refuses_an_empty_sequence():
     model = Classifier(nn.LSTM, batch_first=True)
     batch = torch.randn(5, 0, 3), torch.randint(0, 3, (5,))
     with pytest.raises(RuntimeError, match="larger than 0"):
