@@ -40,9 +40,9 @@ class _ModelWithLoss(nn.Module):
 
 @contextlib.contextmanager
 def _recurrent_layers_unchanged(model: nn.Module) -> Iterator[None]:
-    """Restore recurrent layers afterwards: they keep a second list of their weights, which must not keep ours.
+    """Restore recurrent layers afterwards, and do not let them pack their weights in between.
 
-    Nor may they pack that list into one piece of memory in between.
+    They keep a second list of their weights, which must not hold the replaced ones later.
     """
     layers = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
     if not layers:
@@ -254,7 +254,7 @@ class Engine:
             )
             try:
                 self._compiled[key] = compile_flat(flat, arguments, len(trainable) + len(rest), self._lend)
-            except Exception as error:  # of any kind: the compiler's own; the dry run already ran the model
+            except Exception as error:  # the compiler may raise anything; the model itself ran in the dry run
                 why = error if isinstance(error, NotCompiled) else f"torch.compile failed ({type(error).__name__})"
                 _log.warning("%s; continuing without it, slower", why)
                 self._compile = False

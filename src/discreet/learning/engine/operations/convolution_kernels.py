@@ -44,77 +44,77 @@ if triton is not None:
     @triton.jit
     def _halves(v, high, low, size, block: tl.constexpr):
         """Split numbers into high + low, in memory order."""
-        at = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
-        value = tl.load(v + at, mask=at < size)
+        offset = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+        value = tl.load(v + offset, mask=offset < size)
         upper = value.to(tl.bfloat16)
-        tl.store(high + at, upper, mask=at < size)
-        tl.store(low + at, (value - upper.to(tl.float32)).to(tl.bfloat16), mask=at < size)
+        tl.store(high + offset, upper, mask=offset < size)
+        tl.store(low + offset, (value - upper.to(tl.float32)).to(tl.bfloat16), mask=offset < size)
 
     @triton.jit
-    def _tap(left, left_low, x, x_low, at, seen, total, two: tl.constexpr):
-        """Add one tap's product over a block of places to its tile of the gradient."""
-        right = tl.load(x + at, mask=seen, other=0.0)
+    def _tap(left, left_low, x, x_low, offset, valid, total, split: tl.constexpr):
+        """Add one tap's product over a block of positions to its tile of the gradient."""
+        right = tl.load(x + offset, mask=valid, other=0.0)
         total = tl.dot(left, right, total)
-        if two:
+        if split:
             total = tl.dot(left_low, right, total)
-            total = tl.dot(left, tl.load(x_low + at, mask=seen, other=0.0), total)
+            total = tl.dot(left, tl.load(x_low + offset, mask=valid, other=0.0), total)
         return total
 
     @triton.jit
     def _gradients(
-        x, x_low, g, g_low, out, parts, xb, xc, xh, xw, gb, gc, gh, gw,
+        x, x_low, g, g_low, out, programs, xb, xc, xh, xw, gb, gc, gh, gw,
         channels: tl.constexpr, outputs: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
-        columns: tl.constexpr, places: tl.constexpr, kernel_h: tl.constexpr, kernel_w: tl.constexpr,
+        columns: tl.constexpr, positions: tl.constexpr, kernel_h: tl.constexpr, kernel_w: tl.constexpr,
         stride_h: tl.constexpr, stride_w: tl.constexpr, pad_h: tl.constexpr, pad_w: tl.constexpr,
-        step_h: tl.constexpr, step_w: tl.constexpr, taps: tl.constexpr, order: tl.constexpr, two: tl.constexpr,
+        step_h: tl.constexpr, step_w: tl.constexpr, taps: tl.constexpr, order: tl.constexpr, split: tl.constexpr,
         tile_o: tl.constexpr, tile_c: tl.constexpr, tile_t: tl.constexpr,
     ):  # fmt: skip
         """One tile of outputs × channels, at one tap or three neighboring ones, of one example."""
-        part = tl.program_id(0) % parts
-        example = (tl.program_id(0) // parts).to(tl.int64)
-        tap = (part % (kernel_h * kernel_w // taps)) * taps
-        tile = part // (kernel_h * kernel_w // taps)
+        program = tl.program_id(0) % programs
+        example = (tl.program_id(0) // programs).to(tl.int64)
+        tap = (program % (kernel_h * kernel_w // taps)) * taps
+        tile = program // (kernel_h * kernel_w // taps)
         tiles = tl.cdiv(channels, tile_c)
         output = (tile // tiles) * tile_o + tl.arange(0, tile_o)
         channel = (tile % tiles) * tile_c + tl.arange(0, tile_c)
         first = tl.zeros((tile_o, tile_c), tl.float32)
         second = tl.zeros((tile_o, tile_c), tl.float32)
         third = tl.zeros((tile_o, tile_c), tl.float32)
-        for start in range(0, places, tile_t):
-            place = start + tl.arange(0, tile_t)
-            row, column = place // columns, place % columns
-            at = example * gb + (row * gh + column * gw)[:, None] + (output * gc)[None, :]
-            known = (place < places)[:, None] & (output < outputs)[None, :]
-            left = tl.trans(tl.load(g + at, mask=known, other=0.0))
+        for start in range(0, positions, tile_t):
+            position = start + tl.arange(0, tile_t)
+            row, column = position // columns, position % columns
+            offset = example * gb + (row * gh + column * gw)[:, None] + (output * gc)[None, :]
+            in_gradient = (position < positions)[:, None] & (output < outputs)[None, :]
+            left = tl.trans(tl.load(g + offset, mask=in_gradient, other=0.0))
             left_low = left
-            if two:
-                left_low = tl.trans(tl.load(g_low + at, mask=known, other=0.0))
-            y = row * stride_h + (tap // kernel_w) * step_h - pad_h
-            z = column * stride_w + (tap % kernel_w) * step_w - pad_w
-            inside = (place < places) & (y >= 0) & (y < height)
-            there = (channel < channels)[None, :]
-            at = example * xb + (y * xh + z * xw)[:, None] + (channel * xc)[None, :]
-            seen = (inside & (z >= 0) & (z < width))[:, None] & there
-            first = _tap(left, left_low, x, x_low, at, seen, first, two)
+            if split:
+                left_low = tl.trans(tl.load(g_low + offset, mask=in_gradient, other=0.0))
+            x_row = row * stride_h + (tap // kernel_w) * step_h - pad_h
+            x_column = column * stride_w + (tap % kernel_w) * step_w - pad_w
+            in_rows = (position < positions) & (x_row >= 0) & (x_row < height)
+            in_channels = (channel < channels)[None, :]
+            offset = example * xb + (x_row * xh + x_column * xw)[:, None] + (channel * xc)[None, :]
+            valid = (in_rows & (x_column >= 0) & (x_column < width))[:, None] & in_channels
+            first = _tap(left, left_low, x, x_low, offset, valid, first, split)
             if taps == 3:
-                seen = (inside & (z >= -step_w) & (z < width - step_w))[:, None] & there
-                second = _tap(left, left_low, x, x_low, at + step_w * xw, seen, second, two)
-                seen = (inside & (z >= -2 * step_w) & (z < width - 2 * step_w))[:, None] & there
-                third = _tap(left, left_low, x, x_low, at + 2 * step_w * xw, seen, third, two)
+                valid = (in_rows & (x_column >= -step_w) & (x_column < width - step_w))[:, None] & in_channels
+                second = _tap(left, left_low, x, x_low, offset + step_w * xw, valid, second, split)
+                valid = (in_rows & (x_column >= -2 * step_w) & (x_column < width - 2 * step_w))[:, None] & in_channels
+                third = _tap(left, left_low, x, x_low, offset + 2 * step_w * xw, valid, third, split)
         if order == 0:
-            known = (output < outputs)[:, None] & (channel < channels)[None, :]
+            in_gradient = (output < outputs)[:, None] & (channel < channels)[None, :]
             rows = (example * outputs + output) * (kernel_h * kernel_w * channels)
-            to = out + rows[:, None] + (tap * channels + channel)[None, :]
-            tl.store(to, first, mask=known)
+            target = out + rows[:, None] + (tap * channels + channel)[None, :]
+            tl.store(target, first, mask=in_gradient)
             if taps == 3:
-                tl.store(to + channels, second, mask=known)
-                tl.store(to + 2 * channels, third, mask=known)
+                tl.store(target + channels, second, mask=in_gradient)
+                tl.store(target + 2 * channels, third, mask=in_gradient)
         else:
             if order == 1:
                 total = tl.sum(tl.abs(first)) + tl.sum(tl.abs(second)) + tl.sum(tl.abs(third))
             else:
                 total = tl.sum(first * first) + tl.sum(second * second) + tl.sum(third * third)
-            tl.store(out + example * parts + part, total)
+            tl.store(out + example * programs + program, total)
 
 
 def _tile(size: int) -> int:
@@ -124,26 +124,26 @@ def _tile(size: int) -> int:
 def _run(
     x: Tensor, x_low: Tensor | None, g: Tensor, g_low: Tensor | None, geometry: Sequence[int], order: int
 ) -> Tensor:
-    """The gradients themselves (order 0), [B, outputs, *kernel, channels], or power sums of their tiles, [B, parts]."""
-    examples, channels, outputs, places = x.shape[0], x.shape[1], g.shape[1], g.shape[2] * g.shape[3]
+    """The gradients (order 0) as [B, outputs, *kernel, channels], or the power sums of their tiles as [B, programs]."""
+    examples, channels, outputs, positions = x.shape[0], x.shape[1], g.shape[1], g.shape[2] * g.shape[3]
     kernel = geometry[:2]
-    across, along, block = _tile(outputs), _tile(channels), 32
+    tile_outputs, tile_channels, tile_positions = _tile(outputs), _tile(channels), 32
     # The fastest tiles, taps per program, warps and stages of those tried on an H200.
-    if min(across, along) == 128:
+    if min(tile_outputs, tile_channels) == 128:
         taps, warps, stages = 1, 8, 3
     else:
-        taps, warps, stages = 3 if kernel[1] == 3 else 1, 4 if across <= 64 else 8, 3 if across <= 64 else 2
-        along = min(along, 64)
-        if along == 16:
-            block, stages = 64, 2
-    parts = prod(kernel) // taps * triton.cdiv(channels, along) * triton.cdiv(outputs, across)
-    shape = (examples, parts) if order else (examples, outputs, *kernel, channels)
+        taps, warps, stages = 3 if kernel[1] == 3 else 1, 4 if tile_outputs <= 64 else 8, 3 if tile_outputs <= 64 else 2
+        tile_channels = min(tile_channels, 64)
+        if tile_channels == 16:
+            tile_positions, stages = 64, 2
+    programs = prod(kernel) // taps * triton.cdiv(channels, tile_channels) * triton.cdiv(outputs, tile_outputs)
+    shape = (examples, programs) if order else (examples, outputs, *kernel, channels)
     out = torch.empty(shape, dtype=torch.float32, device=x.device)
-    sizes = [channels, outputs, x.shape[2], x.shape[3], g.shape[3], places]
-    settings = [taps, order, x_low is not None, across, along, block]
+    sizes = [channels, outputs, x.shape[2], x.shape[3], g.shape[3], positions]
+    settings = [taps, order, x_low is not None, tile_outputs, tile_channels, tile_positions]
     with torch.cuda.device(x.device):
-        _gradients[(parts * examples,)](
-            x, x if x_low is None else x_low, g, g if g_low is None else g_low, out, parts,
+        _gradients[(programs * examples,)](
+            x, x if x_low is None else x_low, g, g if g_low is None else g_low, out, programs,
             *x.stride(), *g.stride(), *sizes, *geometry, *settings, num_warps=warps, num_stages=stages,
         )  # fmt: skip
     return out

@@ -119,8 +119,13 @@ def group_norm(
 
 
 def _normalization(operation: str, names: str, by_channel: bool) -> Handler:
-    """The handler of a normalization with these arguments; its parameters are vectors over the channels (dimension 1),
-    or have the shape of the last dimensions.
+    """The handler of a normalization.
+
+    Args:
+        operation: its name in reports.
+        names: the names of its arguments, in order.
+        by_channel: whether scale and shift are vectors over the channels (dimension 1), or have the shape of the last
+            dimensions.
     """
 
     def handle(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
