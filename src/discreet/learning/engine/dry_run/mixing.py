@@ -26,7 +26,7 @@ from discreet.learning.engine.layout import Layout, matches
 from discreet.learning.engine.trace.randomness import generator_states, nothing_drawn, seeded
 from discreet.learning.engine.trace.recorder import output_gradients
 
-#: Smallest relative error allowed for the fallback, which runs other kernels than the batched pass.
+#: The fallback runs other kernels than the batched pass, so it may differ by at least this relative error.
 FALLBACK_TOLERANCE = 1e-3
 
 
