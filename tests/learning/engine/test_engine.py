@@ -1,4 +1,4 @@
-"""What an engine promises beside being exact: masks, splits, bad examples, randomness, types, refusals."""
+"""The engine's promises besides exactness: masks, splits, non-finite examples, randomness, types, refusals."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 from discreet.errors import DiscreetError, InvalidArgument
 from discreet.learning import Engine, Flat, clipped_sum
-from discreet.learning.engine import clipped, tied
-from discreet.learning.engine.rules import base
-from discreet.learning.engine.rules.linear import Bias
+from discreet.learning.engine import clipped, shared_parameters
+from discreet.learning.engine.operations import arithmetic
+from discreet.learning.engine.operations.linear import Bias
 from tests.learning.engine import truth
-from tests.learning.engine.test_rules import LOSS, compare, made
+from tests.learning.engine.test_operations import LOSS, compare, model_and_batch
 
 
 def mlp(dtype=torch.float64):
@@ -34,7 +34,7 @@ def rows(batch, *chosen):
 
 
 def test_a_split_batch_gives_the_same_sum():
-    """A microbatch is only a way to fit memory: examples are clipped one by one on both sides."""
+    """A microbatch only saves memory: examples are clipped one by one either way."""
     model, batch = mlp(), data()
     whole = clipped_sum(model, F.cross_entropy, batch, clipping=Flat(0.3)).sums
     first = clipped_sum(model, F.cross_entropy, rows(batch, 0, 1, 2), clipping=Flat(0.3)).sums
@@ -72,15 +72,15 @@ def test_a_batch_without_a_finite_example_is_zero():
     assert all(not value.any() for value in found.sums.values())
 
 
-def test_a_bad_first_batch_does_not_change_what_is_said():
-    """The dry run meets it first, and must neither fail nor choose another path."""
-    model, good, bad = mlp(), data(), data()
-    bad[0][:3] = float("nan")
+def test_a_non_finite_first_batch_does_not_change_the_report():
+    """The dry run sees it first, and must neither fail nor choose another path."""
+    model, ordinary, nonfinite = mlp(), data(), data()
+    nonfinite[0][:3] = float("nan")
     engines = [Engine(model, F.cross_entropy, Flat(1.0), compile=False) for _ in range(2)]
-    for engine, batch in zip(engines, (good, bad), strict=True):
+    for engine, batch in zip(engines, (ordinary, nonfinite), strict=True):
         engine(batch, torch.ones(8, dtype=torch.bool))
-    said = [engine.report.rpartition("\n")[0] for engine in engines]
-    assert said[0] == said[1]
+    reports = [engine.report.rpartition("\n")[0] for engine in engines]
+    assert reports[0] == reports[1]
 
 
 def test_no_example_moves_the_sum_by_more_than_the_norm():
@@ -108,14 +108,14 @@ class Cancelling(nn.Module):
 
 @pytest.mark.parametrize("tilt", [1e-2, 1e-3, 1e-4, 1e-5, 1e-6])
 def test_terms_that_cancel_do_not_hide_a_long_gradient(tilt):
-    """Gram matrices lose half of the digits; the norm is rounded up by what they may have lost."""
+    """Gram matrices lose half of the digits, so the norm is rounded up by what they may have lost."""
     torch.manual_seed(0)
     model, one = Cancelling(tilt), (torch.randn(1, 64) * 30, torch.randint(0, 64, (1,)))
     found = clipped_sum(model, F.cross_entropy, one, clipping=Flat(1.0))
     assert float(found.sums["inner.weight"].double().norm()) <= 1.0
 
 
-def test_a_tiny_clip_norm_bounds_gradients_whose_squares_vanish():
+def test_a_tiny_clip_norm_bounds_gradients_whose_squares_underflow():
     model = nn.Linear(4, 4, bias=False)
     one = (torch.full((1, 4), 1e-24), torch.zeros(1).long())
     found = clipped_sum(model, F.cross_entropy, one, clipping=Flat(1e-30))
@@ -134,7 +134,7 @@ def test_the_clip_norm_is_an_argument():
 
 
 def test_dropout_draws_once_for_norm_and_sum():
-    """One example, clipped: its sum has the norm C exactly, whatever was dropped."""
+    """The sum of one clipped example has norm C exactly, whatever was dropped."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5), nn.ReLU(), nn.Linear(64, 4)).double()
     engine = Engine(model, F.cross_entropy, Flat(1e-3), compile=False)
@@ -148,7 +148,7 @@ def test_dropout_draws_once_for_norm_and_sum():
 
 
 @pytest.mark.slow
-def test_compiled_dropout_draws_anew_each_time():
+def test_compiled_dropout_draws_new_numbers_in_each_call():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5), nn.ReLU(), nn.Linear(64, 4)).double()
     engine = Engine(model, F.cross_entropy, Flat(1e-3), compile=True)
@@ -180,8 +180,8 @@ def test_autocast_keeps_norms_and_sums_in_single_precision():
     assert truth.worst(found.sums, exact.sums) < 0.05
 
 
-def test_nothing_stays_on_the_model():
-    model, batch = made("lstm")
+def test_nothing_is_left_on_the_model():
+    model, batch = model_and_batch("lstm")
     before = {name: value.clone() for name, value in model.state_dict().items()}
     clipped_sum(model, F.cross_entropy, batch, clipping=Flat(1.0))
     assert all(p.grad is None for p in model.parameters())
@@ -190,7 +190,7 @@ def test_nothing_stays_on_the_model():
     copy.deepcopy(model)
 
 
-def test_a_change_of_mode_is_seen():
+def test_a_change_of_mode_is_noticed():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5)).double()
     engine = Engine(model, F.cross_entropy, Flat(1e3), compile=False)
@@ -202,7 +202,7 @@ def test_a_change_of_mode_is_seen():
 
 
 class Centered(nn.Module):
-    """Subtracts the batch's mean: no module shows it, only the gradients do."""
+    """Subtracts the batch's mean, which shows in the gradients but in no module."""
 
     def __init__(self):
         super().__init__()
@@ -257,7 +257,7 @@ def test_a_model_without_trainable_parameters_is_refused():
         Engine(mlp().requires_grad_(False), F.cross_entropy, Flat(1.0))
 
 
-def test_a_compiler_that_fails_costs_one_line(monkeypatch, caplog):
+def test_a_compiler_that_fails_logs_one_line(monkeypatch, caplog):
     def broken(*_):
         raise RuntimeError("no compiler here")
 
@@ -286,7 +286,7 @@ def test_a_path_that_depends_on_the_data_is_refused():
         engine((-x.abs(), y), mask)
 
 
-# Mutants: each of these mistakes has been made in a published implementation, and the comparison above must see it.
+# Mutants: a published implementation has made each of these mistakes, and the comparison above must catch it.
 
 
 def clip_the_batch(monkeypatch):
@@ -308,10 +308,8 @@ def forget_the_cross_terms(monkeypatch):
 
 
 def ignore_the_mask(monkeypatch):
-    original = clipped.clipped_parts
-    monkeypatch.setattr(
-        clipped, "clipped_parts", lambda p, w, s, n, m, *r: original(p, w, s, n, torch.ones_like(m), *r)
-    )
+    original = clipped.clip_uses
+    monkeypatch.setattr(clipped, "clip_uses", lambda p, w, s, n, m, *r: original(p, w, s, n, torch.ones_like(m), *r))
 
 
 def clip_microbatches(monkeypatch):
@@ -327,7 +325,7 @@ def clip_microbatches(monkeypatch):
 
 def survives(name):
     try:
-        return "fallback" not in compare(*made(name), 1e-9).report
+        return "fallback" not in compare(*model_and_batch(name), 1e-9).report
     except (AssertionError, DiscreetError):
         return False
 
@@ -349,20 +347,20 @@ def test_the_comparison_catches(mutant, name, monkeypatch):
 
 
 def test_a_wrong_rule_is_found_by_the_dry_run_and_replaced(monkeypatch):
-    """The bias is skipped, the dry run sees it, and the fallback gives the right sums."""
+    """The rule skips the bias, the dry run notices, and the fallback gives the right sums."""
     skip_the_bias(monkeypatch)
-    engine = compare(*made("linear"), 1e-9)
+    engine = compare(*model_and_batch("linear"), 1e-9)
     assert "0.bias: fallback" in engine.report
 
 
-def test_cross_terms_do_not_need_whole_gradients(monkeypatch):
-    """GPT-2's table of words times width is never laid out for each example."""
-    monkeypatch.setattr(base, "CHUNK_ELEMENTS", 64)
-    compare(*made("transformer, tied"), 1e-9)
+def test_cross_terms_do_not_need_materialized_gradients(monkeypatch):
+    """GPT-2's embedding table is never materialized per example."""
+    monkeypatch.setattr(arithmetic, "CHUNK_ELEMENTS", 64)
+    compare(*model_and_batch("transformer, tied"), 1e-9)
     calls = []
-    original = tied.EmbeddingWeight.per_example
-    monkeypatch.setattr(tied.EmbeddingWeight, "per_example", lambda *a: calls.append(1) or original(*a))
-    model, batch = made("transformer, tied")
+    original = shared_parameters.EmbeddingWeight.per_example
+    monkeypatch.setattr(shared_parameters.EmbeddingWeight, "per_example", lambda *a: calls.append(1) or original(*a))
+    model, batch = model_and_batch("transformer, tied")
     engine = Engine(model, F.cross_entropy, Flat(1.0), compile=False)
     mask = torch.ones(5, dtype=torch.bool)
     engine(batch, mask)

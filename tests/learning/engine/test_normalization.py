@@ -1,4 +1,4 @@
-"""Group normalization as it is traced is torch's own, in the images' order of memory."""
+"""The traced group normalization equals torch's and keeps the memory order of the images."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from discreet.learning.clipping import Flat
-from discreet.learning.engine import Engine, operations
-from discreet.learning.engine.normalization import group_norm
-from tests.learning.engine.test_rules import compare
+from discreet.learning.engine import Engine
+from discreet.learning.engine.operations import memory_format
+from discreet.learning.engine.operations.normalization import group_norm
+from tests.learning.engine.test_operations import compare
 
 
 def last(shape):
@@ -57,9 +58,9 @@ VIEWS = {
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # the compiler's parts warn of each other
+@pytest.mark.filterwarnings("ignore")  # parts of the compiler warn about each other
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_compiled_one_reads_its_input_where_it_lies(view):
+def test_a_compiled_group_norm_reads_views_correctly(view):
     def function(y):
         with torch.enable_grad():
             live = y.detach().requires_grad_()
@@ -79,7 +80,7 @@ def test_a_compiled_one_reads_its_input_where_it_lies(view):
 
 @pytest.mark.slow
 def test_a_batch_in_another_order_of_memory_is_another_graph(monkeypatch):
-    monkeypatch.setattr(operations, "wants_channels_last", lambda x: x.dim() == 4)
+    monkeypatch.setattr(memory_format, "wants_channels_last", lambda x: x.dim() == 4)
     torch.manual_seed(0)
     model = nn.Sequential(nn.GroupNorm(2, 4), nn.Conv2d(4, 3, 3), nn.Flatten(), nn.Linear(48, 3))
     inputs, targets = torch.randn(5, 4, 6, 6), torch.randint(0, 3, (5,))
@@ -94,7 +95,7 @@ def test_a_batch_in_another_order_of_memory_is_another_graph(monkeypatch):
 
 @pytest.mark.slow
 def test_clipped_sums_with_channels_last_throughout_are_right(monkeypatch):
-    monkeypatch.setattr(operations, "wants_channels_last", lambda x: x.dim() == 4)
+    monkeypatch.setattr(memory_format, "wants_channels_last", lambda x: x.dim() == 4)
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(),
@@ -104,4 +105,4 @@ def test_clipped_sums_with_channels_last_throughout_are_right(monkeypatch):
     engine = compare(model, batch, 1e-5, compile=True)
     assert "\ncompiled" in engine.report
     sums = engine(batch, torch.ones(5, dtype=torch.bool)).sums
-    assert all(sums[name].is_contiguous() for name in sums), "one launch must do for the noise of all"
+    assert all(sums[name].is_contiguous() for name in sums), "noise is added to all sums in one launch"

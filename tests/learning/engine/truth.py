@@ -1,4 +1,4 @@
-"""Per-example gradients the slow way: one example at a time, by ordinary differentiation."""
+"""Reference per-example gradients: one example at a time, by ordinary differentiation."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ def gradients(model: nn.Module, loss: Callable, batch: object) -> list[dict[str,
     """The gradient of each example, by parameter name."""
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
     size = pytree.tree_leaves(batch)[0].shape[0]
-    found = []
+    by_example = []
     for i in range(size):
-        one = pytree.tree_map(lambda x: x[i : i + 1], batch)  # noqa: B023  # used at once
+        one = pytree.tree_map(lambda x: x[i : i + 1], batch)  # noqa: B023  # called within the iteration
         values = torch.autograd.grad(loss(model, one).sum(), list(named.values()), allow_unused=True)
         pairs = zip(named.items(), values, strict=True)
-        found.append({name: torch.zeros_like(p) if g is None else g for (name, p), g in pairs})
-    return found
+        by_example.append({name: torch.zeros_like(p) if g is None else g for (name, p), g in pairs})
+    return by_example
 
 
 def norms(each: list[dict[str, Tensor]], order: int = 2, only: set[str] | None = None) -> Tensor:
-    """The norm of each example's whole gradient, or of some parameters'."""
+    """The norm of each example's gradient, over all parameters or `only` some."""
     chosen = [torch.cat([g.flatten() for name, g in one.items() if only is None or name in only]) for one in each]
     return torch.stack([g.norm(order) for g in chosen])
 
@@ -34,7 +34,7 @@ def clipped(each: list[dict[str, Tensor]], weights: Tensor) -> dict[str, Tensor]
 
 
 def worst(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
-    """The largest distance of a parameter's sum from the truth, relative to the whole gradient's norm."""
-    whole = torch.stack([g.norm() for g in expected.values()]).norm().clamp_min(1e-30)
+    """The largest error of a parameter's sum, relative to the norm over all parameters."""
+    norm = torch.stack([g.norm() for g in expected.values()]).norm().clamp_min(1e-30)
     assert found.keys() == expected.keys()
-    return max(float((found[name] - g).norm() / whole) for name, g in expected.items())
+    return max(float((found[name] - g).norm() / norm) for name, g in expected.items())

@@ -1,4 +1,4 @@
-"""Models for every operation that the engine has a rule for, and for those that it has none for."""
+"""Models for every operation with a rule, and for operations without one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Convolutions(nn.Module):
 
 
 class Frames(nn.Module):
-    """Pictures of one example are folded into the batch dimension, as for video."""
+    """The frames of one example are folded into the batch dimension, as for video."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Transformer(nn.Module):
 
 
 class Attention(nn.Module):
-    """Cross attention with separate widths, a causal mask and weights that are asked for."""
+    """Cross attention with separate widths, a causal mask and, on request, attention weights."""
 
     def __init__(self, other: int | None = None, need_weights: bool = True) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Bags(nn.Module):
 
 
 class Plain(nn.Module):
-    """Parameters that meet the data by operators, in several ways and more than once."""
+    """Parameters combined with the data by operators, in several ways and more than once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ def texts(length: int = 7, count: int = 11) -> tuple[Tensor, Tensor]:
     return torch.randint(0, count, (5, length)), torch.randint(0, count, (5, length + 1))
 
 
-#: name → (model, batch); each is called under a seed and a default type of its own.
+#: name → (model, batch); both are called under a fixed seed and a default type.
 ZOO = {
     "linear": (lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(inplace=True), nn.Linear(8, 4)), vectors),
     "conv1d": (lambda: Convolutions(1), lambda: sequences(4, 11, classes=5)),

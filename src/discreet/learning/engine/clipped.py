@@ -1,7 +1,7 @@
 """The clipped sum of one batch, as a pure function of parameters, buffers, batch, mask and clip norm.
 
-Forward pass, one backward pass to the outputs of the operations that hold parameters, norms, weights, weighted sums. It
-keeps no state, so `make_fx` takes it whole and a compiler sees one graph.
+A forward pass, one backward pass to the outputs of the operations that use parameters, norms, weights, weighted sums.
+It keeps no state, so `make_fx` can trace all of it and a compiler gets one graph.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ from torch import Tensor
 
 from discreet.errors import DiscreetError, InvalidArgument
 from discreet.learning.clipping import Clipping
-from discreet.learning.engine.capture import Recorder, Site, output_gradients, unchanged
-from discreet.learning.engine.compiled import mark
 from discreet.learning.engine.fallback import Forward, per_example
+from discreet.learning.engine.graph.marks import mark
 from discreet.learning.engine.layout import Layout
-from discreet.learning.engine.operations import HANDLERS
-from discreet.learning.engine.rules.base import in_memory_like, power_sums, weighted_total
-from discreet.learning.engine.tied import Part, norm_power
+from discreet.learning.engine.operations.arithmetic import power_sums, weighted_total
+from discreet.learning.engine.operations.memory_format import in_format_of
+from discreet.learning.engine.operations.registry import HANDLERS
+from discreet.learning.engine.shared_parameters import Use, norm_power
+from discreet.learning.engine.trace.recorder import ForwardRecorder, Site, check_inputs_unchanged, output_gradients
 
 
 @dataclass(frozen=True)
 class ClippedSum:
-    """What one batch gives: the sums to be noised, and facts about each example that must never leave un-noised.
+    """The result for one batch: the sums to be noised, and facts about each example that must not leave without noise.
 
     Attributes:
         sums: by parameter name, Σ mask_i · weight_i · gradient_i in float32 (float64 for float64 models).
-        norms: [groups, examples] the norm of each example's gradient in each group. Sensitive.
+        norms: [groups, examples], the norm of each example's gradient in each group. Sensitive.
         losses: [examples]. Sensitive.
-        finite: [examples] whether the loss and the gradient of the example are finite; others weigh nothing. Sensitive.
+        finite: [examples], whether the loss and the gradient of the example are finite; if not, its weight is zero.
+            Sensitive.
     """
 
     sums: dict[str, Tensor]
@@ -43,7 +45,14 @@ class ClippedSum:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What the dry run found: where the examples are at each site, and which parameters need the fallback."""
+    """What the dry run found.
+
+    Attributes:
+        signatures: the recorded operations in order, each with the names of its parameters.
+        layouts: where the examples are in the output of each.
+        fallback: the parameters that need the fallback.
+        unused: the parameters that no loss depends on.
+    """
 
     signatures: tuple[tuple[str, ...], ...]
     layouts: tuple[Layout | None, ...]
@@ -51,49 +60,49 @@ class Coverage:
     unused: tuple[str, ...]
 
 
-def parts_by_name(
+def uses_by_name(
     sites: Sequence[Site], gradients: Sequence[Tensor | None], layouts: Sequence[Layout | None], examples: int
-) -> dict[str, list[Part]]:
+) -> dict[str, list[Use]]:
     """All uses of each parameter, with the examples in the first dimension."""
-    found: dict[str, list[Part]] = {}
+    by_name: dict[str, list[Use]] = {}
     for site, grad, layout in zip(sites, gradients, layouts, strict=True):
         if grad is None or layout is None:
             continue
         if not layout.fits(grad.shape, examples):
             raise InvalidArgument(
-                f"the output of {site.signature[0]} ({site.signature[1]}) must hold the batch's {examples} examples as "
-                f"the first batch did, got the shape {tuple(grad.shape)}: keep the shapes of all batches the same"
+                f"the output of {site.signature[0]} ({site.signature[1]}) must hold the batch's {examples} examples in "
+                f"the same way as for the first batch, got shape {tuple(grad.shape)}: give all batches the same shapes"
             )
-        placed = layout.examples_first(grad, examples)
+        output_gradient = layout.examples_first(grad, examples)
         for name, rule, inputs in site.claims:
             moved = tuple(layout.examples_first(x, examples) for x in inputs)
-            found.setdefault(name, []).append(Part(rule.placed(layout), moved, placed))
-    return found
+            by_name.setdefault(name, []).append(Use(rule.examples_first(layout), moved, output_gradient))
+    return by_name
 
 
-def clipped_parts(
-    parts: Mapping[str, Sequence[Part]],
-    whole: Mapping[str, Tensor],
-    shapes: Mapping[str, Tensor],
+def clip_uses(
+    uses: Mapping[str, Sequence[Use]],
+    gradients: Mapping[str, Tensor],
+    parameters: Mapping[str, Tensor],
     losses: Tensor,
     mask: Tensor,
     clip_norm: Tensor,
     clipping: Clipping,
 ) -> ClippedSum:
-    """Norms, weights and weighted sums, from the uses of each parameter and whole gradients of the fallback's."""
-    order, groups = clipping.order, clipping.groups(tuple(shapes))
-    kept: dict[str, Tensor] = dict(whole)
+    """Norms, weights and weighted sums, from the uses of each parameter and the fallback's per-example gradients."""
+    order, groups = clipping.order, clipping.groups(tuple(parameters))
+    kept: dict[str, Tensor] = dict(gradients)
     powers: dict[str, Tensor] = {}
-    for name, uses in parts.items():
-        if all(use.rule.keeps(use.inputs, use.grad) for use in uses):
-            each = [use.rule.kept(use.inputs, use.grad) for use in uses]
+    for name, of_parameter in uses.items():
+        if all(use.rule.keeps_gradients(use.inputs, use.grad) for use in of_parameter):
+            each = [use.rule.kept_gradients(use.inputs, use.grad) for use in of_parameter]
             kept[name] = each[0] if len(each) == 1 else torch.stack(each).sum(0)
         else:
-            powers[name] = norm_power(uses, order)
-    powers |= {name: power_sums(gradients, order) for name, gradients in kept.items()}
-    wide = torch.float64 if any(p.dtype == torch.float64 for p in shapes.values()) else torch.float32
+            powers[name] = norm_power(of_parameter, order)
+    powers |= {name: power_sums(value, order) for name, value in kept.items()}
+    wide = torch.float64 if any(p.dtype == torch.float64 for p in parameters.values()) else torch.float32
     totals = [torch.zeros(losses.shape[0], dtype=wide, device=losses.device) for _ in range(max(groups) + 1)]
-    for name, group in zip(shapes, groups, strict=True):
+    for name, group in zip(parameters, groups, strict=True):
         if name in powers:
             totals[group] = totals[group] + powers[name].to(wide)
     norms = torch.stack(totals)
@@ -101,20 +110,20 @@ def clipped_parts(
     finite = torch.isfinite(losses.detach()) & torch.isfinite(norms).all(0)
     weights = torch.where(finite & mask, clipping.weights(norms, clip_norm.to(wide)), 0.0)
     sums = {}
-    for (name, parameter), group in zip(shapes.items(), groups, strict=True):
+    for (name, parameter), group in zip(parameters.items(), groups, strict=True):
         if name in kept:
             sums[name] = weighted_total(kept[name], weights[group])
-        elif name in parts:
-            pieces = [use.rule.weighted(use.inputs, use.grad, weights[group]) for use in parts[name]]
-            sums[name] = pieces[0] if len(pieces) == 1 else torch.stack(pieces).sum(0)
+        elif name in uses:
+            each = [use.rule.weighted_sum(use.inputs, use.grad, weights[group]) for use in uses[name]]
+            sums[name] = each[0] if len(each) == 1 else torch.stack(each).sum(0)
         else:
             sums[name] = torch.zeros_like(parameter, dtype=wide)
-    # As the parameters lie in memory, so that noise and optimizer can take all sums in one go.
-    laid_out = {name: in_memory_like(value.to(wide), shapes[name]) for name, value in sums.items()}
-    return ClippedSum(laid_out, norms, losses.detach(), finite)
+    # In the parameters' memory format, so that noise and optimizer can process all sums in one launch.
+    formatted = {name: in_format_of(value.to(wide), parameters[name]) for name, value in sums.items()}
+    return ClippedSum(formatted, norms, losses.detach(), finite)
 
 
-def _as_it_is(value: Tensor) -> Tensor:
+def _unmarked(value: Tensor) -> Tensor:
     return value
 
 
@@ -138,20 +147,20 @@ def clip(
     examples = mask.shape[0]
     with torch.enable_grad():
         live = {name: tensor.detach().requires_grad_() for name, tensor in trainable.items()}
-        recorder = Recorder(live, HANDLERS, examples, coverage.layouts, frozenset(coverage.fallback))
+        recorder = ForwardRecorder(live, HANDLERS, examples, coverage.layouts, frozenset(coverage.fallback))
         with recorder:
             losses = forward({**frozen, **live}, batch)
-        surprising = recorder.unknown.keys() - set(coverage.unused)
-        if tuple(site.signature for site in recorder.sites) != coverage.signatures or surprising:
+        unexpected = recorder.without_rule.keys() - set(coverage.unused)
+        if tuple(site.signature for site in recorder.sites) != coverage.signatures or unexpected:
             raise DiscreetError(
                 "the model must run the same operations on every batch, got others than on the first one: its forward "
-                "pass depends on the data or on a mode that was changed; make a new engine after such a change"
+                "pass depends on the data, or a mode was changed; make a new engine after such a change"
             )
-        marked = mark if recorder.traced else _as_it_is
+        marked = mark if recorder.traced else _unmarked
         gradients = output_gradients(marked(losses), recorder.sites)
         gradients = [None if g is None else marked(g) for g in gradients]
-        unchanged(recorder.sites)
+        check_inputs_unchanged(recorder.sites)
     with torch.no_grad():
-        parts = parts_by_name(recorder.sites, gradients, coverage.layouts, examples)
-        whole = per_example(forward, {**frozen, **live}, coverage.fallback, batch) if coverage.fallback else {}
-        return clipped_parts(parts, whole, trainable, losses, mask, clip_norm, clipping)
+        uses = uses_by_name(recorder.sites, gradients, coverage.layouts, examples)
+        by_fallback = per_example(forward, {**frozen, **live}, coverage.fallback, batch) if coverage.fallback else {}
+        return clip_uses(uses, by_fallback, trainable, losses, mask, clip_norm, clipping)

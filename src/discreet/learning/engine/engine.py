@@ -1,4 +1,4 @@
-"""The engine: a model, a loss and a clipping made into one function from a batch to its clipped sum."""
+"""The engine: turns a model, a loss and a clipping into one function from a batch to its clipped sum."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from discreet.learning import losses as losses_of
 from discreet.learning._check import check
 from discreet.learning.clipping import Clipping
 from discreet.learning.engine.clipped import ClippedSum, Coverage, clip
-from discreet.learning.engine.compiled import Compiled, NotCompiled, compile_flat
-from discreet.learning.engine.coverage import find_coverage
-from discreet.learning.engine.held import Held
+from discreet.learning.engine.dry_run.search import find_coverage
+from discreet.learning.engine.graph.compilation import Compiled, NotCompiled, compile_flat
+from discreet.learning.engine.model_tensors import ModelTensors
 
 _log = logging.getLogger("discreet.learning")
 
 
-class _Whole(nn.Module):
-    """The model and its loss as one module, so that parameters can be replaced under both."""
+class _ModelWithLoss(nn.Module):
+    """The model and its loss as one module, so that `functional_call` replaces the parameters for both."""
 
     def __init__(self, model: nn.Module, loss: losses_of.Loss) -> None:
         super().__init__()
@@ -39,22 +39,25 @@ class _Whole(nn.Module):
 
 
 @contextlib.contextmanager
-def _untouched(model: nn.Module) -> Iterator[None]:
-    """Recurrent layers keep a second list of their weights: it must not hold ours afterwards, nor be packed."""
+def _recurrent_layers_unchanged(model: nn.Module) -> Iterator[None]:
+    """Restore recurrent layers afterwards, and do not let them pack their weights in between.
+
+    They keep a second list of their weights, which must not hold the replaced ones later.
+    """
     layers = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
     if not layers:
         yield
         return
-    kept = [dict(vars(layer)) for layer in layers]
+    saved = [dict(vars(layer)) for layer in layers]
     for layer in layers:
         vars(layer)["flatten_parameters"] = lambda: None
     try:
         with warnings.catch_warnings():
-            # torch advises to pack the weights, which is what must not be done; only the dry run calls its layers.
+            # torch advises to pack the weights, which must not happen here. Only the dry run calls torch's own layers.
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
             yield
     finally:
-        for layer, attributes in zip(layers, kept, strict=True):
+        for layer, attributes in zip(layers, saved, strict=True):
             vars(layer).clear()
             vars(layer).update(attributes)
 
@@ -72,30 +75,30 @@ def batch_size(batch: Any) -> int:
     return int(leaves[0].shape[0])
 
 
-def _rows(batch: Any, chosen: Tensor) -> Any:
-    return pytree.tree_map_only(Tensor, lambda x: x.index_select(0, chosen.to(x.device)), batch)
+def _select_rows(batch: Any, rows: Tensor) -> Any:
+    return pytree.tree_map_only(Tensor, lambda x: x.index_select(0, rows.to(x.device)), batch)
 
 
 class Engine:
     """From a batch to its clipped sum.
 
     Args:
-        model: any torch module. Its parameters are read anew at each call; nothing is hung on it.
+        model: any torch module. Its parameters are read at each call; nothing is attached to it.
         loss: `loss(model, batch)` with one value per example, or a torch loss (see `discreet.learning.losses`).
         clipping: how each example's gradient is bounded.
-        compile: use `torch.compile`; where that fails the engine says so once and goes on without.
+        compile: use `torch.compile`; if that fails, the engine logs one warning and continues without it.
         dtype: run the model under autocast to this type (`torch.bfloat16`); norms and sums stay in float32.
-        lend: let the next call write over what a call returned, which saves a copy of all sums.
+        lend: let the next call overwrite what a call returned, which saves a copy of all sums.
 
     Guarantee:
         As `clip`: neighbors add/remove or zero-out one example, sensitivity `clipping.sensitivity(clip_norm, groups)`
         in the clipping's norm, if the loss of an example depends on that example alone, which the first call tests. The
         model's buffers (running statistics) are not protected; `check` refuses the usual ones. Examples whose loss or
-        gradient is not finite weigh nothing; when there are any, the batch is computed again without them, which takes
+        gradient is not finite have weight zero; if there are any, the batch is computed again without them, which takes
         longer: time is not protected. (In float32, "not finite" includes norms above 1e19, whose squares overflow.)
 
-    Compiled, the model's code runs once for each shape of a batch and each mode (training, evaluation). What it reads
-    other than parameters and buffers, such as an attribute that holds a number, stays as it was then.
+    When compiled, the model's code runs once for each shape of a batch and each mode (training, evaluation). Anything
+    else that it reads besides parameters and buffers, such as a number in an attribute, keeps the value from that run.
     """
 
     def __init__(
@@ -112,12 +115,12 @@ class Engine:
             raise _check.fail("clipping", "be a Clipping", clipping, "for example Flat(1.0)")
         check(model)
         self.model, self.clipping, self.dtype = model, clipping, dtype
-        self._whole = _Whole(model, losses_of.per_example(loss))
+        self._with_loss = _ModelWithLoss(model, losses_of.per_example(loss))
         self._compile, self._lend = compile, lend
         self._coverage: Coverage | None = None
         self._reasons: dict[str, str] = {}
         self._compiled: dict[Any, Compiled] = {}
-        self._held = Held(model)
+        self._model_tensors = ModelTensors(model)
         self._modes: tuple[bool, ...] = ()
         self._seconds = 0.0
         trainable = [name for name, p in model.named_parameters() if p.requires_grad]
@@ -128,12 +131,12 @@ class Engine:
 
     @property
     def seconds(self) -> float:
-        """How long the start took: the dry run, and compilation where there was one."""
+        """How long the start took: the dry run, and compilation if there was one."""
         return self._seconds
 
     @property
     def report(self) -> str:
-        """What each parameter goes through, and why, in words."""
+        """How each parameter is handled, and why, in words."""
         if self._coverage is None:
             return "No batch was seen yet."
         rules: dict[str, list[str]] = {}
@@ -163,8 +166,8 @@ class Engine:
         Args:
             batch: whatever the loss takes, with one example in each row.
             mask: which of its rows are examples.
-            clip_norm: the norm of this batch, if it is not the clipping's own.
-            meanwhile: what to do while the device computes and this process would only wait for it.
+            clip_norm: the clip norm for this batch, instead of the clipping's own.
+            meanwhile: called while the device computes and this process would only wait for it.
         """
         examples = batch_size(batch)
         if mask.shape != (examples,) or mask.dtype != torch.bool:
@@ -180,28 +183,28 @@ class Engine:
         result = self._run(batch, mask, norm)
         if meanwhile is not None:
             meanwhile()
-        return result if bool(result.finite.all()) else self._without(result, batch, mask, norm)
+        return result if bool(result.finite.all()) else self._without_nonfinite(result, batch, mask, norm)
 
-    def _without(self, first: ClippedSum, batch: Any, mask: Tensor, norm: Tensor) -> ClippedSum:
-        """The same batch with every example that is not finite replaced by one that is, and masked.
+    def _without_nonfinite(self, first: ClippedSum, batch: Any, mask: Tensor, norm: Tensor) -> ClippedSum:
+        """The result for the same batch with every non-finite example replaced by a finite one, and masked.
 
-        In the first result such an example has the weight zero, but zero times infinity has spoiled the sums.
+        In the first result such an example has weight zero, but zero times infinity is NaN, so the sums are unusable.
         """
-        kept = (first.norms, first.losses, first.finite)
-        first = ClippedSum(first.sums, *(value.clone() for value in kept))  # they may be lent
-        good, again = first.finite, first
-        places = torch.arange(good.shape[0], device=good.device)
-        while bool(good.any()) and not bool(again.finite.all()):
-            chosen = torch.where(good, places, torch.nonzero(good)[0])
-            again = self._run(_rows(batch, chosen), mask & good, norm)
-            good = good & again.finite  # with dropout, an example may fail the second time
-        norms, losses = torch.where(good, again.norms, first.norms), torch.where(good, again.losses, first.losses)
-        sums = again.sums if bool(good.any()) else {n: torch.zeros_like(value) for n, value in again.sums.items()}
-        return ClippedSum(sums, norms, losses, good)
+        facts = (first.norms, first.losses, first.finite)
+        first = ClippedSum(first.sums, *(value.clone() for value in facts))  # the next call may overwrite lent results
+        finite, again = first.finite, first
+        positions = torch.arange(finite.shape[0], device=finite.device)
+        while bool(finite.any()) and not bool(again.finite.all()):
+            rows = torch.where(finite, positions, torch.nonzero(finite)[0])
+            again = self._run(_select_rows(batch, rows), mask & finite, norm)
+            finite = finite & again.finite  # with dropout, an example may fail the second time
+        norms, losses = torch.where(finite, again.norms, first.norms), torch.where(finite, again.losses, first.losses)
+        sums = again.sums if bool(finite.any()) else {n: torch.zeros_like(value) for n, value in again.sums.items()}
+        return ClippedSum(sums, norms, losses, finite)
 
     def _tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Trainable parameters, and all else (frozen parameters, buffers), by their names in the model."""
-        trainable, rest = self._held.tensors()
+        """Trainable parameters, and everything else (frozen parameters, buffers), by their names in the model."""
+        trainable, rest = self._model_tensors.tensors()
         if tuple(trainable) != self.names:
             raise _check.fail(
                 "model", "keep its trainable parameters", len(trainable), "make a new engine after a change"
@@ -213,21 +216,21 @@ class Engine:
         device = next(iter(tensors.values())).device.type
         wide = any(t.dtype == torch.float64 for t in tensors.values())
         cast = torch.autocast(device, self.dtype) if self.dtype and not wide else contextlib.nullcontext()
-        with cast, _untouched(self.model):
-            found = torch.func.functional_call(self._whole, renamed, (batch,))
-        return losses_of.checked(found, batch_size(batch))
+        with cast, _recurrent_layers_unchanged(self.model):
+            losses = torch.func.functional_call(self._with_loss, renamed, (batch,))
+        return losses_of.checked(losses, batch_size(batch))
 
     def start(self, batch: Any) -> None:
-        """The dry run, on the first batch and after a change between training and evaluation mode."""
+        """Do the dry run if this is the first batch, or if a module changed between training and evaluation mode."""
         batch_size(batch)
         trainable, rest = self._tensors()
-        modes = self._held.modes()
+        modes = self._model_tensors.modes()
         if self._coverage is not None and modes == self._modes:
             return
-        begin = time.perf_counter()
+        started = time.perf_counter()
         self._coverage, self._reasons = find_coverage(self._forward, trainable, rest, batch)
         self._modes, self._compiled = modes, {}
-        self._seconds += time.perf_counter() - begin
+        self._seconds += time.perf_counter() - started
         if self._coverage.fallback:
             _log.warning("fallback (slower) for %s", ", ".join(self._coverage.fallback))
         if self._coverage.unused:
@@ -238,22 +241,22 @@ class Engine:
         coverage = self._coverage
         assert coverage is not None
         leaves, structure = pytree.tree_flatten(batch)
-        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-        constants = [(i, type(leaf), leaf) for i, leaf in enumerate(leaves) if i not in places]
+        tensor_leaves = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        constants = [(i, type(leaf), leaf) for i, leaf in enumerate(leaves) if i not in tensor_leaves]
         if not self._compile or not all(isinstance(leaf, Hashable) for _, _, leaf in constants):
             return clip(self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage)
-        arguments = [*trainable.values(), *rest.values(), *(leaves[i] for i in places), mask, norm]
+        arguments = [*trainable.values(), *rest.values(), *(leaves[i] for i in tensor_leaves), mask, norm]
         arguments = [a.detach() for a in arguments]
         key = (structure, *constants, *((a.shape, a.stride(), a.dtype, a.device) for a in arguments))
         if key not in self._compiled:
             flat = _flattened(
-                self._forward, self.clipping, coverage, tuple(trainable), tuple(rest), leaves, places, structure
+                self._forward, self.clipping, coverage, tuple(trainable), tuple(rest), leaves, tensor_leaves, structure
             )
             try:
                 self._compiled[key] = compile_flat(flat, arguments, len(trainable) + len(rest), self._lend)
-            except Exception as error:  # the compiler fails in ways of its own; the model itself has run in the dry run
+            except Exception as error:  # the compiler may raise anything; the model itself ran in the dry run
                 why = error if isinstance(error, NotCompiled) else f"torch.compile failed ({type(error).__name__})"
-                _log.warning("%s; going on without it, slower", why)
+                _log.warning("%s; continuing without it, slower", why)
                 self._compile = False
                 return self._run(batch, mask, norm)
             self._seconds += self._compiled[key].seconds
@@ -269,17 +272,17 @@ def _flattened(
     trainable: Sequence[str],
     rest: Sequence[str],
     leaves: Sequence[Any],
-    places: Sequence[int],
+    tensor_leaves: Sequence[int],
     structure: Any,
 ) -> Callable[..., Sequence[Tensor]]:
-    """The clipped sum as a function of tensors in one row."""
-    constants = [None if i in places else leaf for i, leaf in enumerate(leaves)]
+    """The clipped sum as a function of a flat list of tensors."""
+    constants = [None if i in tensor_leaves else leaf for i, leaf in enumerate(leaves)]
 
     def flat(*arguments: Tensor) -> Sequence[Tensor]:
         first, second = len(trainable), len(trainable) + len(rest)
         filled = list(constants)
-        for place, value in zip(places, arguments[second:-2], strict=True):
-            filled[place] = value
+        for position, value in zip(tensor_leaves, arguments[second:-2], strict=True):
+            filled[position] = value
         result = clip(
             forward,
             dict(zip(trainable, arguments[:first], strict=True)),
@@ -308,14 +311,16 @@ def clipped_sum(
     """The clipped sum of one batch: the building block, in one call.
 
     Args:
-        model, loss, clipping: as for `Engine`.
+        model: as for `Engine`.
+        loss: as for `Engine`.
         batch: whatever the loss takes; each tensor in it has one row per example.
-        clip_norm: the norm of this batch, if it is not the clipping's own.
+        clipping: as for `Engine`.
+        clip_norm: the clip norm for this batch, instead of the clipping's own.
         mask: which rows are examples; all of them by default.
-        compile: worth it only for many calls; then make an `Engine`.
+        compile: worth it only for many calls, and an `Engine` is better for those.
 
     Guarantee:
         As `Engine`. Nothing in the result is noised: it is input to a mechanism, not a release.
     """
-    chosen = torch.ones(batch_size(batch), dtype=torch.bool) if mask is None else mask
-    return Engine(model, loss, clipping, compile=compile)(batch, chosen, clip_norm)
+    examples = torch.ones(batch_size(batch), dtype=torch.bool) if mask is None else mask
+    return Engine(model, loss, clipping, compile=compile)(batch, examples, clip_norm)

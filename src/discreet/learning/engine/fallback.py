@@ -19,19 +19,19 @@ def per_example(
     """The gradients [B, *shape] of the named parameters.
 
     Guarantee:
-        Each example is run alone, so its gradient depends on no other example. Where a model draws random numbers
-        (dropout) they differ from those of the batched pass; the norm and the sum still use the same gradient.
+        Each example runs alone, so its gradient depends on no other example. If a model draws random numbers (dropout),
+        they differ from those of the batched pass; the norm and the sum still use the same gradient.
     """
     fixed = {name: tensor.detach() for name, tensor in parameters.items() if name not in names}
-    moving = {name: parameters[name].detach() for name in names}
+    differentiated = {name: parameters[name].detach() for name in names}
 
     def loss_of_one(free: dict[str, Tensor], example: Any) -> Tensor:
         alone = pytree.tree_map_only(Tensor, lambda x: x.unsqueeze(0), example)
         return forward({**fixed, **free}, alone).sum()
 
-    leaves = pytree.tree_map(lambda x: 0 if isinstance(x, Tensor) else None, batch)
-    gradients = torch.func.vmap(torch.func.grad(loss_of_one), in_dims=(None, leaves), randomness="different")
+    batch_dims = pytree.tree_map(lambda x: 0 if isinstance(x, Tensor) else None, batch)
+    gradients = torch.func.vmap(torch.func.grad(loss_of_one), in_dims=(None, batch_dims), randomness="different")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)  # slow is what a fallback is
-        found: dict[str, Tensor] = gradients(moving, batch)
-    return found
+        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)  # a fallback is slow by nature
+        result: dict[str, Tensor] = gradients(differentiated, batch)
+    return result

@@ -1,8 +1,8 @@
-"""Where the examples are in a tensor: found by differentiation, not by convention.
+"""Which dimension of a tensor enumerates the examples, found by differentiation rather than by convention.
 
-Models move the batch dimension about: [T, B, d] in recurrent layers, [B·T, d] in HuggingFace's `Conv1D`. The gradient
-of example i's loss with respect to an operation's output is zero outside of example i's places. Three examples are
-enough to see which dimension they lie along; where more than one answer fits, none is taken and the parameter goes
+Models move the batch dimension around: [T, B, d] in recurrent layers, [B·T, d] in HuggingFace's `Conv1D`. The gradient
+of example i's loss with respect to an operation's output is zero outside example i's elements. Three examples are
+enough to see which dimension enumerates them. If more than one layout fits, none is chosen and the parameter goes
 through the fallback.
 """
 
@@ -20,7 +20,11 @@ Kind = Literal["whole", "major", "minor", "shared"]
 
 @dataclass(frozen=True)
 class Layout:
-    """The examples lie along `dim`: alone ("whole"), as its slow or fast part ("major", "minor"), or are not there."""
+    """How the examples lie along `dim`.
+
+    "whole": they are the whole dimension; "major" and "minor": they are the slow or the fast factor of a flattened
+    dimension; "shared": the tensor has no dimension of examples, because all of them share it.
+    """
 
     dim: int
     kind: Kind
@@ -30,19 +34,19 @@ class Layout:
         if self.kind == "whole" or self.kind == "shared":
             return value if self.dim == 0 else value.movedim(self.dim, 0)
         sizes = (examples, -1) if self.kind == "major" else (-1, examples)
-        place = self.dim if self.kind == "major" else self.dim + 1
-        parts: Tensor = torch.unflatten(value, self.dim, sizes)
-        return parts if place == 0 else parts.movedim(place, 0)
+        dim = self.dim if self.kind == "major" else self.dim + 1
+        split: Tensor = torch.unflatten(value, self.dim, sizes)
+        return split if dim == 0 else split.movedim(dim, 0)
 
     def fits(self, shape: Sequence[int], examples: int) -> bool:
-        """Whether a tensor of this shape can hold so many examples in this layout."""
+        """Whether a tensor of this shape can hold this number of examples in this layout."""
         if self.dim >= len(shape):
             return False
         size = shape[self.dim]
         return size == examples if self.kind in ("whole", "shared") else size % examples == 0
 
-    def without(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """A shape that is broadcast to the output's (1 along the examples) in what is left after `examples_first`."""
+    def without_examples(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """A shape that broadcasts to the output, without the dimension of the examples, where its size is 1."""
         if self.kind in ("whole", "shared"):
             return (*shape[: self.dim], *shape[self.dim + 1 :])
         return tuple(shape)
@@ -54,23 +58,23 @@ def _candidates(shape: Sequence[int], examples: int) -> list[Layout]:
     return whole + [Layout(dim, "major") for dim in split] + [Layout(dim, "minor") for dim in split]
 
 
-def find(gradients: Sequence[Tensor | None]) -> Layout | None:
-    """The one layout that fits the gradients of each example's loss, or None.
+def find_layout(gradients: Sequence[Tensor | None]) -> Layout | None:
+    """The only layout that fits the gradients of each example's loss, or None.
 
     Guarantee:
-        Sees only which elements are zero; it is called on the examples of the first batch, and its answer is a property
-        of the model's code. A wrong answer is caught by the comparison with ordinary gradients that follows.
+        Looks only at which elements are zero. It is called on examples of the first batch, and its answer is a property
+        of the model's code. The comparison with ordinary gradients that follows catches a wrong answer.
     """
     examples = len(gradients)
     shape = next((g.shape for g in gradients if g is not None), None)
     if shape is None:
         return None
-    found = [layout for layout in _candidates(shape, examples) if holds(layout, gradients)]
-    return found[0] if len(found) == 1 else None
+    matching = [layout for layout in _candidates(shape, examples) if matches(layout, gradients)]
+    return matching[0] if len(matching) == 1 else None
 
 
-def holds(layout: Layout, gradients: Sequence[Tensor | None]) -> bool:
-    """Whether the gradient of each example's loss is zero outside of that example's places."""
+def matches(layout: Layout, gradients: Sequence[Tensor | None]) -> bool:
+    """Whether the gradient of each example's loss is zero outside that example's elements."""
     examples = len(gradients)
     for example, gradient in enumerate(gradients):
         if gradient is None:
@@ -84,8 +88,8 @@ def holds(layout: Layout, gradients: Sequence[Tensor | None]) -> bool:
     return True
 
 
-def spread(value: Tensor, examples: int) -> Tensor:
-    """A value that all examples share, once for each of them: a leading 1 is expanded, else a dimension is added."""
+def repeat_per_example(value: Tensor, examples: int) -> Tensor:
+    """A value that all examples share, once per example: a leading 1 is expanded, otherwise a dimension is added."""
     if value.dim() > 1 and value.shape[0] == 1:
         return value.expand(examples, *value.shape[1:])
     return value.unsqueeze(0).expand(examples, *value.shape)

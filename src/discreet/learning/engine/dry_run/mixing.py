@@ -1,0 +1,144 @@
+"""Refuses models whose examples affect each other, or that write what they see into themselves.
+
+A numerical test: examples are exchanged, and the gradients of the others must not change within a tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from discreet.errors import DiscreetError, InvalidArgument
+from discreet.learning.engine.dry_run.trials import (
+    EXCHANGED,
+    Trial,
+    filled,
+    is_close,
+    ordinary_gradients,
+    run,
+)
+from discreet.learning.engine.fallback import per_example
+from discreet.learning.engine.layout import Layout, matches
+from discreet.learning.engine.trace.randomness import generator_states, nothing_drawn, seeded
+from discreet.learning.engine.trace.recorder import output_gradients
+
+#: The fallback runs other kernels than the batched pass, so it may differ by at least this relative error.
+FALLBACK_TOLERANCE = 1e-3
+
+
+def check_writes(trial: Trial, before: Mapping[str, Tensor]) -> Trial:
+    """Refuse a forward pass that writes into the model (running means) something that depends on the examples.
+
+    Nothing adds noise to such values. Returns the trial with the tensors that have to be reset before each pass.
+    """
+    now = trial.frozen | trial.trainable
+    trial = replace(trial, written={name: before[name] for name in now if not _same(now[name], before[name])})
+    after_each = []
+    for batch in (trial.batch, *trial.others) if trial.written else ():
+        run(replace(trial, batch=batch), None, frozenset(trial.trainable))
+        after_each.append({name: now[name].clone() for name in trial.written})
+    for name in trial.written:
+        if any(not _same(after_each[0][name], other[name]) for other in after_each[1:]):
+            raise InvalidArgument(
+                f"the forward pass must not write what it sees into the model, but {name} changes with the examples: "
+                "it would hold the data without noise; compute it from public data beforehand and leave it unchanged"
+            )
+    return trial
+
+
+def _same(left: Tensor, right: Tensor) -> bool:
+    return torch.equal(left.nan_to_num(), right.nan_to_num())
+
+
+def parameters_with_moving_examples(
+    trial: Trial, signatures: Sequence[tuple[str, ...]], layouts: Sequence[Layout | None]
+) -> Iterator[str]:
+    """The parameters at sites where examples change position when the batch is rotated and one of them exchanged.
+
+    A model does this that sorts the examples of a batch, or concatenates examples of different lengths.
+    """
+    rotated = pytree.tree_map_only(Tensor, lambda x: x.roll(1, 0), trial.others[0])
+    recorder, losses, _ = run(replace(trial, batch=rotated), None, frozenset())
+    same_operations = tuple(site.signature for site in recorder.sites) == signatures
+    by_example = [output_gradients(loss, recorder.sites, retain=True) for loss in losses]
+    for position, (layout, names) in enumerate(zip(layouts, signatures, strict=True)):
+        if layout is None or layout.kind == "shared":
+            continue
+        if not same_operations or not matches(layout, [gradients[position] for gradients in by_example]):
+            yield from names[1:]
+
+
+def check_mixing(trial: Trial, exact: Mapping[str, Sequence[Tensor]], seeds: int) -> None:
+    """Exchange the first example, then the last: the gradients of the others must not change.
+
+    Both, because an operation along the batch (a cumulative mean) may reach later examples only. With several seeds,
+    because a random order of three examples may happen to be their own order. No operation is split here, so this also
+    compares our operations with torch's.
+    """
+    everything = frozenset(trial.trainable)
+    for seed in range(seeds):
+        for position, batch in (*([(None, trial.batch)] if seed else []), *zip(EXCHANGED, trial.others, strict=True)):
+            _, losses, live = run(replace(trial, batch=batch), None, everything, seed)
+            gradients, _ = ordinary_gradients(losses, live)
+            now = {name: filled(gradients[name], live[name]) for name in exact}
+            if position is None:
+                exact = now
+            else:
+                _compare(exact, now, position, trial.tolerance)
+
+
+def _compare(
+    exact: Mapping[str, Sequence[Tensor]], now: Mapping[str, Sequence[Tensor]], position: int, tolerance: float
+) -> None:
+    """Refuse a model in which an example other than the one at `position` has a different gradient now."""
+    for name, expected in exact.items():
+        for example, (before, after) in enumerate(zip(expected, now[name], strict=True)):
+            if example != position and not is_close(after, before, tolerance):
+                raise _mixes(name)
+
+
+def _mixes(name: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"the gradient of {name} must depend on one example at a time, but it changes with the other examples of the "
+        "batch: something mixes them (batch normalization, a mean over the batch in the model or the loss), or draws "
+        "random numbers outside torch's generators; normalize within each example instead"
+    )
+
+
+def draws_random_numbers(trial: Trial) -> bool:
+    """Whether the model draws random numbers (dropout). The fallback draws others, so it cannot be compared then."""
+    device = next(iter(trial.trainable.values())).device
+    with torch.no_grad(), seeded(device):
+        before = generator_states(device)
+        trial.reset()
+        trial.forward({**trial.frozen, **trial.trainable}, trial.batch)
+        return not nothing_drawn(before, device)
+
+
+def check_fallback(
+    trial: Trial,
+    names: tuple[str, ...],
+    exact: Mapping[str, Sequence[Tensor]],
+    live: Mapping[str, Tensor],
+    draws: bool,
+) -> None:
+    """Refuse a model for which the fallback fails or does not reproduce the ordinary gradients."""
+    trial.reset()
+    try:
+        gradients = per_example(trial.forward, {**trial.frozen, **live}, names, trial.batch)
+    except RuntimeError as error:
+        raise DiscreetError(
+            f"no path covers the parameters {', '.join(names)}: no rule fits, and vmap of the model failed with "
+            f"{type(error).__name__}: {error}. Freeze them (requires_grad_(False)), or write that layer with torch "
+            "operations that vmap supports"
+        ) from error
+    if draws:
+        return  # each example runs alone there: norm and sum come from the same gradient, whatever was drawn
+    for name in names:
+        expected = torch.stack(list(exact[name]))
+        if not is_close(gradients[name], expected, max(trial.tolerance, FALLBACK_TOLERANCE)):
+            raise _mixes(name)

@@ -1,0 +1,148 @@
+"""Finds the uses of every parameter, and keeps the rules that reproduce its ordinary gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from discreet.errors import DiscreetError, InvalidArgument
+from discreet.learning.engine.clipped import Coverage, uses_by_name
+from discreet.learning.engine.dry_run.mixing import (
+    check_fallback,
+    check_mixing,
+    check_writes,
+    draws_random_numbers,
+    parameters_with_moving_examples,
+)
+from discreet.learning.engine.dry_run.trials import (
+    EXAMPLES,
+    DynamicShapes,
+    Trial,
+    filled,
+    is_close,
+    make_trials,
+    ordinary_gradients,
+    run,
+)
+from discreet.learning.engine.fallback import Forward
+from discreet.learning.engine.layout import Layout, find_layout
+from discreet.learning.engine.operations.arithmetic import power_sums
+from discreet.learning.engine.shared_parameters import Use, norm_power
+from discreet.learning.engine.trace.recorder import check_inputs_unchanged, output_gradients
+
+#: How many seeds to try for a model that draws random numbers.
+_SEEDS = 4
+
+
+def _agrees(uses: Sequence[Use], exact: Sequence[Tensor], tolerance: float) -> bool:
+    """Whether a parameter's rules give each example's gradient and both of its norms."""
+    expected = torch.stack(list(exact))
+    for example in range(EXAMPLES):
+        weights = torch.zeros(EXAMPLES, dtype=expected.dtype, device=expected.device)
+        weights[example] = 1.0
+        try:
+            gradient = torch.stack([use.rule.weighted_sum(use.inputs, use.grad, weights) for use in uses]).sum(0)
+        except RuntimeError:  # the rule does not fit these shapes
+            return False
+        if gradient.shape != expected[example].shape or not is_close(gradient, expected[example], tolerance):
+            return False
+    squares, sums = power_sums(expected, 2), power_sums(expected, 1)
+    return is_close(norm_power(uses, 2), squares, tolerance) and is_close(norm_power(uses, 1), sums, tolerance)
+
+
+def _layout(gradients: Sequence[Tensor | None]) -> Layout | None:
+    """Where the examples are in a site's output; None where no loss depends on it."""
+    if all(gradient is None for gradient in gradients):
+        return None
+    layout = find_layout(gradients)
+    return Layout(0, "shared") if layout is None else layout
+
+
+def _cover(trial: Trial) -> tuple[Coverage, dict[str, str]]:
+    """The coverage of one trial, and why each parameter in doubt was doubted."""
+    before = {name: tensor.clone() for name, tensor in (trial.frozen | trial.trainable).items()}
+    with DynamicShapes() as shapes:  # type: ignore[no-untyped-call]  # torch's own
+        recorder, losses, live = run(trial, None, frozenset())
+    check_inputs_unchanged(recorder.sites)
+    gradients, outputs = ordinary_gradients(losses, live, recorder.sites)
+    trial = check_writes(trial, before)
+    del before
+    unused = tuple(name for name in live if all(gradient is None for gradient in gradients[name]))
+    exact = {name: filled(gradients[name], live[name]) for name in live if name not in unused}
+    if not all(torch.isfinite(g).all() for of_parameter in exact.values() for g in of_parameter):
+        raise DiscreetError(
+            "the loss and its gradients must be finite on ordinary examples: check how the model is initialized"
+        )
+    layouts = [_layout(of_site) for of_site in outputs]
+    signatures = tuple(site.signature for site in recorder.sites)
+    draws = draws_random_numbers(trial)
+    check_mixing(trial, exact, _SEEDS if draws else 1)
+    moving = parameters_with_moving_examples(trial, signatures, layouts)
+    doubtful = dict(recorder.without_rule) | dict.fromkeys(moving, "positions of the examples that depend on values")
+    if shapes.found:
+        doubtful |= dict.fromkeys(live, "a shape that depends on values")
+    del recorder, losses, outputs
+    # Each round runs without the parameters in doubt and doubts those whose rules fail, until all others agree.
+    while True:
+        ignored = frozenset(doubtful)
+        keep = [i for i, s in enumerate(signatures) if any(name not in ignored for name in s[1:])]
+        if len(keep) < len(signatures):
+            layouts, signatures = [layouts[i] for i in keep], tuple(signatures[i] for i in keep)
+        signatures = tuple((s[0], *(n for n in s[1:] if n not in ignored)) for s in signatures)
+        try:
+            recorder, losses, live = run(trial, layouts, ignored)
+            uses = uses_by_name(recorder.sites, output_gradients(losses, recorder.sites), layouts, EXAMPLES)
+        except (RuntimeError, ValueError, IndexError) as error:
+            # Repeating a shared output per example changes its shape, which the model may not support.
+            shared = [
+                n
+                for s, layout in zip(signatures, layouts, strict=True)
+                if layout and layout.kind == "shared"
+                for n in s[1:]
+            ]
+            if not shared:
+                raise
+            del error
+            doubtful |= dict.fromkeys(shared, "an operation that all examples share")
+            continue
+        wrong = {
+            name: "rules that do not add up to its gradient"
+            for name, expected in exact.items()
+            if name not in doubtful and not (name in uses and _agrees(uses[name], expected, trial.tolerance))
+        }
+        if not wrong:
+            break
+        doubtful |= wrong
+    fallback = tuple(name for name in exact if name in doubtful)
+    if fallback:
+        check_fallback(trial, fallback, exact, live, draws)
+    return Coverage(signatures, tuple(layouts), fallback, unused), doubtful
+
+
+def find_coverage(
+    forward: Forward,
+    trainable: Mapping[str, Tensor],
+    frozen: Mapping[str, Tensor],
+    batch: Any,
+) -> tuple[Coverage, dict[str, str]]:
+    """Every use of every parameter, and why the fallback's parameters need it.
+
+    Guarantee:
+        Looks at three examples of the batch. Its answer is which rule each parameter has; errors name parameters and
+        operations, never values.
+    """
+    trials = make_trials(forward, trainable, frozen, batch)
+    first = next(trials)
+    try:
+        return _cover(first)
+    except InvalidArgument:
+        raise
+    except (RuntimeError, ValueError, TypeError, NotImplementedError, DiscreetError) as error:
+        second = next(trials, None)  # a model that insists on float32 cannot run in float64
+        if second is None:
+            raise
+        del error
+        return _cover(second)

@@ -1,0 +1,52 @@
+"""The tensors of a model by name, read at each step while a device may be waiting.
+
+Walking through a model to collect its names takes longer than launching a step. Checking whether the model still holds
+the same modules, parameters and buffers is much faster, so the names are collected again only when it does not.
+"""
+
+from __future__ import annotations
+
+from operator import is_
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class ModelTensors:
+    """The parameters and buffers of a model, cached until the model holds others."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._read()
+
+    def _read(self) -> None:
+        self._modules = list(self._model.modules())
+        self._members = self._current_members()
+        self._parameters = list(self._model.parameters())
+        self._flags = [parameter.requires_grad for parameter in self._parameters]
+        self._trainable: dict[str, Tensor] = {}
+        self._rest: dict[str, Tensor] = {}
+        for name, parameter in self._model.named_parameters():
+            (self._trainable if parameter.requires_grad else self._rest)[name] = parameter
+        self._rest |= dict(self._model.named_buffers())
+
+    def _current_members(self) -> list[Any]:
+        """Everything that the known modules hold now; a new module is a member of one of them."""
+        members: list[Any] = []
+        for module in self._modules:
+            members += module._parameters.values()
+            members += module._buffers.values()
+            members += module._modules.values()
+        return members
+
+    def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Trainable parameters, and everything else (frozen parameters, buffers), by their names in the model."""
+        members = self._current_members()
+        flags = [parameter.requires_grad for parameter in self._parameters]
+        if flags != self._flags or len(members) != len(self._members) or not all(map(is_, members, self._members)):
+            self._read()
+        return self._trainable, self._rest
+
+    def modes(self) -> tuple[bool, ...]:
+        """Which modules are in training mode. Call `tensors` first: it notices new modules."""
+        return tuple(module.training for module in self._modules)

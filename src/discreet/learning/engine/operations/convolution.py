@@ -1,0 +1,183 @@
+"""Convolutions of one, two and three dimensions, with stride, padding, dilation and groups.
+
+The weighted sum is the ordinary weight gradient of the convolution with scaled output gradients, so it costs what plain
+training costs. Norms come from patches: with the input unfolded to [B, d·k, L], a convolution is a matrix product over
+L positions (Lee and Kifer 2021, arXiv 2009.03106; Bu et al. 2022, arXiv 2205.10683).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from discreet.learning.engine.operations import convolution_kernels, memory_format
+from discreet.learning.engine.operations.arithmetic import in_chunks, precise, product, scaled, take
+from discreet.learning.engine.operations.base import (
+    Args,
+    Claim,
+    Function,
+    GradientRule,
+    Handlers,
+    Kwargs,
+    Recorder,
+    arguments,
+    autocast_input,
+)
+from discreet.learning.engine.operations.linear import Bias
+from discreet.learning.engine.operations.sequence_norms import gram_is_cheaper, keeps_gradient, sequence_norm_squared
+
+
+@dataclass(frozen=True)
+class ConvolutionWeight(GradientRule):
+    """The weight [p, d / groups, *kernel] of a convolution."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+    def patches(self, x: Tensor) -> Tensor:
+        """The input as [b, groups, L, kernel · d / groups], with channels last, the layout that fast kernels expect."""
+        kernel = self.shape[2:]
+        if any(low or high for low, high in self.padding):
+            x = F.pad(x, [side for pair in reversed(self.padding) for side in pair])
+        lengths = [
+            (size - step * (extent - 1) - 1) // stride + 1
+            for size, step, extent, stride in zip(x.shape[2:], self.dilation, kernel, self.stride, strict=True)
+        ]
+        x = x.movedim(1, -1).contiguous()
+        inner = x.stride()[1:-1]
+        taps = [s * step for s, step in zip(inner, self.dilation, strict=True)]
+        moves = [s * step for s, step in zip(inner, self.stride, strict=True)]
+        view = x.as_strided((x.shape[0], *lengths, *kernel, x.shape[-1]), (x.stride(0), *moves, *taps, 1))
+        patches = view.reshape(x.shape[0], prod(lengths), prod(kernel), self.groups, x.shape[-1] // self.groups)
+        return patches.permute(0, 3, 1, 2, 4).flatten(3)
+
+    def outputs(self, g: Tensor) -> Tensor:
+        """The output gradient as [b, groups, L, p / groups]."""
+        channels_last = g.movedim(1, -1)
+        return channels_last.reshape(g.shape[0], -1, self.groups, self.shape[0] // self.groups).movedim(2, 1)
+
+    def sequences(self, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Patches and output gradients as [b·groups, L, width]; the frames of one example are further positions."""
+        frames = x.dim() > len(self.shape)
+        a, out = self.patches(x.flatten(0, 1) if frames else x), self.outputs(g.flatten(0, 1) if frames else g)
+        if frames:
+            a, out = (torch.unflatten(v, 0, x.shape[:2]).transpose(1, 2).flatten(2, 3) for v in (a, out))
+        return a.flatten(0, 1), out.flatten(0, 1)
+
+    def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
+        if grad.device.type == "cpu" and grad.dim() == len(self.shape):
+            return self.as_groups(precise(inputs[0]), precise(grad))
+        if self.has_kernel(inputs[0], grad):
+            return convolution_kernels.gradients(inputs[0], grad, self.geometry()).movedim(-1, 2)
+        a, g = self.sequences(inputs[0], grad)
+        gradients = product(g.mT, a).view(grad.shape[0], self.shape[0], *self.shape[2:], self.shape[1])
+        return gradients.movedim(-1, 2)
+
+    def has_kernel(self, x: Tensor, g: Tensor) -> bool:
+        """Whether a CUDA kernel can compute this without patches, and faster."""
+        symmetric = all(low == high for low, high in self.padding)
+        disjoint = all(step >= extent > 1 for step, extent in zip(self.stride, self.shape[2:], strict=True))
+        # Patches that do not overlap are the image itself in another order: a matrix product is faster for them.
+        return symmetric and not disjoint and convolution_kernels.supports(x, g, self.shape[2:], self.groups)
+
+    def geometry(self) -> tuple[int, ...]:
+        """Kernel, stride, padding and dilation, as the CUDA kernels take them."""
+        return (*self.shape[2:], *self.stride, *(low for low, _ in self.padding), *self.dilation)
+
+    def as_groups(self, x: Tensor, g: Tensor) -> Tensor:
+        """The gradients with all examples as the groups of one convolution: fast on a CPU, slow in cuDNN."""
+        examples = x.shape[0]
+        x, g = x.reshape(1, -1, *x.shape[2:]), g.reshape(1, -1, *g.shape[2:])
+        shape = (examples * self.shape[0], *self.shape[1:])
+        return self.gradient(x, g, shape, examples * self.groups).view(examples, *self.shape)
+
+    def elements_per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> int:
+        if self.has_kernel(inputs[0], grad):
+            return prod(self.shape)
+        positions = grad[0].numel() // self.shape[0]
+        return max(prod(self.shape), self.groups * positions * prod(self.shape[1:]))
+
+    def keeps_gradients(self, inputs: tuple[Tensor, ...], grad: Tensor) -> bool:
+        x, positions = inputs[0], grad[0].numel() // self.shape[0]
+        widths = prod(self.shape[1:]), self.shape[0] // self.groups
+        size = x.element_size()
+        # Patches repeat the input, so the float32 gradient must also be no larger than the input itself and `grad`.
+        smaller = 4 * prod(self.shape) <= size * (x[0].numel() + grad[0].numel())
+        return smaller and keeps_gradient(positions, *widths, size)
+
+    def norm_power(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
+        if self.has_kernel(inputs[0], grad):
+            return convolution_kernels.powers(inputs[0], grad, self.geometry(), order)
+        if order != 2:
+            return super().norm_power(inputs, grad, order)
+        positions = grad[0].numel() // self.shape[0]
+        if not gram_is_cheaper(positions, prod(self.shape[1:]), self.shape[0] // self.groups):
+            return super().norm_power(inputs, grad, order)
+
+        def squares_of(chunk: slice) -> Tensor:
+            a, g = self.sequences(take(inputs[0], chunk), take(grad, chunk))
+            return sequence_norm_squared(a, g).view(-1, self.groups).sum(1)
+
+        return in_chunks(grad.shape[0], self.elements_per_example(inputs, grad), squares_of)
+
+    def weighted_sum(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
+        x, g = precise(inputs[0]), scaled(precise(grad), weights)
+        if x.dim() > len(self.shape):
+            x, g = x.flatten(0, 1), g.flatten(0, 1)
+        return self.gradient(x, g, self.shape, self.groups)
+
+    def gradient(self, x: Tensor, g: Tensor, shape: tuple[int, ...], groups: int) -> Tensor:
+        """The ordinary weight gradient of a convolution."""
+        padding = [low for low, _ in self.padding]
+        if any(low != high for low, high in self.padding):
+            x = F.pad(x, [side for pair in reversed(self.padding) for side in pair])
+            padding = [0] * len(padding)
+        weight = g.new_empty(()).expand(shape)
+        none = [0] * len(padding)
+        gradients = torch.ops.aten.convolution_backward(
+            g, x, weight, None, self.stride, padding, self.dilation, False, none, groups, [False, True, False]
+        )
+        result: Tensor = gradients[1]
+        return result
+
+
+def convolution(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
+    x, weight, bias, stride, padding, dilation, groups = arguments(
+        "input weight bias stride padding dilation groups", args, kwargs, stride=1, padding=0, dilation=1, groups=1
+    )
+    spatial: int = weight.dim() - 2
+    if x.dim() != weight.dim():
+        return NotImplemented
+    x = autocast_input(x)
+    kernel = weight
+    if recorder.traced and memory_format.wants_channels_last(x):
+        x, kernel = (value.contiguous(memory_format=torch.channels_last) for value in (x, weight))
+    output = func(x, kernel, bias, stride, padding, dilation, groups)
+
+    def per_dimension(value: Any) -> tuple[int, ...]:
+        if isinstance(value, int):
+            return (value,) * spatial
+        sizes = tuple(int(size) for size in value)
+        return sizes * spatial if len(sizes) == 1 else sizes
+
+    if padding == "same":
+        totals = [d * (k - 1) for d, k in zip(per_dimension(dilation), weight.shape[2:], strict=True)]
+        sides = tuple((total // 2, total - total // 2) for total in totals)
+    else:
+        sides = tuple((side, side) for side in per_dimension(0 if padding == "valid" else padding))
+    rule = ConvolutionWeight(tuple(weight.shape), per_dimension(stride), sides, per_dimension(dilation), groups)
+    claims = [Claim(weight, rule, (x,))]
+    if bias is not None:
+        claims.append(Claim(bias, Bias(-1 - spatial)))
+    return recorder.record("convolution", output, claims)
+
+
+HANDLERS: Handlers = dict.fromkeys((torch.conv1d, torch.conv2d, torch.conv3d), convolution)

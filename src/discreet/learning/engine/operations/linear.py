@@ -1,0 +1,135 @@
+"""Matrix products with a parameter: `linear`, `addmm`, `matmul`, and the bias that is added to their output.
+
+With inputs a [B, T, d] and output gradients g [B, T, p], the gradient of example b is Σ_t g_t a_tᵀ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from discreet.learning.engine.operations.arithmetic import power_sums, precise, product, scaled
+from discreet.learning.engine.operations.base import (
+    Args,
+    Claim,
+    Function,
+    GradientRule,
+    Handlers,
+    Kwargs,
+    Recorder,
+    arguments,
+    autocast_input,
+)
+from discreet.learning.engine.operations.sequence_norms import as_sequence, keeps_gradient, sequence_norm_squared
+
+
+@dataclass(frozen=True)
+class LinearWeight(GradientRule):
+    """The weight of a product: [p, d] as `linear` keeps it, or [d, p] (`transposed`) as `addmm` and `matmul` do."""
+
+    transposed: bool = False
+
+    def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
+        a, g = as_sequence(inputs[0]), as_sequence(grad)
+        return product(a.mT, g) if self.transposed else product(g.mT, a)
+
+    def elements_per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> int:
+        return inputs[0].shape[-1] * grad.shape[-1]
+
+    def keeps_gradients(self, inputs: tuple[Tensor, ...], grad: Tensor) -> bool:
+        a, g = as_sequence(inputs[0]), as_sequence(grad)
+        return keeps_gradient(a.shape[1], a.shape[2], g.shape[2], max(a.element_size(), g.element_size()))
+
+    def norm_power(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
+        a, g = as_sequence(inputs[0]), as_sequence(grad)
+        if order == 2:
+            return sequence_norm_squared(a, g)
+        if a.shape[1] == 1:
+            return power_sums(a, 1) * power_sums(g, 1)
+        return super().norm_power(inputs, grad, order)
+
+    def weighted_sum(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
+        a, g, examples = inputs[0], grad, 0
+        # Σ_t (w g_t) a_tᵀ = Σ_t g_t (w a_t)ᵀ: scale the narrower of the two, in the memory order of the other.
+        narrow = a.shape[-1] < g.shape[-1]
+        wider = g if narrow else a
+        if a.dim() == 3 and wider.stride(0) < wider.stride(1):
+            a, g, examples = a.transpose(0, 1), g.transpose(0, 1), 1
+        a, g = (scaled(a, weights, examples), g) if narrow else (a, scaled(g, weights, examples))
+        a, g = a.reshape(-1, a.shape[-1]), g.reshape(-1, g.shape[-1])
+        return product(a.mT, g) if self.transposed else product(g.mT, a)
+
+
+@dataclass(frozen=True)
+class Bias(GradientRule):
+    """A vector added along one dimension of the output, counted from its end: -1 for linear, -3 for conv2d."""
+
+    channel: int = -1
+
+    small = True
+
+    def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
+        channel = grad.dim() + self.channel
+        others = [dim for dim in range(1, grad.dim()) if dim != channel]
+        return precise(grad.sum(others, dtype=precise(grad[:0]).dtype)) if others else precise(grad)
+
+    def elements_per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> int:
+        return grad.shape[self.channel]
+
+
+def linear(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
+    x, weight, bias = arguments("input weight bias", args, kwargs)
+    source = recorder.transposed.get(id(weight))
+    x = autocast_input(x)
+    output = func(x, weight, bias)
+    claims = [Claim(source if source is not None else weight, LinearWeight(source is not None), (x,))]
+    if bias is not None:
+        claims.append(Claim(bias, Bias()))
+    return recorder.record("linear", output, claims)
+
+
+def addmm(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
+    bias, x, weight = arguments("input mat1 mat2", args, kwargs)
+    if len(args) > 3 or set(kwargs) - {"input", "mat1", "mat2"} or id(x) in recorder.names or bias.dim() != 1:
+        return NotImplemented
+    source = recorder.transposed.get(id(weight))
+    x = autocast_input(x)
+    output = func(bias, x, weight)
+    weight_claim = Claim(source if source is not None else weight, LinearWeight(source is None), (x,))
+    return recorder.record("addmm", output, [weight_claim, Claim(bias, Bias())])
+
+
+def matmul(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) != 2 or kwargs or args[1].dim() != 2 or args[0].dim() < 2:
+        return NotImplemented
+    x, weight = args
+    if id(x) in recorder.names or id(x) in recorder.transposed:
+        return NotImplemented
+    source = recorder.transposed.get(id(weight))
+    x = autocast_input(x)
+    claim = Claim(source if source is not None else weight, LinearWeight(source is None), (x,))
+    return recorder.record("matmul", func(x, weight), [claim])
+
+
+def transpose(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
+    """A parameter's transpose holds the same elements in another order, so a product with it still has a rule."""
+    if kwargs or args[0].dim() != 2 or id(args[0]) not in recorder.names:
+        return NotImplemented
+    if len(args) == 3 and {args[1] % 2, args[2] % 2} != {0, 1}:
+        return NotImplemented
+    return recorder.alias(args[0], func(*args))
+
+
+#: `x.T` and `x.mT` reach a torch function mode as the getters of these properties.
+_PROPERTIES = [vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT")]
+
+HANDLERS: Handlers = {
+    F.linear: linear,
+    torch.addmm: addmm,
+    **dict.fromkeys((torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__), matmul),
+    **dict.fromkeys((torch.t, Tensor.t, torch.transpose, Tensor.transpose, *_PROPERTIES), transpose),
+}

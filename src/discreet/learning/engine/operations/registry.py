@@ -1,0 +1,18 @@
+"""All handlers in one table, which the recorder looks functions up in."""
+
+from __future__ import annotations
+
+from discreet.learning.engine.operations import (
+    attention,
+    convolution,
+    elementwise,
+    embedding,
+    linear,
+    normalization,
+    recurrent,
+)
+from discreet.learning.engine.operations.base import Handlers
+
+OPERATIONS = (attention, convolution, elementwise, embedding, linear, normalization, recurrent)
+
+HANDLERS: Handlers = {function: handler for operation in OPERATIONS for function, handler in operation.HANDLERS.items()}

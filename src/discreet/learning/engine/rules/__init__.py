@@ -1,1 +1,0 @@
-"""One rule per operation: from inputs and output gradients to norms and weighted sums."""

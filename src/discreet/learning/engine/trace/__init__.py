@@ -1,0 +1,1 @@
+"""Records which operations of a forward pass use which parameter."""

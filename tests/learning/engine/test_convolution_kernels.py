@@ -1,0 +1,59 @@
+"""The CUDA kernels' per-example gradients of convolutions equal those of ordinary differentiation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from discreet.learning.engine.operations import convolution_kernels as kernels
+
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+# channels, outputs, height, width, kernel, stride, padding, dilation
+CASES = {
+    "tiny": (3, 16, 8, 8, (3, 3), (1, 1), (1, 1), (1, 1)),
+    "wide": (64, 64, 16, 16, (3, 3), (1, 1), (1, 1), (1, 1)),
+    "large tiles": (130, 140, 9, 7, (3, 3), (2, 2), (1, 1), (1, 1)),
+    "one tap": (20, 33, 9, 7, (1, 1), (2, 2), (0, 0), (1, 1)),
+    "dilated": (5, 4, 11, 13, (5, 3), (1, 2), (2, 3), (2, 3)),
+    "even kernel": (6, 7, 10, 9, (2, 4), (1, 1), (1, 0), (1, 1)),
+}
+
+
+def case(name, kind=torch.float32):
+    channels, outputs, height, width, *geometry = CASES[name]
+    torch.manual_seed(1)
+    x = torch.randn(3, channels, height, width, device="cuda", dtype=kind)
+    weight = torch.zeros(outputs, channels, *geometry[0], device="cuda", dtype=torch.float64, requires_grad=True)
+    kernel_free = geometry[1:]
+    shape = F.conv2d(x.double(), weight, None, *kernel_free).shape
+    g = torch.randn(shape, device="cuda", dtype=kind)
+    exact = []
+    for i in range(3):
+        output = F.conv2d(x[i : i + 1].double(), weight, None, *kernel_free)
+        exact.append(torch.autograd.grad(output, weight, g[i : i + 1].double())[0])
+    return x, g, [size for pair in geometry for size in pair], torch.stack(exact)
+
+
+@cuda
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_and_their_powers_are_exact(name, kind):
+    x, g, geometry, exact = case(name, kind)
+    found = kernels.gradients(x, g, geometry).movedim(-1, 2).double()
+    assert float((found - exact).norm() / exact.norm()) < 1e-5
+    for order, expected in ((2, exact.square().sum((1, 2, 3, 4))), (1, exact.abs().sum((1, 2, 3, 4)))):
+        torch.testing.assert_close(kernels.powers(x, g, geometry, order).double(), expected, rtol=1e-5, atol=0.0)
+
+
+@cuda
+def test_splitting_in_halves_keeps_sixteen_bits():
+    value = torch.randn(3, 5, 4, 4, device="cuda") * torch.logspace(-30, 30, 5, device="cuda").view(1, 5, 1, 1)
+    high, low = kernels.halves(value)
+    assert bool(((high.double() + low.double() - value.double()).abs() <= 2.0**-16 * value.double().abs()).all())
+
+
+def test_the_kernels_do_not_support_a_cpu():
+    x = torch.zeros(1, 3, 4, 4)
+    assert not kernels.supports(x, x, (3, 3), 1)
