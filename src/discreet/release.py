@@ -29,7 +29,7 @@ S = TypeVar("S")
 
 
 @dataclass(frozen=True)
-class Noise:
+class NoiseLaw:
     """The noise that a release carries, for error bars only: its family, and its scale (b or σ) in grid units."""
 
     gaussian: bool
@@ -79,7 +79,7 @@ class Error:
 
     finish: Finish
     noisy: NDArray[np.int64]
-    noise: Noise
+    noise: NoiseLaw
 
     def standard_error(self) -> Any:
         return self.finish.standard_error(self.noisy, self.noise.standard_deviation())

@@ -79,7 +79,7 @@ def test_the_calibration_wastes_no_noise(case):
 def with_draw(mechanism, draw):
     """`mechanism` with another sampler, everything else as it was."""
     mutant = dataclasses.replace(mechanism)
-    object.__setattr__(mutant, "_draw", draw)
+    object.__setattr__(mutant, "draw", draw)
     return mutant
 
 
@@ -90,7 +90,7 @@ def test_mutant_with_nine_tenths_of_the_noise_is_caught(case):
     factor = Fraction(81, 100) if field == "variance" else Fraction(9, 10)
     weaker = dataclasses.replace(real, **{field: getattr(real, field) * factor})
     with pytest.raises(AssertionError):
-        contract.check_event_is_what_ran(with_draw(real, weaker._draw))
+        contract.check_event_is_what_ran(with_draw(real, weaker.draw))
     if case in TIGHT:
         with pytest.raises(AssertionError):
             contract.check_price_is_within_what_was_asked(case, weaker)
@@ -131,12 +131,12 @@ def test_mutant_for_the_wrong_neighbors_is_caught(case):
 @by_name
 def test_mutant_that_reuses_randomness_is_caught(case):
     real = made(case)
-    frozen = real._draw(STEP, contract.DRAWS, _bits())
+    frozen = real.draw(STEP, contract.DRAWS, _bits())
     with pytest.raises(AssertionError):
         contract.check_noise_is_fresh(with_draw(real, lambda g, n, bits: frozen[:n]))
     with pytest.raises(AssertionError):
         contract.check_noise_is_fresh(
-            with_draw(real, lambda g, n, bits: np.repeat(real._draw(g, (n + 1) // 2, bits), 2)[:n])
+            with_draw(real, lambda g, n, bits: np.repeat(real.draw(g, (n + 1) // 2, bits), 2)[:n])
         )
 
 
@@ -266,7 +266,7 @@ def test_values_that_could_overflow_can_not_be_bounded():
 
 def test_noise_that_exceeds_64_bits_saturates_instead_of_wrapping():
     class Huge(Laplace):
-        def _draw(self, granularity, size, bits):
+        def draw(self, granularity, size, bits):
             return np.full(size, np.iinfo(np.int64).max)
 
     released = Huge(Fraction(1)).release(Bounded(np.array([7]), Fraction(1), {ADD_REMOVE: Sensitivity.scalar(1)}, "x"))

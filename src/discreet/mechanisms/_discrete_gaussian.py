@@ -16,7 +16,7 @@ from discreet.mechanisms.additive import Additive, sensitivity_of
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.neighbors import Relation
 from discreet.numeric.rationals import float_above, rounded_up
-from discreet.release import Noise, Release
+from discreet.release import NoiseLaw, Release
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class DiscreteGaussian(Additive):
         event = self.event(bounded, relation)
         return ZCDP(float_above(event.sensitivity_squared / (2 * event.variance)))
 
-    def _noise(self, granularity: Fraction) -> Noise:
-        return Noise(gaussian=True, rounded=False, scale=float(self.variance / granularity**2) ** 0.5)
+    def noise_law(self, granularity: Fraction) -> NoiseLaw:
+        return NoiseLaw(gaussian=True, rounded=False, scale=float(self.variance / granularity**2) ** 0.5)
 
-    def _draw(self, granularity: Fraction, size: int, bits: entropy.Bits) -> NDArray[np.int64]:
+    def draw(self, granularity: Fraction, size: int, bits: entropy.Bits) -> NDArray[np.int64]:
         return samplers.discrete_gaussian(self.variance / granularity**2, size, bits)
 
 

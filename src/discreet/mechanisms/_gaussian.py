@@ -17,7 +17,7 @@ from discreet.mechanisms.additive import Additive, sensitivity_of
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.neighbors import Relation
 from discreet.numeric.rationals import float_below_root, root_up
-from discreet.release import Noise, Release
+from discreet.release import NoiseLaw, Release
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ class Gaussian(Additive):
     def guarantee(self, bounded: Bounded, relation: Relation | str | None = None) -> GDP:
         return GDP(closed_forms.up(1 / self.event(bounded, relation).noise_multiplier))
 
-    def _noise(self, granularity: Fraction) -> Noise:
-        return Noise(gaussian=True, rounded=True, scale=float(self.standard_deviation / granularity))
+    def noise_law(self, granularity: Fraction) -> NoiseLaw:
+        return NoiseLaw(gaussian=True, rounded=True, scale=float(self.standard_deviation / granularity))
 
-    def _draw(self, granularity: Fraction, size: int, bits: entropy.Bits) -> NDArray[np.int64]:
+    def draw(self, granularity: Fraction, size: int, bits: entropy.Bits) -> NDArray[np.int64]:
         return samplers.rounded_gaussian((self.standard_deviation / granularity) ** 2, size, bits)
 
 
@@ -103,4 +103,4 @@ def gaussian(
     """
     mechanism = Gaussian.for_epsilon(bounded, epsilon, delta, calibration=calibration, relation=relation)
     promise = ApproxDP(float(epsilon), float(delta))
-    return mechanism._release(bounded, relation, insecure_seed, promise)
+    return mechanism.release_as(bounded, promise, relation=relation, insecure_seed=insecure_seed)

@@ -17,7 +17,7 @@ from discreet.mechanisms.additive import Additive, sensitivity_of
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.neighbors import Relation
 from discreet.numeric.rationals import float_below_root, root_up, rounded_up
-from discreet.release import Noise, Release
+from discreet.release import NoiseLaw, Release
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class L2Laplace(Additive):
     def guarantee(self, bounded: Bounded, relation: Relation | str | None = None) -> ZCDP:
         return ZCDP(closed_forms.up(0.5 / self.event(bounded, relation).noise_multiplier ** 2))
 
-    def _noise(self, granularity: Fraction) -> Noise:
-        return Noise(gaussian=False, rounded=True, scale=float(self.scale / granularity))
+    def noise_law(self, granularity: Fraction) -> NoiseLaw:
+        return NoiseLaw(gaussian=False, rounded=True, scale=float(self.scale / granularity))
 
-    def _draw(self, granularity: Fraction, size: int, bits: entropy.Bits) -> NDArray[np.int64]:
+    def draw(self, granularity: Fraction, size: int, bits: entropy.Bits) -> NDArray[np.int64]:
         return samplers.rounded_laplace(self.scale / granularity, size, bits)
 
 
@@ -96,4 +96,4 @@ def l2_laplace(
     """
     mechanism = L2Laplace.for_epsilon(bounded, epsilon, delta, relation)
     promise = ApproxDP(float(epsilon), float(delta))
-    return mechanism._release(bounded, relation, insecure_seed, promise)
+    return mechanism.release_as(bounded, promise, relation=relation, insecure_seed=insecure_seed)

@@ -16,7 +16,7 @@ from discreet.mechanisms.additive import Additive, sensitivity_of
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.neighbors import Relation
 from discreet.numeric.rationals import float_above, rounded_up
-from discreet.release import Noise, Release
+from discreet.release import NoiseLaw, Release
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Laplace(Additive):
         event = self.event(bounded, relation)
         return PureDP(float_above(event.sensitivity / event.scale))
 
-    def _noise(self, granularity: Fraction) -> Noise:
-        return Noise(gaussian=False, rounded=False, scale=float(self.scale / granularity))
+    def noise_law(self, granularity: Fraction) -> NoiseLaw:
+        return NoiseLaw(gaussian=False, rounded=False, scale=float(self.scale / granularity))
 
-    def _draw(self, granularity: Fraction, size: int, bits: entropy.Bits) -> NDArray[np.int64]:
+    def draw(self, granularity: Fraction, size: int, bits: entropy.Bits) -> NDArray[np.int64]:
         return samplers.discrete_laplace(self.scale / granularity, size, bits)
 
 

@@ -81,7 +81,7 @@ class KeySelection:
     def certain(self, probability: float) -> int:
         """How many units must hold a key so that it comes out with at least this probability."""
         tail = 1 - float(_check.probability("probability", probability, "such as 0.95"))
-        return self.threshold + math.ceil(self.noise._noise(Fraction(1)).half_width(max(tail, 1e-300)))
+        return self.threshold + math.ceil(self.noise.noise_law(Fraction(1)).half_width(max(tail, 1e-300)))
 
     def release(self, counts: KeyCounts, *, insecure_seed: int | None = None) -> Release[NDArray[np.bool_]]:
         """Which of the keys come out: one answer for each count, of which the caller may show the True ones alone.
@@ -101,7 +101,7 @@ class KeySelection:
         if self.threshold < KeySelection.over(self.noise, limits, self.delta, least=self.least).threshold:
             raise InvalidSensitivity(f"threshold must be that of KeySelection.over, got {self.threshold}: δ needs it")
         event, promise = marked(self.event(limits), self.guarantee(limits), counts.unit, counts.relation, insecure_seed)
-        drawn = self.noise._draw(Fraction(1), counts.values.size, entropy.bits(insecure_seed))
+        drawn = self.noise.draw(Fraction(1), counts.values.size, entropy.bits(insecure_seed))
         noisy = counts.values + np.clip(drawn, -(1 << 62), 1 << 62)
         return Release((counts.values >= self.least) & (noisy >= self.threshold), event, promise)
 
@@ -113,7 +113,7 @@ def _reach(noise: Additive, tail: Fraction) -> int:
         return _least(lambda t: _laplace_within(scale, t, tail), float(scale) * -math.log(tail))
     if isinstance(noise, Gaussian):  # rounded: it reaches t where the normal reaches t − 1/2
         spread, off = float_above(noise.standard_deviation), 0.5
-    elif isinstance(noise, DiscreteGaussian):  # P(X ≥ t) ≤ P(N ≥ t − 1), see `release.Noise`
+    elif isinstance(noise, DiscreteGaussian):  # P(X ≥ t) ≤ P(N ≥ t − 1), see `release.NoiseLaw`
         spread, off = math.sqrt(float_above(noise.variance)) * _SLACK, 1.0
     else:
         raise _check.fail(
