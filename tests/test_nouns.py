@@ -216,15 +216,3 @@ def test_every_exception_is_a_discreet_error_and_drawn_in_the_docstring():
             assert issubclass(value, DiscreetError)
             assert name in errors.__doc__
     assert issubclass(errors.InvalidArgument, ValueError)
-
-
-def test_the_adult_data_are_as_published():
-    for part, rows in (("train", 32_561), ("test", 16_281)):
-        people = dp.datasets.adult(part)
-        assert len(people) == 15
-        assert {len(column) for column in people.values()} == {rows}
-        for name, labels in dp.datasets.CATEGORIES.items():
-            assert set(people[name]) <= {*labels, None}
-    assert dp.datasets.adult()["age"].mean() == pytest.approx(38.5816, abs=1e-4)
-    with pytest.raises(InvalidArgument, match="part must be one of"):
-        dp.datasets.adult("all")

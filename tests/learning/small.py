@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from discreet.learning import Plan
+from discreet.learning import Plan, Step
 
 
 def data(rows: int = 60) -> tuple[torch.Tensor, torch.Tensor]:
@@ -52,3 +52,9 @@ def flat(net: nn.Module) -> torch.Tensor:
 def gradients(net: nn.Module) -> torch.Tensor:
     parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in net.parameters()]
     return torch.cat([part.double().reshape(-1) for part in parts])
+
+
+def step(plan: Plan) -> Step:
+    """A step of a plan with a small model."""
+    net = model()
+    return plan.step(net, loss, torch.optim.SGD(net.parameters(), 0.1), compile=False)

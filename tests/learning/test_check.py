@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from discreet.errors import InvalidArgument
 from discreet.learning import Engine, Flat, check, clipped_sum, fix
-from discreet.learning._fix import groups_for
+from discreet.learning.compatibility import groups_for
 
 
 def network():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from discreet.errors import InvalidArgument
 from discreet.learning import Adaptive, Automatic, Flat, PerLayer
+from tests.learning import small
 
 KINDS = [Flat(1.0), Automatic(1.0), PerLayer(1.0), Adaptive(1.0), Flat(1.0, order=1), PerLayer(1.0, order=1)]
 
@@ -93,3 +94,11 @@ def test_other_arguments_are_checked():
         Adaptive(1.0, count_noise=0.0)
     with pytest.raises(InvalidArgument, match="layers"):
         PerLayer(1.0, {})
+
+
+@pytest.mark.parametrize("norm", [1e-43, 1e-100, 1e60])
+def test_norms_that_float32_has_no_room_for_are_refused(norm):
+    with pytest.raises(InvalidArgument, match="between"):
+        Flat(norm)
+    with pytest.raises(InvalidArgument, match="between"):
+        small.plan(clip_schedule=((0, 1.0), (2, norm)))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from discreet.errors import InvalidArgument
-from discreet.learning.data import Records, padded, persons_rows
+from discreet.learning.data.records import Records, padded, persons_rows
 from tests.learning import small
 
 
@@ -97,3 +97,7 @@ def test_as_many_ids_as_rows_are_needed():
     with pytest.raises(InvalidArgument, match="one id for each"):
         persons_rows([1, 2], 3)
     assert persons_rows([], 0) == []
+
+
+def test_persons_that_differ_after_a_nul_are_two_persons():
+    assert len(persons_rows(["a", "a\0", "b"], 3)) == 3

@@ -66,14 +66,14 @@ def torchrun(folder: Path, kind: str) -> None:
     script = folder / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*command, str(script), str(folder), kind],
         env=environment,
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=1200,  # only against a hang: on a busy machine it takes minutes to start three Pythons with torch
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from discreet.learning.keystream import Keystream
 from discreet.learning.noise import Secret
+from discreet.learning.noise.keystream import Keystream
 from discreet.mechanisms.sampling import entropy
 
 #: The cipher's blocks at counters 0, 1 and 2 under the key of zeros: H of test case 13, E(K, Y₀) and the ciphertext of

@@ -14,8 +14,9 @@ from scipy import stats
 
 from discreet import events
 from discreet.errors import InvalidArgument
-from discreet.learning.keystream import Keystream
-from discreet.learning.noise import _MANY, _PIECE, FAMILIES, GaussianNoise, L2LaplaceNoise, LaplaceNoise, Noise, Secret
+from discreet.learning.noise import FAMILIES, GaussianNoise, L2LaplaceNoise, LaplaceNoise, Noise, Secret
+from discreet.learning.noise.families import _MANY, _PIECE
+from discreet.learning.noise.keystream import Keystream
 from tests.learning.test_keystream import Given
 
 LAWS = {"gaussian": stats.norm, "laplace": stats.laplace, "l2-laplace": stats.laplace}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -176,3 +177,17 @@ def test_a_plan_is_a_value():
     assert hash(small.plan()) == hash(small.plan())
     assert small.plan() != small.plan(steps=5)
     assert "insecure" not in repr(small.plan(insecure_seed=4))
+
+
+def test_a_changed_copy_of_a_plan_shows_its_own_guarantee():
+    plan = Plan.for_epsilon(1.0, delta=1e-5, examples=1000, batch_size=100, steps=10, clip_norm=1.0)
+    assert plan.guarantee.epsilon == pytest.approx(1.0)
+    longer = dataclasses.replace(plan, steps=1000)
+    assert longer.guarantee.epsilon == pytest.approx(longer.guarantee_after(1000).epsilon)
+    assert longer.guarantee.epsilon > 5
+
+
+@pytest.mark.parametrize("changes", [{"clipping": "flat"}, {"unit": "rows"}])
+def test_a_plan_names_what_is_of_the_wrong_kind(changes):
+    with pytest.raises(InvalidArgument, match=next(iter(changes))):
+        small.plan(**changes)

@@ -11,9 +11,9 @@ from scipy import stats
 
 from discreet import events
 from discreet.errors import InvalidArgument
-from discreet.learning.batches import Stream
+from discreet.learning.data.batches import BatchStream
+from discreet.learning.data.sampling import SAMPLERS, FixedSizeSampler, PoissonSampler, ShuffledEpochs, limited
 from discreet.learning.noise import Secret
-from discreet.learning.sampling import SAMPLERS, FixedSizeSampler, PoissonSampler, ShuffledEpochs, limited
 from discreet.neighbors import person
 from tests.learning import small
 
@@ -99,7 +99,7 @@ def test_seeds_outside_do_not_change_batches():
     drawn = []
     for _ in range(2):
         torch.manual_seed(0)
-        stream = Stream(small.plan(insecure_seed=None, batch_size=30), small.data())
+        stream = BatchStream(small.plan(insecure_seed=None, batch_size=30), small.data())
         drawn.append([batch._rows.tolist() for batch in stream])
     assert drawn[0] != drawn[1]
 
@@ -121,7 +121,7 @@ def test_a_batch_says_nothing_about_its_size():
 
 def test_only_an_order_that_is_not_secret_is_saved():
     for name, saved in (("poisson", False), ("without replacement", False), ("shuffle", True)):
-        state = Stream(small.plan(sampling=name), small.data()).state()
+        state = BatchStream(small.plan(sampling=name), small.data()).state()
         assert (state["secret"] is not None) == saved
 
 

@@ -397,3 +397,16 @@ def test_in_float16_a_clipped_gradient_is_no_longer_than_the_norm():
     found = engine(torch.full((2, 256), 0.3), torch.tensor([True, False]))
     assert found.finite[0]
     assert float(found.sums["weight"].norm()) <= 0.1 * (1 + 2e-3)
+
+
+def test_a_share_for_a_layer_that_is_not_there_is_refused_before_anything_runs():
+    with pytest.raises(InvalidArgument, match="layers"):
+        small.step(small.plan(clipping=PerLayer(1.0, {"0": 1.0, "2": 1.0, "4": 1.0})))
+
+
+def test_an_adaptive_norm_does_not_fall_until_its_noise_vanishes():
+    step = small.step(small.plan(insecure_seed=None, clipping=Adaptive(1e-29, learning_rate=30.0, count_noise=0.6)))
+    for _ in range(20):
+        step._move_norm(step.plan.clipping, 0.5)
+    noise = step._noise(0, step.clip_norm)
+    assert (noise.abs() > torch.finfo(torch.float32).tiny).all()

@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import stat
+from typing import Any
 
 import pytest
 import torch
@@ -14,8 +15,8 @@ import torch
 import discreet as dp
 from discreet.errors import BudgetExceeded, Exhausted, InvalidArgument
 from discreet.learning import Plan, Step, train
+from discreet.learning.loop import TrainingLoop
 from discreet.learning.run import History
-from discreet.learning.training import Training
 from tests.learning import small
 
 
@@ -83,10 +84,10 @@ def test_the_ledger_is_charged_before_the_first_step(account, monkeypatch):
 @pytest.mark.parametrize("mutant", ["no reserve", "no start"])
 def test_a_skipped_charge_is_caught(account, monkeypatch, mutant):
     if mutant == "no reserve":
-        monkeypatch.setattr(Training, "_reserve", lambda self, new: 0)
-        monkeypatch.setattr(Training, "_start_block", lambda self: self.plan.steps)
+        monkeypatch.setattr(TrainingLoop, "_reserve", lambda self, new: 0)
+        monkeypatch.setattr(TrainingLoop, "_start_block", lambda self: self.plan.steps)
     else:
-        monkeypatch.setattr(Training, "_start_block", lambda self: self.plan.steps)
+        monkeypatch.setattr(TrainingLoop, "_start_block", lambda self: self.plan.steps)
     with pytest.raises((AssertionError, ValueError)):
         test_the_ledger_is_charged_before_the_first_step(account, monkeypatch)
 
@@ -273,3 +274,44 @@ def test_what_is_no_plan_and_no_account_is_refused_in_words(account):
     with pytest.raises(InvalidArgument, match=r"account must be an account of a ledger, got 'str'"):
         go(secure(), account="census")
     assert len(account.history()) == 1
+
+
+def prepared(plan: Plan, account: Any, path: Any = None, resume: bool = False) -> TrainingLoop:
+    net = small.model()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    step = plan.step(net, small.loss, optimizer, compile=False)
+    training = TrainingLoop(plan, net, step, optimizer, None, account, "", False)
+    training.prepare(small.data(), None, "one key", path, 1, resume)
+    return training
+
+
+def test_two_processes_with_one_key_do_not_share_one_charge(account):
+    plan = small.plan(insecure_seed=None)
+    first, second = prepared(plan, account), prepared(plan, account)
+    first.go_on()
+    with pytest.raises(Exhausted):
+        second.go_on()
+    assert first.step.updates == plan.steps
+    assert second.step.updates == 0
+
+
+def test_two_processes_that_resume_one_checkpoint_run_each_step_once(account, tmp_path):
+    plan, path = small.plan(insecure_seed=None), tmp_path / "c.pt"
+    begun = prepared(plan, account, path)
+    begun._allow(0)
+    begun.step(begun._stream.next())
+    first, second = prepared(plan, account, path, True), prepared(plan, account, path, True)
+    first._allow(first.step.position)
+    with pytest.raises(Exhausted, match="another process"):
+        second._allow(second.step.position)
+    first.go_on()  # the first is not disturbed by it
+    assert first.step.position == plan.steps
+
+
+def test_a_loss_that_cannot_be_trained_is_refused_before_the_charge(account):
+    net = small.model()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    settings: Any = {"optimizer": optimizer, "account": account, "progress": False, "compile": False}
+    with pytest.raises(InvalidArgument, match="one value per example"):
+        train(net, lambda m, b: small.loss(m, b).mean(), small.data(), small.plan(insecure_seed=None), **settings)
+    assert not any(entry.kind == "reserve" for entry in account.history())

@@ -8,7 +8,7 @@ import torch
 
 from discreet.errors import InvalidArgument
 from discreet.learning import zoo
-from discreet.learning._check import findings
+from discreet.learning.compatibility import findings
 
 
 @pytest.mark.parametrize(

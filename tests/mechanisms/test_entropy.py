@@ -36,7 +36,7 @@ def test_forked_children_and_their_parent_draw_different_bits():
     children = [context.Process(target=_child, args=(queue,)) for _ in range(3)]
     for child in children:
         child.start()
-    drawn = [value for _ in children for value in queue.get(timeout=30)]
+    drawn = [value for _ in children for value in queue.get(timeout=600)]
     for child in children:
         child.join()
     drawn += [SYSTEM.read(16) for _ in range(3)]

@@ -13,9 +13,9 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from discreet import _check
 from discreet.learning.distributed import inner_model
+from discreet.learning.loop import TrainingLoop
 from discreet.learning.plan import Plan
 from discreet.learning.run import Mechanism, Run
-from discreet.learning.training import Training
 from discreet.ledger.account import Account
 
 
@@ -74,7 +74,7 @@ def train(
         raise _check.fail("scheduler", "not look at the loss", type(scheduler).__name__, remedy)
     step = plan.step(model, loss, optimizer, compile=compile, autocast=autocast)  # checks what it is given
     mechanism = Mechanism(plan, inner_model(model), loss, optimizer)
-    training = Training(plan, model, step, optimizer, scheduler, account, purpose, progress)
+    training = TrainingLoop(plan, model, step, optimizer, scheduler, account, purpose, progress)
     training.prepare(data, persons, key, None if checkpoint is None else Path(checkpoint), every, resume)
     training.go_on()
     return Run(training, mechanism)

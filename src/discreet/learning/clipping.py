@@ -66,6 +66,10 @@ class Clipping(ABC):
         return (0,) * len(names)
 
     @abstractmethod
+    def in_words(self, limit: str) -> str:
+        """What happens to a gradient, after "the gradient is"; `limit` stands for the clip norm."""
+
+    @abstractmethod
     def weights(self, norms: Tensor, clip_norm: Tensor) -> Tensor:
         """The weight ≥ 0 of each example's gradient in each group, from norms of shape [groups, examples]."""
 
@@ -102,6 +106,9 @@ class Flat(Clipping):
     def __post_init__(self) -> None:
         _settle(self)
 
+    def in_words(self, limit: str) -> str:
+        return f"scaled down to an L{self.order} norm of at most {limit}"
+
     def weights(self, norms: Tensor, clip_norm: Tensor) -> Tensor:
         """min(1, C / ‖g‖)."""
         return _at_most(norms, clip_norm)
@@ -124,6 +131,9 @@ class Automatic(Clipping):
         _settle(self)
         remedy = "it keeps the weight of a small gradient finite; 0.01 is the paper's choice"
         object.__setattr__(self, "gamma", float(_check.positive("gamma", self.gamma, remedy)))
+
+    def in_words(self, limit: str) -> str:
+        return f"normalized to an L{self.order} norm below {limit}, with a stabilizer of {self.gamma:g}"
 
     def weights(self, norms: Tensor, clip_norm: Tensor) -> Tensor:
         """C / (‖g‖ + γ)."""
@@ -180,6 +190,9 @@ class PerLayer(Clipping):
         whole = math.hypot(*parts) if self.order == 2 else math.fsum(parts)
         return tuple(part / whole for part in parts)
 
+    def in_words(self, limit: str) -> str:
+        return f"scaled down layer by layer, to an L{self.order} norm of at most {limit} in total"
+
     def weights(self, norms: Tensor, clip_norm: Tensor) -> Tensor:
         """min(1, C_l / ‖g_l‖) in each layer."""
         parts = [_at_most(norms[group], clip_norm * share) for group, share in enumerate(self.shares(norms.shape[0]))]
@@ -213,6 +226,12 @@ class Adaptive(Clipping):
         object.__setattr__(self, "learning_rate", float(_check.positive("learning_rate", self.learning_rate, remedy)))
         remedy = "it is the standard deviation of the noise on the count; a twentieth of the batch is usual"
         object.__setattr__(self, "count_noise", float(_check.positive("count_noise", self.count_noise, remedy)))
+
+    def in_words(self, limit: str) -> str:
+        return (
+            f"scaled down to an L{self.order} norm that starts at {limit} and follows a private estimate of the "
+            f"{self.quantile:g} quantile of the gradients' norms"
+        )
 
     def weights(self, norms: Tensor, clip_norm: Tensor) -> Tensor:
         """min(1, C / ‖g‖)."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from discreet import _check, events
@@ -17,10 +16,12 @@ from discreet.errors import InvalidArgument
 from discreet.events import Event
 from discreet.guarantees import ApproxDP, Guarantee, PureDP
 from discreet.learning import pricing
-from discreet.learning.batches import Batch, Stream
 from discreet.learning.clipping import Adaptive, Clipping, Flat, checked_norm
+from discreet.learning.data.batches import Batch, BatchStream
+from discreet.learning.data.sampling import SAMPLERS, PoissonSampler, Sampler
+from discreet.learning.explanation import explain
 from discreet.learning.noise import FAMILIES, GaussianNoise, Noise, Secret
-from discreet.learning.sampling import SAMPLERS, PoissonSampler, Sampler
+from discreet.learning.schedule import Schedule, checked_schedule, norm_at
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Neighbors, Person, Relation, Rows, Unit
 from discreet.neighbors import relation as as_relation
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from discreet.learning.step import Step
-
-Schedule = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Plan:
         if isinstance(self.clipping, Adaptive):
             self._check_adaptive(self.clipping)
         if self.clip_schedule is not None:
-            object.__setattr__(self, "clip_schedule", _schedule(self.clip_schedule))
+            object.__setattr__(self, "clip_schedule", checked_schedule(self.clip_schedule))
         if self.physical_batch_size == 0:
             object.__setattr__(self, "physical_batch_size", _physical(self.sampler))
         remedy = "it is how many examples go through the model at once"
@@ -226,13 +225,7 @@ class Plan:
         """The clip norm of a step, for plans whose norm is fixed in advance: that of one unit's whole contribution."""
         if self.clip_schedule is None:
             return float(self.clipping.norm)
-        points = self.clip_schedule
-        if step <= points[0][0]:
-            return points[0][1]
-        for (left, low), (right, high) in pairwise(points):
-            if step <= right:
-                return low + (high - low) * (step - left) / (right - left)
-        return points[-1][1]
+        return norm_at(self.clip_schedule, step)
 
     def example_norm(self, unit_norm: float) -> float:
         """The norm that one example is clipped to, so that a unit's examples together stay within `unit_norm`.
@@ -295,7 +288,7 @@ class Plan:
         Guarantee:
             Batches are drawn with the operating system's randomness. A batch may be empty: it is a step all the same.
         """
-        yield from Stream(self, data, persons)
+        yield from BatchStream(self, data, persons)
 
     def secret(self, purpose: str) -> Secret:
         """A new secret for "noise" or "sampling"; the one of `insecure_seed` where the plan has one."""
@@ -303,33 +296,7 @@ class Plan:
 
     def explain(self) -> str:
         """The plan in words: what is drawn, clipped and added, what it costs, and whom it protects."""
-        sampler, unit = self.sampler, "person" if isinstance(self.unit, Person) else "example"
-        drawn = {
-            "poisson": f"each {unit} joins each batch on its own with probability "
-            f"{sampler.batch_size / sampler.examples:.4g}, {sampler.batch_size} on average",
-            "without replacement": f"each batch is a random subset of exactly {sampler.batch_size} of "
-            f"{sampler.examples} {unit}s",
-            "shuffle": f"each pass goes through all {sampler.examples} {unit}s in random order, {sampler.batch_size} "
-            "in a batch, and is priced without amplification",
-        }[sampler.name]
-        noise = f"{type(self.noise).__name__} of {self.noise.noise_multiplier:.6g} times the sensitivity"
-        once = "is added to the sum, once a step, also where a batch is empty"
-        lines = [
-            f"{self.steps} steps; {drawn}.",
-            f"Each {unit}'s gradient is clipped: {self.clipping}.",
-            f"{noise} {once}. The sum is divided by {sampler.batch_size}.",
-        ]
-        if isinstance(self.unit, Person):
-            lines.append(
-                f"A person has at most {self.unit.max_rows} examples in a batch, each clipped to "
-                f"1/{self.unit.max_rows} of the norm."
-            )
-        if self.insecure_seed is not None:
-            lines.append("The noise can be reproduced from a seed, so nothing at all is protected.")
-        else:
-            method = pricing.price(self.event, self.delta, self.relation).method
-            lines.append(f"Priced by {method}. {self.guarantee.explain()}")
-        return "\n".join(lines)
+        return explain(self)
 
     def _check_adaptive(self, clipping: Adaptive) -> None:
         if not isinstance(self.noise, GaussianNoise):
@@ -365,9 +332,11 @@ def _maker(
     family = FAMILIES[_check.one_of("noise", noise, FAMILIES, "each has its own price")]
     sampler = SAMPLERS[_check.one_of("sampling", sampling, SAMPLERS, "each has its own price")](batch_size, examples)
     if (epochs is None) == (steps is None):
-        raise _check.fail("steps", "be given, or epochs, and not both", steps, "they say how long the training is")
+        raise _one_of_two("steps", steps, "epochs", epochs, "they say how long the training is")
     if (clip_norm is None) == (clipping is None):
-        raise _check.fail("clip_norm", "be given, or clipping, and not both", clip_norm, "they bound one example")
+        raise _one_of_two("clip_norm", clip_norm, "clipping", clipping, "they bound one example's gradient")
+    if clip_norm is not None:
+        clip_norm = checked_norm("clip_norm", clip_norm)
     if steps is None:
         steps = sampler.steps(float(_check.positive("epochs", epochs, "it is how often the data is passed over")))
     order = family(1.0).order
@@ -389,24 +358,14 @@ def _maker(
     return make
 
 
+def _one_of_two(name: str, value: object, other_name: str, other: object, remedy: str) -> InvalidArgument:
+    given = "neither" if value is None else f"{value!r} and {other!r}"
+    return InvalidArgument(f"give exactly one of {name} and {other_name}, got {given}: {remedy}")
+
+
 def _physical(sampler: Sampler) -> int:
     """Enough rows that a draw seldom needs a second physical batch: with 2.5 standard deviations, 1 in 160 does."""
     if not isinstance(sampler, PoissonSampler):
         return sampler.batch_size
     spread = math.sqrt(sampler.batch_size * (1 - sampler.rate))
     return 8 * math.ceil((sampler.batch_size + 2.5 * spread) / 8)
-
-
-def _schedule(value: object) -> Schedule:
-    remedy = "give pairs (step, clip norm) with growing steps, such as ((0, 1.0), (500, 0.1))"
-    if not isinstance(value, tuple | list) or not value:
-        raise _check.fail("clip_schedule", "be a tuple of pairs", value, remedy)
-    points = []
-    for pair in value:
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise _check.fail("clip_schedule", "be a tuple of pairs", value, remedy)
-        step = _check.integer("clip_schedule", pair[0], remedy, at_least=0)
-        points.append((step, checked_norm("clip_schedule", pair[1])))
-    if any(left >= right for (left, _), (right, _) in pairwise(points)):
-        raise _check.fail("clip_schedule", "have growing steps", value, remedy)
-    return tuple(points)

@@ -20,7 +20,7 @@ from discreet.learning.plan import Plan
 from discreet.ledger.receipt import Receipt
 
 if TYPE_CHECKING:
-    from discreet.learning.training import Training
+    from discreet.learning.loop import TrainingLoop
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Run:
         mechanism: the training as a function of the data, for an audit.
     """
 
-    def __init__(self, training: Training, mechanism: Mechanism) -> None:
+    def __init__(self, training: TrainingLoop, mechanism: Mechanism) -> None:
         self._training = training
         self.plan: Plan = training.plan
         self.model: nn.Module = training.model

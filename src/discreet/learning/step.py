@@ -20,8 +20,8 @@ from torch.optim import Optimizer
 
 from discreet import _check
 from discreet.errors import Exhausted, InvalidArgument
-from discreet.learning.batches import Batch, Stream
 from discreet.learning.clipping import LARGEST, SMALLEST, Adaptive, Clipping
+from discreet.learning.data.batches import Batch, BatchStream
 from discreet.learning.distributed import Team, device_of, inner_model
 from discreet.learning.engine import ClippedSum, Engine
 from discreet.learning.noise import split
@@ -92,7 +92,7 @@ class Step:
         self._groups = max(plan.clipping.groups(self._names)) + 1
         self._engine = Engine(self._model, loss, plan.clipping, compile=compile, dtype=autocast, lend=True)
         self._secret = plan.secret("noise")
-        self._source: Stream | None = None
+        self._source: BatchStream | None = None
         self._norm = float(plan.clipping.norm)
         self.position = 0
         self.updates = 0

@@ -46,7 +46,7 @@ class Shape(Enum):
     GAUSSIAN = "gaussian"
 
 
-class Lattice(Enum):
+class Support(Enum):
     """Where the draw lives: on the integers from the start, or on the reals and rounded at the end."""
 
     DISCRETE = "discrete"
@@ -54,9 +54,9 @@ class Lattice(Enum):
 
 
 @lru_cache(maxsize=128)
-def block_sampler(shape: Shape, lattice: Lattice, parameter: Fraction) -> BlockSampler:
+def block_sampler(shape: Shape, support: Support, parameter: Fraction) -> BlockSampler:
     """The sampler of noise with scale b = `parameter` (Laplace) or variance σ² = `parameter`; its table is kept."""
-    return BlockSampler(shape, lattice, parameter)
+    return BlockSampler(shape, support, parameter)
 
 
 @dataclass(eq=False)
@@ -64,7 +64,7 @@ class BlockSampler:
     """Exact noise of one shape and scale; `parameter` is b for Laplace and σ² for Gaussian."""
 
     shape: Shape
-    lattice: Lattice
+    support: Support
     parameter: Fraction
     _log_block: int = field(init=False)  # M = 2^_log_block
     _ratio: Fraction = field(init=False)  # c
@@ -74,7 +74,7 @@ class BlockSampler:
         laplace = self.shape is Shape.LAPLACE
         scale_squared = self.parameter**2 if laplace else self.parameter
         self._log_block = _floor_log2_root(scale_squared / 1024)  # M ≤ scale/32 < 2M
-        if self.lattice is Lattice.DISCRETE:
+        if self.support is Support.DISCRETE:
             self._log_block = max(self._log_block, 0)
         if self._log_block >= _PLACE:
             raise _check.fail("scale", f"be < 2^{_PLACE + 5}", float(self.parameter), "use a coarser grid")
@@ -158,19 +158,19 @@ class BlockSampler:
         words = bits.half_words(count)
         block = self._choose(words >> np.uint32(1), bits)
         kept: NDArray[np.bool_] | None = None
-        if self.lattice is Lattice.DISCRETE and self._log_block == 0:
+        if self.support is Support.DISCRETE and self._log_block == 0:
             magnitude = block
         else:
             fine = bits.words(count)
             place = fine >> np.uint64(_COIN)
-            if self.lattice is Lattice.DISCRETE:  # only the first log2 M bits of the place exist
+            if self.support is Support.DISCRETE:  # only the first log2 M bits of the place exist
                 spare = np.uint64(_PLACE - self._log_block)
                 place = (place >> spare) << spare
             kept = self._keep(block, place, fine & np.uint64((1 << _COIN) - 1), bits)
             magnitude = self._magnitude(block, place)
         if signed:
             negative = (words & np.uint32(1)).astype(np.int64)
-            if self.lattice is Lattice.DISCRETE:
+            if self.support is Support.DISCRETE:
                 whole = (magnitude | (negative - 1)) != 0  # False for a negative zero only
                 kept = whole if kept is None else kept & whole
             magnitude = (magnitude ^ -negative) + negative
@@ -198,7 +198,7 @@ class BlockSampler:
 
     def _magnitude(self, block: NDArray[np.int64], place: NDArray[np.uint64]) -> NDArray[np.int64]:
         log_block = self._log_block
-        if self.lattice is Lattice.DISCRETE:
+        if self.support is Support.DISCRETE:
             return (block << log_block) + (place >> np.uint64(_PLACE - log_block)).astype(np.int64)
         if log_block >= 0:  # ⌊(k + f)M + 1/2⌋, with one bit after the point
             halves = (block << (log_block + 1)) + (place >> np.uint64(_PLACE - log_block - 1)).astype(np.int64)
@@ -255,7 +255,7 @@ class BlockSampler:
 
     def _keep_exactly(self, block: int, place: int, coin: int, bits: Bits) -> bool:
         """The same decision with as many bits of the coin, and of the place if it is a real number, as it takes."""
-        exact_place = self.lattice is Lattice.DISCRETE
+        exact_place = self.support is Support.DISCRETE
         width = _PLACE
 
         def survival(precision: int) -> tuple[int, int]:

@@ -104,9 +104,6 @@ def bits(insecure_seed: int | None = None) -> Bits:
 
 # --- long streams from one key ------------------------------------------------------------------------------------
 
-#: A generator of floats; only `keyed` makes one.
-Stream = np.random.Generator
-
 KEY_BYTES = 32
 
 
@@ -120,7 +117,7 @@ def derived(key: bytes, *place: str | int, size: int = 16) -> bytes:
     return hashlib.blake2b(repr(place).encode(), key=key, digest_size=size).digest()
 
 
-def keyed(key: bytes, *place: str | int) -> Stream:
+def keyed(key: bytes, *place: str | int) -> np.random.Generator:
     """numpy's Philox4x64-10, a counter-based generator, under the 128-bit key that `key` has at `place`.
 
     For the batches of a training, which numpy draws and shuffles: the stream can be reached again from its key and

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet import _check
-from discreet.mechanisms.sampling.blocks import Lattice, Shape, block_sampler
+from discreet.mechanisms.sampling.blocks import Shape, Support, block_sampler
 from discreet.mechanisms.sampling.entropy import SYSTEM, Bits
 from discreet.mechanisms.sampling.fixed_point import bernoulli, exp_neg
 
@@ -42,7 +42,7 @@ def bernoulli_exp(gamma: Fraction, size: int, bits: Bits = SYSTEM) -> NDArray[np
 
 def geometric(scale: Fraction, size: int, bits: Bits = SYSTEM) -> NDArray[np.int64]:
     """Integers k ≥ 0 with P(k) = (1 − e^{−1/b}) e^{−k/b}, where b = `scale`."""
-    sampler = block_sampler(Shape.LAPLACE, Lattice.DISCRETE, _scale("scale", scale))
+    sampler = block_sampler(Shape.LAPLACE, Support.DISCRETE, _scale("scale", scale))
     return sampler.draw(_size(size), bits, signed=False)
 
 
@@ -51,24 +51,24 @@ def discrete_laplace(scale: Fraction, size: int, bits: Bits = SYSTEM) -> NDArray
 
     The two-sided geometric distribution of Ghosh, Roughgarden & Sundararajan 2009.
     """
-    return block_sampler(Shape.LAPLACE, Lattice.DISCRETE, _scale("scale", scale)).draw(_size(size), bits)
+    return block_sampler(Shape.LAPLACE, Support.DISCRETE, _scale("scale", scale)).draw(_size(size), bits)
 
 
 def discrete_gaussian(variance: Fraction, size: int, bits: Bits = SYSTEM) -> NDArray[np.int64]:
     """Integers with P(x) ∝ e^{−x²/2σ²}, where σ² = `variance` (Canonne, Kamath & Steinke 2020, Definition 1)."""
     exact = _scale("variance", variance, MAX_SCALE**2)
-    return block_sampler(Shape.GAUSSIAN, Lattice.DISCRETE, exact).draw(_size(size), bits)
+    return block_sampler(Shape.GAUSSIAN, Support.DISCRETE, exact).draw(_size(size), bits)
 
 
 def rounded_laplace(scale: Fraction, size: int, bits: Bits = SYSTEM) -> NDArray[np.int64]:
     """Continuous Laplace noise of scale b, rounded to the nearest integer: P(x) = P(|Lap(b) − x| ≤ 1/2)."""
-    return block_sampler(Shape.LAPLACE, Lattice.ROUNDED, _scale("scale", scale)).draw(_size(size), bits)
+    return block_sampler(Shape.LAPLACE, Support.ROUNDED, _scale("scale", scale)).draw(_size(size), bits)
 
 
 def rounded_gaussian(variance: Fraction, size: int, bits: Bits = SYSTEM) -> NDArray[np.int64]:
     """Continuous Gaussian noise N(0, σ²), rounded to the nearest integer: P(x) = P(|N − x| ≤ 1/2)."""
     exact = _scale("variance", variance, MAX_SCALE**2)
-    return block_sampler(Shape.GAUSSIAN, Lattice.ROUNDED, exact).draw(_size(size), bits)
+    return block_sampler(Shape.GAUSSIAN, Support.ROUNDED, exact).draw(_size(size), bits)
 
 
 def uniform(bound: int, size: int, bits: Bits = SYSTEM) -> NDArray[np.int64]:

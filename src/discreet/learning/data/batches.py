@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from discreet import _check
-from discreet.learning.data import Indices, Records, padded, persons_rows, without_column
+from discreet.learning.data.records import Indices, Records, padded, persons_rows, without_column
+from discreet.learning.data.sampling import limited
 from discreet.learning.distributed import Team
 from discreet.learning.noise import Secret
-from discreet.learning.sampling import limited
 from discreet.neighbors import Person
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Batch:
 
     __slots__ = ("_records", "_rows", "plan", "source", "step")
 
-    def __init__(self, plan: Plan, step: int, source: Stream, records: Records, rows: Indices) -> None:
+    def __init__(self, plan: Plan, step: int, source: BatchStream, records: Records, rows: Indices) -> None:
         self.plan = plan
         self.step = step
         self.source = source
@@ -50,7 +50,7 @@ class Batch:
         return f"Batch(step={self.step})"
 
 
-class Stream:
+class BatchStream:
     """A plan's batches in order, from one secret. `position` is the number of the next one."""
 
     def __init__(

@@ -18,8 +18,8 @@ from torch.optim import Optimizer
 from discreet import _check
 from discreet.errors import Exhausted
 from discreet.learning import pricing
-from discreet.learning.batches import Stream
 from discreet.learning.checkpoint import Checkpoint, fingerprint, random_state, restore_random
+from discreet.learning.data.batches import BatchStream
 from discreet.learning.distributed import inner_model
 from discreet.learning.noise import Secret
 from discreet.learning.plan import Plan
@@ -35,7 +35,7 @@ from discreet.mechanisms.sampling import entropy
 _BLOCKS = 100
 
 
-class Training:
+class TrainingLoop:
     """One training. `train` makes it, `Run` holds it."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Training:
         secret = None
         if known is not None and known.sampler["secret"] is not None:
             secret = Secret(plan.insecure_seed, key=known.sampler["secret"])
-        self._stream = Stream(plan, data, persons, secret=secret)
+        self._stream = BatchStream(plan, data, persons, secret=secret)
         # A model or a loss that cannot be trained is found before anything is charged; nothing is released by it.
         if (rows := self._stream.rehearsal(self.step.device)) is not None:
             self.step.engine.start(rows)

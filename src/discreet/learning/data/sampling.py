@@ -21,7 +21,7 @@ import numpy as np
 from discreet import _check, events
 from discreet.errors import InvalidArgument
 from discreet.events import Event
-from discreet.learning.data import Indices
+from discreet.learning.data.records import Indices
 from discreet.learning.noise import Secret
 
 
@@ -59,6 +59,10 @@ class Sampler(ABC):
         return events.Repeated(self.one(event), ceil(steps / self.steps_of_event))
 
     @abstractmethod
+    def in_words(self, unit: str) -> str:
+        """How batches are drawn, as a clause about units called `unit` ("example" or "person")."""
+
+    @abstractmethod
     def draw(self, step: int, units: int, secret: Secret) -> Indices:
         """The units in the batch of `step`, out of `units` that there are."""
 
@@ -90,6 +94,11 @@ class PoissonSampler(Sampler):
     def one(self, event: Event) -> Event:
         return events.PoissonSampled(self.rate, event)
 
+    def in_words(self, unit: str) -> str:
+        return (
+            f"each {unit} joins each batch independently with probability {self.rate:.4g}, {self.batch_size} on average"
+        )
+
     def draw(self, step: int, units: int, secret: Secret) -> Indices:
         threshold = floor(Fraction(self.rate) * 2**64)
         if threshold >= 2**64:
@@ -116,6 +125,9 @@ class FixedSizeSampler(Sampler):
     def one(self, event: Event) -> Event:
         return events.SampledWithoutReplacement(self.batch_size, self.examples, event)
 
+    def in_words(self, unit: str) -> str:
+        return f"each batch is a random subset of exactly {self.batch_size} of {self.examples} {unit}s"
+
     def draw(self, step: int, units: int, secret: Secret) -> Indices:
         _same_number(units, self.examples)
         drawn = secret.stream("subset", step).choice(units, size=self.batch_size, replace=False, shuffle=False)
@@ -139,6 +151,12 @@ class ShuffledEpochs(Sampler):
 
     def one(self, event: Event) -> Event:
         return events.ShuffledEpoch(self.batch_size, self.examples, event)
+
+    def in_words(self, unit: str) -> str:
+        return (
+            f"each pass goes through all {self.examples} {unit}s in random order, {self.batch_size} in a batch, and is "
+            "priced without amplification"
+        )
 
     def draw(self, step: int, units: int, secret: Secret) -> Indices:
         _same_number(units, self.examples)

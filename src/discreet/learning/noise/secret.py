@@ -1,0 +1,66 @@
+"""The key that a run's noise and batches are derived from: 32 bytes of the operating system, never written down."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import torch
+
+from discreet.errors import DiscreetError
+from discreet.learning.noise.keystream import Keystream
+from discreet.mechanisms.sampling import entropy
+
+
+class Secret:
+    """The key of one run's noise or sampling. It is never shown, copied into a checkpoint or pickled.
+
+    `insecure_seed` is for tests and teaching alone: a plan made with it has an event that a ledger refuses.
+    """
+
+    __slots__ = ("_hidden", "_owner", "secure")
+
+    def __init__(self, insecure_seed: int | None = None, *, key: bytes | None = None) -> None:
+        self._hidden = entropy.fresh_key(insecure_seed) if key is None else key
+        self._owner = os.getpid()
+        self.secure = insecure_seed is None
+
+    @property
+    def _key(self) -> bytes:
+        if self._owner != os.getpid():
+            raise DiscreetError(
+                "a training must stay in the process that began it: after a fork both would draw the same noise, and "
+                "the difference of what they release would have none; make the step and the batches in the new process"
+            )
+        return self._hidden
+
+    def at(self, *place: str | int) -> Secret:
+        """The secret of one place, such as a step: nobody can tell it from a fresh one without the key."""
+        child = Secret(key=entropy.derived(self._key, "secret", *place, size=entropy.KEY_BYTES))
+        child.secure = self.secure
+        return child
+
+    def stream(self, *place: str | int) -> np.random.Generator:
+        """numpy's random numbers on the CPU, for batches."""
+        return entropy.keyed(self._key, *place)
+
+    def keystream(self, *place: str | int) -> Keystream:
+        """A cipher's bits on the CPU, for noise."""
+        return Keystream(entropy.derived(self._key, "keystream", *place, size=entropy.KEY_BYTES))
+
+    def generator(self, device: torch.device, *place: str | int) -> torch.Generator:
+        """Random numbers on a device that has a counter-based generator of its own, from a 64-bit seed."""
+        if device.type == "cpu":
+            raise ValueError("torch's CPU generator takes 32 bits of a seed: use keystream()")
+        seed = int.from_bytes(entropy.derived(self._key, *place, size=8), "little", signed=True)
+        return torch.Generator(device).manual_seed(seed)
+
+    def reveal(self) -> bytes:
+        """The key itself, for the other processes of the same run only."""
+        return self._key
+
+    def __repr__(self) -> str:
+        return "Secret()"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is not written to a file: whoever reads it could take the noise away again")
