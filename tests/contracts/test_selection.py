@@ -203,7 +203,7 @@ def test_a_run_ends_after_its_positive_answers_and_nothing_more_is_drawn():
     high, low = count([0] * 10_000), count([])
     assert [run.above(q).value for q in (low, high, low, high)] == [False, True, False, True]
     assert run.answers_left == 0
-    with pytest.raises(Exhausted, match="max_answers must leave an answer"):
+    with pytest.raises(Exhausted, match="has given all"):
         run.above(low)
 
 

@@ -200,8 +200,8 @@ def test_the_file_holds_no_secret_and_no_exact_figure(tmp_path):
     content = torch.load(path, weights_only=True)
     assert content["sampler"] == {"position": 6, "secret": None}
     raw = path.read_bytes()
-    assert run._training.step._secret.reveal() not in raw
-    assert run._training._stream._secret.reveal() not in raw
+    assert run._loop.step._secret.reveal() not in raw
+    assert run._loop._stream._secret.reveal() not in raw
     assert "history" not in content
     assert "loss" not in content
 

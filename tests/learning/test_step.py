@@ -15,6 +15,7 @@ from discreet.errors import Exhausted, InvalidArgument
 from discreet.learning import Adaptive, Automatic, Engine, Flat, PerLayer, Plan, Step
 from discreet.learning.engine import ClippedSum
 from discreet.learning.noise import Secret
+from discreet.learning.step import _Totals
 from tests.learning import small
 
 
@@ -309,6 +310,23 @@ def test_adaptive_clipping_follows_the_quantile_and_noises_with_the_norm_of_befo
         for x, y in zip(inputs, targets, strict=True)
     ]
     assert np.quantile(lengths, 0.35) < norms[-1] < np.quantile(lengths, 0.65)
+
+
+def test_one_example_moves_the_centered_count_by_at_most_a_half():
+    norms = torch.tensor([[0.2, 1.0, 1.5, 0.1, 9.0]])
+    finite = torch.tensor([True, True, True, True, False])
+
+    def centered(mask: torch.Tensor) -> float:
+        totals = _Totals.zero(torch.device("cpu"))
+        totals.add(ClippedSum({}, norms, torch.zeros(5), finite), mask, 1.0, Adaptive(1.0))
+        return float(totals.below)
+
+    everyone = torch.tensor([True, True, True, False, True])
+    assert centered(everyone) == 0.5  # two below the norm and one above it; the others are absent or not finite
+    for i in range(5):
+        without = everyone.clone()
+        without[i] = False
+        assert abs(centered(everyone) - centered(without)) <= 0.5
 
 
 def test_the_noise_of_the_count_is_its_own():

@@ -280,17 +280,17 @@ def prepared(plan: Plan, account: Any, path: Any = None, resume: bool = False) -
     net = small.model()
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     step = plan.step(net, small.loss, optimizer, compile=False)
-    training = TrainingLoop(plan, net, step, optimizer, None, account, "", False)
-    training.prepare(small.data(), None, "one key", path, 1, resume)
-    return training
+    loop = TrainingLoop(plan, net, step, optimizer, None, account, "", False)
+    loop.prepare(small.data(), None, "one key", path, 1, resume)
+    return loop
 
 
 def test_two_processes_with_one_key_do_not_share_one_charge(account):
     plan = small.plan(insecure_seed=None)
     first, second = prepared(plan, account), prepared(plan, account)
-    first.go_on()
+    first.run()
     with pytest.raises(Exhausted):
-        second.go_on()
+        second.run()
     assert first.step.updates == plan.steps
     assert second.step.updates == 0
 
@@ -304,7 +304,7 @@ def test_two_processes_that_resume_one_checkpoint_run_each_step_once(account, tm
     first._allow(first.step.position)
     with pytest.raises(Exhausted, match="another process"):
         second._allow(second.step.position)
-    first.go_on()  # the first is not disturbed by it
+    first.run()  # the first is not disturbed by it
     assert first.step.position == plan.steps
 
 

@@ -1,4 +1,4 @@
-"""Looks at a model before its first step, for what would mix examples or keep something of them."""
+"""Whether a model can be trained privately: finds layers that mix or store examples, and replaces them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import nn
 
 from discreet.errors import InvalidArgument
 
-#: At most so many groups, as in Wu and He 2018 (arXiv 1803.08494).
+#: The largest number of groups, as in Wu and He 2018 (arXiv 1803.08494).
 _MOST_GROUPS = 32
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that stands between a model and private training."""
+    """One reason why a model cannot be trained privately, and the remedy."""
 
     module: str
     problem: str
@@ -27,49 +27,49 @@ class Finding:
 
 
 def findings(model: nn.Module) -> tuple[Finding, ...]:
-    """All that stands against training this model privately, as far as its modules show it."""
-    found = []
+    """All reasons why this model cannot be trained privately, as far as its modules show."""
+    reasons = []
     for name, module in model.named_modules():
-        place = name or type(module).__name__
+        location = name or type(module).__name__
         if isinstance(module, nn.modules.instancenorm._InstanceNorm):
             if module.track_running_stats:
-                found.append(
+                reasons.append(
                     Finding(
-                        place,
-                        "InstanceNorm with running statistics keeps means of the data in a buffer, without noise",
+                        location,
+                        "InstanceNorm with running statistics stores means of the data in a buffer, without noise",
                         "set track_running_stats=False, or use fix(model)",
                     )
                 )
         elif isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
-            found.append(
+            reasons.append(
                 Finding(
-                    place,
+                    location,
                     "BatchNorm normalizes each example by the mean and variance of the whole batch, so every example "
-                    "changes every other's gradient and clipping bounds nothing; it also keeps running statistics of "
+                    "changes every other's gradient and clipping bounds nothing; it also stores running statistics of "
                     "the data without noise",
                     "use GroupNorm or LayerNorm: fix(model) replaces it and keeps the affine weights",
                 )
             )
-    return tuple(found)
+    return tuple(reasons)
 
 
 def check(model: nn.Module) -> None:
-    """Raise if a model cannot be trained privately as it is, and say all reasons and what to do.
+    """Raise if a model cannot be trained privately as it is, with all reasons and remedies.
 
     Guarantee:
-        Looks at the model alone. What only shows when it runs (a mean over the batch in a forward pass or a loss) is
-        found by the dry run of the engine, which exchanges one example and looks at the gradients of the others.
+        Looks only at the model. What shows only when it runs (a mean over the batch in a forward pass or a loss) is
+        found by the engine's dry run, which replaces one example and compares the gradients of the others.
     """
-    found = findings(model)
-    if found:
-        raise InvalidArgument("model must treat each example on its own, but " + "\n".join(str(f) for f in found))
+    reasons = findings(model)
+    if reasons:
+        raise InvalidArgument("model must treat each example separately, but " + "\n".join(map(str, reasons)))
 
 
 def groups_for(channels: int) -> int:
-    """The number of groups for so many channels: at most 32, each of at least four channels where that divides.
+    """The number of groups for `channels`: at most 32, with at least four channels each if that divides.
 
-    A group of a single value would be normalized to zero whatever the data is, so a group has more than one channel
-    wherever there is more than one.
+    A group of a single value would be normalized to zero whatever the data, so a group has more than one channel
+    unless there is only one.
     """
     for smallest in (4, 2):
         fitting = [g for g in range(1, _MOST_GROUPS + 1) if channels % g == 0 and channels // g >= smallest]
@@ -82,7 +82,7 @@ def _group_norm(name: str, old: nn.modules.batchnorm._BatchNorm) -> nn.Module:
     if old.num_features == 1 and isinstance(old, nn.BatchNorm1d):
         raise InvalidArgument(
             f"{name} must have more than one channel, got BatchNorm1d(1): normalized on its own, a single value is "
-            "always zero; remove that layer"
+            "always zero; remove this layer"
         )
     new = nn.GroupNorm(groups_for(old.num_features), old.num_features, old.eps, old.affine)
     return _with_affine(old, new)
@@ -111,11 +111,11 @@ def _fixed(name: str, module: nn.Module) -> nn.Module:
 def fix(model: nn.Module) -> nn.Module:
     """A copy of a model that can be trained privately: BatchNorm becomes GroupNorm, running statistics are dropped.
 
-    The affine weights are kept; the groups are chosen so that none holds a single channel. The function that the model
-    computes changes, so train it (again) afterwards, and give the optimizer the parameters of the copy.
+    The affine weights are kept, and no group holds a single channel. The copy computes another function, so train it
+    (again) afterwards, and give the optimizer the parameters of the copy.
 
     Guarantee:
-        Looks at the model alone. Running means that a BatchNorm has gathered before are left out of the copy.
+        Looks only at the model. The copy leaves out the running statistics that a BatchNorm has stored.
     """
     result = copy.deepcopy(model)
     replaced: dict[int, nn.Module] = {}
@@ -124,10 +124,10 @@ def fix(model: nn.Module) -> nn.Module:
         for name, child in list(parent._modules.items()):
             if child is None:
                 continue
-            place = f"{prefix}.{name}" if prefix else name
+            path = f"{prefix}.{name}" if prefix else name
             if id(child) not in replaced:
-                replaced[id(child)] = _fixed(place, child)
-                visit(place, child)
+                replaced[id(child)] = _fixed(path, child)
+                visit(path, child)
             setattr(parent, name, replaced[id(child)])
 
     top = _fixed(type(result).__name__, result)

@@ -56,7 +56,7 @@ class Gaussian(Additive):
             multiplier = closed_forms.gaussian_noise_multiplier(epsilon, delta)
         else:
             multiplier = closed_forms.classical_noise_multiplier(epsilon, delta)
-        # A little above, so that the event's multiplier, rounded down to a float, is still enough.
+        # Rounded up a little, because the event rounds its multiplier down to a float.
         enough = Fraction(closed_forms.up(multiplier)) ** 2 * sensitivity.l2_squared
         return cls(root_up(enough) * bounded.granularity)
 
@@ -86,15 +86,15 @@ def gaussian(
     """Release `bounded` with (ε, δ)-DP: Gaussian noise, rounded to the value's grid.
 
     Args:
-        bounded: what a query made.
-        epsilon: the privacy loss ε > 0 that this release may cost.
-        delta: the probability 0 < δ < 1 with which that may fail.
-        calibration: "analytic", the least σ for this (ε, δ), or "classical", the textbook's σ for ε < 1.
-        relation: which neighbors to protect; by default the one that the query is bounded for first.
+        bounded: the result of a query.
+        epsilon: the privacy loss ε > 0 of this release.
+        delta: the probability 0 < δ < 1 that this bound fails.
+        calibration: "analytic", the least σ for this (ε, δ), or "classical", the textbook σ for ε < 1.
+        relation: which neighbors to protect; by default the first one that the query is bounded for.
         insecure_seed: repeatable noise, for tests and teaching only.
 
-    Guarantee: (ε, δ)-DP for one unit under `relation` (see `Gaussian`). The noise is exact and its bits are the
-    operating system's. Not protected: the event, the grid and the labels, which are public.
+    Guarantee: (ε, δ)-DP for one unit under `relation` (see `Gaussian`). The noise is exact and its bits come from the
+    operating system. Not protected: the event, the grid and the labels, which are public.
 
     >>> from discreet.queries import count
     >>> released = gaussian(count([1, 2, 3]), epsilon=1.0, delta=1e-6)

@@ -64,13 +64,13 @@ def laplace(
     """Release `bounded` with ε-DP: discrete Laplace noise of scale Δ₁/ε.
 
     Args:
-        bounded: what a query made.
-        epsilon: the privacy loss ε > 0 that this release may cost.
-        relation: which neighbors to protect; by default the one that the query is bounded for first.
+        bounded: the result of a query.
+        epsilon: the privacy loss ε > 0 of this release.
+        relation: which neighbors to protect; by default the first one that the query is bounded for.
         insecure_seed: repeatable noise, for tests and teaching only.
 
-    Guarantee: ε-DP for one unit under `relation` (see `Laplace`). The noise is exact and its bits are the operating
-    system's. Not protected: the event, the grid and the labels, which are public.
+    Guarantee: ε-DP for one unit under `relation` (see `Laplace`). The noise is exact and its bits come from the
+    operating system. Not protected: the event, the grid and the labels, which are public.
 
     >>> from discreet.queries import count
     >>> print(laplace(count([1, 2, 3]), epsilon=0.5, insecure_seed=1).event.event)

@@ -19,10 +19,10 @@ from discreet.events import Event
 from discreet.learning.noise.keystream import Keystream
 from discreet.learning.noise.secret import Secret
 
-# Noise on a CPU is drawn in pieces with keys of their own, so that threads can share the work with the same result.
-# Their size is even, as normals come in pairs.
+# Noise on a CPU is drawn in pieces with separate keys, so that the result does not depend on the number of threads. The
+# size of a piece is even, because normals come in pairs.
 _PIECE = 1 << 18
-# Threads are worth their start, and waiting for each other's turn in Python, from this many numbers on (a few ms).
+# From this many numbers on (a few ms), threads gain more than starting them and sharing the interpreter cost.
 _MANY = 1 << 21
 
 
@@ -32,7 +32,7 @@ class Noise(ABC):
 
     Attributes:
         noise_multiplier: the noise's scale (σ, b or λ) over the sensitivity of the sum.
-        order: the norm of the sensitivity: 2 where examples are clipped in L2, 1 where they are clipped in L1.
+        order: the norm of the sensitivity: 2 if examples are clipped in L2, 1 if they are clipped in L1.
     """
 
     noise_multiplier: float
@@ -45,7 +45,7 @@ class Noise(ABC):
     @property
     @abstractmethod
     def event(self) -> Event:
-        """What adding this noise once to a sum of its sensitivity costs."""
+        """The event of adding this noise once to a sum."""
 
     @abstractmethod
     def in_words(self) -> str:
@@ -65,9 +65,9 @@ class Noise(ABC):
         Args:
             shapes: the shapes, in the order of the model's parameters.
             scale: σ, b or λ: the noise multiplier times the sensitivity.
-            secret: that of the step, `secret.at(step)`. The same secret gives the same noise: use it once.
-            device: where the noise is needed.
-            dtype: float32, or float64 for models in float64; narrower types are cast from it afterwards.
+            secret: that of the step, `secret.at(step)`. The same secret gives the same noise, so use it once.
+            device: the device of the noise.
+            dtype: float32, or float64 for models in float64; cast to narrower types afterwards.
 
         Guarantee:
             Each coordinate is an independent draw of the family, up to floating point (see the module's docstring).
@@ -84,7 +84,7 @@ class Noise(ABC):
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> Tensor:
-        """The same as one buffer of `size` numbers."""
+        """The same noise as one buffer of `size` numbers."""
         if dtype not in (torch.float32, torch.float64):
             raise ValueError(f"noise is drawn in float32 or float64, got {dtype}: cast the noisy sum afterwards")
         if torch.device(device).type == "cpu":
@@ -96,7 +96,7 @@ class Noise(ABC):
         return self._joined(first, second)
 
     def _on_cpu(self, size: int, scale: float, secret: Secret, dtype: DTypeLike) -> Tensor:
-        """In numpy: torch would share each of a dozen short passes among threads that wait for one another after it."""
+        """Draw with numpy: torch would split each of a dozen short passes among threads, and wait for all of them."""
         drawn: NDArray[Any] = np.empty(size + size % 2, dtype)
         starts = range(0, size, _PIECE)
 
@@ -147,8 +147,8 @@ class GaussianNoise(Noise):
     def _standard(self, out: NDArray[Any], bits: Keystream) -> None:
         """√(−2 ln u)·cos φ and √(−2 ln u)·sin φ are two independent normals (Box and Muller 1958).
 
-        The tail comes from small u, and the center from u near 1. For the sake of both the logarithm is taken in
-        float64, of a u of 64 bits, whatever the dtype of the noise.
+        The tail comes from small u, and the center from u near 1. To be accurate in both, the logarithm is taken in
+        float64, of a 64-bit u, whatever the dtype of the noise.
         """
         cosines, sines = out.reshape(2, -1)
         angle = bits.uniform(sines.size, out.dtype)
@@ -209,8 +209,8 @@ class LaplaceNoise(_LaplaceDraws):
 class L2LaplaceNoise(_LaplaceDraws):
     """Laplace noise of scale λ on a sum whose examples are clipped in L2 (arXiv 2408.07021).
 
-    It costs the ρ of a Gaussian with σ = λ, at twice its variance: for training it is the worse of the two, and is here
-    so that this can be seen.
+    It costs the same ρ as a Gaussian with σ = λ, at twice its variance. For training it is worse than Gaussian noise;
+    it is included for comparison.
 
     >>> L2LaplaceNoise(2.0).event.noise_multiplier
     2.0
@@ -226,11 +226,11 @@ class L2LaplaceNoise(_LaplaceDraws):
 
 def split(flat: Tensor, shapes: Sequence[Sequence[int]]) -> list[Tensor]:
     """Views of `flat` with the given shapes, one after the other."""
-    parts: Sequence[Tensor] = torch.split(flat, [prod(shape) for shape in shapes])
-    return [part.view(tuple(shape)) for part, shape in zip(parts, shapes, strict=True)]
+    pieces: Sequence[Tensor] = torch.split(flat, [prod(shape) for shape in shapes])
+    return [piece.view(tuple(shape)) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
-#: The families by the names that a plan takes.
+#: The families, by the names that a plan accepts.
 FAMILIES: dict[str, Callable[[float], Noise]] = {
     family.name: family for family in (GaussianNoise, LaplaceNoise, L2LaplaceNoise)
 }

@@ -1,4 +1,4 @@
-"""The key that a run's noise and batches are derived from: 32 bytes of the operating system, never written down."""
+"""The key that a run's noise and batches are derived from: 32 bytes of the operating system."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from discreet.mechanisms.sampling import entropy
 
 
 class Secret:
-    """The key of one run's noise or sampling. It is never shown, copied into a checkpoint or pickled.
+    """The key of one run's noise or sampling. It is never shown or pickled.
 
-    `insecure_seed` is for tests and teaching alone: a plan made with it has an event that a ledger refuses.
+    `insecure_seed` is for tests and teaching only: a ledger refuses the event of a plan made with it.
     """
 
     __slots__ = ("_hidden", "_owner", "secure")
@@ -29,38 +29,39 @@ class Secret:
     def _key(self) -> bytes:
         if self._owner != os.getpid():
             raise DiscreetError(
-                "a training must stay in the process that began it: after a fork both would draw the same noise, and "
-                "the difference of what they release would have none; make the step and the batches in the new process"
+                "a training must stay in the process that started it: after a fork both processes would draw the same "
+                "noise, and it would cancel in the difference of their releases; make the step and the batches in the "
+                "new process"
             )
         return self._hidden
 
     def at(self, *place: str | int) -> Secret:
-        """The secret of one place, such as a step: nobody can tell it from a fresh one without the key."""
+        """The secret of one place, such as a step. Without the key nobody can tell it from a fresh one."""
         child = Secret(key=entropy.derived(self._key, "secret", *place, size=entropy.KEY_BYTES))
         child.secure = self.secure
         return child
 
     def stream(self, *place: str | int) -> np.random.Generator:
-        """numpy's random numbers on the CPU, for batches."""
+        """numpy's random numbers on the CPU, for drawing batches."""
         return entropy.keyed(self._key, *place)
 
     def keystream(self, *place: str | int) -> Keystream:
-        """A cipher's bits on the CPU, for noise."""
+        """The bits of a cipher on the CPU, for noise."""
         return Keystream(entropy.derived(self._key, "keystream", *place, size=entropy.KEY_BYTES))
 
     def generator(self, device: torch.device, *place: str | int) -> torch.Generator:
-        """Random numbers on a device that has a counter-based generator of its own, from a 64-bit seed."""
+        """Random numbers on a device with its own counter-based generator, from a 64-bit seed."""
         if device.type == "cpu":
             raise ValueError("torch's CPU generator takes 32 bits of a seed: use keystream()")
         seed = int.from_bytes(entropy.derived(self._key, *place, size=8), "little", signed=True)
         return torch.Generator(device).manual_seed(seed)
 
     def reveal(self) -> bytes:
-        """The key itself, for the other processes of the same run only."""
+        """The key itself, for the other processes of this run, and for checkpoints of samplers without secrecy."""
         return self._key
 
     def __repr__(self) -> str:
         return "Secret()"
 
     def __reduce__(self) -> str:
-        raise TypeError("a secret is not written to a file: whoever reads it could take the noise away again")
+        raise TypeError("a secret cannot be written to a file: whoever reads it could remove the noise")
