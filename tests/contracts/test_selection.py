@@ -1,4 +1,4 @@
-"""Every mechanism that chooses among candidates, or randomizes answers, keeps its promises; mutants break them.
+"""Every mechanism that chooses among candidates or randomizes answers keeps its promises; mutants break them.
 
 Chi-square tests have a false-alarm rate of 1e-6. The exact privacy of small cases comes from enumerating neighbors.
 """
@@ -62,7 +62,7 @@ def permute_and_flip_law(values, epsilon, sensitivity, monotone=False):
 
 
 def fits(draw, law):
-    """Pearson's test of DRAWS draws against a law on CANDIDATES."""
+    """Pearson's test of DRAWS draws against a distribution on CANDIDATES."""
     drawn = [draw() for _ in range(DRAWS)]
     seen = np.array([drawn.count(c) for c in CANDIDATES[: len(law)]])
     statistic = np.sum((seen - law * DRAWS) ** 2 / (law * DRAWS))
@@ -80,14 +80,14 @@ def test_choices_have_the_stated_probabilities(mechanism, law, monotone):
     made = scores(VALUES, 2, [ADD_REMOVE] if monotone else [])
     chosen = mechanism(Fraction(3, 2))
     assert fits(lambda: chosen.release(made).value, law(VALUES, 1.5, 2, monotone))
-    # power: a rate 10% off is rejected
+    # power: a rate that is 10% off is rejected
     assert not fits(lambda: chosen.release(made).value, law(VALUES, 1.5 * 1.15, 2, monotone))
 
 
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("law", [exponential_law, permute_and_flip_law])
 def test_no_pair_of_neighboring_scores_exceeds_epsilon(law, monotone):
-    """The law that the mechanism follows, over all neighboring integer scores of three candidates."""
+    """The distribution of the mechanism, over all neighboring integer scores of three candidates."""
     epsilon, sensitivity = 1.3, 1
     worst = 0.0
     for base in itertools.product(range(-2, 3), repeat=3):
@@ -270,7 +270,7 @@ def test_no_neighbor_changes_a_pattern_of_answers_by_more_than_epsilon(monotone)
     assert 0.3 < worst <= epsilon
 
 
-def test_answers_follow_the_law_that_was_checked():
+def test_answers_follow_the_distribution_that_was_checked():
     law = above_law((1, -2), 1.0, 2, True)
     runs = 6000
     seen = dict.fromkeys(law, 0)
@@ -301,7 +301,7 @@ def test_a_run_refuses_queries_that_it_was_not_created_for(foreign):
     assert run.answers_left == 1
 
 
-def test_a_run_on_a_finer_grid_takes_sums():
+def test_a_run_on_a_finer_grid_accepts_sums():
     query = sum([3.0] * 1000, bounds=(0, 10))
     run = sparse_vector(threshold=1000.0, epsilon=1.0, sensitivity=10, granularity=query.granularity)
     assert run.above(query).value
@@ -316,7 +316,7 @@ def test_a_run_on_a_finer_grid_takes_sums():
     ],
     ids=["both ways", "the other way", "unknown"],
 )
-def test_a_monotone_run_takes_queries_that_move_one_way_only(query):
+def test_a_monotone_run_accepts_only_queries_that_move_one_way(query):
     step = query.granularity
     run = sparse_vector(threshold=10**9, epsilon=1.0, granularity=step, monotone=True)
     run.above(count([1]))
@@ -349,7 +349,7 @@ def test_a_forked_run_does_not_answer():
     assert run.answers_left == 1
 
 
-def test_a_run_can_not_be_copied():
+def test_a_run_cannot_be_copied():
     run = sparse_vector(threshold=0, epsilon=1.0)
     for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="same noise"):
@@ -388,14 +388,14 @@ def test_reports_have_the_stated_probabilities(k):
     assert np.sum((seen - law * 50_000) ** 2 / (law * 50_000)) < stats.chi2.isf(FALSE_ALARM, k - 1)
 
 
-def test_an_answer_outside_of_the_categories_reports_uniformly():
+def test_an_answer_outside_the_categories_is_reported_uniformly():
     reports = randomized_response(["?", None, math.nan, [1]] * 10_000, categories="abc", epsilon=3.0).value
     seen = np.array([reports.count(c) for c in "abc"])
     assert np.sum((seen - 40_000 / 3) ** 2 / (40_000 / 3)) < stats.chi2.isf(FALSE_ALARM, 2)
 
 
 def test_frequencies_are_estimated_without_bias():
-    """Within 5 of their own standard errors: a false alarm of 3·6e-7."""
+    """Within 5 standard errors: a false alarm of 3·6e-7."""
     truth = ["x"] * 60_000 + ["y"] * 30_000 + ["z"] * 10_000
     mechanism = RandomizedResponse(Fraction(1), ("x", "y", "z"))
     shares, errors = mechanism.frequencies(mechanism.release(truth).value)

@@ -1,4 +1,4 @@
-"""A small task that trains in milliseconds, for the tests of the loop."""
+"""A small task that trains in milliseconds, for the tests of the training loop."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def data(rows: int = 60) -> tuple[torch.Tensor, torch.Tensor]:
 
 def model(dtype: torch.dtype = torch.float32) -> nn.Module:
     generator = torch.Generator().manual_seed(6)
-    made = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in net.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) / 2)
-    return made.to(dtype)
+    return net.to(dtype)
 
 
 def loss(net: Any, batch: Any) -> torch.Tensor:

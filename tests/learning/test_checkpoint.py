@@ -1,4 +1,4 @@
-"""A training that is killed goes on with the same guarantee: no step runs twice, no noise is used twice."""
+"""A killed training resumes with the same guarantee: no step runs twice, and no noise is used twice."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import torch
 
 import discreet as dp
 from discreet.errors import DiscreetError, InvalidArgument, NotACheckpoint
-from discreet.learning import Adaptive, Step
-from discreet.learning.checkpoint import Checkpoint
+from discreet.learning import Adaptive, Automatic, PerLayer, Plan, Step
+from discreet.learning.checkpoint import Checkpoint, fingerprint
 from tests.learning import small
 from tests.learning.test_train import go, interrupt_after, secure
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_run_that_was_stopped_and_resumed_equals_one_that_was_not(tmp_path, monkeypatch):
-    """With a seed, bit by bit: parameters, momentum, schedule, sampler, clip norm and dropout all go on."""
+    """With a seed, bit by bit: parameters, momentum, schedule, sampler, clip norm and dropout all continue."""
 
     def settings():
         net = torch.nn.Sequential(small.model(), torch.nn.Dropout(0.3))
@@ -59,7 +59,7 @@ def test_a_run_that_was_stopped_and_resumed_equals_one_that_was_not(tmp_path, mo
 
 
 def test_noise_after_a_crash_is_fresh(tmp_path, monkeypatch):
-    """All noise of all processes of a run, drawn by hand from the gradients of an empty dataset: no two are equal."""
+    """All noise of all processes of a run, read from the gradients of an empty dataset: no two draws are equal."""
     drawn = []
     real = Step.__call__
 
@@ -79,7 +79,7 @@ def test_noise_after_a_crash_is_fresh(tmp_path, monkeypatch):
             go(plan, data=empty, checkpoint=path, every=3, resume=True)
     go(plan, data=empty, checkpoint=path, every=3, resume=True)
     seen = torch.stack(drawn)
-    assert len(seen) <= 12 + 2  # two of the entries stand for the cuts, which drew nothing
+    assert len(seen) <= 12 + 2  # two entries are the interruptions, which drew nothing
     for i in range(len(seen)):
         for j in range(i):
             assert not torch.isclose(seen[i], seen[j], atol=1e-9).any()
@@ -250,3 +250,34 @@ def test_a_file_with_code_in_it_runs_none(tmp_path):
     with pytest.raises(DiscreetError):
         go(secure(), checkpoint=path, resume=True)
     assert not (tmp_path / "owned").exists()
+
+
+#: Fingerprints that version 0.1.0 wrote. A plan must keep its own, or checkpoints of that version cannot be resumed.
+FINGERPRINTS = [
+    (
+        {"steps": 10, "clip_norm": 0.5, "clip_schedule": ((0, 1.0), (5, 0.1))},
+        "987391117fc6cd2cb76d4b89e2cadca6b564e23dd184bbb927435700ea6e68f1",
+    ),
+    (
+        {"steps": 10, "clip_norm": 1.0, "unit": dp.person("who", max_rows=4), "noise": "laplace"},
+        "509cbbbb25bd6a98a252bda0288aa4f3182dfc35d64a58e85560abac659e3de4",
+    ),
+    (
+        {"steps": 10, "clipping": PerLayer(1.0, {"0": 1.0, "2": 2.0}), "sampling": "shuffle", "noise_multiplier": 2.0},
+        "a1afead68999210b929fd36d7236cd82d4ca9406ba5708a29a661f0ebf9b5877",
+    ),
+    (
+        {"epochs": 2, "clipping": Adaptive(1.0), "sampling": "without replacement"},
+        "6ce38dfb0ddd15a0d9d819dc178474e8571643c072190665e521bf84c5005f23",
+    ),
+    (
+        {"epochs": 2, "clipping": Automatic(1.0), "noise": "l2-laplace"},
+        "fac249d9bc023fa433a64f652facaa7d3e494c11ff4dce9e147ca6b7915cf466",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "written"), FINGERPRINTS)
+def test_a_plan_keeps_the_fingerprint_that_the_first_version_wrote(changes, written):
+    settings = {"noise_multiplier": 1.0, "delta": 1e-5, "examples": 1000, "batch_size": 100, **changes}
+    assert fingerprint(Plan.for_noise(**settings)) == written

@@ -1,4 +1,4 @@
-"""Weights of every kind of clipping: what one example adds never exceeds the sensitivity, in floating point too."""
+"""With the weights of every clipping, one example never adds more than the sensitivity, even in floating point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keystream is AES-256 in counter mode, read in order, and its uniform numbers are what they say."""
+"""The keystream is AES-256 in counter mode, read in order, and its uniform numbers are as documented."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_it_gives_the_published_blocks():
 
 
 def test_each_block_is_the_cipher_of_its_number():
-    """Beyond the pieces in which it is made: block by block, from the cipher without any mode."""
+    """Over several of its internal pieces, block by block, against the bare cipher."""
     key, blocks = bytes(range(32)), 10_001
     numbers = b"".join(i.to_bytes(16, "big") for i in range(blocks))
     cipher = Cipher(algorithms.AES256(key), modes.ECB()).encryptor()
@@ -70,7 +70,7 @@ def test_each_place_of_a_secret_has_its_own_key():
     assert len({stream.read(32).tobytes() for stream in places}) == 4
     again = secret.keystream("a").read(32)
     assert again.tobytes() == Secret(7).keystream("a").read(32).tobytes()
-    whole = entropy.derived(secret.reveal(), "keystream", "a", size=32)  # all 256 bits of the key are its own
+    whole = entropy.derived(secret.reveal(), "keystream", "a", size=32)  # a key of 256 derived bits
     assert again.tobytes() == read(whole, 32)
 
 

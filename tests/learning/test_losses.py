@@ -1,4 +1,4 @@
-"""The usual losses of torch become one value per example; what cannot is refused."""
+"""The usual torch losses become one value per example; other losses are refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_loss_over_many_outputs_is_their_mean(function):
 
 
 def test_the_loss_of_an_example_is_what_it_would_be_alone():
-    """The mean over its own places that count, not over the batch's."""
+    """The mean over its own counted positions, not over those of the batch."""
     scores, words = torch.randn(3, 7, 5), torch.randint(0, 7, (3, 5))
     words[0, 2:] = -100
     words[2] = -100

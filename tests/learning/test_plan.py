@@ -1,4 +1,4 @@
-"""A plan is one event, its noise is the least that fits, and it says in words what it does."""
+"""A plan is one event, its noise is the least that fits, and it explains itself in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch is what its event says, drawn with the system's randomness."""
+"""Batches are drawn as their event says, with the system's randomness."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_nothing_but_poisson_draws_is_priced_as_poisson():
 
 
 def test_poisson_units_join_independently_with_the_rate():
-    """Each of 500 units over 4000 steps, and pairs of units; two-sided binomial tests, false alarm 1e-7 in all."""
+    """Each of 500 units over 4000 steps, and pairs of units; two-sided binomial tests, false alarm 1e-7 in total."""
     sampler, secret, steps, units = PoissonSampler(30, 1000), Secret(), 4000, 500
     joined = np.zeros((steps, units), dtype=bool)
     for step in range(steps):

@@ -1,4 +1,4 @@
-"""A run's secret stays in the process and the object that hold it."""
+"""A run's secret stays in its process and in its object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.learning import small
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forks beside threads, in newer Pythons
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # newer Pythons warn about forks in a process with threads
 def test_a_forked_process_does_not_draw_the_same_noise():
     step = small.step(small.plan(insecure_seed=None))
     child = os.fork()

@@ -1,4 +1,4 @@
-"""One step is: clipped sums, one draw of noise of the right scale, a public divisor. Mutants of it are caught."""
+"""A step adds clipped sums and one draw of noise of the right scale, over a public divisor. Mutants are caught."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def example_gradient(net: nn.Module, inputs: torch.Tensor, target: torch.Tensor)
 
 
 def by_hand(plan: Plan, net: nn.Module, batch: Any, data: Any, norm: float) -> torch.Tensor:
-    """What one step must hand to the optimizer, computed one example at a time."""
+    """The gradient that one step must give to the optimizer, computed one example at a time."""
     inputs, targets = data
     total = torch.zeros(sum(p.numel() for p in net.parameters()), dtype=torch.float64)
     for row in batch._rows.tolist():
@@ -38,7 +38,7 @@ def by_hand(plan: Plan, net: nn.Module, batch: Any, data: Any, norm: float) -> t
 
 
 def check_steps(make_step, **changes: Any) -> None:
-    """Every step of a plan equals the one by hand. Used on `Step`, and on mutants of it that must fail."""
+    """Every step of a plan equals the one by hand. Used on `Step`, and on mutants, which must fail."""
     plan, net, data = small.plan(**changes), small.model(), small.data()
     step = make_step(plan, net, small.loss, torch.optim.SGD(net.parameters(), lr=0.5), compile=False)
     for batch in plan.batches(data):
@@ -71,7 +71,7 @@ def test_a_step_is_the_clipped_sum_plus_one_noise_over_the_expected_size(changes
 
 
 class Lending(Engine):
-    """Writes each result over the one before, as a CUDA graph does."""
+    """Overwrites the previous result with each new one, as a CUDA graph does."""
 
     def _run(self, batch, mask, norm):
         found = super()._run(batch, mask, norm)
@@ -181,7 +181,7 @@ def test_a_microbatch_is_only_a_way_to_fit_memory():
 
 @pytest.mark.parametrize("clipping", [Flat(0.5), PerLayer(0.5), Automatic(0.5), Flat(0.5, order=1)], ids=repr)
 def test_one_example_moves_the_sum_by_at_most_the_sensitivity(clipping):
-    """The same seed on neighbors: what differs is the one example's clipped gradient."""
+    """The same seed on neighbors: only the clipped gradient of one example differs."""
     noise = "gaussian" if clipping.order == 2 else "laplace"
     inputs, targets = small.data()
     moved = []
@@ -212,7 +212,7 @@ def test_a_person_with_many_rows_moves_the_sum_by_at_most_the_norm():
 
 
 def test_the_normalizer_does_not_depend_on_the_number_of_examples():
-    """Neighboring sizes with all gradients clipped to nothing: only the divisor could tell them apart."""
+    """Two dataset sizes with all gradients clipped to nothing: only the divisor could reveal the size."""
     found = []
     for rows in (60, 61, 600):
         plan, net = small.plan(clip_norm=1e-6, noise_multiplier=1e6), small.model()
@@ -260,7 +260,7 @@ def test_no_more_steps_than_the_plan_has():
     batches = list(plan.batches(small.data()))
     assert len(batches) == 2
     step(batches[0])
-    with pytest.raises(Exhausted, match="taken before"):
+    with pytest.raises(Exhausted, match="already taken"):
         step(batches[0])
     step(batches[1])
     with pytest.raises(Exhausted, match="all 2 steps"):
@@ -302,7 +302,7 @@ def test_adaptive_clipping_follows_the_quantile_and_noises_with_the_norm_of_befo
     step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=1e-6), compile=False)
     norms = [step(batch).clip_norm for batch in plan.batches(small.data())]
     assert norms[0] == 5.0
-    assert norms[1] < norms[0]  # all gradients are shorter, so the norm falls; moving the wrong way would let it grow
+    assert norms[1] < norms[0]  # all gradients are shorter, so the norm must fall
     assert used == pytest.approx([plan.noise_scale(norm, 1) / 60 for norm in norms])
     inputs, targets = small.data()
     lengths = [
@@ -364,7 +364,7 @@ def test_any_optimizer_of_torch_is_taken_as_it_is(kind):
 
 def test_an_optimizer_must_hold_the_models_parameters_and_no_others():
     plan, net = small.plan(), small.model()
-    with pytest.raises(InvalidArgument, match="model alone"):
+    with pytest.raises(InvalidArgument, match="only parameters of the model"):
         plan.step(net, small.loss, torch.optim.SGD([*net.parameters(), nn.Parameter(torch.zeros(1))]))
     with pytest.raises(InvalidArgument, match=r"'0\.bias'"):
         plan.step(net, small.loss, torch.optim.SGD([p for n, p in net.named_parameters() if n != "0.bias"]))

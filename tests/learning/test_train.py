@@ -1,4 +1,4 @@
-"""One call: charged before it runs, told as it goes, and one budget with everything else."""
+"""`train` charges before it runs, shows its progress, and shares one budget with everything else."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_shuffled_epochs_are_charged_epoch_by_epoch(tmp_path):
     ledger = dp.Ledger(tmp_path / "x.ledger")
     budget = dp.ApproxDP(50.0, 1e-4).protecting(dp.Neighbors(dp.REPLACE_ONE))
     account = ledger.account("x", budget=budget)
-    plan = secure(sampling="shuffle", batch_size=20, steps=7)  # three steps an epoch
+    plan = secure(sampling="shuffle", batch_size=20, steps=7)  # three steps per epoch
     run = go(plan, account=account)
     assert run.steps == 7
     assert run.receipt.event.count == 3
@@ -221,7 +221,7 @@ def test_the_mechanism_trains_anew_and_charges_nothing(account):
     assert torch.equal(state, small.flat(run.model))
     assert list(one) == [name for name, _ in run.model.named_parameters()]
     assert not torch.equal(one["0.weight"], two["0.weight"])
-    # From the initial parameters, not from the trained ones: with next to no noise both calls agree with the run.
+    # From the initial parameters, not from the trained ones: with almost no noise both calls agree with the run.
     quiet = go(small.plan(noise_multiplier=1e-6, batch_size=60))
     again = quiet.mechanism(small.data())
     assert torch.allclose(again["0.weight"], quiet.model[0].weight, atol=1e-4)
@@ -234,7 +234,7 @@ def test_the_bar_is_drawn_and_says_what_is_spent(capsys):
 
 
 def test_training_learns():
-    """Not private here: with hardly any noise the loss must fall, so that signs and scales are right."""
+    """With hardly any noise (so not private) the loss must fall if signs and scales are right."""
     net = small.model()
     plan = small.plan(noise_multiplier=1e-3, steps=150, batch_size=30)
     go(plan, net=net, optimizer=torch.optim.SGD(net.parameters(), lr=2.0))
@@ -304,7 +304,7 @@ def test_two_processes_that_resume_one_checkpoint_run_each_step_once(account, tm
     first._allow(first.step.position)
     with pytest.raises(Exhausted, match="another process"):
         second._allow(second.step.position)
-    first.run()  # the first is not disturbed by it
+    first.run()  # the first is not disturbed
     assert first.step.position == plan.steps
 
 

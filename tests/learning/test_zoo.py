@@ -1,4 +1,4 @@
-"""The small models: they can be trained privately as they are, and what is around them does as it says."""
+"""The small models can be trained privately as they are, and the helpers around them work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bits are fresh: in a loop, in threads, in forked children, in copies."""
+"""Bits are fresh in loops, threads, forked children and copies."""
 
 from __future__ import annotations
 

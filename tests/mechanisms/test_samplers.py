@@ -37,7 +37,7 @@ CASES = {
     "rounded laplace": (lambda s, n: samplers.rounded_laplace(Fraction(s), n), exact.rounded_laplace_pmf, 30),
     "rounded gaussian": (lambda s, n: samplers.rounded_gaussian(Fraction(s) ** 2, n), exact.rounded_gaussian_pmf, 9),
 }
-# On both sides of where the blocks get wider: M = 1 up to 63, 2 from 64 on, and M < 1 for rounded noise below 32.
+# Scales on both sides of a change of block width: M = 1 up to 63, 2 from 64 on, and M < 1 for rounded noise below 32.
 SCALES = [0.5, 1.0, 7.25, 31.9, 32.0, 63.0, 64.0, 65.5, 1000.1]
 
 
@@ -58,7 +58,7 @@ def test_the_fit_would_notice_two_percent_less_noise(name):
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("scale", [1e6, 1e9, 1e12])
 def test_large_scales_have_the_continuous_shape(name, scale):
-    """Draws divided by the scale against the continuous law; at these scales the grid is 1e-6 of a bin or finer."""
+    """Scaled draws against the continuous distribution; at these scales the grid is 1e-6 of a bin or finer."""
     draw, _, _ = CASES[name]
     x = draw(scale, DRAWS) / scale
     laplace, one_sided = "laplace" in name or name == "geometric", name == "geometric"
@@ -96,7 +96,7 @@ def test_every_threshold_of_the_table_is_the_cumulative_probability(shape, scale
 
 @pytest.mark.parametrize("scale", [0.5, 3.0, 20.0])
 def test_feeding_every_prefix_once_gives_every_value_its_share(scale):
-    """2^20 evenly spaced prefixes: each value must come out within one of 2^20 times its probability."""
+    """2^20 evenly spaced prefixes: each value must occur within one of 2^20 times its probability."""
     sampler = BlockSampler(Shape.LAPLACE, Support.DISCRETE, Fraction(scale))
     every = np.arange(1 << 20, dtype=np.uint32) << np.uint32(12)
     seen = np.bincount(sampler._choose(every >> np.uint32(1), SeededBits(0)))
@@ -133,7 +133,7 @@ def test_a_coin_that_is_surely_kept_is_kept_at_every_place_of_its_block(shape, s
 @pytest.mark.parametrize("scale", [5, 20, 63, 1000])
 @pytest.mark.parametrize("shape", Shape)
 def test_the_last_prefix_always_asks_for_more_bits(shape, scale):
-    """Beyond the last block of the table the prefix alone decides nothing."""
+    """Beyond the last block of the table the prefix alone does not decide."""
     sampler = BlockSampler(shape, Support.DISCRETE, Fraction(scale) if shape is Shape.LAPLACE else Fraction(scale) ** 2)
     bits = ScriptedBits()
     for prefix in range((1 << 31) - 12, 1 << 31):
@@ -146,7 +146,7 @@ def test_a_prefix_on_a_threshold_is_decided_with_more_bits():
     sampler = BlockSampler(Shape.LAPLACE, Support.DISCRETE, Fraction(3))
     threshold = int(sampler._thresholds[2])
     low, high = sampler._cumulative(31 + 96)
-    cut = low[2] - (threshold << 96)  # where the real threshold lies inside the doubtful prefix
+    cut = low[2] - (threshold << 96)  # the position of the real threshold inside the doubtful prefix
     assert 0 < cut < 1 << 96
     just_below, just_above = ScriptedBits(integers=[cut - 1]), ScriptedBits(integers=[high[2] - (threshold << 96)])
     assert sampler._choose(np.array([threshold], dtype=np.uint32), just_below)[0] == 2
@@ -155,7 +155,7 @@ def test_a_prefix_on_a_threshold_is_decided_with_more_bits():
 
 
 def test_the_far_tail_is_reached_through_more_bits():
-    """A prefix of all ones lies beyond the table; its further bits choose how far."""
+    """A prefix of all ones lies beyond the table; its further bits decide how far."""
     sampler = BlockSampler(Shape.LAPLACE, Support.DISCRETE, Fraction(1, 1000))
     zero = ScriptedBits(halves=[(1 << 32) - 2] * 9, integers=[0] * 50)
     assert sampler.draw(1, zero)[0] == 0  # P(0) = 1 − 2e^{−1000}: still zero
@@ -166,7 +166,7 @@ def test_the_far_tail_is_reached_through_more_bits():
 
 @pytest.mark.parametrize("support", Support)
 def test_an_undecided_coin_is_decided_with_more_bits(support):
-    """A coin equal to the first bits of exp(−γ) is open until later bits fall on one side."""
+    """A coin equal to the first bits of exp(−γ) is undecided until later bits differ."""
     sampler = BlockSampler(Shape.GAUSSIAN, support, Fraction(10**12))
     block, place = 40, ((1 << 43) + 12345) >> 30 << 30
     low, _ = exp_neg(sampler._exponent(block, Fraction(place, 1 << 44)), 52)
@@ -262,13 +262,13 @@ def test_the_order_of_the_sampled_vector_carries_no_pattern():
 
 
 @pytest.mark.parametrize("scale", [Fraction(0), Fraction(-1), math.nan, math.inf, Fraction(1 << 49), "1", True, None])
-def test_scales_outside_of_the_range_are_refused(scale):
+def test_scales_outside_the_range_are_refused(scale):
     for draw in (samplers.discrete_laplace, samplers.geometric, samplers.rounded_laplace):
         with pytest.raises(InvalidArgument, match="scale must"):
             draw(scale, 1)
 
 
-def test_sizes_are_checked_and_zero_is_fine():
+def test_sizes_are_checked_and_zero_is_allowed():
     assert samplers.discrete_laplace(Fraction(3), 0).shape == (0,)
     for size in (-1, 1.5, math.nan, "3"):
         with pytest.raises(InvalidArgument, match="size must"):

@@ -2,9 +2,9 @@
 
 A sampler is a frozen description. Its draw is a function of a secret and the step's number, so the processes of one run
 draw the same batches without communication. For Poisson draws and subsets, the price assumes that the members of a
-batch are secret: the secret is never written down, and a resumed run draws its remaining batches from a fresh one. Their
-steps are independent, so the position is the whole state. A shuffled epoch must continue where it stopped, so its secret
-is saved; its price does not depend on secrecy.
+batch are secret: the secret is never written down, and a resumed run draws its remaining batches from a fresh one.
+Their steps are independent, so the position is the whole state. A shuffled epoch must continue where it stopped, so its
+secret is saved; its price does not depend on secrecy.
 """
 
 from __future__ import annotations

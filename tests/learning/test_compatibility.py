@@ -1,4 +1,4 @@
-"""Models that mix examples are refused with the reason, and fixed."""
+"""`check` refuses models that mix examples and gives the reasons; `fix` repairs them."""
 
 from __future__ import annotations
 
