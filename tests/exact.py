@@ -69,9 +69,9 @@ def fit(samples: np.ndarray, pmf: Callable[[np.ndarray], np.ndarray], reach: int
         shares.append(float(np.sum(pmf(x))))
     shares = (np.array(shares) / np.sum(shares)).tolist()  # the mass beyond `reach` is below 1e-12
     cuts = np.array([high for _, high in bins[:-1]])
-    seen = np.bincount(np.searchsorted(cuts, samples, side="right"), minlength=len(bins))
+    observed = np.bincount(np.searchsorted(cuts, samples, side="right"), minlength=len(bins))
     expected = np.array(shares) * samples.size
-    statistic = float(np.sum((seen - expected) ** 2 / expected))
+    statistic = float(np.sum((observed - expected) ** 2 / expected))
     return statistic, float(stats.chi2.isf(FALSE_ALARM, len(bins) - 1)), shares
 
 

@@ -64,8 +64,8 @@ def permute_and_flip_law(values, epsilon, sensitivity, monotone=False):
 def fits(draw, law):
     """Pearson's test of DRAWS draws against a distribution on CANDIDATES."""
     drawn = [draw() for _ in range(DRAWS)]
-    seen = np.array([drawn.count(c) for c in CANDIDATES[: len(law)]])
-    statistic = np.sum((seen - law * DRAWS) ** 2 / (law * DRAWS))
+    observed = np.array([drawn.count(c) for c in CANDIDATES[: len(law)]])
+    statistic = np.sum((observed - law * DRAWS) ** 2 / (law * DRAWS))
     return statistic < stats.chi2.isf(FALSE_ALARM, len(law) - 1)
 
 
@@ -77,11 +77,11 @@ VALUES = [5, 3, 4, -1]
     ("mechanism", "law"), [(Exponential, exponential_law), (NoisyMax, permute_and_flip_law)], ids=["exp", "noisy max"]
 )
 def test_choices_have_the_stated_probabilities(mechanism, law, monotone):
-    made = scores(VALUES, 2, [ADD_REMOVE] if monotone else [])
+    scored = scores(VALUES, 2, [ADD_REMOVE] if monotone else [])
     chosen = mechanism(Fraction(3, 2))
-    assert fits(lambda: chosen.release(made).value, law(VALUES, 1.5, 2, monotone))
+    assert fits(lambda: chosen.release(scored).value, law(VALUES, 1.5, 2, monotone))
     # power: a rate that is 10% off is rejected
-    assert not fits(lambda: chosen.release(made).value, law(VALUES, 1.5 * 1.15, 2, monotone))
+    assert not fits(lambda: chosen.release(scored).value, law(VALUES, 1.5 * 1.15, 2, monotone))
 
 
 @pytest.mark.parametrize("monotone", [False, True])
@@ -112,7 +112,7 @@ def test_permute_and_flip_is_never_worse_than_the_exponential_mechanism():
 
 
 def test_top_k_peels_the_exponential_mechanism():
-    made = scores(VALUES)
+    scored = scores(VALUES)
     law = np.zeros((4, 4))
     for i in range(4):
         rest = [j for j in range(4) if j != i]
@@ -120,31 +120,31 @@ def test_top_k_peels_the_exponential_mechanism():
         law[i, rest] = exponential_law(VALUES, 1.0, 2)[i] * follow
     pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
     chosen = TopK(Fraction(2), 2)
-    drawn = [chosen.release(made).value for _ in range(DRAWS)]
-    seen = np.array([drawn.count((CANDIDATES[a], CANDIDATES[b])) for a, b in pairs])
+    drawn = [chosen.release(scored).value for _ in range(DRAWS)]
+    observed = np.array([drawn.count((CANDIDATES[a], CANDIDATES[b])) for a, b in pairs])
     expected = np.array([law[pair] for pair in pairs]) * DRAWS
-    assert np.sum((seen - expected) ** 2 / expected) < stats.chi2.isf(FALSE_ALARM, 11)
+    assert np.sum((observed - expected) ** 2 / expected) < stats.chi2.isf(FALSE_ALARM, 11)
     assert chosen.event() == events.Repeated(events.Exponential(Fraction(1)), 2)
 
 
 def test_events_and_guarantees_say_what_was_run():
-    made = scores(VALUES)
-    assert exponential(made, epsilon=0.1).event == events.Exponential(Fraction(1, 10))
-    assert noisy_max(made, epsilon=0.1).event == events.NoisyMax(Fraction(1, 10))
-    for released in (exponential(made, epsilon=0.1), noisy_max(made, epsilon=0.1), top_k(made, k=2, epsilon=0.1)):
+    scored = scores(VALUES)
+    assert exponential(scored, epsilon=0.1).event == events.Exponential(Fraction(1, 10))
+    assert noisy_max(scored, epsilon=0.1).event == events.NoisyMax(Fraction(1, 10))
+    for released in (exponential(scored, epsilon=0.1), noisy_max(scored, epsilon=0.1), top_k(scored, k=2, epsilon=0.1)):
         assert released.guarantee.epsilon == pytest.approx(0.1)
         assert released.guarantee.epsilon <= 0.1
         assert released.guarantee.protects.relation is ADD_REMOVE
-    seeded = exponential(made, epsilon=0.1, insecure_seed=1)
+    seeded = exponential(scored, epsilon=0.1, insecure_seed=1)
     assert seeded.event == events.Insecure(events.Exponential(Fraction(1, 10)))
     assert math.isinf(seeded.guarantee.epsilon)
 
 
 @pytest.mark.parametrize("relation", [ADD_REMOVE, REPLACE_ONE])
 def test_a_larger_sensitivity_under_another_relation_means_a_flatter_choice(relation):
-    made = scores(VALUES, 1)
-    law = exponential_law(VALUES, 2.0, made.sensitivity(relation))
-    assert fits(lambda: exponential(made, epsilon=2.0, relation=relation).value, law)
+    scored = scores(VALUES, 1)
+    law = exponential_law(VALUES, 2.0, scored.sensitivity(relation))
+    assert fits(lambda: exponential(scored, epsilon=2.0, relation=relation).value, law)
 
 
 CHOOSERS = {
@@ -273,11 +273,11 @@ def test_no_neighbor_changes_a_pattern_of_answers_by_more_than_epsilon(monotone)
 def test_answers_follow_the_distribution_that_was_checked():
     law = above_law((1, -2), 1.0, 2, True)
     runs = 6000
-    seen = dict.fromkeys(law, 0)
+    observed = dict.fromkeys(law, 0)
     for _ in range(runs):
         run = sparse_vector(threshold=10, epsilon=1.0, max_answers=2, monotone=True)
-        seen[run.above(count([0] * 11)).value, run.above(count([0] * 8)).value] += 1
-    statistic = np.sum([(seen[k] - p * runs) ** 2 / (p * runs) for k, p in law.items()])
+        observed[run.above(count([0] * 11)).value, run.above(count([0] * 8)).value] += 1
+    statistic = np.sum([(observed[k] - p * runs) ** 2 / (p * runs) for k, p in law.items()])
     assert statistic < stats.chi2.isf(FALSE_ALARM, 3)
 
 
@@ -383,15 +383,15 @@ def test_bad_parameters_of_a_run_are_refused(name, value):
 def test_reports_have_the_stated_probabilities(k):
     truth = [0] * 50_000
     reports = randomized_response(truth, categories=range(k), epsilon=1.0).value
-    seen = np.bincount(reports, minlength=k)
+    observed = np.bincount(reports, minlength=k)
     law = np.array([math.e] + [1.0] * (k - 1)) / (math.e + k - 1)
-    assert np.sum((seen - law * 50_000) ** 2 / (law * 50_000)) < stats.chi2.isf(FALSE_ALARM, k - 1)
+    assert np.sum((observed - law * 50_000) ** 2 / (law * 50_000)) < stats.chi2.isf(FALSE_ALARM, k - 1)
 
 
 def test_an_answer_outside_the_categories_is_reported_uniformly():
     reports = randomized_response(["?", None, math.nan, [1]] * 10_000, categories="abc", epsilon=3.0).value
-    seen = np.array([reports.count(c) for c in "abc"])
-    assert np.sum((seen - 40_000 / 3) ** 2 / (40_000 / 3)) < stats.chi2.isf(FALSE_ALARM, 2)
+    observed = np.array([reports.count(c) for c in "abc"])
+    assert np.sum((observed - 40_000 / 3) ** 2 / (40_000 / 3)) < stats.chi2.isf(FALSE_ALARM, 2)
 
 
 def test_frequencies_are_estimated_without_bias():

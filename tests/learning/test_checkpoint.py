@@ -67,9 +67,9 @@ def test_noise_after_a_crash_is_fresh(tmp_path, monkeypatch):
         if len(drawn) in (5, 9):
             drawn.append(torch.full((37,), float(len(drawn))))
             raise RuntimeError("power cut")
-        found = real(self, batch)
+        observed = real(self, batch)
         drawn.append(small.gradients(self._model))
-        return found
+        return observed
 
     monkeypatch.setattr(Step, "__call__", watched)
     empty = (torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
@@ -78,11 +78,11 @@ def test_noise_after_a_crash_is_fresh(tmp_path, monkeypatch):
         with pytest.raises(RuntimeError):
             go(plan, data=empty, checkpoint=path, every=3, resume=True)
     go(plan, data=empty, checkpoint=path, every=3, resume=True)
-    seen = torch.stack(drawn)
-    assert len(seen) <= 12 + 2  # two entries are the interruptions, which drew nothing
-    for i in range(len(seen)):
+    noise = torch.stack(drawn)
+    assert len(noise) <= 12 + 2  # two entries are the interruptions, which drew nothing
+    for i in range(len(noise)):
         for j in range(i):
-            assert not torch.isclose(seen[i], seen[j], atol=1e-9).any()
+            assert not torch.isclose(noise[i], noise[j], atol=1e-9).any()
 
 
 def test_a_step_that_may_have_run_is_never_run_again(tmp_path, monkeypatch):
@@ -211,10 +211,10 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     plan = secure(steps=4)
     go(plan, checkpoint=path, every=2)
     before = path.read_bytes()
-    found = Checkpoint.read(path, plan)
+    checkpoint = Checkpoint.read(path, plan)
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        found.write(path)
+        checkpoint.write(path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
@@ -222,8 +222,8 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
 def test_foreign_damaged_and_other_files_are_refused(tmp_path):
     path, plan = tmp_path / "c.pt", secure(steps=4)
     go(plan, checkpoint=path)
-    whole = path.read_bytes()
-    for bad in (b"", b"text", whole[:-50], whole[: len(whole) // 2], pickle.dumps(print)):
+    intact = path.read_bytes()
+    for bad in (b"", b"text", intact[:-50], intact[: len(intact) // 2], pickle.dumps(print)):
         path.write_bytes(bad)
         with pytest.raises(NotACheckpoint):
             go(plan, checkpoint=path, resume=True)
@@ -231,7 +231,7 @@ def test_foreign_damaged_and_other_files_are_refused(tmp_path):
     torch.save({"model": {}}, path)
     with pytest.raises(NotACheckpoint):
         go(plan, checkpoint=path, resume=True)
-    path.write_bytes(whole)
+    path.write_bytes(intact)
     with pytest.raises(NotACheckpoint, match="another plan"):
         go(secure(steps=5), checkpoint=path, resume=True)
     with pytest.raises(InvalidArgument, match="resume=True"):

@@ -51,7 +51,7 @@ def p_values(noise: Noise, dtype: torch.dtype = torch.float32) -> dict[str, floa
     mean = math.sqrt(2 / math.pi) if noise.name == "gaussian" else 1.0
     deviation = math.sqrt(law.var() - mean**2)
     bins = np.bincount((1000 * law.cdf(one)).astype(int).clip(0, 999), minlength=1000)
-    found = {
+    by_test = {
         "law": stats.chisquare(bins).pvalue,
         "size": float(2 * stats.norm.sf(abs(sizes.mean() - mean) / deviation * math.sqrt(len(one)))),
         "signs": stats.binomtest(int((one > 0).sum()), len(one)).pvalue,
@@ -61,21 +61,21 @@ def p_values(noise: Noise, dtype: torch.dtype = torch.float32) -> dict[str, floa
         "sizes in steps": correlation(sizes, abs(two)),
     }
     for lag in (1, 2, half, _PIECE):  # neighbors, the two of a pair, and the same position in the next piece
-        found[f"lag {lag}"] = correlation(one[lag:], one[:-lag])
-        found[f"sizes at lag {lag}"] = correlation(sizes[lag:], sizes[:-lag])
+        by_test[f"lag {lag}"] = correlation(one[lag:], one[:-lag])
+        by_test[f"sizes at lag {lag}"] = correlation(sizes[lag:], sizes[:-lag])
     if noise.name == "gaussian":
         x, y = one.reshape(-1, 2, half).swapaxes(0, 1).reshape(2, -1)
-        found["angles of pairs"] = stats.kstest(np.arctan2(y, x), "uniform", (-math.pi, 2 * math.pi)).pvalue
-        found["radii of pairs"] = stats.kstest((x**2 + y**2) / 2, "expon").pvalue
-    return found
+        by_test["angles of pairs"] = stats.kstest(np.arctan2(y, x), "uniform", (-math.pi, 2 * math.pi)).pvalue
+        by_test["radii of pairs"] = stats.kstest((x**2 + y**2) / 2, "expon").pvalue
+    return by_test
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_million_draws_are_independent_and_have_their_law_and_tails(name, dtype):
     """At most 17 tests in each of 6 cases at the limit: false alarm 1e-6. Their power: the mutants below."""
-    found = p_values(FAMILIES[name](1.0), dtype)
-    assert min(found.values()) > LIMIT, found
+    by_test = p_values(FAMILIES[name](1.0), dtype)
+    assert min(by_test.values()) > LIMIT, by_test
 
 
 class BothCosines(GaussianNoise):

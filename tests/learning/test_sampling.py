@@ -61,8 +61,8 @@ def test_the_number_of_poisson_draws_varies():
 def test_a_rate_of_one_draws_everyone_and_a_tie_is_decided_by_lower_bits():
     assert len(PoissonSampler(40, 40).draw(0, 33, Secret())) == 33
     # 2⁻¹⁶/3 is below the resolution of the first 16 bits: all that join are ties. Poisson(20.3): 1e-7 tails.
-    found = sum(len(PoissonSampler(1, 3 << 16).draw(step, 1 << 18, Secret())) for step in range(16))
-    assert 2 <= found <= 60
+    joined = sum(len(PoissonSampler(1, 3 << 16).draw(step, 1 << 18, Secret())) for step in range(16))
+    assert 2 <= joined <= 60
 
 
 def test_a_subset_has_its_size_and_is_uniform():

@@ -74,13 +74,13 @@ class Lending(Engine):
     """Overwrites the previous result with each new one, as a CUDA graph does."""
 
     def _run(self, batch, mask, norm):
-        found = super()._run(batch, mask, norm)
-        fresh = [*found.sums.values(), found.norms, found.losses, found.finite]
+        clipped = super()._run(batch, mask, norm)
+        fresh = [*clipped.sums.values(), clipped.norms, clipped.losses, clipped.finite]
         if not hasattr(self, "lent"):
             self.lent = [torch.empty_like(value) for value in fresh]
         for kept, value in zip(self.lent, fresh, strict=True):
             kept.copy_(value)
-        return ClippedSum(dict(zip(found.sums, self.lent, strict=False)), *self.lent[-3:])
+        return ClippedSum(dict(zip(clipped.sums, self.lent, strict=False)), *self.lent[-3:])
 
 
 @pytest.mark.parametrize("size", [3, 60])
@@ -95,15 +95,15 @@ def test_an_example_that_is_not_finite_is_left_out_of_lent_results_too():
     inputs, targets = (value[:6].clone() for value in small.data())
     inputs[2] = math.inf
     mask = torch.ones(6, dtype=torch.bool)
-    expected, found = (
+    expected, lent = (
         kind(net, small.loss, Flat(0.5), compile=False, lend=lend)((inputs, targets), mask)
         for kind, lend in ((Engine, False), (Lending, True))
     )
-    assert not found.finite[2]
-    assert torch.equal(found.finite, expected.finite)
-    assert torch.allclose(found.norms, expected.norms, equal_nan=True)
+    assert not lent.finite[2]
+    assert torch.equal(lent.finite, expected.finite)
+    assert torch.allclose(lent.norms, expected.norms, equal_nan=True)
     for name, value in expected.sums.items():
-        assert torch.allclose(found.sums[name], value)
+        assert torch.allclose(lent.sums[name], value)
 
 
 def test_a_loss_that_clears_gradients_does_not_clear_the_noise():
@@ -168,15 +168,15 @@ def test_a_mutant_is_caught(mutant):
 
 
 def test_a_microbatch_is_only_a_way_to_fit_memory():
-    found = []
+    parameters = []
     for size in (1, 4, 100):
         plan, net = small.plan(physical_batch_size=size, batch_size=20), small.model(torch.float64)
         step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.1), compile=False)
         for batch in plan.batches(small.data()):
             step(batch)
-        found.append(small.flat(net))
-    assert torch.allclose(found[0], found[1], atol=1e-12)
-    assert torch.allclose(found[0], found[2], atol=1e-12)
+        parameters.append(small.flat(net))
+    assert torch.allclose(parameters[0], parameters[1], atol=1e-12)
+    assert torch.allclose(parameters[0], parameters[2], atol=1e-12)
 
 
 @pytest.mark.parametrize("clipping", [Flat(0.5), PerLayer(0.5), Automatic(0.5), Flat(0.5, order=1)], ids=repr)
@@ -213,15 +213,15 @@ def test_a_person_with_many_rows_moves_the_sum_by_at_most_the_norm():
 
 def test_the_normalizer_does_not_depend_on_the_number_of_examples():
     """Two dataset sizes with all gradients clipped to nothing: only the divisor could reveal the size."""
-    found = []
+    gradients = []
     for rows in (60, 61, 600):
         plan, net = small.plan(clip_norm=1e-6, noise_multiplier=1e6), small.model()
         step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.1), compile=False)
         for batch in plan.batches(small.data(rows)):
             step(batch)
-        found.append(small.gradients(net))
-    assert torch.allclose(found[0], found[1], atol=1e-5)
-    assert torch.allclose(found[0], found[2], atol=1e-5)
+        gradients.append(small.gradients(net))
+    assert torch.allclose(gradients[0], gradients[1], atol=1e-5)
+    assert torch.allclose(gradients[0], gradients[2], atol=1e-5)
 
 
 def test_an_empty_draw_is_a_step_of_pure_noise():
@@ -235,7 +235,7 @@ def test_an_empty_draw_is_a_step_of_pure_noise():
 
 def test_an_example_that_is_not_finite_contributes_nothing_and_is_not_mentioned(caplog, recwarn):
     inputs, targets = small.data()
-    found = []
+    gradients = []
     for poison in (None, math.nan, math.inf, 1e30):
         spoilt = inputs.clone()
         if poison is not None:
@@ -247,9 +247,9 @@ def test_an_example_that_is_not_finite_contributes_nothing_and_is_not_mentioned(
         for batch in plan.batches((spoilt[rows], targets[rows])):
             seen = step(batch)
         assert math.isfinite(float(seen.loss))
-        found.append(small.gradients(net))
-    for other in found[1:]:
-        assert torch.allclose(found[0], other, atol=1e-6)
+        gradients.append(small.gradients(net))
+    for other in gradients[1:]:
+        assert torch.allclose(gradients[0], other, atol=1e-6)
     assert not caplog.text
     assert not recwarn.list
 
@@ -383,27 +383,27 @@ def test_a_frozen_parameter_with_an_old_gradient_stays_as_it_is():
 
 
 def test_seeds_of_torch_do_not_touch_a_run():
-    found = []
+    parameters = []
     for _ in range(2):
         torch.manual_seed(0)
         plan, net = small.plan(insecure_seed=None, batch_size=60), small.model()
         step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=1.0), compile=False)
         for batch in plan.batches(small.data()):
             step(batch)
-        found.append(small.flat(net))
-    assert not torch.isclose(found[0], found[1]).any()
+        parameters.append(small.flat(net))
+    assert not torch.isclose(parameters[0], parameters[1]).any()
 
 
 @pytest.mark.slow
 def test_a_compiled_step_is_the_same_step():
-    found = []
+    parameters = []
     for compile in (False, True):
         plan, net = small.plan(physical_batch_size=8), small.model()
         step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=1.0), compile=compile)
         for batch in plan.batches(small.data()):
             step(batch)
-        found.append(small.flat(net))
-    assert torch.allclose(found[0], found[1], atol=1e-5)
+        parameters.append(small.flat(net))
+    assert torch.allclose(parameters[0], parameters[1], atol=1e-5)
 
 
 def test_in_float16_a_clipped_gradient_is_no_longer_than_the_norm():
@@ -412,9 +412,9 @@ def test_in_float16_a_clipped_gradient_is_no_longer_than_the_norm():
     engine = Engine(
         model, lambda net, x: (net(x) * 8.3e3).sum(1).float(), Flat(0.1), compile=False, dtype=torch.float16
     )
-    found = engine(torch.full((2, 256), 0.3), torch.tensor([True, False]))
-    assert found.finite[0]
-    assert float(found.sums["weight"].norm()) <= 0.1 * (1 + 2e-3)
+    clipped = engine(torch.full((2, 256), 0.3), torch.tensor([True, False]))
+    assert clipped.finite[0]
+    assert float(clipped.sums["weight"].norm()) <= 0.1 * (1 + 2e-3)
 
 
 def test_a_share_for_a_layer_that_is_not_there_is_refused_before_anything_runs():

@@ -138,10 +138,10 @@ def interrupt_after(steps, monkeypatch):
     real = Step.__call__
 
     def watched(self, batch):
-        found = real(self, batch)
+        observed = real(self, batch)
         if batch.step + 1 == steps:
             os.kill(os.getpid(), signal.SIGINT)
-        return found
+        return observed
 
     monkeypatch.setattr(Step, "__call__", watched)
 

@@ -15,8 +15,8 @@ from discreet.mechanisms.sampling.entropy import SYSTEM, SeededBits, SystemBits,
 
 
 def test_small_reads_never_repeat_a_byte_string():
-    seen = [SYSTEM.read(16) for _ in range(5000)]
-    assert len(set(seen)) == 5000
+    drawn = [SYSTEM.read(16) for _ in range(5000)]
+    assert len(set(drawn)) == 5000
 
 
 def test_reads_have_the_asked_length_across_buffer_ends():

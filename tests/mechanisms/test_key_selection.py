@@ -96,13 +96,13 @@ def test_the_event_is_that_of_the_noise_and_a_pure_failure():
 
 def test_keys_are_released_as_often_as_they_should():
     """Two-sided binomial tests, each with a false alarm of 1e-7; a threshold that is off by one would be caught."""
-    limits, many = key_limits(ROWS), 200_000
+    limits, draws = key_limits(ROWS), 200_000
     selection = KeySelection.over(Laplace.for_epsilon(limits, 1.0), limits, 0.01, least=2)
     for count in (1, 2, 3, 6, 9):
-        out = int(selection.release(key_counts([count] * many, ROWS)).value.sum())
+        out = int(selection.release(key_counts([count] * draws, ROWS)).value.sum())
         (chance,) = chances(selection, [count])
-        assert stats.binomtest(out, many, chance).pvalue > 1e-7 if chance else out == 0
-    assert selection.release(key_counts([selection.certain(0.999)] * many, ROWS)).value.mean() > 0.998
+        assert stats.binomtest(out, draws, chance).pvalue > 1e-7 if chance else out == 0
+    assert selection.release(key_counts([selection.certain(0.999)] * draws, ROWS)).value.mean() > 0.998
 
 
 def test_counts_of_keys_are_not_a_bounded_value_and_show_nothing():

@@ -69,9 +69,9 @@ def test_large_scales_have_the_continuous_shape(name, scale):
         edges = np.where(cuts < 0.5, np.log(2 * cuts), -np.log(2 * (1 - cuts)))
     else:
         edges = np.array([float(mpmath.sqrt(2) * mpmath.erfinv(2 * c - 1)) for c in cuts])
-    seen = np.bincount(np.searchsorted(edges, x), minlength=51)
+    observed = np.bincount(np.searchsorted(edges, x), minlength=51)
     expected = np.diff(np.concatenate(([0.0], cuts, [1.0]))) * DRAWS
-    statistic = np.sum((seen - expected) ** 2 / expected)
+    statistic = np.sum((observed - expected) ** 2 / expected)
     assert statistic < 120  # chi2.isf(1e-6, 50) = 117.2; 50 bins' edges move by less than 1e-6 of a bin
 
 
@@ -99,9 +99,9 @@ def test_feeding_every_prefix_once_gives_every_value_its_share(scale):
     """2^20 evenly spaced prefixes: each value must occur within one of 2^20 times its probability."""
     sampler = BlockSampler(Shape.LAPLACE, Support.DISCRETE, Fraction(scale))
     every = np.arange(1 << 20, dtype=np.uint32) << np.uint32(12)
-    seen = np.bincount(sampler._choose(every >> np.uint32(1), SeededBits(0)))
-    expected = exact.geometric_pmf(scale)(np.arange(len(seen))) * (1 << 20)
-    assert np.all(np.abs(seen - expected) <= 1.0001)
+    observed = np.bincount(sampler._choose(every >> np.uint32(1), SeededBits(0)))
+    expected = exact.geometric_pmf(scale)(np.arange(len(observed))) * (1 << 20)
+    assert np.all(np.abs(observed - expected) <= 1.0001)
 
 
 @pytest.mark.parametrize("support", Support)
@@ -222,9 +222,9 @@ def test_uniform_integers_are_uniform(bound):
     assert draws.min() >= 0
     assert draws.max() < bound
     bins = min(bound, 50)
-    seen = np.bincount((draws * bins // bound).astype(int), minlength=bins)
+    observed = np.bincount((draws * bins // bound).astype(int), minlength=bins)
     shares = np.diff([-(-i * bound // bins) for i in range(bins + 1)]) / bound
-    statistic = np.sum((seen - shares * DRAWS) ** 2 / (shares * DRAWS))
+    statistic = np.sum((observed - shares * DRAWS) ** 2 / (shares * DRAWS))
     assert statistic < 120  # chi2.isf(1e-6, 49) = 115.6
 
 
@@ -240,9 +240,9 @@ def test_softmax_has_the_stated_probabilities():
     """30,000 draws of 5; chi2.isf(1e-6, 4) = 33.4."""
     penalties, rate = [0, 1, 2, 0, 7], Fraction(1, 3)
     weights = np.exp(-np.array(penalties) / 3)
-    seen = np.bincount([samplers.softmax(penalties, rate) for _ in range(30_000)], minlength=5)
+    observed = np.bincount([samplers.softmax(penalties, rate) for _ in range(30_000)], minlength=5)
     expected = weights / weights.sum() * 30_000
-    assert np.sum((seen - expected) ** 2 / expected) < 33.4
+    assert np.sum((observed - expected) ** 2 / expected) < 33.4
 
 
 def test_softmax_decides_the_edge_between_two_items_with_more_bits():

@@ -35,25 +35,25 @@ class Secret:
             )
         return self._hidden
 
-    def at(self, *place: str | int) -> Secret:
-        """The secret of one place, such as a step. Without the key nobody can tell it from a fresh one."""
-        child = Secret(key=entropy.derived(self._key, "secret", *place, size=entropy.KEY_BYTES))
+    def at(self, *path: str | int) -> Secret:
+        """The secret at a path, such as one step. Without the key nobody can tell it from a fresh one."""
+        child = Secret(key=entropy.derived(self._key, "secret", *path, size=entropy.KEY_BYTES))
         child.secure = self.secure
         return child
 
-    def stream(self, *place: str | int) -> np.random.Generator:
+    def stream(self, *path: str | int) -> np.random.Generator:
         """numpy's random numbers on the CPU, for drawing batches."""
-        return entropy.keyed(self._key, *place)
+        return entropy.keyed(self._key, *path)
 
-    def keystream(self, *place: str | int) -> Keystream:
+    def keystream(self, *path: str | int) -> Keystream:
         """The bits of a cipher on the CPU, for noise."""
-        return Keystream(entropy.derived(self._key, "keystream", *place, size=entropy.KEY_BYTES))
+        return Keystream(entropy.derived(self._key, "keystream", *path, size=entropy.KEY_BYTES))
 
-    def generator(self, device: torch.device, *place: str | int) -> torch.Generator:
+    def generator(self, device: torch.device, *path: str | int) -> torch.Generator:
         """Random numbers on a device with its own counter-based generator, from a 64-bit seed."""
         if device.type == "cpu":
             raise ValueError("torch's CPU generator takes 32 bits of a seed: use keystream()")
-        seed = int.from_bytes(entropy.derived(self._key, *place, size=8), "little", signed=True)
+        seed = int.from_bytes(entropy.derived(self._key, *path, size=8), "little", signed=True)
         return torch.Generator(device).manual_seed(seed)
 
     def reveal(self) -> bytes:

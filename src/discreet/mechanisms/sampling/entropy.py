@@ -112,16 +112,16 @@ def fresh_key(insecure_seed: int | None = None) -> bytes:
     return bits(insecure_seed).read(KEY_BYTES)
 
 
-def derived(key: bytes, *place: str | int, size: int = 16) -> bytes:
-    """`size` bytes that look random without `key`, and differ for each `place` (BLAKE2b, RFC 7693)."""
-    return hashlib.blake2b(repr(place).encode(), key=key, digest_size=size).digest()
+def derived(key: bytes, *path: str | int, size: int = 16) -> bytes:
+    """`size` bytes that look random without `key`, and differ for each `path` (BLAKE2b, RFC 7693)."""
+    return hashlib.blake2b(repr(path).encode(), key=key, digest_size=size).digest()
 
 
-def keyed(key: bytes, *place: str | int) -> np.random.Generator:
-    """numpy's Philox4x64-10, a counter-based generator, under the 128-bit key derived from `key` at `place`.
+def keyed(key: bytes, *path: str | int) -> np.random.Generator:
+    """numpy's Philox4x64-10, a counter-based generator, under the 128-bit key derived from `key` at `path`.
 
-    It draws and shuffles the batches of a training. The stream can be recreated from its key and place, two places
+    It draws and shuffles the batches of a training. The stream can be recreated from its key and path, two paths
     never share a stream, and a search for the key would take 2¹²⁷ tries. Philox passes the standard statistical tests
     (Salmon et al. 2011) but is not proved to be a cipher, so it is not used for noise.
     """
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(derived(key, *place), "little")))
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(derived(key, *path), "little")))
