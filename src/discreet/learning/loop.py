@@ -196,7 +196,7 @@ class TrainingLoop:
         return min(self._started, self.plan.steps)
 
     def _end(self) -> None:
-        """Write the last checkpoint. Return steps that never ran, unless the file allows to resume."""
+        """Write the last checkpoint. Return steps that never ran, unless the file lets the training resume."""
         finished = self.step.position >= self.plan.steps
         if self._account is None:
             self.allowed = self.step.position

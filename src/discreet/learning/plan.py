@@ -180,10 +180,8 @@ class Plan:
             noise, sampling, examples, batch_size, epochs, steps, clip_norm, clipping, relation, unit,
             delta=at, clip_schedule=clip_schedule, physical_batch_size=physical_batch_size,
         )  # fmt: skip
-        return make(
-            float(_check.positive("noise_multiplier", noise_multiplier, "without noise there is no guarantee")),
-            insecure_seed,
-        )
+        multiplier = _check.positive("noise_multiplier", noise_multiplier, "without noise there is no guarantee")
+        return make(float(multiplier), insecure_seed)
 
     # --- what it costs
 
@@ -202,9 +200,8 @@ class Plan:
         """The guarantee of the whole training, and whom it protects."""
         certified = self.guarantee_after(self.steps)
         if self._target is not None and isinstance(certified, PureDP | ApproxDP) and certified.epsilon <= self._target:
-            return self._stated(
-                self._target
-            )  # the noise was calibrated to it; a changed copy of the plan may cost more
+            # The noise was calibrated to this ε. A changed copy of the plan may cost more, hence the comparison.
+            return self._stated(self._target)
         return certified
 
     def guarantee_after(self, steps: int) -> Guarantee:
