@@ -80,9 +80,9 @@ class Laplace(Event):
 class L2Laplace(Event):
     """Laplace noise of scale λ on each coordinate of a value with L2 sensitivity Δ₂ (arXiv 2408.07021).
 
-    `noise_multiplier` is λ/Δ₂. `l1_noise_multiplier` is λ/Δ₁ where an L1 bound is known as well, and `shift` holds
-    the |xᵢ|/λ of every coordinate that a neighbor moves, where the neighbors' difference x is known exactly up to
-    sign: each makes the price tighter.
+    `noise_multiplier` is λ/Δ₂. `l1_noise_multiplier` is λ/Δ₁ if an L1 bound is also known. `shift` holds the |xᵢ|/λ of
+    every coordinate that a neighbor moves, if the neighbors' difference x is known exactly up to sign. Each of them
+    makes the price tighter.
     """
 
     noise_multiplier: float
@@ -113,7 +113,7 @@ class DiscreteGaussian(Event):
 
     def __post_init__(self) -> None:
         _check.settle_integers(self, "sensitivity_squared", remedy="it is the integer Δ₂² in grid units")
-        _check.settle_integers(self, "coordinates", remedy="it is how many coordinates one unit may move")
+        _check.settle_integers(self, "coordinates", remedy="it is the number of coordinates that one unit may move")
         _rational("variance", self.variance)
 
 
@@ -164,7 +164,7 @@ class SparseVector(Event):
 
     def __post_init__(self) -> None:
         _rational("epsilon", self.epsilon)
-        _check.settle_integers(self, "answers", remedy="it is after how many positive answers the run stops")
+        _check.settle_integers(self, "answers", remedy="the run stops after this many positive answers")
 
 
 @dataclass(frozen=True)
@@ -294,7 +294,7 @@ class Repeated(Event):
 
     def __post_init__(self) -> None:
         _event("event", self.event)
-        _check.settle_integers(self, "count", remedy="it is how many times the event is run", at_least=0)
+        _check.settle_integers(self, "count", remedy="it is the number of times the event runs", at_least=0)
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)

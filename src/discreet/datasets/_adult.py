@@ -162,7 +162,7 @@ def adult(part: Literal["train", "test"] = "train") -> dict[str, NDArray[Any]]:
     return columns
 
 
-#: What files call a column, where that differs from `adult()`: the short names that the command-line examples use.
+#: Column names in files that differ from those of `adult()`: short ones, as in the command-line examples.
 _FILE_NAMES = {"hours_per_week": "hours"}
 
 

@@ -277,18 +277,18 @@ class _Unread:
 @contextmanager
 def _interrupts() -> Iterator[threading.Event]:
     """An event that the first Ctrl-C sets; a second Ctrl-C interrupts at once. It works in the main thread only."""
-    asked = threading.Event()
+    stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield stop
         return
 
-    def ask(number: int, frame: Any) -> None:
-        if asked.is_set():
+    def request_stop(number: int, frame: Any) -> None:
+        if stop.is_set():
             raise KeyboardInterrupt
-        asked.set()
+        stop.set()
 
-    before = signal.signal(signal.SIGINT, ask)
+    before = signal.signal(signal.SIGINT, request_stop)
     try:
-        yield asked
+        yield stop
     finally:
         signal.signal(signal.SIGINT, before)

@@ -135,7 +135,7 @@ class Step:
         if batch.step < self.position:
             raise Exhausted(
                 f"step {batch.step} of the plan is already taken: plan.batches(data) yields each batch once, in one "
-                "loop over all epochs; a second loop needs a plan of its own"
+                "loop over all epochs; a second loop needs another plan"
             )
         if self._source is not None and batch.source is not self._source and not self.plan.sampler.secret_order:
             raise _check.fail("batch", "come from the same plan.batches(data)", batch, "a shuffled epoch is one stream")

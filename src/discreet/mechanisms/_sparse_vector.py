@@ -173,7 +173,7 @@ def sparse_vector(
 ) -> SparseVector:
     """Start a run of above-threshold tests; the arguments are those of `SparseVector`.
 
-    Guarantee: ε-DP for the whole run, whatever is asked, until `max_answers` queries were above the threshold.
+    Guarantee: ε-DP for the whole run, whatever the queries, until `max_answers` of them were above the threshold.
 
     >>> from discreet.queries import count
     >>> run = sparse_vector(threshold=500, epsilon=1.0, monotone=True)

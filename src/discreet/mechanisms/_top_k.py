@@ -28,7 +28,7 @@ class TopK(Selection):
 
     def __post_init__(self) -> None:
         Selection.__post_init__(self)
-        _check.settle_integers(self, "k", remedy="it is how many candidates to choose")
+        _check.settle_integers(self, "k", remedy="it is the number of candidates to choose")
 
     def event(self) -> events.Repeated:
         """The event of choosing k candidates."""

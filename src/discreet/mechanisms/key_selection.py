@@ -113,7 +113,7 @@ def _reach(noise: Additive, tail: Fraction) -> int:
     if isinstance(noise, Laplace):
         scale = noise.scale
         return _least(lambda t: _laplace_within(scale, t, tail), float(scale) * -math.log(tail))
-    if isinstance(noise, Gaussian):  # rounded: it reaches t where the normal reaches t − 1/2
+    if isinstance(noise, Gaussian):  # rounded noise reaches t if the normal reaches t − 1/2
         spread, off = float_above(noise.standard_deviation), 0.5
     elif isinstance(noise, DiscreteGaussian):  # P(X ≥ t) ≤ P(N ≥ t − 1), see `release.NoiseLaw`
         spread, off = math.sqrt(float_above(noise.variance)) * _SLACK, 1.0
