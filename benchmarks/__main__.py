@@ -1,4 +1,4 @@
-"""Every benchmark, one after the other: `python -m benchmarks`, with the arguments passed on to each."""
+"""Runs all benchmarks in turn: `python -m benchmarks`. The arguments are passed to each."""
 
 import pkgutil
 import subprocess

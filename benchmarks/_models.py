@@ -1,4 +1,4 @@
-"""The models of the training benchmark, written out so that nothing but torch and transformers is needed."""
+"""The models of the training benchmark, written out so that only torch and transformers are needed."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class _Layer(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """ViT (Dosovitskiy et al. 2021) with a mean over patches; positions are an embedding, which all peers know."""
+    """ViT (Dosovitskiy et al. 2021) with a mean over patches; positions are an embedding, which all peers support."""
 
     def __init__(self, image: int = 224, patch: int = 16, width: int = 768, layers: int = 12, heads: int = 12) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class VisionTransformer(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """An unmodified GPT-2 of transformers, built from a config, with its scores as [B, classes, T]."""
+    """An unmodified GPT-2 from transformers, built from a config, with scores of shape [B, classes, T]."""
 
     def __init__(
         self, width: int = 768, layers: int = 12, heads: int = 12, words: int = 50257, length: int = 1024
@@ -119,7 +119,7 @@ class LanguageModel(nn.Module):
             attn_pdrop=0.0,
             use_cache=False,
         )
-        self.inner: Any = GPT2LMHeadModel(config)  # type: ignore[no-untyped-call]  # transformers has no types for it
+        self.inner: Any = GPT2LMHeadModel(config)  # type: ignore[no-untyped-call]  # transformers has no types here
 
     def forward(self, x: Tensor) -> Tensor:
         places = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)

@@ -1,4 +1,4 @@
-"""Scattering features of small images: fixed wavelets, a modulus, a blur, twice. They look at one image at a time.
+"""Scattering features of small images: fixed wavelets, a modulus and a blur, twice, for one image at a time.
 
 Nothing is learned and nothing is shared between images, so the features cost no privacy. With two scales and eight
 angles there are 1 + 16 + 64 = 81 channels of 7×7 for an image of 28×28 (Bruna & Mallat 2013; for private training
@@ -17,7 +17,7 @@ _SCALES, _ANGLES, _SIZE, _PAD = 2, 8, 36, 4
 
 
 def _gabor(sigma: float, theta: float, frequency: float, slant: float) -> Tensor:
-    """A plane wave under a Gaussian, on a torus: the copies that reach around the edge are added."""
+    """A plane wave times a Gaussian on a torus: parts that wrap around the edge are added."""
     grid = torch.arange(_SIZE, dtype=torch.float64)
     total = torch.zeros(_SIZE, _SIZE, dtype=torch.complex128)
     cosine, sine = math.cos(theta), math.sin(theta)
@@ -31,7 +31,7 @@ def _gabor(sigma: float, theta: float, frequency: float, slant: float) -> Tensor
 
 
 def _wavelet(scale: int, angle: int) -> Tensor:
-    """A Morlet wavelet in the frequency domain: a Gabor filter less the Gaussian that would leave it a mean."""
+    """A Morlet wavelet in the frequency domain: a Gabor filter minus the Gaussian that makes its mean zero."""
     sigma, frequency = 0.8 * 2**scale, 3 / 4 * math.pi / 2**scale
     theta, slant = (math.floor(_ANGLES - _ANGLES / 2 - 1) - angle) * math.pi / _ANGLES, 4 / _ANGLES
     wave, blob = _gabor(sigma, theta, frequency, slant), _gabor(sigma, theta, 0.0, slant)
@@ -40,7 +40,7 @@ def _wavelet(scale: int, angle: int) -> Tensor:
 
 
 def _folded(spectrum: Tensor, factor: int) -> Tensor:
-    """The spectrum of every `factor`-th sample: its periods are averaged."""
+    """The spectrum of every `factor`-th sample: the average over its periods."""
     size = spectrum.shape[-1] // factor
     rows = sum(spectrum[..., i * size : (i + 1) * size, :] for i in range(factor))
     assert isinstance(rows, Tensor)
@@ -50,16 +50,16 @@ def _folded(spectrum: Tensor, factor: int) -> Tensor:
 
 
 def _smooth(spectrum: Tensor, blur: Tensor, factor: int) -> Tensor:
-    """Blurred, sampled on the coarsest grid, without the padding."""
+    """Blur, sample on the coarsest grid, and cut off the padding."""
     blurred: Tensor = torch.fft.ifft2(_folded(spectrum * blur, factor)).real
     return blurred[..., 1:-1, 1:-1]
 
 
 @lru_cache(maxsize=1)
 def _filters() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The blur, the same on the half grid, and the wavelets of both scales; all in the frequency domain."""
+    """The blur, the blur on the half grid, and the wavelets of both scales, all in the frequency domain."""
     blur = torch.fft.fft2(_gabor(0.8 * 2 ** (_SCALES - 1), 0.0, 0.0, 1.0)).real.float()
-    half = _folded(blur, 2) * 4  # the blur has no high frequencies, so one period is all of it
+    half = _folded(blur, 2) * 4  # the blur has no high frequencies, so one period holds it all
     fine, coarse = (torch.stack([_wavelet(scale, angle) for angle in range(_ANGLES)]) for scale in (0, 1))
     return blur, half, fine, coarse
 

@@ -1,4 +1,4 @@
-"""What every benchmark prints and writes: rows of ours against theirs, measured in one run, with the ratio."""
+"""The output of every benchmark: a table of our numbers against theirs, from one run, with the ratio."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison. `theirs` is None where the reference could not run, and `note` says why."""
+    """One comparison. `theirs` is None if the reference could not run, and `note` says why."""
 
     case: str
     metric: str
@@ -33,15 +33,15 @@ class Row:
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
-    """The arguments that every benchmark takes."""
+    """The arguments that all benchmarks share."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quick", action="store_true", help="the same rows at smaller sizes, within 45 seconds")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows to FILE as well")
+    parser.add_argument("--quick", action="store_true", help="the same rows at smaller sizes, in 45 seconds")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to FILE")
     return parser
 
 
 def median_seconds(function: Callable[[], object], repeats: int) -> float:
-    """The median wall-clock time of `repeats` calls, after one that is not counted."""
+    """The median wall-clock time of `repeats` calls, after a warm-up call."""
     function()
     times = []
     for _ in range(repeats):
@@ -52,7 +52,7 @@ def median_seconds(function: Callable[[], object], repeats: int) -> float:
 
 
 def print_table(rows: Sequence[Row]) -> None:
-    """The rows as an aligned table."""
+    """Print the rows as an aligned table."""
     heads = ("case", "metric", "ours", "reference", "theirs", "ratio", "better", "note")
     cells = [
         (r.case, r.metric, _short(r.ours), r.reference, _short(r.theirs), _short(r.ratio), r.better, r.note)
@@ -64,7 +64,7 @@ def print_table(rows: Sequence[Row]) -> None:
 
 
 def write_json(path: Path, area: str, rows: Sequence[Row], packages: Sequence[str]) -> None:
-    """The rows as JSON, with the machine and the versions that were compared."""
+    """Write the rows as JSON, with the machine and the versions."""
     content = {
         "area": area,
         "machine": f"{_processor()}, {platform.system()}, Python {platform.python_version()}",
@@ -76,7 +76,7 @@ def write_json(path: Path, area: str, rows: Sequence[Row], packages: Sequence[st
 
 
 def report(args: argparse.Namespace, area: str, rows: Sequence[Row], packages: Sequence[str]) -> None:
-    """Print the table, and write it where `--json` asked for it."""
+    """Print the table, and write it to the file of `--json` if given."""
     print_table(rows)
     if args.json:
         write_json(args.json, area, rows, packages)

@@ -1,12 +1,12 @@
-"""Accuracy of private training on MNIST: scattering features and a linear model; and three kinds of noise compared.
+"""Accuracy of private training on MNIST: scattering features with a linear model, and three kinds of noise compared.
 
     python -m benchmarks.accuracy --data DIR [--quick] [--json FILE]
 
-DIR holds the four idx files of MNIST, gzipped or not. Features are fixed wavelets of one image at a time, so that they
-cost nothing; what is trained is one linear layer. "theirs" is the accuracy that Tramèr & Boneh (2021) report for
-scattering and a linear model at ε = 3, in per cent.
+DIR holds the four idx files of MNIST, gzipped or not. Features are fixed wavelets of one image at a time, so they cost
+no privacy; only one linear layer is trained. "theirs" is the accuracy that Tramèr & Boneh (2021) report for scattering
+with a linear model at ε = 3, in percent.
 
-Without `--data` nothing can be measured: the rows say so.
+Without the data nothing can be measured, and the rows say so.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ def read_idx(folder: Path, name: str) -> Tensor:
 
 
 def features(images: Tensor) -> Tensor:
-    """Scattering, then each group of three channels of an image to mean 0 and variance 1, as one row."""
+    """Scattering features, normalized to mean 0 and variance 1 in each group of three channels, one row per image."""
 
-    def some(part: Tensor) -> Tensor:
-        return nn.functional.group_norm(scattering(part.float() / 255), 27).flatten(1)
+    def normalized(piece: Tensor) -> Tensor:
+        return nn.functional.group_norm(scattering(piece.float() / 255), 27).flatten(1)
 
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # ten images fit a cache; threads share the images, not the arithmetic
+    torch.set_num_threads(1)  # ten images fit in a cache; threads split the images, not the arithmetic
     try:
         with ThreadPoolExecutor(threads) as pool:
-            return torch.cat(list(pool.map(some, torch.split(images, 10))))
+            return torch.cat(list(pool.map(normalized, torch.split(images, 10))))
     finally:
         torch.set_num_threads(threads)
 
 
 def fit(plan: Plan, data: tuple[Tensor, Tensor], *, learning_rate: float) -> nn.Linear:
-    """Train a linear model as `plan` says; the average of the last 20% of the iterates, which is free."""
+    """Train a linear model by `plan`, and return the average of the last 20% of the iterates, which costs nothing."""
     model = nn.Linear(data[0].shape[1], 10)
     nn.init.zeros_(model.weight)
     nn.init.zeros_(model.bias)
@@ -76,7 +76,7 @@ def fit(plan: Plan, data: tuple[Tensor, Tensor], *, learning_rate: float) -> nn.
 
 
 def accuracy(model: nn.Linear, data: tuple[Tensor, Tensor]) -> float:
-    """The share of right answers, in per cent."""
+    """The share of correct answers, in percent."""
     with torch.no_grad():
         return 100 * float((model(data[0]).argmax(1) == data[1]).float().mean())
 
@@ -96,7 +96,7 @@ def plan_for(noise: str, examples: int, batch_size: int, epochs: float, clip_nor
 
 
 def same_level(plan: Plan, noise: str, clip_norm: float) -> Plan:
-    """`plan` with noise of another kind that has the same standard deviation on each coordinate."""
+    """`plan` with another kind of noise of the same standard deviation on each coordinate."""
     deviation = plan.noise_scale(plan.clipping.norm, 1)
     multiplier = (deviation if noise == "gaussian" else deviation / np.sqrt(2)) / clip_norm
     sampler = plan.sampler
@@ -124,24 +124,24 @@ def measure(folder: Path, quick: bool) -> list[Row]:
     clip, rate = 0.1, 8.0
     case = f"MNIST, scattering + linear, ε = 3, δ = 1e-5, {examples} examples"
     main = plan_for("gaussian", examples, batch_size, epochs, clip)
-    found = [accuracy(fit(main, train, learning_rate=rate), test) for _ in range(1 if quick else 3)]
-    spread = f"{len(found)} seeds: " + ", ".join(f"{value:.2f}" for value in found)
+    accuracies = [accuracy(fit(main, train, learning_rate=rate), test) for _ in range(1 if quick else 3)]
+    spread = f"{len(accuracies)} seeds: " + ", ".join(f"{value:.2f}" for value in accuracies)
     seconds = time.perf_counter() - began
     published = "Tramèr & Boneh 2021, published"
     rows = [
-        Row(case, "test accuracy, %, mean", statistics.mean(found), published, _PUBLISHED, "higher", spread),
+        Row(case, "test accuracy, %, mean", statistics.mean(accuracies), published, _PUBLISHED, "higher", spread),
         Row(case, "seconds in all, features included", seconds, "its features alone", ready, "lower"),
     ]
-    # One coordinate in √d of the L2 norm: an L1 bound that clips about as many examples is √d times as large.
+    # In d dimensions an L1 norm is up to √d times the L2 norm, so this L1 bound clips about as many examples.
     reach = clip * float(np.sqrt(train[0].shape[1] * 10))
     for noise, norm in (("l2-laplace", clip), ("laplace", reach)):
         plan = plan_for(noise, examples, batch_size, epochs, norm)
         ratio = plan.noise_scale(norm, 1) * np.sqrt(2) / main.noise_scale(clip, 1)
-        gradual = rate / max(1.0, float(ratio))  # more noise wants smaller steps
+        gradual = rate / max(1.0, float(ratio))  # more noise needs smaller steps
         value = accuracy(fit(plan, train, learning_rate=gradual), test)
         note = f"{ratio:.3g} times the Gaussian's standard deviation"
         rows.append(
-            Row(f"{noise}, ε = 3", "test accuracy, %", value, "gaussian", statistics.mean(found), "higher", note)
+            Row(f"{noise}, ε = 3", "test accuracy, %", value, "gaussian", statistics.mean(accuracies), "higher", note)
         )
         level = same_level(main, noise, norm)
         epsilon = pricing.price(level.event, _DELTA, level.relation).epsilon
@@ -150,7 +150,7 @@ def measure(folder: Path, quick: bool) -> list[Row]:
 
 
 def main() -> None:
-    """Measure, print, and write where asked."""
+    """Measure, print the table, and write it if asked."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--data", type=Path, default=Path("../shared/data/mnist"), help="folder of MNIST's idx files")
     args = parser.parse_args()

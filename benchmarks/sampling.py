@@ -1,6 +1,6 @@
-"""How fast exact noise is drawn, beside OpenDP's exact and numpy's inexact samplers: `python -m benchmarks.sampling`.
+"""Speed of exact noise, against OpenDP's exact and numpy's inexact samplers: `python -m benchmarks.sampling`.
 
-One process and one core each, vectors of the same length, in one run. Memory is what one call allocates at its peak.
+All run on one core, on vectors of the same length, in one run. Memory is the peak allocation of one call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NUMPY = "numpy, inexact"
 
 
 def opendp_noise(make: str, scale: float, size: int) -> Callable[[], object] | str:
-    """OpenDP's exact integer noise on a vector of zeros, or why it can't run."""
+    """OpenDP's exact integer noise on a vector of zeros, or the reason why it cannot run."""
     try:
         import opendp.prelude as peer
     except ImportError:
@@ -30,9 +30,9 @@ def opendp_noise(make: str, scale: float, size: int) -> Callable[[], object] | s
     peer.enable_features("contrib")
     metric: Any = peer.l1_distance(T=int) if make == "laplace" else peer.l2_distance(T=float)
     space = peer.vector_domain(peer.atom_domain(T=int)), metric
-    made = (peer.m.make_laplace if make == "laplace" else peer.m.make_gaussian)(*space, scale=scale)
+    measurement = (peer.m.make_laplace if make == "laplace" else peer.m.make_gaussian)(*space, scale=scale)
     zeros = [0] * size
-    return lambda: made(zeros)
+    return lambda: measurement(zeros)
 
 
 def throughput(function: Callable[[], object], size: int, repeats: int) -> float:
@@ -81,12 +81,12 @@ def main() -> None:
             plain = throughput(inexact, ours_size, repeats)
             rows.append(Row(case, "samples per second", speed, NUMPY, plain, "higher"))
             rows.append(Row(case, "peak bytes", peak_bytes(ours), NUMPY, peak_bytes(inexact), "lower"))
-    first = median_seconds(_one_with_a_new_table, repeats)
-    again = median_seconds(lambda: samplers.discrete_laplace(Fraction(10), 1), 50)
-    one = opendp_noise("laplace", 10.0, 1)
-    theirs_one = None if isinstance(one, str) else median_seconds(one, 50)
-    rows.append(Row("one sample, scale seen before", "seconds", again, OPENDP, theirs_one, "lower"))
-    rows.append(Row("one sample, new scale (builds the table)", "seconds", first, OPENDP, theirs_one, "lower"))
+    new_scale = median_seconds(_one_with_a_new_table, repeats)
+    seen_scale = median_seconds(lambda: samplers.discrete_laplace(Fraction(10), 1), 50)
+    single = opendp_noise("laplace", 10.0, 1)
+    theirs_single = None if isinstance(single, str) else median_seconds(single, 50)
+    rows.append(Row("one sample, scale seen before", "seconds", seen_scale, OPENDP, theirs_single, "lower"))
+    rows.append(Row("one sample, new scale (builds the table)", "seconds", new_scale, OPENDP, theirs_single, "lower"))
     report(args, "sampling", rows, ["opendp", "numpy"])
 
 

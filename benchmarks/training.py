@@ -1,9 +1,9 @@
-"""One private step beside one ordinary step: `python -m benchmarks.training`.
+"""One private step against one ordinary step: `python -m benchmarks.training`.
 
-A step of ours is everything that a user's step is: per-example gradients, clipping, noise from the operating system's
-key, and the optimizer. It stands beside plain PyTorch (eager and compiled), which protects nobody, and beside both
-modes of Opacus. Ratios are ours over theirs, of seconds per step and of peak memory (CUDA only); each contender starts
-from a fresh copy of the same model, one at a time.
+Our step includes everything that a user runs: per-example gradients, clipping, noise from the operating system's key,
+and the optimizer. It is compared with plain PyTorch (eager and compiled), which protects nobody, and with both modes of
+Opacus. Ratios are ours over theirs, for seconds per step and for peak memory (CUDA only). Each contender runs alone and
+starts from a fresh copy of the same model.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Step = Callable[[], object]
 
 @dataclass(frozen=True)
 class Case:
-    """A model, a batch for it and the type that it runs in."""
+    """A model, a batch for it, and the type it runs in."""
 
     name: str
     words: str
@@ -45,23 +45,23 @@ class Case:
     adam: bool = False
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        chosen = [p for p in model.parameters() if p.requires_grad]
-        return torch.optim.AdamW(chosen, lr=1e-4) if self.adam else torch.optim.SGD(chosen, lr=0.01)
+        trainable = [p for p in model.parameters() if p.requires_grad]
+        return torch.optim.AdamW(trainable, lr=1e-4) if self.adam else torch.optim.SGD(trainable, lr=0.01)
 
 
 def images(batch: int, size: int, classes: int) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Random pictures and classes."""
+    """Random images and classes."""
     return lambda: (torch.randn(batch, 3, size, size), torch.randint(0, classes, (batch,)))
 
 
 def tokens(batch: int, length: int, words: int, classes: int | None = None) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Random texts, and the next words or a class."""
+    """Random texts, with the next words or a class as targets."""
     shape = (batch, length) if classes is None else (batch,)
     return lambda: (torch.randint(0, words, (batch, length)), torch.randint(0, classes or words, shape))
 
 
 def cases(cuda: bool, quick: bool) -> list[Case]:
-    """The cases of the design, at their own size on CUDA and scaled down elsewhere."""
+    """The cases of the design: full size on CUDA, scaled down elsewhere."""
     if cuda and not quick:
         half = torch.bfloat16
         return [
@@ -118,12 +118,12 @@ def cases(cuda: bool, quick: bool) -> list[Case]:
 
 
 def flat_images(batch: int) -> tuple[Tensor, Tensor]:
-    """Random pictures of 784 numbers."""
+    """Random images of 784 numbers."""
     return torch.randn(batch, 784), torch.randint(0, 10, (batch,))
 
 
 def autocast(case: Case, device: str) -> Any:
-    """The type that a case runs in."""
+    """A context in which a case runs in its type."""
     return torch.autocast(device, case.dtype) if case.dtype else contextlib.nullcontext()
 
 
@@ -141,7 +141,7 @@ def ours(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, compiled
     count = iter(range(1 << 40))
     engine(batch, mask, clip_norm)
     if compiled and "\nnot compiled" in engine.report:
-        raise RuntimeError("our step was not compiled, which a warning explains: measure it so with --eager")
+        raise RuntimeError("our step was not compiled (see the warning): use --eager to measure it anyway")
 
     def step() -> None:
         draw = functools.cache(lambda: noise.draw(shapes, 1.0 / examples, secret.at(next(count)), device=device))
@@ -155,7 +155,7 @@ def ours(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, compiled
 
 
 def plain(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, compiled: bool) -> Step:
-    """An ordinary step, which protects nobody."""
+    """An ordinary step, without privacy."""
     optimizer = case.optimizer(model)
     inputs, targets = batch
 
@@ -174,7 +174,7 @@ def plain(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, compile
 
 
 def opacus(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, ghost: bool) -> Step:
-    """Opacus, by its hooks or by ghost clipping."""
+    """Opacus, with hooks or with ghost clipping."""
     from opacus import PrivacyEngine
     from opacus.validators import ModuleValidator
     from torch.utils.data import DataLoader, TensorDataset
@@ -183,7 +183,7 @@ def opacus(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, ghost:
     model = ModuleValidator.fix(model).to(inputs.device).train()
     loader = DataLoader(TensorDataset(inputs.cpu(), targets.cpu()), batch_size=inputs.shape[0])
     criterion = nn.CrossEntropyLoss(reduction="mean")
-    made = PrivacyEngine().make_private(
+    parts = PrivacyEngine().make_private(
         module=model,
         optimizer=case.optimizer(model),
         criterion=criterion,
@@ -193,8 +193,8 @@ def opacus(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, ghost:
         poisson_sampling=False,
         grad_sample_mode="ghost" if ghost else "hooks",
     )
-    private, optimizer = made[0], made[1]
-    lossy: Any = made[2] if ghost else criterion
+    private, optimizer = parts[0], parts[1]
+    loss_function: Any = parts[2] if ghost else criterion
 
     def step() -> None:
         optimizer.zero_grad()
@@ -202,9 +202,9 @@ def opacus(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, ghost:
             scores = private(inputs)
             if scores.dim() == 3 and ghost:
                 flat = scores.transpose(1, 2).flatten(0, 1)
-                loss = lossy(flat, targets.flatten(), shape=(*targets.shape, flat.shape[1]))
+                loss = loss_function(flat, targets.flatten(), shape=(*targets.shape, flat.shape[1]))
             else:
-                loss = lossy(scores, targets)
+                loss = loss_function(scores, targets)
         loss.backward()
         optimizer.step()
 
@@ -213,7 +213,7 @@ def opacus(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, ghost:
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds per step and peak bytes, or why there are none."""
+    """Seconds per step and peak bytes, or the reason why there are none."""
 
     seconds: float | None
     bytes: float | None = None
@@ -223,7 +223,7 @@ class Measured:
 def measure(
     case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], make: Callable[..., Step], quick: bool, **how: bool
 ) -> Measured:
-    """The median over blocks of steps, after steps that are not counted."""
+    """The median over blocks of steps, after warm-up steps."""
     cuda = batch[0].is_cuda
 
     def wait() -> None:
@@ -252,9 +252,9 @@ def measure(
                 step()
             wait()
             times.append((time.perf_counter() - start) / block)
-        peak = float(torch.cuda.max_memory_reserved()) if cuda else None  # with what CUDA graphs keep
+        peak = float(torch.cuda.max_memory_reserved()) if cuda else None  # includes the memory that CUDA graphs keep
         return Measured(statistics.median(times), peak)
-    except Exception as error:  # a peer fails in ways of its own, and the row says so
+    except Exception as error:  # peers fail in many ways; the row gives the reason
         return Measured(None, note=f"{type(error).__name__}: {str(error).splitlines()[0][:80] if str(error) else ''}")
     finally:
         del step
@@ -270,16 +270,16 @@ def compare(case: Case, device: str, *, quick: bool, peers: bool, compiled: bool
     model = case.model()
     inputs, targets = case.batch()
     batch = (inputs.to(device), targets.to(device))
-    mine = measure(case, model, batch, ours, quick, compiled=compiled)
-    if mine.seconds is None:
-        raise RuntimeError(f"{case.words}: {mine.note}")
+    our_result = measure(case, model, batch, ours, quick, compiled=compiled)
+    if our_result.seconds is None:
+        raise RuntimeError(f"{case.words}: {our_result.note}")
     references: list[tuple[str, Measured]] = [
         ("plain PyTorch, eager", measure(case, model, batch, plain, quick, compiled=False))
     ]
     if compiled:
         references.append(("plain PyTorch, compiled", measure(case, model, batch, plain, quick, compiled=True)))
     else:
-        references.append(("plain PyTorch, compiled", Measured(None, note="compilation was left out")))
+        references.append(("plain PyTorch, compiled", Measured(None, note="compilation was skipped")))
     if peers:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -288,9 +288,9 @@ def compare(case: Case, device: str, *, quick: bool, peers: bool, compiled: bool
     words = case.words if compiled else f"{case.words}, ours eager"
     rows = []
     for name, theirs in references:
-        rows.append(Row(words, "seconds per step", mine.seconds, name, theirs.seconds, "lower", theirs.note))
-        if mine.bytes is not None:
-            rows.append(Row(words, "peak bytes", mine.bytes, name, theirs.bytes, "lower", theirs.note))
+        rows.append(Row(words, "seconds per step", our_result.seconds, name, theirs.seconds, "lower", theirs.note))
+        if our_result.bytes is not None:
+            rows.append(Row(words, "peak bytes", our_result.bytes, name, theirs.bytes, "lower", theirs.note))
     return rows
 
 
@@ -298,20 +298,21 @@ def main() -> None:
     """Run the cases and print the table."""
     parser = arguments(__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--cases", default="", help="names, with commas between; all by default")
-    parser.add_argument("--no-peers", action="store_true", help="leave Opacus out")
-    parser.add_argument("--eager", action="store_true", help="compile nothing; --quick on a CPU means this too")
+    parser.add_argument("--cases", default="", help="names separated by commas; all by default")
+    parser.add_argument("--no-peers", action="store_true", help="skip Opacus")
+    parser.add_argument("--eager", action="store_true", help="do not compile; implied by --quick on a CPU")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
-    known = cases(args.device == "cuda", args.quick)
-    chosen = [name for name in args.cases.split(",") if name] or [case.name for case in known]
-    if unknown := set(chosen) - {case.name for case in known}:
-        parser.error(f"--cases knows {', '.join(case.name for case in known)}, not {', '.join(sorted(unknown))}")
+    available = cases(args.device == "cuda", args.quick)
+    chosen = [name for name in args.cases.split(",") if name] or [case.name for case in available]
+    if unknown := set(chosen) - {case.name for case in available}:
+        names = ", ".join(case.name for case in available)
+        parser.error(f"--cases must be among {names}, got {', '.join(sorted(unknown))}")
     compiled = not (args.eager or (args.quick and args.device == "cpu"))
     rows: list[Row] = []
-    for case in known:
+    for case in available:
         if case.name in chosen:
             rows += compare(case, args.device, quick=args.quick, peers=not args.no_peers, compiled=compiled)
     report(args, "training", rows, ("torch", "opacus", "transformers"))

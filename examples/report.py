@@ -1,4 +1,4 @@
-"""A page for the reviewer: two private answers, charged to one account, and the report that says what they cost.
+"""A report for a reviewer: two private answers, charged to one account, and what they cost.
 
 Run it with `python examples/report.py`; it needs `pip install '.[all]'` and writes demo/example.html.
 """
@@ -10,11 +10,11 @@ from discreet.apps.report import Answer, collect, render
 
 
 def main() -> None:
-    place = Path("demo")
-    place.mkdir(exist_ok=True)
-    for old in place.glob("example.ledger*"):
+    folder = Path("demo")
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("example.ledger*"):
         old.unlink()
-    account = dp.Ledger(place / "example.ledger").account("adult", budget=dp.ApproxDP(1.0, 1e-6))
+    account = dp.Ledger(folder / "example.ledger").account("adult", budget=dp.ApproxDP(1.0, 1e-6))
     people = dp.Private(dp.datasets.adult(), account=account)
 
     ages = people.histogram("age", edges=range(10, 100, 10)).release(epsilon=0.2, purpose="ages")
@@ -23,10 +23,10 @@ def main() -> None:
 
     answers = [
         Answer("People by age", tuple(ages.rows()), ages.group_columns, "Cost: ε = 0.2"),
-        Answer("Hours of work a week, by sex", tuple(worked.rows()), worked.group_columns, "Cost: ε = 0.2"),
+        Answer("Hours worked per week, by sex", tuple(worked.rows()), worked.group_columns, "Cost: ε = 0.2"),
     ]
     report = collect(account, title="The Adult data", answers=answers, commands=["python examples/report.py"])
-    page = place / "example.html"
+    page = folder / "example.html"
     page.write_text(render(report), encoding="utf-8")
 
     print(worked)

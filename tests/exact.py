@@ -1,4 +1,4 @@
-"""What the statistical tests share: exact probabilities, a goodness-of-fit test with a stated error rate, set bits."""
+"""Shared by the statistical tests: exact probabilities, a goodness-of-fit test of known error rate, scripted bits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scipy import special, stats
 
 from discreet.mechanisms.sampling.entropy import Bits
 
-#: The probability with which a statistical test may fail although the code is right.
+#: The probability that a statistical test fails although the code is right.
 FALSE_ALARM = 1e-6
 
 
@@ -29,7 +29,7 @@ def discrete_gaussian_pmf(sigma: float) -> Callable[[np.ndarray], np.ndarray]:
 
 def rounded_gaussian_pmf(sigma: float) -> Callable[[np.ndarray], np.ndarray]:
     def pmf(x: np.ndarray) -> np.ndarray:
-        far = np.abs(np.asarray(x, dtype=float))  # the difference of two tails on the right keeps its digits
+        far = np.abs(np.asarray(x, dtype=float))  # the difference of two upper tails loses no digits
         return special.ndtr(-(far - 0.5) / sigma) - special.ndtr(-(far + 0.5) / sigma)
 
     return pmf
@@ -67,16 +67,16 @@ def fit(samples: np.ndarray, pmf: Callable[[np.ndarray], np.ndarray], reach: int
     for low, high in bins:
         x = np.arange(max(low, -reach), min(high, reach + 1))
         shares.append(float(np.sum(pmf(x))))
-    shares = (np.array(shares) / np.sum(shares)).tolist()  # what lies beyond `reach` is below 1e-12
+    shares = (np.array(shares) / np.sum(shares)).tolist()  # the mass beyond `reach` is below 1e-12
     cuts = np.array([high for _, high in bins[:-1]])
-    seen = np.bincount(np.searchsorted(cuts, samples, side="right"), minlength=len(bins))
+    observed = np.bincount(np.searchsorted(cuts, samples, side="right"), minlength=len(bins))
     expected = np.array(shares) * samples.size
-    statistic = float(np.sum((seen - expected) ** 2 / expected))
+    statistic = float(np.sum((observed - expected) ** 2 / expected))
     return statistic, float(stats.chi2.isf(FALSE_ALARM, len(bins) - 1)), shares
 
 
 def assert_fits(samples: np.ndarray, pmf: Callable[[np.ndarray], np.ndarray], reach: int) -> None:
-    """Fails with probability FALSE_ALARM if the samples have this pmf."""
+    """Assert that the samples have this pmf. If they do, it fails with probability FALSE_ALARM."""
     statistic, critical, _ = fit(samples, pmf, reach)
     assert statistic <= critical, f"chi-square {statistic:.1f} exceeds {critical:.1f}"
 
@@ -97,7 +97,7 @@ def power(
 
 
 class ScriptedBits(Bits):
-    """Bits from a script; what the script does not say comes from a seed."""
+    """Bits from a script, and from a seed once the script ends."""
 
     def __init__(self, halves: Sequence[int] = (), words: Sequence[int] = (), integers: Sequence[int] = ()) -> None:
         self.halves, self.whole, self.integers = list(halves), list(words), list(integers)

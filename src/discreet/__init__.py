@@ -1,6 +1,6 @@
 """Discreet: one privacy budget for everything that touches your data.
 
-A query bounds a statistic, a mechanism releases it with exact noise, and the release says what was run and what it
+A query bounds a statistic, a mechanism releases it with exact noise, and the release states what was run and what that
 promises:
 
 >>> import discreet as dp
@@ -75,7 +75,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> typing.Any:
-    """What needs an extra is imported when it is first used, so that the base install stays small."""
+    """Import names that need an extra on first use, so that the base install stays small."""
     if name not in ("Private", "discover"):
         raise AttributeError(f"module 'discreet' has no attribute {name!r}")
     try:

@@ -1,7 +1,7 @@
-"""Argument checks, in one place, so that every bad input gets the same clear sentence.
+"""Argument checks in one place, so that every bad argument gets the same kind of message.
 
-Each check returns the argument in its canonical type and raises `InvalidArgument` with the rule, the name, the
-value and the remedy. They are for public facts only: nothing here may be called on a value taken from data.
+Each check returns the argument in its canonical type, or raises `InvalidArgument` with the rule, the name, the value
+and the remedy. They are for public facts only: never call one on a value taken from data.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from discreet.errors import InvalidArgument
 
 T = TypeVar("T")
 
-# Within these sizes squares and quotients of parameters neither overflow nor vanish in 64-bit floats.
+# Between these sizes, squares and quotients of parameters neither overflow nor underflow in 64-bit floats.
 _SMALLEST, _LARGEST = Fraction(1, 10**150), Fraction(10**150)
 
 
 def fail(name: str, rule: str, value: object, remedy: str) -> InvalidArgument:
-    """The one shape of an argument error: `name must rule, got value: remedy`."""
+    """An argument error in the one form that all have: `name must rule, got value: remedy`."""
     shown = repr(value)
-    if len(shown) > 120:
+    if len(shown) > 120:  # keep the message on a line or two
         shown = shown[:117] + "..."
     return InvalidArgument(f"{name} must {rule}, got {shown}: {remedy}")
 
 
 def real(name: str, value: object, remedy: str) -> Fraction:
-    """A finite real number as the exact rational that it is; a bool, a string, NaN or ±inf is refused."""
+    """A finite real number as an exact rational; a bool, a string, NaN and ±inf are refused."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
@@ -70,9 +70,9 @@ def epsilon(value: object, name: str = "epsilon") -> Fraction:
 
 def delta(value: object, name: str = "delta") -> Fraction:
     """A failure probability with 0 < δ < 1."""
-    remedy = "it is the probability with which the bound e^ε may fail; take much less than 1 / number of people"
+    remedy = "it is the probability that the bound e^ε fails; choose much less than 1 / number of people"
     exact = positive(name, value, remedy)
-    if float(exact) >= 1:  # also what only rounds to 1
+    if float(exact) >= 1:  # also a number that rounds to 1 as a float
         raise fail(name, "be < 1", value, remedy)
     return exact
 
@@ -86,21 +86,22 @@ def probability(name: str, value: object, remedy: str) -> Fraction:
 
 
 def integer(name: str, value: object, remedy: str, *, at_least: int = 1, at_most: int | None = None) -> int:
-    """An integer in [at_least, at_most]; 3.0 is refused, numpy's integers are taken."""
+    """An integer in [at_least, at_most]. numpy's integers are accepted; floats such as 3.0 are refused."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral):
         raise fail(name, "be an integer", value, remedy)
-    whole = int(value)
-    if whole < at_least:
+    number = int(value)
+    if number < at_least:
         raise fail(name, f"be ≥ {at_least}", value, remedy)
-    if at_most is not None and whole > at_most:
+    if at_most is not None and number > at_most:
         raise fail(name, f"be ≤ {at_most}", value, remedy)
-    return whole
+    return number
 
 
-def settle_integers(made: object, *names: str, remedy: str, at_least: int = 1, at_most: int | None = None) -> None:
-    """Replace the named fields of a frozen dataclass by checked Python integers, which never overflow as numpy's do."""
+def settle_integers(instance: object, *names: str, remedy: str, at_least: int = 1, at_most: int | None = None) -> None:
+    """Replace fields of a frozen dataclass by checked Python integers, which cannot overflow as numpy's can."""
     for name in names:
-        object.__setattr__(made, name, integer(name, getattr(made, name), remedy, at_least=at_least, at_most=at_most))
+        checked = integer(name, getattr(instance, name), remedy, at_least=at_least, at_most=at_most)
+        object.__setattr__(instance, name, checked)
 
 
 def one_of(name: str, value: T, allowed: Iterable[T], remedy: str) -> T:
@@ -113,7 +114,7 @@ def one_of(name: str, value: T, allowed: Iterable[T], remedy: str) -> T:
 
 def bounds(value: object, name: str = "bounds") -> tuple[Fraction, Fraction]:
     """A pair (lower, upper) of finite reals with lower < upper."""
-    remedy = "give (lower, upper) from what you know without looking at the data"
+    remedy = "give (lower, upper) from what is known without looking at the data"
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise fail(name, "be a pair (lower, upper)", value, remedy)
     low, high = real(f"{name}[0]", value[0], remedy), real(f"{name}[1]", value[1], remedy)

@@ -1,8 +1,8 @@
-"""Values that know how much one unit can change them: what queries make and mechanisms take.
+"""Values that carry their sensitivity: queries make them, and mechanisms take them.
 
-A `Bounded` is a vector of integers on a public grid together with its sensitivity under each neighboring relation. A
-`Scores` is the same for selection: one integer score for each public candidate. Only `queries` (and training) make them
-from data, because whoever states a bound must have enforced it. Neither ever shows its value: it is not private yet.
+A `Bounded` is a vector of integers on a public grid, with its sensitivity under each neighboring relation. A `Scores`
+is the same for selection: one integer score for each public candidate. Only `queries` (and training) make them from
+data, because whoever states a bound must have enforced it. Neither shows its value, which is not private yet.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from discreet import _check, neighbors
 from discreet.errors import InvalidArgument, InvalidSensitivity
 from discreet.neighbors import Relation, Rows, Unit
 
-#: No coordinate of a bounded value may exceed this, so that adding noise can't overflow 64 bits.
+#: The largest coordinate of a bounded value: with it, adding noise cannot overflow 64 bits.
 LARGEST = 1 << 60
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How far one unit can move a vector of integers: in how many coordinates, and in which norms.
+    """How far one unit can move a vector of integers: the number of coordinates, and the distance in three norms.
 
-    `l2_squared` is the square of the L2 sensitivity, an integer as everything here, so that nothing is rounded.
+    `l2_squared` is the square of the L2 sensitivity. Like the other fields it is an integer, so nothing is rounded.
     """
 
     l0: int
@@ -37,10 +37,10 @@ class Sensitivity:
     linf: int
 
     def __post_init__(self) -> None:
-        remedy = "it bounds what one unit can change, in grid units"
+        remedy = "it bounds how much one unit can change, in grid units"
         _check.settle_integers(self, "l0", "l1", "l2_squared", "linf", remedy=remedy)
         if not (self.linf <= self.l1 <= self.l0 * self.linf and self.linf**2 <= self.l2_squared <= self.l1 * self.linf):
-            raise _check.fail("sensitivity", "be consistent between its norms", self, "linf ≤ l2 ≤ l1 ≤ l0·linf")
+            raise _check.fail("sensitivity", "have consistent norms", self, "linf ≤ l2 ≤ l1 ≤ l0·linf")
 
     @classmethod
     def scalar(cls, change: int) -> Sensitivity:
@@ -57,11 +57,11 @@ class Sensitivity:
 
 
 class Finish(Protocol):
-    """Post-processing that turns noisy grid integers into the statistic that was asked for."""
+    """Post-processing that turns noisy grid integers into the requested statistic."""
 
     @property
     def mixes(self) -> int:
-        """How many noisy coordinates one statistic depends on."""
+        """The number of noisy coordinates that one statistic depends on."""
 
     def value(self, noisy: NDArray[np.int64]) -> Any:
         """The statistic."""
@@ -75,7 +75,7 @@ class Finish(Protocol):
 
 @dataclass(frozen=True)
 class Scaled:
-    """The plain finish: grid integers times the grid's step. A step of 1 keeps integers integers."""
+    """The default: multiply grid integers by the grid's step. With a step of 1, integers stay integers."""
 
     granularity: Fraction
 
@@ -87,8 +87,8 @@ class Scaled:
         return self._scale(noisy)
 
     def standard_error(self, noisy: NDArray[np.int64], spread: float) -> Any:
-        one = spread * float(self.granularity)
-        return one if noisy.ndim == 0 else np.full(noisy.shape, one)
+        error = spread * float(self.granularity)
+        return error if noisy.ndim == 0 else np.full(noisy.shape, error)
 
     def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[Any, Any]:
         half = int(np.ceil(half_width))
@@ -110,33 +110,33 @@ class _Guarded:
 
     @property
     def relation(self) -> Relation:
-        """The relation that mechanisms use unless told otherwise: the first one that this value is bounded for."""
+        """The relation that mechanisms use by default: the first one that this value is bounded for."""
         return next(iter(self.sensitivities))
 
     def _lookup(self, relation: Relation | str | None) -> Any:
         wanted = self.relation if relation is None else neighbors.relation(relation)
         if wanted not in self.sensitivities:
-            known = ", ".join(repr(r) for r in self.sensitivities)
+            covered = ", ".join(repr(r) for r in self.sensitivities)
             raise InvalidSensitivity(
-                f"relation must be one that {self.name} is bounded for ({known}), got {wanted!r}: "
-                f"ask the query for that relation"
+                f"relation must be one that {self.name} is bounded for ({covered}), got {wanted!r}: "
+                f"make the query with that relation"
             )
         return self.sensitivities[wanted]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Bounded(_Guarded):
-    """Integers on a grid, with how far one unit can move them.
+    """Integers on a grid, with a bound on how far one unit can move them.
 
     Attributes:
         values: the exact, unprotected integers; 0- or 1-dimensional.
         granularity: the grid's step in the units of the statistic.
-        sensitivities: for each neighboring relation that is covered, how far one unit can move `values`.
+        sensitivities: how far one unit can move `values`, under each relation that is covered.
         unit: who is protected.
-        finish: the post-processing that makes the statistic out of noisy integers.
-        labels: the public names of the coordinates, where they have some.
-        name: what the query is called in messages.
-        direction: 1 if a unit that is added can only raise the values, −1 if it can only lower them, else 0.
+        finish: the post-processing that turns noisy integers into the statistic.
+        labels: the public names of the coordinates, if they have names.
+        name: the query's name in messages.
+        direction: 1 if adding a unit can only raise the values, −1 if it can only lower them, else 0.
     """
 
     values: NDArray[np.int64]
@@ -158,13 +158,13 @@ class Bounded(_Guarded):
 
     @property
     def dimension(self) -> int:
-        """How many coordinates there are."""
+        """The number of coordinates."""
         return int(self.values.size)
 
     def sensitivity(self, relation: Relation | str | None = None) -> Sensitivity:
         """How far one unit can move the value, in grid units, under `relation`."""
-        found: Sensitivity = self._lookup(relation)
-        return found
+        sensitivity: Sensitivity = self._lookup(relation)
+        return sensitivity
 
     def __repr__(self) -> str:
         s = self.sensitivity()
@@ -176,9 +176,9 @@ class Bounded(_Guarded):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scores(_Guarded):
-    """One integer score for each public candidate, with how far one unit can move any of them.
+    """One integer score for each public candidate, with a bound on how far one unit can move any of them.
 
-    `monotone` lists the relations under which one unit moves all scores in the same direction: selection then costs
+    `monotone` lists the relations under which one unit moves all scores in the same direction. Selection then costs
     half.
     """
 
@@ -192,15 +192,17 @@ class Scores(_Guarded):
     def __post_init__(self) -> None:
         _freeze(self)
         if len(self.candidates) != self.values.size or not self.candidates:
-            raise _check.fail("candidates", "be as many as scores, at least one", len(self.candidates), "list them")
+            raise _check.fail(
+                "candidates", "have one entry per score, and at least one", len(self.candidates), "list them all"
+            )
         remedy = "it bounds how far one unit moves a score"
         checked = {r: _check.integer("sensitivity", s, remedy) for r, s in self.sensitivities.items()}
         object.__setattr__(self, "sensitivities", MappingProxyType(checked))
 
     def sensitivity(self, relation: Relation | str | None = None) -> int:
         """How far one unit can move one score, in grid units, under `relation`."""
-        found: int = self._lookup(relation)
-        return found
+        sensitivity: int = self._lookup(relation)
+        return sensitivity
 
     def is_monotone(self, relation: Relation | None = None) -> bool:
         """Whether one unit moves all scores in the same direction under `relation`."""
@@ -210,13 +212,13 @@ class Scores(_Guarded):
         return f"<{self.name}: {len(self.candidates)} candidates, scores hidden, sensitivity {self.sensitivity()}>"
 
 
-def _freeze(made: Bounded | Scores) -> None:
-    """Check the parts that both share, and make them read-only."""
-    values = np.array(made.values, dtype=np.int64)
+def _freeze(instance: Bounded | Scores) -> None:
+    """Check the fields that both classes share, and make them read-only."""
+    values = np.array(instance.values, dtype=np.int64)
     if np.any(values > LARGEST) or np.any(values < -LARGEST):
-        raise InvalidArgument(f"values of {made.name} must lie within ±2^60: use a coarser grid")
-    frozen = np.frombuffer(values.tobytes(), dtype=np.int64).reshape(values.shape)  # bytes can't be made writeable
-    if not made.sensitivities:
-        raise InvalidSensitivity(f"sensitivities of {made.name} must name a relation: nothing bounds it")
-    object.__setattr__(made, "values", frozen)
-    object.__setattr__(made, "sensitivities", MappingProxyType(dict(made.sensitivities)))
+        raise InvalidArgument(f"values of {instance.name} must lie within ±2^60: use a coarser grid")
+    frozen = np.frombuffer(values.tobytes(), dtype=np.int64).reshape(values.shape)  # bytes cannot be made writable
+    if not instance.sensitivities:
+        raise InvalidSensitivity(f"sensitivities of {instance.name} must name a relation: nothing bounds it")
+    object.__setattr__(instance, "values", frozen)
+    object.__setattr__(instance, "sensitivities", MappingProxyType(dict(instance.sensitivities)))

@@ -1,22 +1,22 @@
-"""What can go wrong, so that a caller can catch exactly as much as it means to.
+"""All exceptions, in one tree, so that a caller can catch exactly what it can handle.
 
     DiscreetError
-    ├── InvalidArgument (ValueError)      an argument breaks a rule: says rule, name, value and remedy
-    │   └── InvalidSensitivity            a mechanism was given a bound that it cannot use
-    ├── UnknownEvent (LookupError)        an accountant does not know an event: it names the sub-event
-    ├── Exhausted                         a mechanism has given all the answers it was paid for
-    ├── EngineFailed                      an engine broke down after the charge; its message may quote rows
-    ├── BudgetExceeded                    a spend does not fit: says what was asked, what remains and what would fit
-    ├── LedgerError                       a ledger could not do as it was told; nothing was charged unless it says so
-    │   ├── TermsDiffer                   an account exists under another budget, unit or relation, or not at all
-    │   ├── KeyReused                     a key already stands for another spend
+    ├── InvalidArgument (ValueError)      an argument breaks a rule; states the rule, the name, the value and a remedy
+    │   └── InvalidSensitivity            a mechanism cannot use the bound it was given
+    ├── UnknownEvent (LookupError)        an accountant has no theorem for an event; names the sub-event
+    ├── Exhausted                         a mechanism has given all the answers that were paid for
+    ├── EngineFailed                      an engine failed after the charge; its own message may quote rows
+    ├── BudgetExceeded                    a spend does not fit; states what was asked, what remains and what would fit
+    ├── LedgerError                       a ledger operation failed; nothing was charged unless the message says so
+    │   ├── TermsDiffer                   an account has another budget, unit or relation, or does not exist
+    │   ├── KeyReused                     a key already belongs to another spend
     │   ├── LedgerBusy                    others held the ledger for longer than the timeout
     │   ├── LedgerUnavailable             the ledger cannot be read or written: disk full, read-only, server gone
-    │   └── NotALedger                    a foreign, newer, truncated or edited file or database; it is left untouched
-    ├── NotACheckpoint                    a file is no checkpoint of this training: foreign, damaged, or of another plan
-    └── MissingExtra (ImportError)        a part of Discreet needs a package that is not installed
+    │   └── NotALedger                    a foreign, newer, truncated or edited file or database; left untouched
+    ├── NotACheckpoint                    not a checkpoint of this training: foreign, damaged, or of another plan
+    └── MissingExtra (ImportError)        a package that this part of Discreet needs is not installed
 
-No message holds a value taken from data: an error is an output too, and a neighbor must not change it.
+No message holds a value taken from data: an error is an output too, and must be the same for neighboring datasets.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 
 class DiscreetError(Exception):
-    """Base of every exception that Discreet raises on purpose."""
+    """The base of every exception that Discreet raises on purpose."""
 
 
 class InvalidArgument(DiscreetError, ValueError):
     """An argument breaks a rule.
 
-    The message states the rule, the name, the value and the remedy. It is raised for public facts alone
-    (parameters, shapes that are public, declared types), never for what the data holds.
+    The message states the rule, the name, the value and the remedy. It is raised only for public facts (parameters,
+    public shapes, declared types), never for what the data holds.
     """
 
 
 class InvalidSensitivity(InvalidArgument):
-    """A mechanism was given a bound it cannot use: another kind, another relation, or none at all."""
+    """A mechanism cannot use the bound it was given: another kind, another relation, or no bound at all."""
 
 
 class UnknownEvent(DiscreetError, LookupError):
-    """An accountant was asked for the price of an event that it has no theorem for; it fails closed."""
+    """An accountant has no theorem for this event, so it refuses to price it."""
 
 
 class Exhausted(DiscreetError):
@@ -53,15 +53,16 @@ class Exhausted(DiscreetError):
 
 
 class EngineFailed(DiscreetError):
-    """The engine broke down after the charge. The charge stays: a failure that may depend on data is an output.
+    """The engine failed after the charge. The charge stays: a failure that may depend on data is an output.
 
     Attributes:
-        engine_error: the engine's own exception, for the data's owner. It may quote rows: show it to nobody else.
+        engine_error: the engine's own exception, for the owner of the data only. It may quote rows.
     """
 
     def __init__(self, engine_error: Exception) -> None:
         super().__init__(
-            "the engine failed after the charge, which stays: the data's owner finds its message in .engine_error"
+            "the engine failed after the charge, and the charge stays: the owner of the data finds the cause in "
+            ".engine_error"
         )
         self.engine_error = engine_error
 
@@ -70,11 +71,11 @@ class BudgetExceeded(DiscreetError):
     """A spend does not fit its budget. Nothing was charged and nothing may be released.
 
     Attributes:
-        account: the name of the account that has no room: the one that was asked, or one above it.
-        asked: the event that was asked for.
-        price: what it costs in that account's terms.
+        account: the account without room: the one that was charged, or one above it.
+        asked: the event to charge.
+        price: its cost in that account's terms.
         remaining: what that account has left.
-        fits: the largest amount of the same event that would fit now, or None where no amount does.
+        fits: the largest amount of the same event that would fit now, or None if no amount fits.
     """
 
     def __init__(
@@ -96,15 +97,15 @@ class BudgetExceeded(DiscreetError):
 
 
 class LedgerError(DiscreetError):
-    """A ledger could not do as it was told. Nothing was charged, unless the message says that this is not known."""
+    """A ledger operation failed. Nothing was charged, unless the message says that this is not known."""
 
 
 class TermsDiffer(LedgerError):
-    """An account exists under another budget, unit of privacy or relation, or does not exist at all."""
+    """An account exists with another budget, unit of privacy or relation, or does not exist."""
 
 
 class KeyReused(LedgerError):
-    """A key already stands for another spend: a retry must ask for the same event."""
+    """A key already belongs to another spend. A retry must ask for the same event."""
 
 
 class LedgerBusy(LedgerError):
@@ -116,12 +117,12 @@ class LedgerUnavailable(LedgerError):
 
 
 class NotALedger(LedgerError):
-    """This is not a ledger that can be trusted: foreign, from a newer version, truncated or edited. It is untouched."""
+    """Not a trustworthy ledger: foreign, from a newer version, truncated or edited. It is left untouched."""
 
 
 class NotACheckpoint(DiscreetError):
-    """A file is no checkpoint of this training: foreign, newer, damaged, or of another plan. It is untouched."""
+    """Not a checkpoint of this training: foreign, newer, damaged, or of another plan. It is left untouched."""
 
 
 class MissingExtra(DiscreetError, ImportError):
-    """A part of Discreet needs a package that is not installed; the message is the command to run."""
+    """A package that this part of Discreet needs is not installed. The message gives the command to install it."""

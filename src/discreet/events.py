@@ -1,6 +1,6 @@
-"""What was run: the only language between mechanisms, which emit events, and accountants, which price them.
+"""Events: records of what was run. Mechanisms emit them, and accountants price them.
 
-An event is a frozen value made of numbers and other events. It holds public facts alone (noise, sensitivity, rates,
+An event is a frozen value made of numbers and other events. It holds only public facts (noise, sensitivity, rates,
 counts), reads like what happened, and nests:
 
 >>> step = PoissonSampled(rate=0.01, event=Gaussian(noise_multiplier=1.0))
@@ -8,8 +8,8 @@ counts), reads like what happened, and nests:
 Composed(events=(Repeated(event=PoissonSampled(rate=0.01, event=Gaussian(noise_multiplier=1.0)), count=1000), \
 DiscreteLaplace(sensitivity=1, scale=Fraction(10, 1))))
 
-The meaning of an event never changes: a new meaning is a new event. An accountant that does not know an event
-raises `UnknownEvent`.
+The meaning of an event never changes: a new meaning gets a new event. An accountant that does not know an event raises
+`UnknownEvent`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from discreet.errors import InvalidArgument
 
 
 class Event:
-    """Base of everything that can be priced. Abstract; every concrete event is a final frozen dataclass."""
+    """The base of everything that can be priced. Abstract; every concrete event is a final frozen dataclass."""
 
     __slots__ = ()
 
@@ -33,7 +33,7 @@ class Event:
         return ()
 
     def walk(self) -> Iterator[Event]:
-        """This event and everything inside it, outermost first."""
+        """This event and all events inside it, outermost first."""
         yield self
         for part in self.parts():
             yield from part.walk()
@@ -80,9 +80,9 @@ class Laplace(Event):
 class L2Laplace(Event):
     """Laplace noise of scale λ on each coordinate of a value with L2 sensitivity Δ₂ (arXiv 2408.07021).
 
-    `noise_multiplier` is λ/Δ₂. `l1_noise_multiplier` is λ/Δ₁ where an L1 bound is known as well, and `shift` holds
-    the |xᵢ|/λ of every coordinate that a neighbor moves, where the neighbors' difference x is known exactly up to
-    sign: each makes the price tighter.
+    `noise_multiplier` is λ/Δ₂. `l1_noise_multiplier` is λ/Δ₁ if an L1 bound is also known. `shift` holds the |xᵢ|/λ of
+    every coordinate that a neighbor moves, if the neighbors' difference x is known exactly up to sign. Each of them
+    makes the price tighter.
     """
 
     noise_multiplier: float
@@ -113,7 +113,7 @@ class DiscreteGaussian(Event):
 
     def __post_init__(self) -> None:
         _check.settle_integers(self, "sensitivity_squared", remedy="it is the integer Δ₂² in grid units")
-        _check.settle_integers(self, "coordinates", remedy="it is how many coordinates one unit may move")
+        _check.settle_integers(self, "coordinates", remedy="it is the number of coordinates that one unit may move")
         _rational("variance", self.variance)
 
 
@@ -164,7 +164,7 @@ class SparseVector(Event):
 
     def __post_init__(self) -> None:
         _rational("epsilon", self.epsilon)
-        _check.settle_integers(self, "answers", remedy="it is after how many positive answers the run stops")
+        _check.settle_integers(self, "answers", remedy="the run stops after this many positive answers")
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class RandomizedResponse(Event):
 
 @dataclass(frozen=True)
 class Claimed(Event):
-    """Something that is (ε, δ)-DP by a proof from outside; nothing more is known about it."""
+    """Something that is (ε, δ)-DP by an external proof; nothing more is known about it."""
 
     epsilon: float
     delta: float = 0.0
@@ -196,12 +196,12 @@ class Claimed(Event):
 
 @dataclass(frozen=True)
 class NonPrivate(Event):
-    """A release without any guarantee: its price is infinite."""
+    """A release without any guarantee. Its price is infinite."""
 
 
 @dataclass(frozen=True)
 class Insecure(Event):
-    """`event`, run with reproducible noise: whoever knows the seed removes the noise, so the price is infinite."""
+    """`event`, run with reproducible noise. Whoever knows the seed can remove the noise, so the price is infinite."""
 
     event: Event
 
@@ -217,7 +217,7 @@ class Insecure(Event):
 
 @dataclass(frozen=True)
 class PoissonSampled(Event):
-    """`event` on a batch that each unit joins on its own with probability `rate`."""
+    """`event` on a batch that each unit joins independently with probability `rate`."""
 
     rate: float
     event: Event
@@ -232,7 +232,7 @@ class PoissonSampled(Event):
 
 @dataclass(frozen=True)
 class SampledWithoutReplacement(Event):
-    """`event` on a uniformly random subset of exactly `size` out of `population` units."""
+    """`event` on a uniformly random subset of exactly `size` of `population` units."""
 
     size: int
     population: int
@@ -266,7 +266,7 @@ class Shuffled(Event):
 class ShuffledEpoch(Event):
     """One pass over `examples` units in random order, `event` on each batch of `batch_size` in turn.
 
-    Every unit is in exactly one batch, so the epoch is not a sequence of Poisson samples and has no amplification.
+    Each unit is in exactly one batch, so the epoch is not a sequence of Poisson samples and gets no amplification.
     """
 
     batch_size: int
@@ -287,14 +287,14 @@ class ShuffledEpoch(Event):
 
 @dataclass(frozen=True)
 class Repeated(Event):
-    """`event`, `count` times over, each with fresh randomness."""
+    """`event`, `count` times, each with fresh randomness."""
 
     event: Event
     count: int
 
     def __post_init__(self) -> None:
         _event("event", self.event)
-        _check.settle_integers(self, "count", remedy="it is how many times the event is run", at_least=0)
+        _check.settle_integers(self, "count", remedy="it is the number of times the event runs", at_least=0)
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)
@@ -317,7 +317,7 @@ class Composed(Event):
 
 @dataclass(frozen=True)
 class Parallel(Event):
-    """Each of `events` on its own part of the data; the parts are disjoint and every unit lies in one of them."""
+    """Each of `events` on its own part of the data; the parts are disjoint and every unit lies in one part."""
 
     events: tuple[Event, ...]
 
@@ -356,11 +356,11 @@ def is_secure(event: Event) -> bool:
 
 def _tuple(name: str, value: object) -> None:
     if not isinstance(value, tuple):
-        raise _check.fail(name, "be a tuple", value, "events hold nothing mutable")
+        raise _check.fail(name, "be a tuple", value, "events hold only immutable values")
 
 
 def _rational(name: str, value: object) -> None:
     if not isinstance(value, Fraction):
         raise _check.fail(name, "be a fractions.Fraction", value, "exact mechanisms carry exact numbers")
     if value <= 0:
-        raise InvalidArgument(f"{name} must be > 0, got {value}: it is part of what the mechanism ran with")
+        raise InvalidArgument(f"{name} must be > 0, got {value}: it is a parameter of the mechanism")

@@ -1,10 +1,10 @@
 """Who is protected: the unit of privacy, and which datasets count as neighbors.
 
-A guarantee compares two datasets that differ in one *unit*. What "differ" means is the *relation*:
+A guarantee compares two datasets that differ in one *unit*. The *relation* says how they differ:
 
-- `ADD_REMOVE`: one unit is present in one of them and absent from the other. The size of the data is private.
-- `REPLACE_ONE`: one unit's data is exchanged for any other. The number of units is public.
-- `ZERO_OUT`: one unit's data is exchanged for a record that contributes nothing. The number of units is public.
+- `ADD_REMOVE`: one dataset has a unit that the other lacks. The size of the data is private.
+- `REPLACE_ONE`: one unit's data is replaced by any other. The number of units is public.
+- `ZERO_OUT`: one unit's data is replaced by a record that contributes nothing. The number of units is public.
 
 A replacement is a removal and an addition, so a guarantee for `ADD_REMOVE` gives one for `REPLACE_ONE` at group size 2.
 """
@@ -38,12 +38,12 @@ def relation(value: object) -> Relation:
     """The relation named by a `Relation` or by its text, such as "replace-one"."""
     if isinstance(value, Relation):
         return value
-    for known in Relation:
-        if value in (known.value, known.name, known.name.lower()):
-            return known
+    for member in Relation:
+        if value in (member.value, member.name, member.name.lower()):
+            return member
     raise _check.fail(
         "relation",
-        "be one of " + ", ".join(repr(known.value) for known in Relation),
+        "be one of " + ", ".join(repr(member.value) for member in Relation),
         value,
         "it says which datasets count as neighbors",
     )
@@ -59,14 +59,14 @@ class Rows:
 
 @dataclass(frozen=True)
 class Person:
-    """The unit is a person, who may have many rows, of which a query counts at most `max_rows`.
+    """The unit is a person, who may have many rows. A query counts at most `max_rows` of them.
 
-    `column` names the person's id in a table; it is None where the ids were given as an array.
+    `column` names the column with the person's id; it is None if the ids were given as an array.
 
-    In a private table a person with more rows (of those that filters and keys leave) counts as `max_rows` rows
-    in all: each row counts a little less, none is left out. `max_groups` matters only where persons are counted by
-    group: a person in more groups counts as `max_groups` persons in all, spread over their groups; None means as many
-    as `max_rows`. `queries` on arrays use the first `max_rows` rows.
+    In a private table, a person with more rows (after filters and keys) counts as `max_rows` rows in total: each row
+    weighs a little less, and none is left out. `max_groups` matters only where persons are counted by group: a person
+    in more groups counts as `max_groups` persons in total, spread over their groups; None means `max_rows`. `queries`
+    on arrays use the first `max_rows` rows.
     """
 
     column: str | None
@@ -74,9 +74,9 @@ class Person:
     max_groups: int | None = None
 
     def __post_init__(self) -> None:
-        _check.settle_integers(self, "max_rows", remedy="it is the number of rows of one person that a query may use")
+        _check.settle_integers(self, "max_rows", remedy="it is how many rows of one person a query may use")
         if self.max_groups is not None:
-            _check.settle_integers(self, "max_groups", remedy="it is the number of groups one person may count in")
+            _check.settle_integers(self, "max_groups", remedy="it is how many groups one person may count in")
         if self.column is not None and not isinstance(self.column, str):
             raise _check.fail("column", "be a string", self.column, "it names the column that holds the person's id")
 
@@ -100,11 +100,11 @@ def person(column: str, *, max_rows: int, max_groups: int | None = None) -> Pers
     """Protect a person with all of their rows, found by the id in `column`.
 
     Args:
-        column: where the person's id is; rows without one count in nothing.
-        max_rows: a person with more rows counts as so many in all. The noise grows with it, so choose what most people
-            stay below.
-        max_groups: where persons are counted by group, a person in more groups counts as so many persons in all; by
-            default as many as `max_rows`.
+        column: the column with the person's id; rows without an id are ignored.
+        max_rows: a person with more rows counts as this many in total. The noise grows with it, so choose a number that
+            most people stay below.
+        max_groups: where persons are counted by group, a person in more groups counts as this many persons in total;
+            by default `max_rows`.
 
     >>> str(person("user_id", max_rows=20))
     'one person (at most 20 rows)'
@@ -114,7 +114,7 @@ def person(column: str, *, max_rows: int, max_groups: int | None = None) -> Pers
 
 @dataclass(frozen=True)
 class Neighbors:
-    """A relation together with the unit it speaks of: what a guarantee protects."""
+    """A relation and its unit: what a guarantee protects."""
 
     relation: Relation = ADD_REMOVE
     unit: Unit = Rows()

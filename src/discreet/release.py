@@ -1,4 +1,4 @@
-"""What comes out: a noisy value together with its event, its guarantee and how far off it may be.
+"""The result of a mechanism: a noisy value with its event, its guarantee and its error.
 
 >>> from discreet import events
 >>> from discreet.guarantees import PureDP
@@ -29,8 +29,8 @@ S = TypeVar("S")
 
 
 @dataclass(frozen=True)
-class Noise:
-    """The noise that a release carries, for error bars only: its family, and its scale (b or σ) in grid units."""
+class NoiseLaw:
+    """The distribution of a release's noise, for error bars only: its family, and its scale (b or σ) in grid units."""
 
     gaussian: bool
     rounded: bool
@@ -40,16 +40,16 @@ class Noise:
         """The standard deviation in grid units.
 
         Discrete Laplace: 1/(√2 sinh h), rounded Laplace: √(cosh h/2)/sinh h, with h = 1/2b. Gaussian: by summation
-        below σ = 4; above it σ (discrete) or √(σ² + 1/12) (rounded), to more digits than a float has.
+        below σ = 4; from there on σ (discrete) or √(σ² + 1/12) (rounded), which is exact to float precision.
         """
         if not self.gaussian:
             h = 1 / (2 * self.scale)
-            if h > 300:
+            if h > 300:  # sinh and cosh would overflow
                 return math.exp(-h / 2) if self.rounded else math.sqrt(2.0) * math.exp(-h)
             return math.sqrt(math.cosh(h) / 2 if self.rounded else 0.5) / math.sinh(h)
         if self.scale >= 4:
             return math.sqrt(self.scale**2 + (1 / 12 if self.rounded else 0.0))
-        x = np.arange(-60.0, 61.0)
+        x = np.arange(-60.0, 61.0)  # ±15 σ: the mass beyond is far below float precision
         if self.rounded:
             mass = special.ndtr((x + 0.5) / self.scale) - special.ndtr((x - 0.5) / self.scale)
         else:
@@ -58,10 +58,10 @@ class Noise:
         return float(np.sqrt(np.sum(mass * x * x) / np.sum(mass)))
 
     def half_width(self, tail: float) -> float:
-        """A t in grid units that |noise| exceeds with probability at most `tail`.
+        """A bound t in grid units that |noise| exceeds with probability at most `tail`.
 
         Laplace: P(|X| > t) ≤ 2/(1+e^{−1/b}) e^{−(t+1)/b} (discrete) or e^{−(t+1/2)/b} (rounded), for integers t.
-        Gaussian: the normal quantile, plus 1/2 where it was rounded, or 1 where it is discrete: for m ≥ 1 each
+        Gaussian: the normal quantile, plus 1/2 if it is rounded, or 1 if it is discrete: for m ≥ 1 each
         exp(−x²/2σ²), x ≥ m, is at most its integral over [x − 1, x], and the discrete normalizer is at least √(2πσ²),
         so P(X ≥ m) ≤ P(N ≥ m − 1).
         """
@@ -75,30 +75,32 @@ class Noise:
 
 @dataclass(frozen=True)
 class Error:
-    """How far off a noisy statistic may be: its noise, seen through the finish that made the statistic."""
+    """The error of a noisy statistic: the noise, carried through the post-processing that made the statistic."""
 
     finish: Finish
     noisy: NDArray[np.int64]
-    noise: Noise
+    noise: NoiseLaw
 
     def standard_error(self) -> Any:
+        """The standard error of the statistic, shaped like it."""
         return self.finish.standard_error(self.noisy, self.noise.standard_deviation())
 
     def interval(self, level: float) -> tuple[Any, Any]:
-        tail = (1 - level) / self.finish.mixes  # union bound over the coordinates that one statistic mixes
+        """(low, high) that hold the exact statistic with probability at least `level`."""
+        tail = (1 - level) / self.finish.mixes  # union bound over the coordinates that one statistic depends on
         return self.finish.interval(self.noisy, self.noise.half_width(tail))
 
 
 @dataclass(frozen=True)
 class Release(Generic[T]):
-    """A private value: what was computed, what was run, what it promises, and how far off it may be.
+    """A private value, with what was run to get it, what that promises, and its error.
 
     Attributes:
-        value: the noisy result; anything may be done with it.
+        value: the noisy result; it may be used freely.
         event: what was run, for an accountant or a ledger to price.
-        guarantee: what this release alone promises.
-        error: how noisy the value is, or None where that isn't known (a selection, or after `map`).
-        labels: the public names of the value's coordinates, where they have some.
+        guarantee: what this release promises on its own.
+        error: the error of the value, or None if it is not known (a selection, or after `map`).
+        labels: the public names of the value's coordinates, if they have names.
     """
 
     value: T
@@ -108,9 +110,9 @@ class Release(Generic[T]):
     labels: tuple[Any, ...] | None = None
 
     def map(self, function: Callable[[T], S]) -> Release[S]:
-        """`function` of the value, under the same event: post-processing is free.
+        """Apply `function` to the value. The event stays the same: post-processing is free.
 
-        `function` must not look at the protected data again. The error is not known afterwards.
+        `function` must not look at the protected data again. The error of the result is not known.
 
         Guarantee: post-processing (Dwork & Roth 2014, Proposition 2.1): the event and the guarantee stay as they are.
         """
@@ -118,24 +120,26 @@ class Release(Generic[T]):
 
     @property
     def standard_error(self) -> Any:
-        """The standard error that the noise causes, shaped like the value; None where it isn't known."""
+        """The standard error due to the noise, shaped like the value; None if it is not known."""
         return None if self.error is None else self.error.standard_error()
 
     def confidence_interval(self, level: float = 0.95) -> tuple[Any, Any]:
-        """(low, high) that hold the statistic of the data at hand with probability at least `level`.
+        """(low, high) that hold the statistic of the given data with probability at least `level`.
 
-        It covers the noise alone, not what clamping did to the data nor how they were sampled from a population; each
-        coordinate for itself.
+        The interval accounts for the noise only, not for clamping, nor for sampling from a population. Each coordinate
+        has its own interval.
         """
-        share = float(_check.probability("level", level, "it is the probability to be right, such as 0.95"))
+        share = float(
+            _check.probability("level", level, "it is the probability that the interval is right, such as 0.95")
+        )
         if not 0 < share < 1:
-            raise _check.fail("level", "be strictly between 0 and 1", level, "take 0.95")
+            raise _check.fail("level", "be strictly between 0 and 1", level, "for example 0.95")
         if self.error is None:
-            raise _check.fail("error", "be known", None, "ask before map(), or derive it for your own function")
+            raise _check.fail("error", "be known", None, "ask before map(), or derive the error of your own function")
         return self.error.interval(share)
 
     def as_dict(self) -> dict[Any, Any]:
-        """The value by label, for a release with labels."""
+        """The values by label, for a release with labels."""
         if self.labels is None:
             raise _check.fail("labels", "be known", None, "this release has a single value: use .value")
         return dict(zip(self.labels, np.asarray(self.value).tolist(), strict=True))

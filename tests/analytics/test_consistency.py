@@ -15,7 +15,7 @@ from discreet.analytics import answer, consistency, count, marginal, mean, resul
 from discreet.analytics import sum as total
 from discreet.analytics.consistency import Consistency, Measured, least_squares, quantile, settled
 from discreet.errors import InvalidArgument
-from discreet.release import Noise
+from discreet.release import NoiseLaw
 from tests.analytics.plans import ids, row, table
 
 KEYS = [*"abcdefgh"]
@@ -28,7 +28,7 @@ def groups(account):
 
 
 def noise(scale, *, gaussian=False):
-    return Noise(gaussian=gaussian, rounded=gaussian, scale=scale)
+    return NoiseLaw(gaussian=gaussian, rounded=gaussian, scale=scale)
 
 
 def measured(values, scale=5.0, **rest):

@@ -1,1 +1,1 @@
-"""One suite per abstraction: every mechanism passes the same checks, and mutants of them fail."""
+"""One suite per abstraction: every mechanism passes the same checks, and its mutants fail them."""

@@ -1,4 +1,4 @@
-"""What every mechanism that adds noise must do, as checks that take the mechanism as an argument.
+"""The contract of every mechanism that adds noise, as checks that take the mechanism as an argument.
 
 Each raises AssertionError for a mechanism that breaks its promise; `test_additive.py` runs them on the real ones and on
 mutants. Statistical checks have a false-alarm rate of 1e-6.
@@ -35,7 +35,7 @@ def zeros(size: int, step: Fraction = STEP) -> Bounded:
 
 @dataclass(frozen=True)
 class Case:
-    """A mechanism for the contract: how to calibrate it, and what it asked for."""
+    """A mechanism for the contract: how to calibrate it, and to what."""
 
     name: str
     calibrate: Callable[[Bounded, Any], Additive]
@@ -76,7 +76,7 @@ def check_event_is_what_ran(mechanism: Additive) -> None:
 
 
 def check_price_is_within_what_was_asked(case: Case, mechanism: Additive, relation: Any = ADD_REMOVE) -> None:
-    """By the textbook's formula for the event, with the sensitivity of the value, the cost is at most ε (and δ)."""
+    """By the textbook formula for the event, with the sensitivity of the value, the cost is at most ε (and δ)."""
     event = mechanism.event(zeros(1), relation)
     sensitivity = zeros(1).sensitivity(relation)
     if isinstance(event, events.DiscreteLaplace):
@@ -92,7 +92,7 @@ def check_price_is_within_what_was_asked(case: Case, mechanism: Additive, relati
 
 
 def check_noise_is_not_wasted(case: Case, mechanism: Additive) -> None:
-    """One part in a thousand less noise would break the promise: the calibration is tight."""
+    """With a thousandth less noise the promise would break: the calibration is tight."""
     event = mechanism.event(zeros(1))
     less = 0.999
     if isinstance(event, events.DiscreteLaplace):
@@ -120,7 +120,7 @@ def check_noise_is_fresh(mechanism: Additive) -> None:
 
 
 def check_noise_is_integer_on_any_grid(mechanism: Additive) -> None:
-    """On a grid that floats can't name exactly the released value is still value + integer, times the step."""
+    """On a grid that floats cannot represent, the released value is still (value + integer) times the step."""
     step = Fraction(1, 3)
     bounded = Bounded(np.array([10, -3], dtype=np.int64), step, SENSITIVITY, "thirds")
     for _ in range(50):

@@ -1,4 +1,4 @@
-"""Every additive mechanism keeps the contract, and every mutant of one breaks it."""
+"""Every additive mechanism meets the contract, and every mutant breaks it."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def test_the_calibration_wastes_no_noise(case):
     contract.check_noise_is_not_wasted(case, made(case))
 
 
-# --- mutants: each changes one thing that a careless hand could change, and some check must notice
+# --- mutants: each makes one plausible mistake, and some check must catch it
 
 
 def with_draw(mechanism, draw):
     """`mechanism` with another sampler, everything else as it was."""
     mutant = dataclasses.replace(mechanism)
-    object.__setattr__(mutant, "_draw", draw)
+    object.__setattr__(mutant, "draw", draw)
     return mutant
 
 
@@ -90,7 +90,7 @@ def test_mutant_with_nine_tenths_of_the_noise_is_caught(case):
     factor = Fraction(81, 100) if field == "variance" else Fraction(9, 10)
     weaker = dataclasses.replace(real, **{field: getattr(real, field) * factor})
     with pytest.raises(AssertionError):
-        contract.check_event_is_what_ran(with_draw(real, weaker._draw))
+        contract.check_event_is_what_ran(with_draw(real, weaker.draw))
     if case in TIGHT:
         with pytest.raises(AssertionError):
             contract.check_price_is_within_what_was_asked(case, weaker)
@@ -131,12 +131,12 @@ def test_mutant_for_the_wrong_neighbors_is_caught(case):
 @by_name
 def test_mutant_that_reuses_randomness_is_caught(case):
     real = made(case)
-    frozen = real._draw(STEP, contract.DRAWS, _bits())
+    frozen = real.draw(STEP, contract.DRAWS, _bits())
     with pytest.raises(AssertionError):
         contract.check_noise_is_fresh(with_draw(real, lambda g, n, bits: frozen[:n]))
     with pytest.raises(AssertionError):
         contract.check_noise_is_fresh(
-            with_draw(real, lambda g, n, bits: np.repeat(real._draw(g, (n + 1) // 2, bits), 2)[:n])
+            with_draw(real, lambda g, n, bits: np.repeat(real.draw(g, (n + 1) // 2, bits), 2)[:n])
         )
 
 
@@ -167,7 +167,7 @@ each = pytest.mark.parametrize("call", ONE_LINERS.values(), ids=ONE_LINERS.keys(
 
 
 class Pretender:
-    """Quacks like a Bounded and claims a sensitivity of its own."""
+    """Looks like a Bounded and claims its own sensitivity."""
 
     def __init__(self):
         real = zeros(1)
@@ -246,7 +246,7 @@ def test_an_unknown_calibration_is_refused():
     "epsilon", [np.float32(0.5), np.float64(0.5), Fraction(1, 2), 1, np.int64(1), 1e-5, 1e4, 10**6, 1e100]
 )
 @each
-def test_every_kind_of_real_number_is_taken(call, epsilon):
+def test_every_kind_of_real_number_is_accepted(call, epsilon):
     name = "rho" if call is ONE_LINERS["discrete_gaussian"] else "epsilon"
     assert np.isfinite(call(zeros(2), **{name: epsilon}).value).all()
 
@@ -259,21 +259,21 @@ def test_the_largest_values_do_not_wrap_around(call, value):
     assert abs(int(released) - value) < 10**6
 
 
-def test_values_that_could_overflow_can_not_be_bounded():
+def test_values_that_could_overflow_cannot_be_bounded():
     with pytest.raises(DiscreetError, match="within ±2\\^60"):
         Bounded(np.array([(1 << 60) + 1]), Fraction(1), {ADD_REMOVE: Sensitivity.scalar(1)}, "edge")
 
 
 def test_noise_that_exceeds_64_bits_saturates_instead_of_wrapping():
     class Huge(Laplace):
-        def _draw(self, granularity, size, bits):
+        def draw(self, granularity, size, bits):
             return np.full(size, np.iinfo(np.int64).max)
 
     released = Huge(Fraction(1)).release(Bounded(np.array([7]), Fraction(1), {ADD_REMOVE: Sensitivity.scalar(1)}, "x"))
     assert released.value[0] == (1 << 62) - (1 << 60)
 
 
-def test_a_bounded_value_can_not_be_changed_or_seen():
+def test_a_bounded_value_cannot_be_changed_or_seen():
     mine = np.array([41, 43])
     hidden = Bounded(mine, Fraction(1), SENSITIVITY, "secret count")
     mine[0] = 0

@@ -1,4 +1,4 @@
-"""Every mechanism that chooses among candidates, or randomizes answers, keeps its promises; mutants break them.
+"""Every mechanism that chooses among candidates or randomizes answers keeps its promises; mutants break them.
 
 Chi-square tests have a false-alarm rate of 1e-6. The exact privacy of small cases comes from enumerating neighbors.
 """
@@ -62,10 +62,10 @@ def permute_and_flip_law(values, epsilon, sensitivity, monotone=False):
 
 
 def fits(draw, law):
-    """Pearson's test of DRAWS draws against a law on CANDIDATES."""
+    """Pearson's test of DRAWS draws against a distribution on CANDIDATES."""
     drawn = [draw() for _ in range(DRAWS)]
-    seen = np.array([drawn.count(c) for c in CANDIDATES[: len(law)]])
-    statistic = np.sum((seen - law * DRAWS) ** 2 / (law * DRAWS))
+    observed = np.array([drawn.count(c) for c in CANDIDATES[: len(law)]])
+    statistic = np.sum((observed - law * DRAWS) ** 2 / (law * DRAWS))
     return statistic < stats.chi2.isf(FALSE_ALARM, len(law) - 1)
 
 
@@ -77,17 +77,17 @@ VALUES = [5, 3, 4, -1]
     ("mechanism", "law"), [(Exponential, exponential_law), (NoisyMax, permute_and_flip_law)], ids=["exp", "noisy max"]
 )
 def test_choices_have_the_stated_probabilities(mechanism, law, monotone):
-    made = scores(VALUES, 2, [ADD_REMOVE] if monotone else [])
+    scored = scores(VALUES, 2, [ADD_REMOVE] if monotone else [])
     chosen = mechanism(Fraction(3, 2))
-    assert fits(lambda: chosen.release(made).value, law(VALUES, 1.5, 2, monotone))
-    # power: a rate 10% off is rejected
-    assert not fits(lambda: chosen.release(made).value, law(VALUES, 1.5 * 1.15, 2, monotone))
+    assert fits(lambda: chosen.release(scored).value, law(VALUES, 1.5, 2, monotone))
+    # power: a rate that is 10% off is rejected
+    assert not fits(lambda: chosen.release(scored).value, law(VALUES, 1.5 * 1.15, 2, monotone))
 
 
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("law", [exponential_law, permute_and_flip_law])
 def test_no_pair_of_neighboring_scores_exceeds_epsilon(law, monotone):
-    """The law that the mechanism follows, over all neighboring integer scores of three candidates."""
+    """The distribution of the mechanism, over all neighboring integer scores of three candidates."""
     epsilon, sensitivity = 1.3, 1
     worst = 0.0
     for base in itertools.product(range(-2, 3), repeat=3):
@@ -112,7 +112,7 @@ def test_permute_and_flip_is_never_worse_than_the_exponential_mechanism():
 
 
 def test_top_k_peels_the_exponential_mechanism():
-    made = scores(VALUES)
+    scored = scores(VALUES)
     law = np.zeros((4, 4))
     for i in range(4):
         rest = [j for j in range(4) if j != i]
@@ -120,31 +120,31 @@ def test_top_k_peels_the_exponential_mechanism():
         law[i, rest] = exponential_law(VALUES, 1.0, 2)[i] * follow
     pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
     chosen = TopK(Fraction(2), 2)
-    drawn = [chosen.release(made).value for _ in range(DRAWS)]
-    seen = np.array([drawn.count((CANDIDATES[a], CANDIDATES[b])) for a, b in pairs])
+    drawn = [chosen.release(scored).value for _ in range(DRAWS)]
+    observed = np.array([drawn.count((CANDIDATES[a], CANDIDATES[b])) for a, b in pairs])
     expected = np.array([law[pair] for pair in pairs]) * DRAWS
-    assert np.sum((seen - expected) ** 2 / expected) < stats.chi2.isf(FALSE_ALARM, 11)
+    assert np.sum((observed - expected) ** 2 / expected) < stats.chi2.isf(FALSE_ALARM, 11)
     assert chosen.event() == events.Repeated(events.Exponential(Fraction(1)), 2)
 
 
 def test_events_and_guarantees_say_what_was_run():
-    made = scores(VALUES)
-    assert exponential(made, epsilon=0.1).event == events.Exponential(Fraction(1, 10))
-    assert noisy_max(made, epsilon=0.1).event == events.NoisyMax(Fraction(1, 10))
-    for released in (exponential(made, epsilon=0.1), noisy_max(made, epsilon=0.1), top_k(made, k=2, epsilon=0.1)):
+    scored = scores(VALUES)
+    assert exponential(scored, epsilon=0.1).event == events.Exponential(Fraction(1, 10))
+    assert noisy_max(scored, epsilon=0.1).event == events.NoisyMax(Fraction(1, 10))
+    for released in (exponential(scored, epsilon=0.1), noisy_max(scored, epsilon=0.1), top_k(scored, k=2, epsilon=0.1)):
         assert released.guarantee.epsilon == pytest.approx(0.1)
         assert released.guarantee.epsilon <= 0.1
         assert released.guarantee.protects.relation is ADD_REMOVE
-    seeded = exponential(made, epsilon=0.1, insecure_seed=1)
+    seeded = exponential(scored, epsilon=0.1, insecure_seed=1)
     assert seeded.event == events.Insecure(events.Exponential(Fraction(1, 10)))
     assert math.isinf(seeded.guarantee.epsilon)
 
 
 @pytest.mark.parametrize("relation", [ADD_REMOVE, REPLACE_ONE])
 def test_a_larger_sensitivity_under_another_relation_means_a_flatter_choice(relation):
-    made = scores(VALUES, 1)
-    law = exponential_law(VALUES, 2.0, made.sensitivity(relation))
-    assert fits(lambda: exponential(made, epsilon=2.0, relation=relation).value, law)
+    scored = scores(VALUES, 1)
+    law = exponential_law(VALUES, 2.0, scored.sensitivity(relation))
+    assert fits(lambda: exponential(scored, epsilon=2.0, relation=relation).value, law)
 
 
 CHOOSERS = {
@@ -203,7 +203,7 @@ def test_a_run_ends_after_its_positive_answers_and_nothing_more_is_drawn():
     high, low = count([0] * 10_000), count([])
     assert [run.above(q).value for q in (low, high, low, high)] == [False, True, False, True]
     assert run.answers_left == 0
-    with pytest.raises(Exhausted, match="max_answers must leave an answer"):
+    with pytest.raises(Exhausted, match="has given all"):
         run.above(low)
 
 
@@ -270,14 +270,14 @@ def test_no_neighbor_changes_a_pattern_of_answers_by_more_than_epsilon(monotone)
     assert 0.3 < worst <= epsilon
 
 
-def test_answers_follow_the_law_that_was_checked():
+def test_answers_follow_the_distribution_that_was_checked():
     law = above_law((1, -2), 1.0, 2, True)
     runs = 6000
-    seen = dict.fromkeys(law, 0)
+    observed = dict.fromkeys(law, 0)
     for _ in range(runs):
         run = sparse_vector(threshold=10, epsilon=1.0, max_answers=2, monotone=True)
-        seen[run.above(count([0] * 11)).value, run.above(count([0] * 8)).value] += 1
-    statistic = np.sum([(seen[k] - p * runs) ** 2 / (p * runs) for k, p in law.items()])
+        observed[run.above(count([0] * 11)).value, run.above(count([0] * 8)).value] += 1
+    statistic = np.sum([(observed[k] - p * runs) ** 2 / (p * runs) for k, p in law.items()])
     assert statistic < stats.chi2.isf(FALSE_ALARM, 3)
 
 
@@ -301,7 +301,7 @@ def test_a_run_refuses_queries_that_it_was_not_created_for(foreign):
     assert run.answers_left == 1
 
 
-def test_a_run_on_a_finer_grid_takes_sums():
+def test_a_run_on_a_finer_grid_accepts_sums():
     query = sum([3.0] * 1000, bounds=(0, 10))
     run = sparse_vector(threshold=1000.0, epsilon=1.0, sensitivity=10, granularity=query.granularity)
     assert run.above(query).value
@@ -316,7 +316,7 @@ def test_a_run_on_a_finer_grid_takes_sums():
     ],
     ids=["both ways", "the other way", "unknown"],
 )
-def test_a_monotone_run_takes_queries_that_move_one_way_only(query):
+def test_a_monotone_run_accepts_only_queries_that_move_one_way(query):
     step = query.granularity
     run = sparse_vector(threshold=10**9, epsilon=1.0, granularity=step, monotone=True)
     run.above(count([1]))
@@ -349,7 +349,7 @@ def test_a_forked_run_does_not_answer():
     assert run.answers_left == 1
 
 
-def test_a_run_can_not_be_copied():
+def test_a_run_cannot_be_copied():
     run = sparse_vector(threshold=0, epsilon=1.0)
     for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="same noise"):
@@ -383,19 +383,19 @@ def test_bad_parameters_of_a_run_are_refused(name, value):
 def test_reports_have_the_stated_probabilities(k):
     truth = [0] * 50_000
     reports = randomized_response(truth, categories=range(k), epsilon=1.0).value
-    seen = np.bincount(reports, minlength=k)
+    observed = np.bincount(reports, minlength=k)
     law = np.array([math.e] + [1.0] * (k - 1)) / (math.e + k - 1)
-    assert np.sum((seen - law * 50_000) ** 2 / (law * 50_000)) < stats.chi2.isf(FALSE_ALARM, k - 1)
+    assert np.sum((observed - law * 50_000) ** 2 / (law * 50_000)) < stats.chi2.isf(FALSE_ALARM, k - 1)
 
 
-def test_an_answer_outside_of_the_categories_reports_uniformly():
+def test_an_answer_outside_the_categories_is_reported_uniformly():
     reports = randomized_response(["?", None, math.nan, [1]] * 10_000, categories="abc", epsilon=3.0).value
-    seen = np.array([reports.count(c) for c in "abc"])
-    assert np.sum((seen - 40_000 / 3) ** 2 / (40_000 / 3)) < stats.chi2.isf(FALSE_ALARM, 2)
+    observed = np.array([reports.count(c) for c in "abc"])
+    assert np.sum((observed - 40_000 / 3) ** 2 / (40_000 / 3)) < stats.chi2.isf(FALSE_ALARM, 2)
 
 
 def test_frequencies_are_estimated_without_bias():
-    """Within 5 of their own standard errors: a false alarm of 3·6e-7."""
+    """Within 5 standard errors: a false alarm of 3·6e-7."""
     truth = ["x"] * 60_000 + ["y"] * 30_000 + ["z"] * 10_000
     mechanism = RandomizedResponse(Fraction(1), ("x", "y", "z"))
     shares, errors = mechanism.frequencies(mechanism.release(truth).value)

@@ -1,4 +1,4 @@
-"""A small task that trains in milliseconds, for the tests of the loop."""
+"""A small task that trains in milliseconds, for the tests of the training loop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from discreet.learning import Plan
+from discreet.learning import Plan, Step
 
 
 def data(rows: int = 60) -> tuple[torch.Tensor, torch.Tensor]:
@@ -18,11 +18,11 @@ def data(rows: int = 60) -> tuple[torch.Tensor, torch.Tensor]:
 
 def model(dtype: torch.dtype = torch.float32) -> nn.Module:
     generator = torch.Generator().manual_seed(6)
-    made = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in net.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) / 2)
-    return made.to(dtype)
+    return net.to(dtype)
 
 
 def loss(net: Any, batch: Any) -> torch.Tensor:
@@ -52,3 +52,9 @@ def flat(net: nn.Module) -> torch.Tensor:
 def gradients(net: nn.Module) -> torch.Tensor:
     parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in net.parameters()]
     return torch.cat([part.double().reshape(-1) for part in parts])
+
+
+def step(plan: Plan) -> Step:
+    """A step of a plan with a small model."""
+    net = model()
+    return plan.step(net, loss, torch.optim.SGD(net.parameters(), 0.1), compile=False)

@@ -1,4 +1,4 @@
-"""Weights of every kind of clipping: what one example adds never exceeds the sensitivity, in floating point too."""
+"""With the weights of every clipping, one example never adds more than the sensitivity, even in floating point."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from discreet.errors import InvalidArgument
 from discreet.learning import Adaptive, Automatic, Flat, PerLayer
+from tests.learning import small
 
 KINDS = [Flat(1.0), Automatic(1.0), PerLayer(1.0), Adaptive(1.0), Flat(1.0, order=1), PerLayer(1.0, order=1)]
 
@@ -60,14 +61,6 @@ def test_layers_share_the_norm_equally_or_as_told():
         PerLayer(1.0, {"a": 1.0}).groups(names)
 
 
-def test_the_count_below_changes_by_at_most_one_with_one_example():
-    adaptive, norm = Adaptive(1.0), torch.tensor(1.0)
-    norms = torch.tensor([[0.2, 1.0, 1.5, 0.1]])
-    mask = torch.tensor([True, True, True, False])
-    assert int(adaptive.below(norms, norm, mask)) == 2
-    assert int(adaptive.below(norms, norm, mask & torch.tensor([False, True, True, True]))) == 1
-
-
 @pytest.mark.parametrize("clipping", [*KINDS, PerLayer(2.0, {"a": 1.0})])
 def test_a_clipping_can_be_hashed_compared_and_pickled(clipping):
     again = pickle.loads(pickle.dumps(clipping))
@@ -93,3 +86,11 @@ def test_other_arguments_are_checked():
         Adaptive(1.0, count_noise=0.0)
     with pytest.raises(InvalidArgument, match="layers"):
         PerLayer(1.0, {})
+
+
+@pytest.mark.parametrize("norm", [1e-43, 1e-100, 1e60])
+def test_norms_that_float32_has_no_room_for_are_refused(norm):
+    with pytest.raises(InvalidArgument, match="between"):
+        Flat(norm)
+    with pytest.raises(InvalidArgument, match="between"):
+        small.plan(clip_schedule=((0, 1.0), (2, norm)))

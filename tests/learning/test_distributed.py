@@ -1,4 +1,4 @@
-"""Two processes take the same steps as one, end with the same parameters, and draw one noise."""
+"""Two processes take the same steps as one, end with the same parameters, and draw noise once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ try:
             net = small.model()
             if rank == 1:
                 for parameter in net.parameters():
-                    parameter.data.zero_()  # the first process's parameters are taken
+                    parameter.data.zero_()  # overwritten with the first process's parameters
             plan = small.plan(**changes)
             step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.5), compile=False)
             for batch in plan.batches(small.data()):
@@ -46,7 +46,7 @@ try:
     elif kind == "account":
         account = dp.Ledger(folder / "x.ledger").account("x", budget=dp.ApproxDP(8.0, 1e-4))
         dist.init_process_group("gloo")
-        wrapped = torch.nn.parallel.DistributedDataParallel(net)  # as scripts for DDP have it
+        wrapped = torch.nn.parallel.DistributedDataParallel(net)  # as in scripts written for DDP
         run = go(secure(), net=wrapped, account=account, checkpoint=folder / "c.pt", resume=True)
         torch.save([small.flat(net)], folder / f"{rank}.pt")
         assert run.finished and run.steps == 6
@@ -66,14 +66,14 @@ def torchrun(folder: Path, kind: str) -> None:
     script = folder / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*command, str(script), str(folder), kind],
         env=environment,
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=1200,  # only against a hang: on a busy machine it takes minutes to start three Pythons with torch
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""Without what private training needs there is one line that says what to install."""
+"""If a package that private training needs is missing, one line says what to install."""
 
 from __future__ import annotations
 

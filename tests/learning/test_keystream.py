@@ -1,4 +1,4 @@
-"""The keystream is AES-256 in counter mode, read in order, and its uniform numbers are what they say."""
+"""The keystream is AES-256 in counter mode, read in order, and its uniform numbers are as documented."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from discreet.learning.keystream import Keystream
 from discreet.learning.noise import Secret
+from discreet.learning.noise.keystream import Keystream
 from discreet.mechanisms.sampling import entropy
 
 #: The cipher's blocks at counters 0, 1 and 2 under the key of zeros: H of test case 13, E(K, Y₀) and the ciphertext of
@@ -46,7 +46,7 @@ def test_it_gives_the_published_blocks():
 
 
 def test_each_block_is_the_cipher_of_its_number():
-    """Beyond the pieces in which it is made: block by block, from the cipher without any mode."""
+    """Over several of its internal pieces, block by block, against the bare cipher."""
     key, blocks = bytes(range(32)), 10_001
     numbers = b"".join(i.to_bytes(16, "big") for i in range(blocks))
     cipher = Cipher(algorithms.AES256(key), modes.ECB()).encryptor()
@@ -54,9 +54,9 @@ def test_each_block_is_the_cipher_of_its_number():
 
 
 def test_it_goes_on_where_the_last_read_ended():
-    one, whole = Keystream(bytes(32)), read(bytes(32), 200_000)
-    parts = [one.read(count).tobytes() for count in (0, 1, 15, 16, 65_535, 65_536, 65_537, 3_360)]
-    assert b"".join(parts) == whole
+    stream, expected = Keystream(bytes(32)), read(bytes(32), 200_000)
+    parts = [stream.read(count).tobytes() for count in (0, 1, 15, 16, 65_535, 65_536, 65_537, 3_360)]
+    assert b"".join(parts) == expected
 
 
 def test_a_short_key_is_refused():
@@ -70,16 +70,16 @@ def test_each_place_of_a_secret_has_its_own_key():
     assert len({stream.read(32).tobytes() for stream in places}) == 4
     again = secret.keystream("a").read(32)
     assert again.tobytes() == Secret(7).keystream("a").read(32).tobytes()
-    whole = entropy.derived(secret.reveal(), "keystream", "a", size=32)  # all 256 bits of the key are its own
-    assert again.tobytes() == read(whole, 32)
+    key = entropy.derived(secret.reveal(), "keystream", "a", size=32)  # a key of 256 derived bits
+    assert again.tobytes() == read(key, 32)
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [(np.float32, 32), (np.float64, 64)])
 def test_uniform_numbers_are_their_integers_and_a_half(dtype, bits):
     top = 2 ** (bits - 1)
-    whole = [0, -1, 1, -2, 12_345, -12_346, top // 2, top - 1, -top]
-    drawn = Given(np.array(whole, dtype=f"int{bits}")).uniform(len(whole), dtype)
-    for k, x in zip(whole, drawn.tolist(), strict=True):
+    integers = [0, -1, 1, -2, 12_345, -12_346, top // 2, top - 1, -top]
+    drawn = Given(np.array(integers, dtype=f"int{bits}")).uniform(len(integers), dtype)
+    for k, x in zip(integers, drawn.tolist(), strict=True):
         exact = (k + Fraction(1, 2)) / top
         assert abs(Fraction(x) - exact) <= abs(exact) * Fraction(float(np.finfo(dtype).eps))
         assert (x > 0) == (k >= 0)

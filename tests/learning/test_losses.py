@@ -1,4 +1,4 @@
-"""The usual losses of torch become one value per example; what cannot is refused."""
+"""The usual torch losses become one value per example; other losses are refused."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ def identity(x):
 @pytest.mark.parametrize("given", [nn.CrossEntropyLoss(), nn.CrossEntropyLoss(reduction="sum"), F.cross_entropy])
 def test_cross_entropy_gives_one_value_per_example(given):
     scores, classes = torch.randn(5, 4), torch.randint(0, 4, (5,))
-    found = per_example(given)(identity, (scores, classes))
-    assert torch.allclose(found, F.cross_entropy(scores, classes, reduction="none"))
+    losses = per_example(given)(identity, (scores, classes))
+    assert torch.allclose(losses, F.cross_entropy(scores, classes, reduction="none"))
 
 
 @pytest.mark.parametrize("function", [f for f in FUNCTIONS if f not in (F.cross_entropy, F.nll_loss)])
 def test_a_loss_over_many_outputs_is_their_mean(function):
     values, targets = torch.rand(5, 3, 2), torch.rand(5, 3, 2)
-    found = per_example(function)(identity, (values, targets))
-    assert found.shape == (5,)
+    losses = per_example(function)(identity, (values, targets))
+    assert losses.shape == (5,)
     for row in range(5):
         alone = function(values[row], targets[row], reduction="none").mean()
-        assert torch.allclose(found[row], alone)
+        assert torch.allclose(losses[row], alone)
 
 
 def test_the_loss_of_an_example_is_what_it_would_be_alone():
-    """The mean over its own places that count, not over the batch's."""
+    """The mean over its own counted positions, not over those of the batch."""
     scores, words = torch.randn(3, 7, 5), torch.randint(0, 7, (3, 5))
     words[0, 2:] = -100
     words[2] = -100
-    found = per_example(nn.CrossEntropyLoss())(identity, (scores, words))
-    assert torch.allclose(found[0], F.cross_entropy(scores[:1], words[:1]))
-    assert torch.allclose(found[1], F.cross_entropy(scores[1:2], words[1:2]))
-    assert float(found[2]) == 0.0
+    losses = per_example(nn.CrossEntropyLoss())(identity, (scores, words))
+    assert torch.allclose(losses[0], F.cross_entropy(scores[:1], words[:1]))
+    assert torch.allclose(losses[1], F.cross_entropy(scores[1:2], words[1:2]))
+    assert float(losses[2]) == 0.0
 
 
 def test_probabilities_as_targets_are_taken():
     scores, targets = torch.randn(5, 4), torch.rand(5, 4).softmax(1)
-    found = per_example(F.cross_entropy)(identity, (scores, targets))
-    assert torch.allclose(found, F.cross_entropy(scores, targets, reduction="none"))
+    losses = per_example(F.cross_entropy)(identity, (scores, targets))
+    assert torch.allclose(losses, F.cross_entropy(scores, targets, reduction="none"))
 
 
 def test_options_of_a_loss_are_kept_and_the_module_is_not_changed():
     loss = nn.CrossEntropyLoss(label_smoothing=0.1)
     scores, classes = torch.randn(5, 4), torch.randint(0, 4, (5,))
-    found = per_example(loss)(identity, (scores, classes))
-    assert torch.allclose(found, F.cross_entropy(scores, classes, label_smoothing=0.1, reduction="none"))
+    losses = per_example(loss)(identity, (scores, classes))
+    assert torch.allclose(losses, F.cross_entropy(scores, classes, label_smoothing=0.1, reduction="none"))
     assert loss.reduction == "mean"
 
 

@@ -1,4 +1,4 @@
-"""Noise has the law that its event names, comes from the operating system, and obeys nobody's seed."""
+"""Noise has the distribution that its event names, comes from the operating system, and ignores all seeds."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from scipy import stats
 
 from discreet import events
 from discreet.errors import InvalidArgument
-from discreet.learning.keystream import Keystream
-from discreet.learning.noise import _MANY, _PIECE, FAMILIES, GaussianNoise, L2LaplaceNoise, LaplaceNoise, Noise, Secret
+from discreet.learning.noise import FAMILIES, GaussianNoise, L2LaplaceNoise, LaplaceNoise, Noise, Secret
+from discreet.learning.noise.families import _MANY, _PIECE
+from discreet.learning.noise.keystream import Keystream
 from tests.learning.test_keystream import Given
 
 LAWS = {"gaussian": stats.norm, "laplace": stats.laplace, "l2-laplace": stats.laplace}
@@ -32,7 +33,7 @@ def test_noise_has_its_law(name, dtype):
     assert stats.kstest(drawn.double().numpy(), LAWS[name](scale=3.15).cdf).pvalue < 1e-7
 
 
-# --- a CPU's draws, and draws that are wrong in ways that are easy to write -------------------------------------------
+# --- draws on a CPU, and mutants with mistakes that are easy to make --------------------------------------------------
 
 
 def correlation(x: np.ndarray, y: np.ndarray) -> float:
@@ -41,7 +42,7 @@ def correlation(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def p_values(noise: Noise, dtype: torch.dtype = torch.float32) -> dict[str, float]:
-    """One for each promise about independent draws of scale 1: all are uniform where it holds."""
+    """One p-value for each promise about independent draws of scale 1; all are uniform if it holds."""
     secret, law, half = Secret(), LAWS[noise.name], _PIECE // 2
     one, two = (noise.flat(4 * _PIECE, 1.0, secret.at("step", i), dtype=dtype).double().numpy() for i in (0, 1))
     far = 4.0 if noise.name == "gaussian" else 10.0
@@ -50,7 +51,7 @@ def p_values(noise: Noise, dtype: torch.dtype = torch.float32) -> dict[str, floa
     mean = math.sqrt(2 / math.pi) if noise.name == "gaussian" else 1.0
     deviation = math.sqrt(law.var() - mean**2)
     bins = np.bincount((1000 * law.cdf(one)).astype(int).clip(0, 999), minlength=1000)
-    found = {
+    by_test = {
         "law": stats.chisquare(bins).pvalue,
         "size": float(2 * stats.norm.sf(abs(sizes.mean() - mean) / deviation * math.sqrt(len(one)))),
         "signs": stats.binomtest(int((one > 0).sum()), len(one)).pvalue,
@@ -59,22 +60,22 @@ def p_values(noise: Noise, dtype: torch.dtype = torch.float32) -> dict[str, floa
         "steps": correlation(one, two),
         "sizes in steps": correlation(sizes, abs(two)),
     }
-    for lag in (1, 2, half, _PIECE):  # neighbors, the two of a pair, and the same place in the next piece
-        found[f"lag {lag}"] = correlation(one[lag:], one[:-lag])
-        found[f"sizes at lag {lag}"] = correlation(sizes[lag:], sizes[:-lag])
+    for lag in (1, 2, half, _PIECE):  # neighbors, the two of a pair, and the same position in the next piece
+        by_test[f"lag {lag}"] = correlation(one[lag:], one[:-lag])
+        by_test[f"sizes at lag {lag}"] = correlation(sizes[lag:], sizes[:-lag])
     if noise.name == "gaussian":
         x, y = one.reshape(-1, 2, half).swapaxes(0, 1).reshape(2, -1)
-        found["angles of pairs"] = stats.kstest(np.arctan2(y, x), "uniform", (-math.pi, 2 * math.pi)).pvalue
-        found["radii of pairs"] = stats.kstest((x**2 + y**2) / 2, "expon").pvalue
-    return found
+        by_test["angles of pairs"] = stats.kstest(np.arctan2(y, x), "uniform", (-math.pi, 2 * math.pi)).pvalue
+        by_test["radii of pairs"] = stats.kstest((x**2 + y**2) / 2, "expon").pvalue
+    return by_test
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_million_draws_are_independent_and_have_their_law_and_tails(name, dtype):
-    """At most 17 tests in each of 6 cases at the limit: false alarm 1e-6. What they can see: the mutants below."""
-    found = p_values(FAMILIES[name](1.0), dtype)
-    assert min(found.values()) > LIMIT, found
+    """At most 17 tests in each of 6 cases at the limit: false alarm 1e-6. Their power: the mutants below."""
+    by_test = p_values(FAMILIES[name](1.0), dtype)
+    assert min(by_test.values()) > LIMIT, by_test
 
 
 class BothCosines(GaussianNoise):
@@ -138,7 +139,7 @@ class NarrowLaplace(LaplaceNoise):
     ],
 )
 def test_wrong_draws_are_found(mutant, promise):
-    """By the same limit, each with a probability above 1 − 1e-8: the one nearest to it has a p-value of about 1e-24."""
+    """At the same limit, each with a probability above 1 − 1e-8; the hardest has a p-value of about 1e-24."""
     assert p_values(mutant(1.0))[promise] < LIMIT
 
 
@@ -153,7 +154,7 @@ def reference(angles: np.ndarray, words: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(("floats", "integers", "error"), [("f4", "i4", 3e-6), ("f8", "i8", 1e-12)])
 def test_normals_are_the_function_of_their_bits_that_they_should_be(floats, integers, error):
-    """So fair bits give the law, beyond what any number of draws could show; an angle of fewer bits is found too."""
+    """So fair bits give the distribution, more exactly than any number of draws could show."""
     random, ends = np.random.default_rng(3), np.iinfo(integers)
     angles = random.integers(ends.min, ends.max, 500, dtype=integers, endpoint=True)
     words = random.integers(-(2**63), 2**63 - 1, 500) >> random.integers(0, 63, 500)  # half of them far in the tail
@@ -192,7 +193,7 @@ def test_every_size_is_filled(size):
 
 @pytest.mark.parametrize(("family", "law"), [(GaussianNoise, "norm"), (LaplaceNoise, "laplace")])
 def test_two_streams_of_a_device_make_noise_of_the_scale(family, law):
-    """What other devices do with their generators, done with those of this one; false alarm 1e-7."""
+    """The two streams of other devices, drawn with this device's generators; false alarm 1e-7."""
     first, second = torch.empty(200_000), torch.empty(200_000)
     for number, stream in enumerate((first, second)):
         family(1.0)._fill(stream, 3.0, torch.Generator().manual_seed(number))
@@ -223,7 +224,7 @@ def test_a_place_gives_the_same_noise_again_and_another_place_gives_other_noise(
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_number_of_threads_does_not_change_noise(name, dtype):
-    """Nor does a default device of the user's."""
+    """Nor does a default device that the user set."""
     secret, before, drawn = Secret(), torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3):
@@ -245,9 +246,9 @@ def test_shapes_are_views_of_one_buffer():
 def test_a_secret_shows_nothing_and_cannot_be_written():
     secret = Secret()
     assert secret.reveal().hex() not in repr(secret)
-    with pytest.raises(TypeError, match="not written"):
+    with pytest.raises(TypeError, match="cannot be written"):
         pickle.dumps(secret)
-    with pytest.raises(TypeError, match="not written"):
+    with pytest.raises(TypeError, match="cannot be written"):
         copy.deepcopy(secret)
 
 

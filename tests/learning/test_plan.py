@@ -1,8 +1,10 @@
-"""A plan is one event, its noise is the least that fits, and it says in words what it does."""
+"""A plan is one event, its noise is the least that fits, and it explains itself in words."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import re
 
 import pytest
 
@@ -124,13 +126,55 @@ def test_a_persons_examples_together_stay_within_the_norm():
     assert "1/4" in plan.explain()
 
 
-@pytest.mark.parametrize("clipping", [Flat(0.7), Automatic(0.7), PerLayer(0.7), Adaptive(0.7)], ids=repr)
-@pytest.mark.parametrize("sampling", ["poisson", "without replacement", "shuffle"])
-def test_every_plan_explains_itself(clipping, sampling):
+CLIPPING_IN_WORDS = [
+    (Flat(0.7), "scaled down to an L2 norm of at most 0.7."),
+    (Automatic(0.7), "normalized to an L2 norm below 0.7, with a stabilizer of 0.01."),
+    (PerLayer(0.7), "scaled down layer by layer, to an L2 norm of at most 0.7 in total."),
+    (Adaptive(0.7), "scaled down to an L2 norm that starts at 0.7 and follows a private estimate of the 0.5 quantile"),
+]
+
+
+@pytest.mark.parametrize(("clipping", "words"), CLIPPING_IN_WORDS, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    ("sampling", "drawn"),
+    [
+        ("poisson", "each example joins each batch independently with probability 0.2, 12 on average."),
+        ("without replacement", "each batch is a random subset of exactly 12 of 60 examples."),
+        ("shuffle", "each pass goes through all 60 examples in random order, 12 in a batch"),
+    ],
+)
+def test_every_plan_explains_itself_in_words(clipping, words, sampling, drawn):
     text = small.plan(clipping=clipping, sampling=sampling, insecure_seed=None).explain()
-    assert "4 steps" in text
-    assert type(clipping).__name__ in text
+    assert f"4 steps; {drawn}" in text
+    assert f"Each example's gradient is {words}" in text
+    assert "Gaussian noise with a standard deviation of 1 times the sensitivity" in text
     assert "DP" in text
+
+
+def test_an_explained_schedule_names_its_norms():
+    text = small.plan(clip_schedule=((0, 1.0), (3, 0.1))).explain()
+    assert "at most the scheduled norm (1 at step 0, 0.1 at step 3, linear in between)." in text
+
+
+def test_an_explained_laplace_noise_names_its_norm():
+    text = small.plan(noise="laplace").explain()
+    assert "at most 0.5" in text
+    assert "Laplace noise with a scale of 1 times the L1 sensitivity" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"clip_norm": 0}, "clip_norm must be > 0, got 0: "),
+        ({"clip_norm": 1.0, "clipping": Flat(1.0)}, "give exactly one of clip_norm and clipping, got 1.0 and Flat"),
+        ({"clip_norm": None}, "give exactly one of clip_norm and clipping, got neither: "),
+        ({"steps": None}, "give exactly one of steps and epochs, got neither: "),
+        ({"epochs": 2}, "give exactly one of steps and epochs, got 4 and 2: "),
+    ],
+)
+def test_an_error_names_the_argument_that_was_given(changes, message):
+    with pytest.raises(InvalidArgument, match=re.escape(message)):
+        small.plan(**changes)
 
 
 def test_a_draw_seldom_needs_a_second_physical_batch():
@@ -176,3 +220,17 @@ def test_a_plan_is_a_value():
     assert hash(small.plan()) == hash(small.plan())
     assert small.plan() != small.plan(steps=5)
     assert "insecure" not in repr(small.plan(insecure_seed=4))
+
+
+def test_a_changed_copy_of_a_plan_shows_its_own_guarantee():
+    plan = Plan.for_epsilon(1.0, delta=1e-5, examples=1000, batch_size=100, steps=10, clip_norm=1.0)
+    assert plan.guarantee.epsilon == pytest.approx(1.0)
+    longer = dataclasses.replace(plan, steps=1000)
+    assert longer.guarantee.epsilon == pytest.approx(longer.guarantee_after(1000).epsilon)
+    assert longer.guarantee.epsilon > 5
+
+
+@pytest.mark.parametrize("changes", [{"clipping": "flat"}, {"unit": "rows"}])
+def test_a_plan_names_what_is_of_the_wrong_kind(changes):
+    with pytest.raises(InvalidArgument, match=next(iter(changes))):
+        small.plan(**changes)

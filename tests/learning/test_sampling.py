@@ -1,4 +1,4 @@
-"""A batch is what its event says, drawn with the system's randomness."""
+"""Batches are drawn as their event says, with the system's randomness."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from scipy import stats
 
 from discreet import events
 from discreet.errors import InvalidArgument
-from discreet.learning.batches import Stream
+from discreet.learning.data.batches import BatchStream
+from discreet.learning.data.sampling import SAMPLERS, FixedSizeSampler, PoissonSampler, ShuffledEpochs, limited
 from discreet.learning.noise import Secret
-from discreet.learning.sampling import SAMPLERS, FixedSizeSampler, PoissonSampler, ShuffledEpochs, limited
 from discreet.neighbors import person
 from tests.learning import small
 
@@ -36,7 +36,7 @@ def test_nothing_but_poisson_draws_is_priced_as_poisson():
 
 
 def test_poisson_units_join_independently_with_the_rate():
-    """Each of 500 units over 4000 steps, and pairs of units; two-sided binomial tests, false alarm 1e-7 in all."""
+    """Each of 500 units over 4000 steps, and pairs of units; two-sided binomial tests, false alarm 1e-7 in total."""
     sampler, secret, steps, units = PoissonSampler(30, 1000), Secret(), 4000, 500
     joined = np.zeros((steps, units), dtype=bool)
     for step in range(steps):
@@ -61,8 +61,8 @@ def test_the_number_of_poisson_draws_varies():
 def test_a_rate_of_one_draws_everyone_and_a_tie_is_decided_by_lower_bits():
     assert len(PoissonSampler(40, 40).draw(0, 33, Secret())) == 33
     # 2⁻¹⁶/3 is below the resolution of the first 16 bits: all that join are ties. Poisson(20.3): 1e-7 tails.
-    found = sum(len(PoissonSampler(1, 3 << 16).draw(step, 1 << 18, Secret())) for step in range(16))
-    assert 2 <= found <= 60
+    joined = sum(len(PoissonSampler(1, 3 << 16).draw(step, 1 << 18, Secret())) for step in range(16))
+    assert 2 <= joined <= 60
 
 
 def test_a_subset_has_its_size_and_is_uniform():
@@ -99,7 +99,7 @@ def test_seeds_outside_do_not_change_batches():
     drawn = []
     for _ in range(2):
         torch.manual_seed(0)
-        stream = Stream(small.plan(insecure_seed=None, batch_size=30), small.data())
+        stream = BatchStream(small.plan(insecure_seed=None, batch_size=30), small.data())
         drawn.append([batch._rows.tolist() for batch in stream])
     assert drawn[0] != drawn[1]
 
@@ -121,7 +121,7 @@ def test_a_batch_says_nothing_about_its_size():
 
 def test_only_an_order_that_is_not_secret_is_saved():
     for name, saved in (("poisson", False), ("without replacement", False), ("shuffle", True)):
-        state = Stream(small.plan(sampling=name), small.data()).state()
+        state = BatchStream(small.plan(sampling=name), small.data()).state()
         assert (state["secret"] is not None) == saved
 
 

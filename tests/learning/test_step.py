@@ -1,4 +1,4 @@
-"""One step is: clipped sums, one draw of noise of the right scale, a public divisor. Mutants of it are caught."""
+"""A step adds clipped sums and one draw of noise of the right scale, over a public divisor. Mutants are caught."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from discreet.errors import Exhausted, InvalidArgument
 from discreet.learning import Adaptive, Automatic, Engine, Flat, PerLayer, Plan, Step
 from discreet.learning.engine import ClippedSum
 from discreet.learning.noise import Secret
+from discreet.learning.step import _Totals
 from tests.learning import small
 
 
@@ -24,7 +25,7 @@ def example_gradient(net: nn.Module, inputs: torch.Tensor, target: torch.Tensor)
 
 
 def by_hand(plan: Plan, net: nn.Module, batch: Any, data: Any, norm: float) -> torch.Tensor:
-    """What one step must hand to the optimizer, computed one example at a time."""
+    """The gradient that one step must give to the optimizer, computed one example at a time."""
     inputs, targets = data
     total = torch.zeros(sum(p.numel() for p in net.parameters()), dtype=torch.float64)
     for row in batch._rows.tolist():
@@ -37,7 +38,7 @@ def by_hand(plan: Plan, net: nn.Module, batch: Any, data: Any, norm: float) -> t
 
 
 def check_steps(make_step, **changes: Any) -> None:
-    """Every step of a plan equals the one by hand. Used on `Step`, and on mutants of it that must fail."""
+    """Every step of a plan equals the one by hand. Used on `Step`, and on mutants, which must fail."""
     plan, net, data = small.plan(**changes), small.model(), small.data()
     step = make_step(plan, net, small.loss, torch.optim.SGD(net.parameters(), lr=0.5), compile=False)
     for batch in plan.batches(data):
@@ -70,16 +71,16 @@ def test_a_step_is_the_clipped_sum_plus_one_noise_over_the_expected_size(changes
 
 
 class Lending(Engine):
-    """Writes each result over the one before, as a CUDA graph does."""
+    """Overwrites the previous result with each new one, as a CUDA graph does."""
 
     def _run(self, batch, mask, norm):
-        found = super()._run(batch, mask, norm)
-        fresh = [*found.sums.values(), found.norms, found.losses, found.finite]
+        clipped = super()._run(batch, mask, norm)
+        fresh = [*clipped.sums.values(), clipped.norms, clipped.losses, clipped.finite]
         if not hasattr(self, "lent"):
             self.lent = [torch.empty_like(value) for value in fresh]
         for kept, value in zip(self.lent, fresh, strict=True):
             kept.copy_(value)
-        return ClippedSum(dict(zip(found.sums, self.lent, strict=False)), *self.lent[-3:])
+        return ClippedSum(dict(zip(clipped.sums, self.lent, strict=False)), *self.lent[-3:])
 
 
 @pytest.mark.parametrize("size", [3, 60])
@@ -94,15 +95,15 @@ def test_an_example_that_is_not_finite_is_left_out_of_lent_results_too():
     inputs, targets = (value[:6].clone() for value in small.data())
     inputs[2] = math.inf
     mask = torch.ones(6, dtype=torch.bool)
-    expected, found = (
+    expected, lent = (
         kind(net, small.loss, Flat(0.5), compile=False, lend=lend)((inputs, targets), mask)
         for kind, lend in ((Engine, False), (Lending, True))
     )
-    assert not found.finite[2]
-    assert torch.equal(found.finite, expected.finite)
-    assert torch.allclose(found.norms, expected.norms, equal_nan=True)
+    assert not lent.finite[2]
+    assert torch.equal(lent.finite, expected.finite)
+    assert torch.allclose(lent.norms, expected.norms, equal_nan=True)
     for name, value in expected.sums.items():
-        assert torch.allclose(found.sums[name], value)
+        assert torch.allclose(lent.sums[name], value)
 
 
 def test_a_loss_that_clears_gradients_does_not_clear_the_noise():
@@ -167,20 +168,20 @@ def test_a_mutant_is_caught(mutant):
 
 
 def test_a_microbatch_is_only_a_way_to_fit_memory():
-    found = []
+    parameters = []
     for size in (1, 4, 100):
         plan, net = small.plan(physical_batch_size=size, batch_size=20), small.model(torch.float64)
         step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.1), compile=False)
         for batch in plan.batches(small.data()):
             step(batch)
-        found.append(small.flat(net))
-    assert torch.allclose(found[0], found[1], atol=1e-12)
-    assert torch.allclose(found[0], found[2], atol=1e-12)
+        parameters.append(small.flat(net))
+    assert torch.allclose(parameters[0], parameters[1], atol=1e-12)
+    assert torch.allclose(parameters[0], parameters[2], atol=1e-12)
 
 
 @pytest.mark.parametrize("clipping", [Flat(0.5), PerLayer(0.5), Automatic(0.5), Flat(0.5, order=1)], ids=repr)
 def test_one_example_moves_the_sum_by_at_most_the_sensitivity(clipping):
-    """The same seed on neighbors: what differs is the one example's clipped gradient."""
+    """The same seed on neighbors: only the clipped gradient of one example differs."""
     noise = "gaussian" if clipping.order == 2 else "laplace"
     inputs, targets = small.data()
     moved = []
@@ -211,16 +212,16 @@ def test_a_person_with_many_rows_moves_the_sum_by_at_most_the_norm():
 
 
 def test_the_normalizer_does_not_depend_on_the_number_of_examples():
-    """Neighboring sizes with all gradients clipped to nothing: only the divisor could tell them apart."""
-    found = []
+    """Two dataset sizes with all gradients clipped to nothing: only the divisor could reveal the size."""
+    gradients = []
     for rows in (60, 61, 600):
         plan, net = small.plan(clip_norm=1e-6, noise_multiplier=1e6), small.model()
         step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.1), compile=False)
         for batch in plan.batches(small.data(rows)):
             step(batch)
-        found.append(small.gradients(net))
-    assert torch.allclose(found[0], found[1], atol=1e-5)
-    assert torch.allclose(found[0], found[2], atol=1e-5)
+        gradients.append(small.gradients(net))
+    assert torch.allclose(gradients[0], gradients[1], atol=1e-5)
+    assert torch.allclose(gradients[0], gradients[2], atol=1e-5)
 
 
 def test_an_empty_draw_is_a_step_of_pure_noise():
@@ -234,7 +235,7 @@ def test_an_empty_draw_is_a_step_of_pure_noise():
 
 def test_an_example_that_is_not_finite_contributes_nothing_and_is_not_mentioned(caplog, recwarn):
     inputs, targets = small.data()
-    found = []
+    gradients = []
     for poison in (None, math.nan, math.inf, 1e30):
         spoilt = inputs.clone()
         if poison is not None:
@@ -246,9 +247,9 @@ def test_an_example_that_is_not_finite_contributes_nothing_and_is_not_mentioned(
         for batch in plan.batches((spoilt[rows], targets[rows])):
             seen = step(batch)
         assert math.isfinite(float(seen.loss))
-        found.append(small.gradients(net))
-    for other in found[1:]:
-        assert torch.allclose(found[0], other, atol=1e-6)
+        gradients.append(small.gradients(net))
+    for other in gradients[1:]:
+        assert torch.allclose(gradients[0], other, atol=1e-6)
     assert not caplog.text
     assert not recwarn.list
 
@@ -259,7 +260,7 @@ def test_no_more_steps_than_the_plan_has():
     batches = list(plan.batches(small.data()))
     assert len(batches) == 2
     step(batches[0])
-    with pytest.raises(Exhausted, match="taken before"):
+    with pytest.raises(Exhausted, match="already taken"):
         step(batches[0])
     step(batches[1])
     with pytest.raises(Exhausted, match="all 2 steps"):
@@ -301,7 +302,7 @@ def test_adaptive_clipping_follows_the_quantile_and_noises_with_the_norm_of_befo
     step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=1e-6), compile=False)
     norms = [step(batch).clip_norm for batch in plan.batches(small.data())]
     assert norms[0] == 5.0
-    assert norms[1] < norms[0]  # all gradients are shorter, so the norm falls; moving the wrong way would let it grow
+    assert norms[1] < norms[0]  # all gradients are shorter, so the norm must fall
     assert used == pytest.approx([plan.noise_scale(norm, 1) / 60 for norm in norms])
     inputs, targets = small.data()
     lengths = [
@@ -309,6 +310,23 @@ def test_adaptive_clipping_follows_the_quantile_and_noises_with_the_norm_of_befo
         for x, y in zip(inputs, targets, strict=True)
     ]
     assert np.quantile(lengths, 0.35) < norms[-1] < np.quantile(lengths, 0.65)
+
+
+def test_one_example_moves_the_centered_count_by_at_most_a_half():
+    norms = torch.tensor([[0.2, 1.0, 1.5, 0.1, 9.0]])
+    finite = torch.tensor([True, True, True, True, False])
+
+    def centered(mask: torch.Tensor) -> float:
+        totals = _Totals.zero(torch.device("cpu"))
+        totals.add(ClippedSum({}, norms, torch.zeros(5), finite), mask, 1.0, Adaptive(1.0))
+        return float(totals.below)
+
+    everyone = torch.tensor([True, True, True, False, True])
+    assert centered(everyone) == 0.5  # two below the norm and one above it; the others are absent or not finite
+    for i in range(5):
+        without = everyone.clone()
+        without[i] = False
+        assert abs(centered(everyone) - centered(without)) <= 0.5
 
 
 def test_the_noise_of_the_count_is_its_own():
@@ -346,7 +364,7 @@ def test_any_optimizer_of_torch_is_taken_as_it_is(kind):
 
 def test_an_optimizer_must_hold_the_models_parameters_and_no_others():
     plan, net = small.plan(), small.model()
-    with pytest.raises(InvalidArgument, match="model alone"):
+    with pytest.raises(InvalidArgument, match="only parameters of the model"):
         plan.step(net, small.loss, torch.optim.SGD([*net.parameters(), nn.Parameter(torch.zeros(1))]))
     with pytest.raises(InvalidArgument, match=r"'0\.bias'"):
         plan.step(net, small.loss, torch.optim.SGD([p for n, p in net.named_parameters() if n != "0.bias"]))
@@ -365,27 +383,27 @@ def test_a_frozen_parameter_with_an_old_gradient_stays_as_it_is():
 
 
 def test_seeds_of_torch_do_not_touch_a_run():
-    found = []
+    parameters = []
     for _ in range(2):
         torch.manual_seed(0)
         plan, net = small.plan(insecure_seed=None, batch_size=60), small.model()
         step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=1.0), compile=False)
         for batch in plan.batches(small.data()):
             step(batch)
-        found.append(small.flat(net))
-    assert not torch.isclose(found[0], found[1]).any()
+        parameters.append(small.flat(net))
+    assert not torch.isclose(parameters[0], parameters[1]).any()
 
 
 @pytest.mark.slow
 def test_a_compiled_step_is_the_same_step():
-    found = []
+    parameters = []
     for compile in (False, True):
         plan, net = small.plan(physical_batch_size=8), small.model()
         step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=1.0), compile=compile)
         for batch in plan.batches(small.data()):
             step(batch)
-        found.append(small.flat(net))
-    assert torch.allclose(found[0], found[1], atol=1e-5)
+        parameters.append(small.flat(net))
+    assert torch.allclose(parameters[0], parameters[1], atol=1e-5)
 
 
 def test_in_float16_a_clipped_gradient_is_no_longer_than_the_norm():
@@ -394,6 +412,19 @@ def test_in_float16_a_clipped_gradient_is_no_longer_than_the_norm():
     engine = Engine(
         model, lambda net, x: (net(x) * 8.3e3).sum(1).float(), Flat(0.1), compile=False, dtype=torch.float16
     )
-    found = engine(torch.full((2, 256), 0.3), torch.tensor([True, False]))
-    assert found.finite[0]
-    assert float(found.sums["weight"].norm()) <= 0.1 * (1 + 2e-3)
+    clipped = engine(torch.full((2, 256), 0.3), torch.tensor([True, False]))
+    assert clipped.finite[0]
+    assert float(clipped.sums["weight"].norm()) <= 0.1 * (1 + 2e-3)
+
+
+def test_a_share_for_a_layer_that_is_not_there_is_refused_before_anything_runs():
+    with pytest.raises(InvalidArgument, match="layers"):
+        small.step(small.plan(clipping=PerLayer(1.0, {"0": 1.0, "2": 1.0, "4": 1.0})))
+
+
+def test_an_adaptive_norm_does_not_fall_until_its_noise_vanishes():
+    step = small.step(small.plan(insecure_seed=None, clipping=Adaptive(1e-29, learning_rate=30.0, count_noise=0.6)))
+    for _ in range(20):
+        step._move_norm(step.plan.clipping, 0.5)
+    noise = step._noise(0, step.clip_norm)
+    assert (noise.abs() > torch.finfo(torch.float32).tiny).all()

@@ -1,4 +1,4 @@
-"""One call: charged before it runs, told as it goes, and one budget with everything else."""
+"""`train` charges before it runs, shows its progress, and shares one budget with everything else."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import stat
+from typing import Any
 
 import pytest
 import torch
@@ -14,8 +15,8 @@ import torch
 import discreet as dp
 from discreet.errors import BudgetExceeded, Exhausted, InvalidArgument
 from discreet.learning import Plan, Step, train
+from discreet.learning.loop import TrainingLoop
 from discreet.learning.run import History
-from discreet.learning.training import Training
 from tests.learning import small
 
 
@@ -83,10 +84,10 @@ def test_the_ledger_is_charged_before_the_first_step(account, monkeypatch):
 @pytest.mark.parametrize("mutant", ["no reserve", "no start"])
 def test_a_skipped_charge_is_caught(account, monkeypatch, mutant):
     if mutant == "no reserve":
-        monkeypatch.setattr(Training, "_reserve", lambda self, new: 0)
-        monkeypatch.setattr(Training, "_start_block", lambda self: self.plan.steps)
+        monkeypatch.setattr(TrainingLoop, "_reserve", lambda self, new: 0)
+        monkeypatch.setattr(TrainingLoop, "_start_block", lambda self: self.plan.steps)
     else:
-        monkeypatch.setattr(Training, "_start_block", lambda self: self.plan.steps)
+        monkeypatch.setattr(TrainingLoop, "_start_block", lambda self: self.plan.steps)
     with pytest.raises((AssertionError, ValueError)):
         test_the_ledger_is_charged_before_the_first_step(account, monkeypatch)
 
@@ -126,7 +127,7 @@ def test_shuffled_epochs_are_charged_epoch_by_epoch(tmp_path):
     ledger = dp.Ledger(tmp_path / "x.ledger")
     budget = dp.ApproxDP(50.0, 1e-4).protecting(dp.Neighbors(dp.REPLACE_ONE))
     account = ledger.account("x", budget=budget)
-    plan = secure(sampling="shuffle", batch_size=20, steps=7)  # three steps an epoch
+    plan = secure(sampling="shuffle", batch_size=20, steps=7)  # three steps per epoch
     run = go(plan, account=account)
     assert run.steps == 7
     assert run.receipt.event.count == 3
@@ -137,10 +138,10 @@ def interrupt_after(steps, monkeypatch):
     real = Step.__call__
 
     def watched(self, batch):
-        found = real(self, batch)
+        observed = real(self, batch)
         if batch.step + 1 == steps:
             os.kill(os.getpid(), signal.SIGINT)
-        return found
+        return observed
 
     monkeypatch.setattr(Step, "__call__", watched)
 
@@ -220,7 +221,7 @@ def test_the_mechanism_trains_anew_and_charges_nothing(account):
     assert torch.equal(state, small.flat(run.model))
     assert list(one) == [name for name, _ in run.model.named_parameters()]
     assert not torch.equal(one["0.weight"], two["0.weight"])
-    # From the initial parameters, not from the trained ones: with next to no noise both calls agree with the run.
+    # From the initial parameters, not from the trained ones: with almost no noise both calls agree with the run.
     quiet = go(small.plan(noise_multiplier=1e-6, batch_size=60))
     again = quiet.mechanism(small.data())
     assert torch.allclose(again["0.weight"], quiet.model[0].weight, atol=1e-4)
@@ -233,7 +234,7 @@ def test_the_bar_is_drawn_and_says_what_is_spent(capsys):
 
 
 def test_training_learns():
-    """Not private here: with hardly any noise the loss must fall, so that signs and scales are right."""
+    """With hardly any noise (so not private) the loss must fall if signs and scales are right."""
     net = small.model()
     plan = small.plan(noise_multiplier=1e-3, steps=150, batch_size=30)
     go(plan, net=net, optimizer=torch.optim.SGD(net.parameters(), lr=2.0))
@@ -273,3 +274,44 @@ def test_what_is_no_plan_and_no_account_is_refused_in_words(account):
     with pytest.raises(InvalidArgument, match=r"account must be an account of a ledger, got 'str'"):
         go(secure(), account="census")
     assert len(account.history()) == 1
+
+
+def prepared(plan: Plan, account: Any, path: Any = None, resume: bool = False) -> TrainingLoop:
+    net = small.model()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    step = plan.step(net, small.loss, optimizer, compile=False)
+    loop = TrainingLoop(plan, net, step, optimizer, None, account, "", False)
+    loop.prepare(small.data(), None, "one key", path, 1, resume)
+    return loop
+
+
+def test_two_processes_with_one_key_do_not_share_one_charge(account):
+    plan = small.plan(insecure_seed=None)
+    first, second = prepared(plan, account), prepared(plan, account)
+    first.run()
+    with pytest.raises(Exhausted):
+        second.run()
+    assert first.step.updates == plan.steps
+    assert second.step.updates == 0
+
+
+def test_two_processes_that_resume_one_checkpoint_run_each_step_once(account, tmp_path):
+    plan, path = small.plan(insecure_seed=None), tmp_path / "c.pt"
+    begun = prepared(plan, account, path)
+    begun._allow(0)
+    begun.step(begun._stream.next())
+    first, second = prepared(plan, account, path, True), prepared(plan, account, path, True)
+    first._allow(first.step.position)
+    with pytest.raises(Exhausted, match="another process"):
+        second._allow(second.step.position)
+    first.run()  # the first is not disturbed
+    assert first.step.position == plan.steps
+
+
+def test_a_loss_that_cannot_be_trained_is_refused_before_the_charge(account):
+    net = small.model()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    settings: Any = {"optimizer": optimizer, "account": account, "progress": False, "compile": False}
+    with pytest.raises(InvalidArgument, match="one value per example"):
+        train(net, lambda m, b: small.loss(m, b).mean(), small.data(), small.plan(insecure_seed=None), **settings)
+    assert not any(entry.kind == "reserve" for entry in account.history())

@@ -1,4 +1,4 @@
-"""The small models: they can be trained privately as they are, and what is around them does as it says."""
+"""The small models can be trained privately as they are, and the helpers around them work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from discreet.errors import InvalidArgument
 from discreet.learning import zoo
-from discreet.learning._check import findings
+from discreet.learning.compatibility import findings
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_what_the_zoo_does_not_have_is_refused_in_words(wrong):
 
 def test_something_is_done_after_just_these_steps():
     model = zoo.build("logistic", (3,), 2)
-    adam, seen = zoo.optimizer("adam", model, 0.1), []
-    zoo.after_steps(adam, (1, 3), seen.append)
+    adam, calls = zoo.optimizer("adam", model, 0.1), []
+    zoo.after_steps(adam, (1, 3), calls.append)
     for _ in range(4):
         adam.step()
-    assert seen == [1, 3]
+    assert calls == [1, 3]

@@ -1,4 +1,4 @@
-"""Bits are fresh: in a loop, in threads, in forked children, in copies."""
+"""Bits are fresh in loops, threads, forked children and copies."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from discreet.mechanisms.sampling.entropy import SYSTEM, SeededBits, SystemBits,
 
 
 def test_small_reads_never_repeat_a_byte_string():
-    seen = [SYSTEM.read(16) for _ in range(5000)]
-    assert len(set(seen)) == 5000
+    drawn = [SYSTEM.read(16) for _ in range(5000)]
+    assert len(set(drawn)) == 5000
 
 
 def test_reads_have_the_asked_length_across_buffer_ends():
@@ -36,7 +36,7 @@ def test_forked_children_and_their_parent_draw_different_bits():
     children = [context.Process(target=_child, args=(queue,)) for _ in range(3)]
     for child in children:
         child.start()
-    drawn = [value for _ in children for value in queue.get(timeout=30)]
+    drawn = [value for _ in children for value in queue.get(timeout=600)]
     for child in children:
         child.join()
     drawn += [SYSTEM.read(16) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""The selection of keys is as private as it says, computed exactly for small cases, and draws what it says."""
+"""Key selection is as private as it claims, computed exactly for small cases, and draws as claimed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def laplace_tail(scale, reach):
 
 
 def chances(selection, counts):
-    """With which probability each key comes out."""
+    """The probability that each key is released."""
     return [
         laplace_tail(float(selection.noise.scale), selection.threshold - c) if c >= selection.least else 0.0
         for c in counts
@@ -94,18 +94,18 @@ def test_the_event_is_that_of_the_noise_and_a_pure_failure():
     assert dp.accounting.epsilon(event, delta=1.001e-6).upper == pytest.approx(0.6, abs=1e-6)
 
 
-def test_keys_come_out_as_often_as_they_should():
-    """Two-sided binomial tests, each with a false alarm of 1e-7; a threshold that is off by one is seen surely."""
-    limits, many = key_limits(ROWS), 200_000
+def test_keys_are_released_as_often_as_they_should():
+    """Two-sided binomial tests, each with a false alarm of 1e-7; a threshold that is off by one would be caught."""
+    limits, draws = key_limits(ROWS), 200_000
     selection = KeySelection.over(Laplace.for_epsilon(limits, 1.0), limits, 0.01, least=2)
     for count in (1, 2, 3, 6, 9):
-        out = int(selection.release(key_counts([count] * many, ROWS)).value.sum())
+        out = int(selection.release(key_counts([count] * draws, ROWS)).value.sum())
         (chance,) = chances(selection, [count])
-        assert stats.binomtest(out, many, chance).pvalue > 1e-7 if chance else out == 0
-    assert selection.release(key_counts([selection.certain(0.999)] * many, ROWS)).value.mean() > 0.998
+        assert stats.binomtest(out, draws, chance).pvalue > 1e-7 if chance else out == 0
+    assert selection.release(key_counts([selection.certain(0.999)] * draws, ROWS)).value.mean() > 0.998
 
 
-def test_counts_of_keys_are_no_bounded_value_and_show_nothing():
+def test_counts_of_keys_are_not_a_bounded_value_and_show_nothing():
     counts = key_counts([17, 4242], ROWS)
     assert "4242" not in repr(counts)
     with pytest.raises(InvalidSensitivity):
@@ -114,7 +114,7 @@ def test_counts_of_keys_are_no_bounded_value_and_show_nothing():
         KeySelection(Laplace(Fraction(1)), 20, Fraction(1, 100)).release([17, 3])
 
 
-def test_seeded_selections_are_worth_nothing():
+def test_seeded_selections_guarantee_nothing():
     limits = key_limits(ROWS)
     selection = KeySelection.over(Laplace.for_epsilon(limits, 1.0), limits, 1e-3)
     one, two = (selection.release(key_counts(range(20), ROWS), insecure_seed=3) for _ in range(2))
@@ -123,6 +123,6 @@ def test_seeded_selections_are_worth_nothing():
 
 
 @pytest.mark.parametrize("bad", [0, -1.0, 1.0, 2, math.nan, math.inf, "x", None])
-def test_a_delta_that_is_none_is_refused(bad):
+def test_a_bad_delta_is_refused(bad):
     with pytest.raises(InvalidArgument):
         KeySelection.over(Laplace(Fraction(1)), key_limits(ROWS), bad)

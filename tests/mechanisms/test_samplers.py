@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from discreet.errors import InvalidArgument
 from discreet.mechanisms.sampling import samplers
-from discreet.mechanisms.sampling.blocks import BlockSampler, Lattice, Shape
+from discreet.mechanisms.sampling.blocks import BlockSampler, Shape, Support
 from discreet.mechanisms.sampling.entropy import SYSTEM, SeededBits
 from discreet.mechanisms.sampling.fixed_point import bernoulli, exp_neg, uniform_below
 from tests import exact
@@ -37,7 +37,7 @@ CASES = {
     "rounded laplace": (lambda s, n: samplers.rounded_laplace(Fraction(s), n), exact.rounded_laplace_pmf, 30),
     "rounded gaussian": (lambda s, n: samplers.rounded_gaussian(Fraction(s) ** 2, n), exact.rounded_gaussian_pmf, 9),
 }
-# On both sides of where the blocks get wider: M = 1 up to 63, 2 from 64 on, and M < 1 for rounded noise below 32.
+# Scales on both sides of a change of block width: M = 1 up to 63, 2 from 64 on, and M < 1 for rounded noise below 32.
 SCALES = [0.5, 1.0, 7.25, 31.9, 32.0, 63.0, 64.0, 65.5, 1000.1]
 
 
@@ -58,7 +58,7 @@ def test_the_fit_would_notice_two_percent_less_noise(name):
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("scale", [1e6, 1e9, 1e12])
 def test_large_scales_have_the_continuous_shape(name, scale):
-    """Draws divided by the scale against the continuous law; at these scales the grid is 1e-6 of a bin or finer."""
+    """Scaled draws against the continuous distribution; at these scales the grid is 1e-6 of a bin or finer."""
     draw, _, _ = CASES[name]
     x = draw(scale, DRAWS) / scale
     laplace, one_sided = "laplace" in name or name == "geometric", name == "geometric"
@@ -69,9 +69,9 @@ def test_large_scales_have_the_continuous_shape(name, scale):
         edges = np.where(cuts < 0.5, np.log(2 * cuts), -np.log(2 * (1 - cuts)))
     else:
         edges = np.array([float(mpmath.sqrt(2) * mpmath.erfinv(2 * c - 1)) for c in cuts])
-    seen = np.bincount(np.searchsorted(edges, x), minlength=51)
+    observed = np.bincount(np.searchsorted(edges, x), minlength=51)
     expected = np.diff(np.concatenate(([0.0], cuts, [1.0]))) * DRAWS
-    statistic = np.sum((seen - expected) ** 2 / expected)
+    statistic = np.sum((observed - expected) ** 2 / expected)
     assert statistic < 120  # chi2.isf(1e-6, 50) = 117.2; 50 bins' edges move by less than 1e-6 of a bin
 
 
@@ -80,7 +80,7 @@ def test_large_scales_have_the_continuous_shape(name, scale):
 def test_every_threshold_of_the_table_is_the_cumulative_probability(shape, scale):
     """P(block ≤ k) to 31 bits against 60-digit arithmetic, for the whole table."""
     parameter = Fraction(scale) if shape is Shape.LAPLACE else Fraction(scale) ** 2
-    sampler = BlockSampler(shape, Lattice.DISCRETE, parameter)
+    sampler = BlockSampler(shape, Support.DISCRETE, parameter)
     low, high = sampler._cumulative(31)
     with mpmath.workdps(60):
         c = mpmath.mpf(sampler._ratio.numerator) / sampler._ratio.denominator
@@ -96,19 +96,19 @@ def test_every_threshold_of_the_table_is_the_cumulative_probability(shape, scale
 
 @pytest.mark.parametrize("scale", [0.5, 3.0, 20.0])
 def test_feeding_every_prefix_once_gives_every_value_its_share(scale):
-    """2^20 evenly spaced prefixes: each value must come out within one of 2^20 times its probability."""
-    sampler = BlockSampler(Shape.LAPLACE, Lattice.DISCRETE, Fraction(scale))
+    """2^20 evenly spaced prefixes: each value must occur within one of 2^20 times its probability."""
+    sampler = BlockSampler(Shape.LAPLACE, Support.DISCRETE, Fraction(scale))
     every = np.arange(1 << 20, dtype=np.uint32) << np.uint32(12)
-    seen = np.bincount(sampler._choose(every >> np.uint32(1), SeededBits(0)))
-    expected = exact.geometric_pmf(scale)(np.arange(len(seen))) * (1 << 20)
-    assert np.all(np.abs(seen - expected) <= 1.0001)
+    observed = np.bincount(sampler._choose(every >> np.uint32(1), SeededBits(0)))
+    expected = exact.geometric_pmf(scale)(np.arange(len(observed))) * (1 << 20)
+    assert np.all(np.abs(observed - expected) <= 1.0001)
 
 
-@pytest.mark.parametrize("lattice", Lattice)
+@pytest.mark.parametrize("support", Support)
 @pytest.mark.parametrize("shape", Shape)
-def test_the_short_bounds_on_the_coin_hold_the_true_probability(shape, lattice):
+def test_the_short_bounds_on_the_coin_hold_the_true_probability(shape, support):
     """The 40-bit integers that decide nearly all coins enclose exp(−γ) for every place with these first 44 bits."""
-    sampler = BlockSampler(shape, lattice, Fraction(10**5) if shape is Shape.LAPLACE else Fraction(10**10))
+    sampler = BlockSampler(shape, support, Fraction(10**5) if shape is Shape.LAPLACE else Fraction(10**10))
     blocks = np.repeat(np.arange(len(sampler._thresholds), dtype=np.int64), 6)
     corner = [0, 1, (1 << 44) - 1, (1 << 43), (1 << 14) - 1, 123456789]
     places = np.tile(np.array(corner, dtype=np.uint64), len(sampler._thresholds))
@@ -121,10 +121,10 @@ def test_the_short_bounds_on_the_coin_hold_the_true_probability(shape, lattice):
         assert hi >= exp_neg(sampler._exponent(k, Fraction(f, 1 << 44)), 40)[0]
 
 
-@pytest.mark.parametrize("lattice", Lattice)
+@pytest.mark.parametrize("support", Support)
 @pytest.mark.parametrize("shape", Shape)
-def test_a_coin_that_is_surely_kept_is_kept_at_every_place_of_its_block(shape, lattice):
-    sampler = BlockSampler(shape, lattice, Fraction(10**5) if shape is Shape.LAPLACE else Fraction(10**10))
+def test_a_coin_that_is_surely_kept_is_kept_at_every_place_of_its_block(shape, support):
+    sampler = BlockSampler(shape, support, Fraction(10**5) if shape is Shape.LAPLACE else Fraction(10**10))
     for block, sure in enumerate(sampler._sure[:-1].tolist()):
         assert sure <= exp_neg(sampler._exponent(block, Fraction(1)), 20)[0]
     assert sampler._sure[-1] == 0
@@ -133,8 +133,8 @@ def test_a_coin_that_is_surely_kept_is_kept_at_every_place_of_its_block(shape, l
 @pytest.mark.parametrize("scale", [5, 20, 63, 1000])
 @pytest.mark.parametrize("shape", Shape)
 def test_the_last_prefix_always_asks_for_more_bits(shape, scale):
-    """Beyond the last block of the table the prefix alone decides nothing."""
-    sampler = BlockSampler(shape, Lattice.DISCRETE, Fraction(scale) if shape is Shape.LAPLACE else Fraction(scale) ** 2)
+    """Beyond the last block of the table the prefix alone does not decide."""
+    sampler = BlockSampler(shape, Support.DISCRETE, Fraction(scale) if shape is Shape.LAPLACE else Fraction(scale) ** 2)
     bits = ScriptedBits()
     for prefix in range((1 << 31) - 12, 1 << 31):
         bits.asked.clear()
@@ -143,10 +143,10 @@ def test_the_last_prefix_always_asks_for_more_bits(shape, scale):
 
 
 def test_a_prefix_on_a_threshold_is_decided_with_more_bits():
-    sampler = BlockSampler(Shape.LAPLACE, Lattice.DISCRETE, Fraction(3))
+    sampler = BlockSampler(Shape.LAPLACE, Support.DISCRETE, Fraction(3))
     threshold = int(sampler._thresholds[2])
     low, high = sampler._cumulative(31 + 96)
-    cut = low[2] - (threshold << 96)  # where the real threshold lies inside the doubtful prefix
+    cut = low[2] - (threshold << 96)  # the position of the real threshold inside the doubtful prefix
     assert 0 < cut < 1 << 96
     just_below, just_above = ScriptedBits(integers=[cut - 1]), ScriptedBits(integers=[high[2] - (threshold << 96)])
     assert sampler._choose(np.array([threshold], dtype=np.uint32), just_below)[0] == 2
@@ -155,19 +155,19 @@ def test_a_prefix_on_a_threshold_is_decided_with_more_bits():
 
 
 def test_the_far_tail_is_reached_through_more_bits():
-    """A prefix of all ones lies beyond the table; its further bits choose how far."""
-    sampler = BlockSampler(Shape.LAPLACE, Lattice.DISCRETE, Fraction(1, 1000))
+    """A prefix of all ones lies beyond the table; its further bits decide how far."""
+    sampler = BlockSampler(Shape.LAPLACE, Support.DISCRETE, Fraction(1, 1000))
     zero = ScriptedBits(halves=[(1 << 32) - 2] * 9, integers=[0] * 50)
     assert sampler.draw(1, zero)[0] == 0  # P(0) = 1 − 2e^{−1000}: still zero
-    far = BlockSampler(Shape.LAPLACE, Lattice.DISCRETE, Fraction(1))
+    far = BlockSampler(Shape.LAPLACE, Support.DISCRETE, Fraction(1))
     ones = ScriptedBits(halves=[(1 << 32) - 2] * 9, integers=[(1 << 96) - (1 << 40)] * 50)
     assert far.draw(1, ones)[0] == math.floor(math.log(2.0) * (31 + 56))
 
 
-@pytest.mark.parametrize("lattice", Lattice)
-def test_an_undecided_coin_is_decided_with_more_bits(lattice):
-    """A coin equal to the first bits of exp(−γ) is open until later bits fall on one side."""
-    sampler = BlockSampler(Shape.GAUSSIAN, lattice, Fraction(10**12))
+@pytest.mark.parametrize("support", Support)
+def test_an_undecided_coin_is_decided_with_more_bits(support):
+    """A coin equal to the first bits of exp(−γ) is undecided until later bits differ."""
+    sampler = BlockSampler(Shape.GAUSSIAN, support, Fraction(10**12))
     block, place = 40, ((1 << 43) + 12345) >> 30 << 30
     low, _ = exp_neg(sampler._exponent(block, Fraction(place, 1 << 44)), 52)
     for coin, expected in ((low - (1 << 30), True), (low + (1 << 30), False)):
@@ -177,6 +177,7 @@ def test_an_undecided_coin_is_decided_with_more_bits(lattice):
     assert open_coin.asked, "a coin on the edge must ask for more bits"
 
 
+@settings(deadline=None)
 @given(
     st.fractions(min_value=0, max_value=3000, max_denominator=10**9),
     st.integers(min_value=1, max_value=300),
@@ -190,7 +191,7 @@ def test_exp_neg_encloses_the_exponential(gamma, precision):
 
 
 @given(st.integers(min_value=0, max_value=1), st.integers(min_value=0, max_value=2**62 - 1))
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_a_uniform_is_compared_with_the_number_and_not_with_its_first_bits(side, number):
     target = lambda p: ((number << 128) + (1 << 64) >> (190 - p), ((number << 128) + (1 << 64) >> (190 - p)) + 1)  # noqa: E731
     bits = ScriptedBits(integers=[0, 0, 0] if side else [2**64 - 1] * 3)
@@ -221,9 +222,9 @@ def test_uniform_integers_are_uniform(bound):
     assert draws.min() >= 0
     assert draws.max() < bound
     bins = min(bound, 50)
-    seen = np.bincount((draws * bins // bound).astype(int), minlength=bins)
+    observed = np.bincount((draws * bins // bound).astype(int), minlength=bins)
     shares = np.diff([-(-i * bound // bins) for i in range(bins + 1)]) / bound
-    statistic = np.sum((seen - shares * DRAWS) ** 2 / (shares * DRAWS))
+    statistic = np.sum((observed - shares * DRAWS) ** 2 / (shares * DRAWS))
     assert statistic < 120  # chi2.isf(1e-6, 49) = 115.6
 
 
@@ -239,9 +240,9 @@ def test_softmax_has_the_stated_probabilities():
     """30,000 draws of 5; chi2.isf(1e-6, 4) = 33.4."""
     penalties, rate = [0, 1, 2, 0, 7], Fraction(1, 3)
     weights = np.exp(-np.array(penalties) / 3)
-    seen = np.bincount([samplers.softmax(penalties, rate) for _ in range(30_000)], minlength=5)
+    observed = np.bincount([samplers.softmax(penalties, rate) for _ in range(30_000)], minlength=5)
     expected = weights / weights.sum() * 30_000
-    assert np.sum((seen - expected) ** 2 / expected) < 33.4
+    assert np.sum((observed - expected) ** 2 / expected) < 33.4
 
 
 def test_softmax_decides_the_edge_between_two_items_with_more_bits():
@@ -261,13 +262,13 @@ def test_the_order_of_the_sampled_vector_carries_no_pattern():
 
 
 @pytest.mark.parametrize("scale", [Fraction(0), Fraction(-1), math.nan, math.inf, Fraction(1 << 49), "1", True, None])
-def test_scales_outside_of_the_range_are_refused(scale):
+def test_scales_outside_the_range_are_refused(scale):
     for draw in (samplers.discrete_laplace, samplers.geometric, samplers.rounded_laplace):
         with pytest.raises(InvalidArgument, match="scale must"):
             draw(scale, 1)
 
 
-def test_sizes_are_checked_and_zero_is_fine():
+def test_sizes_are_checked_and_zero_is_allowed():
     assert samplers.discrete_laplace(Fraction(3), 0).shape == (0,)
     for size in (-1, 1.5, math.nan, "3"):
         with pytest.raises(InvalidArgument, match="size must"):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from discreet import _check
 from discreet.analytics.spending import TOTAL_SHARE
 from discreet.numeric.search import bisect
-from discreet.release import Noise
+from discreet.release import NoiseLaw
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Measured:
 
     values: NDArray[np.float64]
     errors: NDArray[np.float64]
-    noise: Noise
+    noise: NoiseLaw
     step: float
 
     @property
@@ -111,7 +111,7 @@ def least_squares(groups: Measured, total: Measured) -> tuple[Measured, tuple[fl
     return moved, (float(groups.values.sum()) + many * pull * gap, whole)
 
 
-def quantile(parts: list[tuple[float, int, Noise, float]], level: float = 0.95) -> float:
+def quantile(parts: list[tuple[float, int, NoiseLaw, float]], level: float = 0.95) -> float:
     """A t that |Σ weight·noise| stays within with probability `level`; each independent noise comes `many` times.
 
     By Gil-Pelaez: a symmetric sum with the characteristic function φ has P(|S| ≤ t) = (2/π)∫ φ(s) sin(st)/s ds. Noise

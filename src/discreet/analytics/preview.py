@@ -117,7 +117,7 @@ def _expected(
         error = selection_error(part, question.unit, relation)
         return Expected(name, own, error, ranks, share, part.noise, " in rank" if ranks else " in count")
     shape = question.shape(part.asked, relation, groups=groups)
-    noise = part.mechanism._noise(shape.granularity)
+    noise = part.mechanism.noise_law(shape.granularity)
     statistic = part.asked.statistic
     low, high = Error(statistic.finish, _typical(shape, part.asked, rows), noise).interval(_LEVEL)
     return Expected(name, own, float(np.max(np.subtract(high, low))) / 2, False, share, part.noise)

@@ -1,4 +1,4 @@
-"""The small real data that the examples, the demo and the tests use, and what is publicly known about it."""
+"""The small real dataset that examples, demo and tests use, and its public data dictionary."""
 
 from discreet.datasets._adult import (
     CATEGORIES,
@@ -12,6 +12,7 @@ from discreet.datasets._adult import (
     SEX,
     WORKCLASS,
     adult,
+    write_adult,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "SEX",
     "WORKCLASS",
     "adult",
+    "write_adult",
 ]

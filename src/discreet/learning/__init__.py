@@ -1,15 +1,20 @@
-"""Private training: the flow in a loop. The only part of Discreet that imports torch."""
+"""Private training: charge a plan, then draw, clip, add noise and step in a loop. Only this package imports torch.
 
-from discreet.learning import _extra as _extra  # first: says what to install
-from discreet.learning._check import check
-from discreet.learning._fix import fix
+- `plan` fixes a training in advance, `pricing` prices it, `explanation` puts it into words;
+- `_train` is the one-call interface, `loop` runs the steps, `run` is the result, `checkpoint` the file to resume from;
+- `step` takes one private step, from `data` (records, samplers, batches), `clipping`, `engine` and `noise`;
+- `compatibility` checks and repairs models, `zoo` holds small ones, `losses` makes any loss per-example.
+"""
+
+from discreet.learning import _extra as _extra  # first, for its message about what to install
 from discreet.learning._train import train
 from discreet.learning.clipping import Adaptive, Automatic, Clipping, Flat, PerLayer
+from discreet.learning.compatibility import check, fix
+from discreet.learning.data.sampling import FixedSizeSampler, PoissonSampler, ShuffledEpochs
 from discreet.learning.engine import ClippedSum, Engine, clipped_sum
 from discreet.learning.noise import GaussianNoise, L2LaplaceNoise, LaplaceNoise
 from discreet.learning.plan import Plan
 from discreet.learning.run import History, Run
-from discreet.learning.sampling import FixedSizeSampler, PoissonSampler, ShuffledEpochs
 from discreet.learning.step import Step
 
 __all__ = [

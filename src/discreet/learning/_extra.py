@@ -1,4 +1,4 @@
-"""Imported first, so that without torch there is one line that says what to install."""
+"""Imported first: if torch or cryptography is missing, one line says what to install."""
 
 from discreet.errors import MissingExtra
 
@@ -11,5 +11,5 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra("private training needs cryptography: pip install 'discreet[learning]'") from error
 
-#: The version that was found.
+#: The installed version.
 TORCH = torch.__version__

@@ -1,4 +1,4 @@
-"""One call that trains a model privately: charge, draw, clip, add noise, step, save, and say what it cost."""
+"""`train`: one call that charges the account, runs all private steps, saves checkpoints and returns a `Run`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from discreet import _check
 from discreet.learning.distributed import inner_model
+from discreet.learning.loop import TrainingLoop
 from discreet.learning.plan import Plan
 from discreet.learning.run import Mechanism, Run
-from discreet.learning.training import Training
 from discreet.ledger.account import Account
 
 
@@ -38,46 +38,46 @@ def train(
     compile: bool = True,
     autocast: torch.dtype | None = None,
 ) -> Run:
-    """Train `model` on `data` as `plan` says, charged to `account` before the first step.
+    """Train `model` on `data` according to `plan`, and charge `account` before the first step.
 
     Args:
         model: a torch module; its trainable parameters are trained in place.
-        loss: `loss(model, batch)` with one value for each example, or one of torch's losses for (inputs, targets).
+        loss: `loss(model, batch)` with one value per example, or a torch loss for batches of (inputs, targets).
         data: tensors, numpy arrays, tuples or dicts of them, or a torch Dataset with random access.
         plan: `Plan.for_epsilon(…)` or `Plan.for_noise(…)`.
-        optimizer: any of torch's, over the model's trainable parameters.
-        scheduler: a learning-rate scheduler, stepped once after each step; none that looks at the exact loss.
-        account: the ledger's account to charge; None charges nobody.
-        key: a name for this training in the ledger, so that it is found again after a crash.
-        purpose: what it is for, in the ledger's words.
-        persons: with `unit=dp.person(...)`, one id for each example.
-        progress: whether to draw a progress bar. It shows exact losses: for those who may see the data.
-        checkpoint: a file to save to, so that the training can go on after a crash.
-        every: after how many steps to save; a fiftieth of the plan unless given.
-        resume: go on from `checkpoint`, where the file exists.
-        compile: whether to compile, where a compiler exists.
+        optimizer: any torch optimizer over the model's trainable parameters.
+        scheduler: a learning-rate scheduler, called after each step; it must not look at the exact loss.
+        account: the account to charge; None charges nobody.
+        key: a name for this training in the ledger, so that it can be resumed after a crash.
+        purpose: what the training is for; the ledger records it.
+        persons: with `unit=dp.person(...)`, one id per example.
+        progress: whether to draw a progress bar. It shows exact losses, for people who may see the data.
+        checkpoint: a file to save to, so that the training can be resumed after a crash.
+        every: save after this many steps; by default a fiftieth of the plan.
+        resume: continue from `checkpoint` if the file exists.
+        compile: whether to compile, if a compiler is available.
         autocast: a narrower type for the model's own arithmetic, such as torch.bfloat16.
 
     Returns:
-        A `Run`. Ctrl-C stops after the step that is running: with a checkpoint the run is saved and may go on
-        (`run.resume()`, or `resume=True` later); without one its remaining steps are handed back to the account.
+        A `Run`. Ctrl-C stops after the current step. With a checkpoint the run is saved and can be resumed
+        (`run.resume()`, or `resume=True` later); without one, the remaining steps are returned to the account.
 
     Guarantee:
         Neighbors: those of the plan. The model, the optimizer and the checkpoint are outputs of at most `plan.steps`
-        steps of `plan.event`, and `run.guarantee` is what they cost; `account` was charged for all of them before the
-        first one. `run.history` and the progress bar are exact and not private. How long steps take is not protected,
-        nor is a decision to stop that was made in view of the bar.
+        steps of `plan.event`, and `run.guarantee` is their cost; `account` is charged for all of them before the first
+        one. `run.history` and the progress bar are exact and not private. Not protected: how long steps take, and a
+        decision to stop that was based on the progress bar.
     """
     _check_kinds(plan, account)
     if isinstance(scheduler, ReduceLROnPlateau):
-        remedy = "it would follow the exact loss, which nobody charged; use one that counts steps"
+        remedy = "it would follow the exact loss, which is not charged; use one that counts steps"
         raise _check.fail("scheduler", "not look at the loss", type(scheduler).__name__, remedy)
-    step = plan.step(model, loss, optimizer, compile=compile, autocast=autocast)  # checks what it is given
+    step = plan.step(model, loss, optimizer, compile=compile, autocast=autocast)  # checks its arguments
     mechanism = Mechanism(plan, inner_model(model), loss, optimizer)
-    training = Training(plan, model, step, optimizer, scheduler, account, purpose, progress)
-    training.prepare(data, persons, key, None if checkpoint is None else Path(checkpoint), every, resume)
-    training.go_on()
-    return Run(training, mechanism)
+    loop = TrainingLoop(plan, model, step, optimizer, scheduler, account, purpose, progress)
+    loop.prepare(data, persons, key, None if checkpoint is None else Path(checkpoint), every, resume)
+    loop.run()
+    return Run(loop, mechanism)
 
 
 def _check_kinds(plan: object, account: object) -> None:

@@ -1,13 +1,13 @@
-"""How one example's gradient is bounded: from its norms to the weight with which it enters the sum.
+"""Clipping: how one example's gradient is bounded, as a weight computed from its norms.
 
-Every kind of clipping is only another choice of weights. The engine gives the norm of each example's gradient in each
-group of parameters; a `Clipping` gives back one weight for each, and says how far one example can move the sum.
+Every kind of clipping is a choice of weights. The engine computes the norm of each example's gradient in each group of
+parameters; a `Clipping` returns one weight for each, and bounds how far one example can move the sum.
 
 Rounding: a weight computed as C / norm in floating point may exceed the exact quotient by a few units in the last
 place, and the norm itself is a rounded sum. Every weight is therefore shrunk by the factor 1 - 16 u, where u is the
-machine epsilon of the norms' type (2e-6 in float32). That covers the division and the root. What it does not cover is
-the rounding of long sums inside a gradient, and of products in bfloat16 or TF32 where those are used: there the bound
-holds up to a relative error of their precision (about 2⁻⁸ in bfloat16, more where the terms of a sum cancel).
+machine epsilon of the norms' type (2e-6 in float32). That covers the division and the root. It does not cover the
+rounding of long sums inside a gradient, nor of products in bfloat16 or TF32 if those are used: there the bound holds up
+to a relative error of their precision (about 2⁻⁸ in bfloat16, more if the terms of a sum cancel).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from torch import Tensor
 
 from discreet import _check
 
-_NORM = "it is the largest norm that one example's gradient may have"
+_NORM = "it is the largest norm of one example's clipped gradient"
 _ORDER = "2 bounds the Euclidean norm (Gaussian noise), 1 bounds the sum of absolute values (Laplace noise)"
 
-#: Clip norms lie between these, so that neither noise nor clipped gradients vanish or overflow in float32.
+#: The range of clip norms. In it, neither noise nor clipped gradients vanish or overflow in float32.
 SMALLEST, LARGEST = 1e-30, 1e30
 
 
@@ -42,9 +42,9 @@ def _shrunk(quotient: Tensor) -> Tensor:
 def _at_most(norms: Tensor, bound: Tensor) -> Tensor:
     """The weight min(1, bound / norm), rounded down.
 
-    Squares of very small numbers vanish, so a norm of zero only says that the norm is below `smallest`.
+    Squares of very small numbers underflow, so a computed norm of zero only means that the norm is below `smallest`.
     """
-    smallest = torch.finfo(norms.dtype).tiny ** 0.4  # 3e-16 in float32: far above what vanishes, far below any bound
+    smallest = torch.finfo(norms.dtype).tiny ** 0.4  # 7e-16 in float32: far above where squares underflow
     norms = norms.clamp_min(smallest)
     return torch.where(norms <= _shrunk(bound), torch.ones_like(norms), _shrunk(bound / norms))
 
@@ -55,15 +55,19 @@ class Clipping(ABC):
     Guarantee:
         Neighbors: add/remove or zero-out one example. For a gradient g in groups g_1 … g_G with norms n_1 … n_G, the
         vector (w_1·g_1, …, w_G·g_G) has an `order`-norm of at most `sensitivity(clip_norm, G)`, whatever g is. So one
-        example moves the sum by at most that much; replacing one moves it by at most twice that.
+        example moves the sum by at most that much, and replacing one by at most twice that.
     """
 
     norm: float
     order: int
 
     def groups(self, names: Sequence[str]) -> tuple[int, ...]:
-        """The group of each trainable parameter. One group, unless a subclass says otherwise."""
+        """The group of each trainable parameter. One group by default."""
         return (0,) * len(names)
+
+    @abstractmethod
+    def in_words(self, limit: str) -> str:
+        """What happens to a gradient, after "the gradient is"; `limit` stands for the clip norm."""
 
     @abstractmethod
     def weights(self, norms: Tensor, clip_norm: Tensor) -> Tensor:
@@ -83,14 +87,14 @@ def checked_norm(name: str, value: object) -> float:
     return norm
 
 
-def _settle(made: Clipping) -> None:
-    object.__setattr__(made, "norm", checked_norm("norm", made.norm))
-    _check.one_of("order", made.order, (1, 2), _ORDER)
+def _settle(clipping: Clipping) -> None:
+    object.__setattr__(clipping, "norm", checked_norm("norm", clipping.norm))
+    _check.one_of("order", clipping.order, (1, 2), _ORDER)
 
 
 @dataclass(frozen=True)
 class Flat(Clipping):
-    """Scale each example's whole gradient down to norm C where it is longer: weight min(1, C / ‖g‖).
+    """Scale each example's whole gradient down to norm C if it is longer: weight min(1, C / ‖g‖).
 
     Guarantee:
         ‖w·g‖ = min(‖g‖, C) ≤ C. Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1.
@@ -101,6 +105,9 @@ class Flat(Clipping):
 
     def __post_init__(self) -> None:
         _settle(self)
+
+    def in_words(self, limit: str) -> str:
+        return f"scaled down to an L{self.order} norm of at most {limit}"
 
     def weights(self, norms: Tensor, clip_norm: Tensor) -> Tensor:
         """min(1, C / ‖g‖)."""
@@ -125,6 +132,9 @@ class Automatic(Clipping):
         remedy = "it keeps the weight of a small gradient finite; 0.01 is the paper's choice"
         object.__setattr__(self, "gamma", float(_check.positive("gamma", self.gamma, remedy)))
 
+    def in_words(self, limit: str) -> str:
+        return f"normalized to an L{self.order} norm below {limit}, with a stabilizer of {self.gamma:g}"
+
     def weights(self, norms: Tensor, clip_norm: Tensor) -> Tensor:
         """C / (‖g‖ + γ)."""
         return _shrunk(clip_norm / (norms + self.gamma))
@@ -132,10 +142,10 @@ class Automatic(Clipping):
 
 @dataclass(frozen=True)
 class PerLayer(Clipping):
-    """Clip the gradient of each layer on its own.
+    """Clip the gradient of each layer separately.
 
-    `norm` is the norm of the whole clipped gradient; it is split equally over the layers, or in the proportions of
-    `layers`, which maps every layer's name (a parameter's name without its last part) to a positive number.
+    `norm` bounds the whole clipped gradient. It is split equally over the layers, or in the proportions of `layers`,
+    which maps every layer's name (a parameter's name without its last part) to a positive number.
 
     Guarantee:
         Layer l is scaled to norm C_l with ΣC_l² = C² (order 2) or ΣC_l = C (order 1), so the whole vector has a norm of
@@ -152,38 +162,41 @@ class PerLayer(Clipping):
             remedy = "it is the layer's share of the norm"
             shares = {name: float(_check.positive(f"layers[{name!r}]", v, remedy)) for name, v in self.layers.items()}
             if not shares:
-                raise _check.fail("layers", "name at least one layer", self.layers, "or leave it out: an equal split")
+                raise _check.fail("layers", "name at least one layer", self.layers, "leave it out for an equal split")
             object.__setattr__(self, "layers", MappingProxyType(shares))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """A mapping proxy has no pickle of its own."""
+        """Pickle the shares as a dict, because a mapping proxy cannot be pickled."""
         return type(self), (self.norm, None if self.layers is None else dict(self.layers), self.order)
 
     def __hash__(self) -> int:
         return hash((self.norm, None if self.layers is None else tuple(self.layers.items()), self.order))
 
     def groups(self, names: Sequence[str]) -> tuple[int, ...]:
-        """One group for each layer."""
-        found = list(dict.fromkeys(layer_of(name) for name in names))
-        known = found if self.layers is None else list(self.layers)
-        missing = [layer for layer in found if layer not in known]
+        """One group per layer."""
+        of_model = list(dict.fromkeys(layer_of(name) for name in names))
+        listed = of_model if self.layers is None else list(self.layers)
+        missing = [layer for layer in of_model if layer not in listed]
         if missing:
-            raise _check.fail("layers", f"name the layer {missing[0]!r}", known, "every trainable layer needs a share")
-        absent = [layer for layer in known if layer not in found]
-        if absent:
-            raise _check.fail("layers", "name layers of the model", absent[0], f"its trainable layers are {found}")
-        return tuple(known.index(layer_of(name)) for name in names)
+            raise _check.fail("layers", f"name the layer {missing[0]!r}", listed, "every trainable layer needs a share")
+        foreign = [layer for layer in listed if layer not in of_model]
+        if foreign:
+            raise _check.fail("layers", "name layers of the model", foreign[0], f"its trainable layers are {of_model}")
+        return tuple(listed.index(layer_of(name)) for name in names)
 
     def shares(self, groups: int) -> tuple[float, ...]:
         """C_l / C of each group."""
-        parts = (1.0,) * groups if self.layers is None else tuple(self.layers.values())
-        whole = math.hypot(*parts) if self.order == 2 else math.fsum(parts)
-        return tuple(part / whole for part in parts)
+        proportions = (1.0,) * groups if self.layers is None else tuple(self.layers.values())
+        total = math.hypot(*proportions) if self.order == 2 else math.fsum(proportions)
+        return tuple(proportion / total for proportion in proportions)
+
+    def in_words(self, limit: str) -> str:
+        return f"scaled down layer by layer, to an L{self.order} norm of at most {limit} in total"
 
     def weights(self, norms: Tensor, clip_norm: Tensor) -> Tensor:
         """min(1, C_l / ‖g_l‖) in each layer."""
-        parts = [_at_most(norms[group], clip_norm * share) for group, share in enumerate(self.shares(norms.shape[0]))]
-        return torch.stack(parts)
+        shares = self.shares(norms.shape[0])
+        return torch.stack([_at_most(norms[group], clip_norm * share) for group, share in enumerate(shares)])
 
 
 @dataclass(frozen=True)
@@ -191,8 +204,8 @@ class Adaptive(Clipping):
     """Flat clipping whose norm follows a private quantile of the examples' norms.
 
     Each step also releases, with noise, how many examples were below the norm, and moves the norm by
-    exp(-learning_rate·(share below - quantile)). The noise on that count is `count_noise` (its standard deviation;
-    one example changes the count by at most one); what it costs is in the plan's event.
+    exp(-learning_rate·(share below - quantile)). `count_noise` is the standard deviation of the noise on that count,
+    which one example changes by at most one; its cost is part of the plan's event.
 
     Guarantee:
         The weights are those of `Flat` at the current norm, which depends on earlier releases only. Andrew et al.,
@@ -207,17 +220,19 @@ class Adaptive(Clipping):
 
     def __post_init__(self) -> None:
         _settle(self)
-        remedy = "it is the share of examples that shall lie below the norm"
+        remedy = "it is the share of examples that should lie below the norm"
         object.__setattr__(self, "quantile", float(_check.probability("quantile", self.quantile, remedy)))
         remedy = "it is how far one step moves the logarithm of the norm; 0.2 is the paper's choice"
         object.__setattr__(self, "learning_rate", float(_check.positive("learning_rate", self.learning_rate, remedy)))
         remedy = "it is the standard deviation of the noise on the count; a twentieth of the batch is usual"
         object.__setattr__(self, "count_noise", float(_check.positive("count_noise", self.count_noise, remedy)))
 
+    def in_words(self, limit: str) -> str:
+        return (
+            f"scaled down to an L{self.order} norm that starts at {limit} and follows a private estimate of the "
+            f"{self.quantile:g} quantile of the gradients' norms"
+        )
+
     def weights(self, norms: Tensor, clip_norm: Tensor) -> Tensor:
         """min(1, C / ‖g‖)."""
         return _at_most(norms, clip_norm)
-
-    def below(self, norms: Tensor, clip_norm: Tensor, mask: Tensor) -> Tensor:
-        """How many examples of a batch have a norm of at most `clip_norm`; sensitive, and of sensitivity one."""
-        return ((norms[0] <= clip_norm) & mask).sum()

@@ -1,9 +1,9 @@
-"""The processes of one run: who takes which share of a batch, and where sums are added up.
+"""A run with several processes: which share of a batch each one takes, and how the sums are combined.
 
-Every process draws the same batches from the same secret and takes every size-th example of each. Their clipped sums,
-in fp32, are added up by one all-reduce; the first process has added the noise to its own sum before, so that no process
-ever holds a sum of the whole batch without noise. All processes take the same steps, also with an empty share, and
-apply the same gradient, so their parameters stay equal.
+Every process draws the same batches from the same secret and takes every size-th example. One all-reduce adds up their
+clipped sums in fp32. The first process adds the noise to its own sum before that, so no process ever holds a sum over
+the whole batch without noise. All processes take the same steps, even with an empty share, and apply the same gradient,
+so their parameters stay equal.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Team:
-    """This process's place among those of the run; a process alone is a team of one."""
+    """The rank of this process and the number of processes in the run; a single process is a team of one."""
 
     rank: int = 0
     size: int = 1
 
     @classmethod
     def here(cls) -> Team:
-        """The team of `torch.distributed`, which is joined first where `torchrun` started this process."""
+        """The team of `torch.distributed`. If `torchrun` started this process, it joins the process group first."""
         if not dist.is_available():
             return cls()
         if not dist.is_initialized():
@@ -47,13 +47,13 @@ class Team:
         return self.rank == 0
 
     def share_secret(self, secret: Secret) -> Secret:
-        """The first process's secret, for all of them. It crosses the network that the gradients cross."""
+        """Send the first process's secret to all, over the same network as the gradients."""
         if self.size == 1:
             return secret
         return Secret(None, key=self._sent(secret.reveal())) if secret.secure else secret
 
     def share_parameters(self, tensors: Iterable[Tensor]) -> None:
-        """Begin with the first process's parameters, as DistributedDataParallel does."""
+        """Start from the first process's parameters, as DistributedDataParallel does."""
         if self.size > 1:
             for tensor in tensors:
                 dist.broadcast(tensor.detach(), src=0)
@@ -63,8 +63,8 @@ class Team:
         if self.size > 1:
             dist.all_reduce(flat)
 
-    def together(self, work: Callable[[], T]) -> T:
-        """What `work` returns in the first process; if it fails there, it fails everywhere, and nobody waits."""
+    def run_on_first(self, work: Callable[[], T]) -> T:
+        """Run `work` in the first process and return its result in all. A failure there is raised in all of them."""
         if self.size == 1:
             return work()
         result: Any = None
@@ -72,14 +72,14 @@ class Team:
         if self.leads:
             try:
                 result = work()
-            except BaseException as error:  # told to the others, then raised again
+            except BaseException as error:  # sent to the others, then raised again
                 failure = error
-        told = self._sent((result, None if failure is None else f"{type(failure).__name__}: {failure}"))
+        received = self._sent((result, None if failure is None else f"{type(failure).__name__}: {failure}"))
         if failure is not None:
             raise failure
-        if told[1] is not None:
-            raise DiscreetError(f"the first process stopped with {told[1]}")
-        shared: T = told[0]
+        if received[1] is not None:
+            raise DiscreetError(f"the first process stopped with {received[1]}")
+        shared: T = received[0]
         return shared
 
     def _sent(self, value: Any) -> Any:
@@ -89,15 +89,15 @@ class Team:
 
 
 def inner_model(model: nn.Module) -> nn.Module:
-    """The model itself where it is wrapped in DistributedDataParallel, whose own reduction is not needed here."""
+    """The model inside DistributedDataParallel, whose own reduction is not needed here; others as they are."""
     if isinstance(model, nn.parallel.DistributedDataParallel):
         return inner_model(model.module)
     return model
 
 
 def device_of(parameters: Iterable[Tensor]) -> torch.device:
-    """The one device that all parameters are on."""
-    found = {parameter.device for parameter in parameters}
-    if len(found) != 1:
-        raise DiscreetError(f"a private step needs all parameters on one device, got {sorted(map(str, found))}")
-    return found.pop()
+    """The device that all parameters are on."""
+    devices = {parameter.device for parameter in parameters}
+    if len(devices) != 1:
+        raise DiscreetError(f"a private step needs all parameters on one device, got {sorted(map(str, devices))}")
+    return devices.pop()

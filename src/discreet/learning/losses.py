@@ -1,8 +1,8 @@
-"""One loss value per example, from whatever the user gives as a loss.
+"""Per-example losses: turns any supported loss into a function with one value per example.
 
-`loss(model, batch)` returns a tensor with one value per example. The usual torch losses are taken as they are: then a
-batch is (inputs, targets), and the loss of one example is the mean over what it holds (tokens, pixels, outputs),
-whatever reduction over the batch the loss was built with. A mean over the batch has no per-example gradients to clip.
+A loss is `loss(model, batch)`, which returns a tensor with one value per example, or one of the usual torch losses. For
+these a batch is (inputs, targets), and the loss of one example is the mean over its tokens, pixels or outputs, whatever
+reduction the loss was built with. A mean over the batch has no per-example gradients to clip.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _apply(function: Callable[..., Tensor], model: Any, batch: Any) -> Tensor:
 
 
 def _mean_over_used(values: Tensor, targets: Tensor, ignored: int) -> Tensor:
-    """The mean over the places of one example that are not ignored; an example with none has the loss zero."""
+    """The mean over the positions of an example that are not ignored; zero if all are ignored."""
     if values.dim() < 2:
         return values
     used = (targets != ignored).flatten(1).to(values.dtype)
@@ -59,12 +59,12 @@ def per_example(loss: Any) -> Loss:
     """A loss as a function of (model, batch) that gives one value per example.
 
     Args:
-        loss: such a function already, a torch loss function as `torch.nn.functional.cross_entropy`, or a torch loss
-            module as `torch.nn.CrossEntropyLoss()`. The reduction of a module over the batch is not used.
+        loss: such a function, a torch loss function such as `torch.nn.functional.cross_entropy`, or a torch loss module
+            such as `torch.nn.CrossEntropyLoss()`. A module's reduction over the batch is not used.
 
     Guarantee:
-        Each value depends on its own example if the model's outputs do; the engine's dry run tests that. Weights of
-        classes are constants. `ignore_index` leaves out places of an example; an example without any has the loss zero.
+        Each value depends only on its own example if the model's outputs do; the engine's dry run tests that. Class
+        weights are constants. `ignore_index` skips positions of an example; if all are skipped, its loss is zero.
     """
     if loss in FUNCTIONS:
         if loss in (F.cross_entropy, F.nll_loss):
@@ -75,28 +75,28 @@ def per_example(loss: Any) -> Loss:
     if isinstance(loss, nn.modules.loss._Loss):
         if not hasattr(loss, "reduction"):
             raise _check.fail("loss", "have a reduction", loss, "write loss(model, batch) with one value per example")
-        alone = copy.deepcopy(loss)
-        alone.reduction = "none"
+        unreduced = copy.deepcopy(loss)
+        unreduced.reduction = "none"
         if isinstance(loss, (nn.CrossEntropyLoss, nn.NLLLoss)):
-            return _classified(alone, loss.ignore_index)
-        return lambda model, batch: _apply(alone, model, batch)
+            return _classified(unreduced, loss.ignore_index)
+        return lambda model, batch: _apply(unreduced, model, batch)
     if isinstance(loss, nn.Module) or not callable(loss):
         raise _check.fail(
-            "loss", "be a function loss(model, batch) or a loss of torch", loss, "return one value per example"
+            "loss", "be a function loss(model, batch) or a torch loss", loss, "return one value per example"
         )
     given: Loss = loss
     return given
 
 
 def _classified(function: Callable[[Tensor, Tensor], Tensor], ignored: int) -> Loss:
-    """Losses over classes skip the places that are marked as ignored."""
+    """A loss over classes, which skips positions that are marked as ignored."""
 
     def values(model: Any, batch: Any) -> Tensor:
         def reduced(output: Tensor, targets: Tensor) -> Tensor:
-            found = function(output, targets)
-            if targets.is_floating_point():
-                return found
-            return _mean_over_used(found, targets, ignored)
+            unreduced = function(output, targets)
+            if targets.is_floating_point():  # probabilities of the classes: nothing is ignored
+                return unreduced
+            return _mean_over_used(unreduced, targets, ignored)
 
         return _apply(reduced, model, batch)
 
@@ -104,7 +104,7 @@ def _classified(function: Callable[[Tensor, Tensor], Tensor], ignored: int) -> L
 
 
 def checked(losses: Any, examples: int) -> Tensor:
-    """Refuse what is not one value per example, with the fix."""
+    """`losses`, if there is one value per example; anything else is refused, with the fix."""
     if not isinstance(losses, Tensor) or losses.shape != (examples,):
         shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         fix = (

@@ -1,7 +1,7 @@
-"""A training, fixed before it begins: how batches are drawn, how examples are clipped, which noise, how many steps.
+"""`Plan`: a training, fixed in advance. It says how batches are drawn and examples clipped, which noise, and how often.
 
-All that decides the price is here and nowhere else, so the whole plan is one event and its guarantee is known before
-any data is seen. What runs (`Step`, `train`) takes its numbers from the plan.
+Everything that decides the price is in the plan, so the whole plan is one event, and its guarantee is known before any
+data is seen. The code that runs it (`Step`, `train`) takes its numbers from the plan.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from discreet import _check, events
@@ -17,10 +16,12 @@ from discreet.errors import InvalidArgument
 from discreet.events import Event
 from discreet.guarantees import ApproxDP, Guarantee, PureDP
 from discreet.learning import pricing
-from discreet.learning.batches import Batch, Stream
 from discreet.learning.clipping import Adaptive, Clipping, Flat, checked_norm
+from discreet.learning.data.batches import Batch, BatchStream
+from discreet.learning.data.sampling import SAMPLERS, PoissonSampler, Sampler
+from discreet.learning.explanation import explain
 from discreet.learning.noise import FAMILIES, GaussianNoise, Noise, Secret
-from discreet.learning.sampling import SAMPLERS, PoissonSampler, Sampler
+from discreet.learning.schedule import Schedule, checked_schedule, norm_at
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Neighbors, Person, Relation, Rows, Unit
 from discreet.neighbors import relation as as_relation
 
@@ -31,24 +32,22 @@ if TYPE_CHECKING:
 
     from discreet.learning.step import Step
 
-Schedule = tuple[tuple[int, float], ...]
-
 
 @dataclass(frozen=True)
 class Plan:
     """A training as one event. Make it with `Plan.for_epsilon` or `Plan.for_noise`.
 
     Attributes:
-        sampler: how batches are drawn, and what is divided by: the expected batch size.
+        sampler: how batches are drawn; its expected batch size is what sums are divided by.
         clipping: how the gradient of one example is bounded.
-        noise: what is added to the sum; its multiplier is over the sensitivity under `relation`.
-        steps: how many steps there are.
+        noise: the noise on the sum; its multiplier is relative to the sensitivity under `relation`.
+        steps: the number of steps.
         relation: which datasets count as neighbors.
         unit: whom the plan protects: one example, or a person with several.
         delta: the δ at which the guarantee is stated; 0 for pure DP.
         clip_schedule: (step, clip norm) pairs with straight lines between them; None keeps the clipping's norm.
-        physical_batch_size: how many examples go through the model at once; only memory and time depend on it.
-        insecure_seed: makes noise and batches repeatable, for tests; the event is then worth nothing.
+        physical_batch_size: how many examples go through the model at once; it affects only memory and time.
+        insecure_seed: makes noise and batches repeatable, for tests; the event then guarantees nothing.
 
     >>> plan = Plan.for_noise(1.0, delta=1e-5, examples=60_000, batch_size=600, steps=1000, clip_norm=1.0)
     >>> plan.event
@@ -70,7 +69,7 @@ class Plan:
     _target: float | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        _check.settle_integers(self, "steps", remedy="it is how many noisy gradients are released")
+        _check.settle_integers(self, "steps", remedy="it is the number of noisy gradients that are released")
         if self.delta > 0:
             _check.delta(self.delta)
         if self.insecure_seed is not None:
@@ -88,10 +87,10 @@ class Plan:
         if isinstance(self.clipping, Adaptive):
             self._check_adaptive(self.clipping)
         if self.clip_schedule is not None:
-            object.__setattr__(self, "clip_schedule", _schedule(self.clip_schedule))
+            object.__setattr__(self, "clip_schedule", checked_schedule(self.clip_schedule))
         if self.physical_batch_size == 0:
             object.__setattr__(self, "physical_batch_size", _physical(self.sampler))
-        remedy = "it is how many examples go through the model at once"
+        remedy = "it is the number of examples that go through the model at once"
         _check.settle_integers(self, "physical_batch_size", remedy=remedy)
 
     # --- making one
@@ -116,32 +115,32 @@ class Plan:
         physical_batch_size: int = 0,
         insecure_seed: int | None = None,
     ) -> Plan:
-        """The plan with the least noise that costs at most (ε, δ).
+        """The plan with the least noise whose cost is at most (ε, δ).
 
         Args:
-            epsilon: the ε that the whole training may cost.
+            epsilon: the ε of the whole training.
             delta: the δ; 0 asks for pure DP, which needs noise="laplace".
-            examples: the number of examples (of persons, with `unit`) as far as it is public. It sets the sampling
-                rate and is not compared with the data under add/remove, where the true number is private.
+            examples: the public number of examples (of persons, with `unit`). It sets the sampling rate. Under
+                add/remove, where the true number is private, it is not compared with the data.
             batch_size: the expected number of examples (persons) in a batch.
-            epochs: passes over the data; or
+            epochs: the number of passes over the data. Give this or
             steps: the number of steps.
-            clip_norm: the largest norm of one example's gradient: L2, or L1 for noise="laplace"; or
+            clip_norm: the largest norm of one example's gradient: L2, or L1 for noise="laplace". Give this or
             clipping: another way to clip, such as `PerLayer`, `Automatic` or `Adaptive`.
             noise: "gaussian", "laplace" (L1 clipping, pure DP) or "l2-laplace".
             sampling: "poisson", "without replacement" or "shuffle".
-            relation: add/remove for Poisson batches, replace-one for the others, unless said otherwise.
-            unit: whom to protect; `dp.rows()`, or `dp.person("column", max_rows=…)`.
+            relation: which neighbors to protect; by default add/remove for Poisson batches, and else replace-one.
+            unit: whom to protect: `dp.rows()`, or `dp.person("column", max_rows=…)`.
             clip_schedule: (step, clip norm) pairs, such as ((0, 1.0), (500, 0.1)).
-            physical_batch_size: how many examples go through the model at once; 0 chooses by the batch size.
-            insecure_seed: for tests: repeatable noise, worth nothing.
+            physical_batch_size: how many examples go through the model at once; 0 derives it from the batch size.
+            insecure_seed: repeatable noise, for tests only; it guarantees nothing.
 
         >>> plan = Plan.for_epsilon(2.0, delta=1e-6, examples=30_000, batch_size=1024, epochs=15, clip_norm=1.0)
         >>> print(plan.guarantee, round(plan.noise.noise_multiplier, 3), plan.steps)
         (2, 1e-06)-DP, add or remove one row 1.824 439
         """
         wanted = float(_check.epsilon(epsilon))
-        at = float(_check.probability("delta", delta, "it is the probability with which the bound may fail"))
+        at = float(_check.probability("delta", delta, "it is the probability that the bound fails"))
         make = _maker(
             noise, sampling, examples, batch_size, epochs, steps, clip_norm, clipping, relation, unit,
             delta=at, clip_schedule=clip_schedule, physical_batch_size=physical_batch_size, _target=wanted,
@@ -174,22 +173,21 @@ class Plan:
     ) -> Plan:
         """The plan with a given noise multiplier: the noise's scale over the sensitivity under `relation`.
 
-        The other arguments are those of `for_epsilon`; `delta` is where `guarantee` is stated.
+        The other arguments are those of `for_epsilon`; `guarantee` is stated at `delta`.
         """
-        at = float(_check.probability("delta", delta, "it is the probability with which the bound may fail"))
+        at = float(_check.probability("delta", delta, "it is the probability that the bound fails"))
         make = _maker(
             noise, sampling, examples, batch_size, epochs, steps, clip_norm, clipping, relation, unit,
             delta=at, clip_schedule=clip_schedule, physical_batch_size=physical_batch_size,
         )  # fmt: skip
-        return make(
-            float(_check.positive("noise_multiplier", noise_multiplier, "no noise has no price")), insecure_seed
-        )
+        multiplier = _check.positive("noise_multiplier", noise_multiplier, "without noise there is no guarantee")
+        return make(float(multiplier), insecure_seed)
 
     # --- what it costs
 
     @property
     def event(self) -> Event:
-        """The whole training as one event: what a ledger is charged."""
+        """The whole training as one event, which a ledger is charged."""
         return self.event_of(self.steps)
 
     def event_of(self, steps: int) -> Event:
@@ -199,53 +197,49 @@ class Plan:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the whole training promises, and to whom."""
+        """The guarantee of the whole training, and whom it protects."""
         certified = self.guarantee_after(self.steps)
         if self._target is not None and isinstance(certified, PureDP | ApproxDP) and certified.epsilon <= self._target:
-            return self._stated(self._target)  # the noise was chosen for this; not so in a changed copy of the plan
+            # The noise was calibrated to this ε. A changed copy of the plan may cost more, hence the comparison.
+            return self._stated(self._target)
         return certified
 
     def guarantee_after(self, steps: int) -> Guarantee:
-        """What the first `steps` steps promise."""
+        """The guarantee of the first `steps` steps."""
         if steps == 0:
             return self._stated(0.0)
         return self._stated(pricing.price(self.event_of(steps), self.delta, self.relation).epsilon)
 
     def _stated(self, epsilon: float) -> Guarantee:
-        made = PureDP(epsilon) if self.delta <= 0 or math.isinf(epsilon) else ApproxDP(epsilon, self.delta)
-        return made.protecting(self.neighbors)
+        pure = self.delta <= 0 or math.isinf(epsilon)
+        guarantee = PureDP(epsilon) if pure else ApproxDP(epsilon, self.delta)
+        return guarantee.protecting(self.neighbors)
 
     @property
     def neighbors(self) -> Neighbors:
-        """Whom the plan protects, under which relation."""
+        """Whom the plan protects, and under which relation."""
         return Neighbors(self.relation, self.unit)
 
     # --- what runs
 
     def clip_norm(self, step: int) -> float:
-        """The clip norm of a step, for plans whose norm is fixed in advance: that of one unit's whole contribution."""
+        """The clip norm of a step, for a unit's whole contribution. For plans whose norm is fixed in advance."""
         if self.clip_schedule is None:
             return float(self.clipping.norm)
-        points = self.clip_schedule
-        if step <= points[0][0]:
-            return points[0][1]
-        for (left, low), (right, high) in pairwise(points):
-            if step <= right:
-                return low + (high - low) * (step - left) / (right - left)
-        return points[-1][1]
+        return norm_at(self.clip_schedule, step)
 
     def example_norm(self, unit_norm: float) -> float:
-        """The norm that one example is clipped to, so that a unit's examples together stay within `unit_norm`.
+        """The norm to clip one example to, so that a unit's examples together stay within `unit_norm`.
 
         A person has at most max_rows examples in a batch. Each is clipped to unit_norm/max_rows, so by the triangle
-        inequality their sum has at most the norm unit_norm, in L1 and in L2, group by group and altogether.
+        inequality their sum has a norm of at most unit_norm, in L1 and in L2, in each group and in total.
         """
         return unit_norm / self.unit.max_rows if isinstance(self.unit, Person) else unit_norm
 
     def noise_scale(self, unit_norm: float, groups: int) -> float:
         """The scale of the noise on the sum in a step whose units are clipped to `unit_norm`.
 
-        The sensitivity is the clipping's own where a unit comes or goes, and twice that where it is replaced.
+        The sensitivity is the clipping's own if a unit is added or removed, and twice that if it is replaced.
         """
         sensitivity = self.clipping.sensitivity(unit_norm, groups) * (2 if self.relation is REPLACE_ONE else 1)
         return self.sum_multiplier * sensitivity
@@ -254,10 +248,11 @@ class Plan:
     def sum_multiplier(self) -> float:
         """The noise multiplier of the sum alone.
 
-        With adaptive clipping the count of unclipped examples is released as well. Sum and count together are one
-        Gaussian release with the plan's multiplier z, if the sum's is (z⁻² − (2σ_b)⁻²)^{-1/2} (Andrew et al. 2021,
-        Theorem 1): scaled by their noise, the sum moves by 1/z_Δ and the centered count by (1/2)/σ_b, so that both move
-        by √(z_Δ⁻² + (2σ_b)⁻²) = 1/z. Under replace-one both move twice as far, and the noise of both is doubled.
+        Adaptive clipping also releases the count of unclipped examples. Sum and count together are one Gaussian
+        release with the plan's multiplier z, if the multiplier of the sum is z_Δ = (z⁻² − (2σ_b)⁻²)^{-1/2} (Andrew et
+        al. 2021, Theorem 1): scaled by their noise, the sum moves by 1/z_Δ and the centered count by (1/2)/σ_b, so both
+        together move by √(z_Δ⁻² + (2σ_b)⁻²) = 1/z. Under replace-one both move twice as far, and both get twice the
+        noise.
         """
         z = self.noise.noise_multiplier
         if not isinstance(self.clipping, Adaptive):
@@ -279,72 +274,48 @@ class Plan:
         compile: bool = True,
         autocast: torch.dtype | None = None,
     ) -> Step:
-        """A callable that takes one private step with each batch of `batches`: for those with a loop of their own."""
+        """A callable that takes one private step with each batch of `batches`, for a training loop of your own."""
         from discreet.learning.step import Step
 
         return Step(self, model, loss, optimizer, compile=compile, autocast=autocast)
 
     def batches(self, data: Any, *, persons: Any = None) -> Iterator[Batch]:
-        """All batches of the plan, drawn as its event says, one for each step.
+        """All batches of the plan, drawn as its event says, one per step.
 
         Args:
             data: tensors, numpy arrays, tuples or dicts of them, or a torch Dataset with random access.
-            persons: with `unit=dp.person(...)`, one id for each example; not needed where `data` is a dict that holds
-                the unit's column, which is then taken out.
+            persons: with `unit=dp.person(...)`, one id per example; not needed if `data` is a dict that holds the
+                unit's column, which is then removed from the data.
 
         Guarantee:
-            Batches are drawn with the operating system's randomness. A batch may be empty: it is a step all the same.
+            Batches are drawn with the operating system's randomness. An empty batch counts as a step.
         """
-        yield from Stream(self, data, persons)
+        yield from BatchStream(self, data, persons)
 
     def secret(self, purpose: str) -> Secret:
-        """A new secret for "noise" or "sampling"; the one of `insecure_seed` where the plan has one."""
+        """A new secret for "noise" or "sampling"; derived from `insecure_seed` if the plan has one."""
         return Secret(self.insecure_seed).at(purpose)
 
     def explain(self) -> str:
         """The plan in words: what is drawn, clipped and added, what it costs, and whom it protects."""
-        sampler, unit = self.sampler, "person" if isinstance(self.unit, Person) else "example"
-        drawn = {
-            "poisson": f"each {unit} joins each batch on its own with probability "
-            f"{sampler.batch_size / sampler.examples:.4g}, {sampler.batch_size} on average",
-            "without replacement": f"each batch is a random subset of exactly {sampler.batch_size} of "
-            f"{sampler.examples} {unit}s",
-            "shuffle": f"each pass goes through all {sampler.examples} {unit}s in random order, {sampler.batch_size} "
-            "in a batch, and is priced without amplification",
-        }[sampler.name]
-        noise = f"{type(self.noise).__name__} of {self.noise.noise_multiplier:.6g} times the sensitivity"
-        once = "is added to the sum, once a step, also where a batch is empty"
-        lines = [
-            f"{self.steps} steps; {drawn}.",
-            f"Each {unit}'s gradient is clipped: {self.clipping}.",
-            f"{noise} {once}. The sum is divided by {sampler.batch_size}.",
-        ]
-        if isinstance(self.unit, Person):
-            lines.append(
-                f"A person has at most {self.unit.max_rows} examples in a batch, each clipped to "
-                f"1/{self.unit.max_rows} of the norm."
-            )
-        if self.insecure_seed is not None:
-            lines.append("The noise can be reproduced from a seed, so nothing at all is protected.")
-        else:
-            method = pricing.price(self.event, self.delta, self.relation).method
-            lines.append(f"Priced by {method}. {self.guarantee.explain()}")
-        return "\n".join(lines)
+        return explain(self)
 
     def _check_adaptive(self, clipping: Adaptive) -> None:
         if not isinstance(self.noise, GaussianNoise):
-            raise _check.fail("noise", "be 'gaussian' for adaptive clipping", self.noise.name, "its proof needs that")
+            raise _check.fail(
+                "noise", "be 'gaussian' for adaptive clipping", self.noise.name, "its proof needs Gaussian noise"
+            )
         if self.clip_schedule is not None:
             raise _check.fail(
-                "clip_schedule", "be None for adaptive clipping", self.clip_schedule, "it moves by itself"
+                "clip_schedule", "be None for adaptive clipping", self.clip_schedule, "the norm adapts by itself"
             )
         if isinstance(self.unit, Person):
             raise _check.fail("unit", "be dp.rows() for adaptive clipping", self.unit, "clip persons to a fixed norm")
         if 2 * clipping.count_noise <= self.noise.noise_multiplier:
             raise InvalidArgument(
                 f"clipping.count_noise must be more than half of the plan's {self.noise.noise_multiplier:.4g}, got "
-                f"{clipping.count_noise}: the count's own noise would cost more than the whole step; a twentieth "
-                "of the batch size is usual"
+                f"{clipping.count_noise}: otherwise the count alone would cost more than the whole step; a "
+                "twentieth of the batch size is usual"
             )
 
 
@@ -361,15 +332,17 @@ def _maker(
     unit: Unit | None,
     **rest: Any,
 ) -> Callable[[float, int | None], Plan]:
-    """From a noise multiplier and a seed to the plan, with all else checked and settled."""
+    """A function from a noise multiplier and a seed to the plan; all other arguments are checked here."""
     family = FAMILIES[_check.one_of("noise", noise, FAMILIES, "each has its own price")]
     sampler = SAMPLERS[_check.one_of("sampling", sampling, SAMPLERS, "each has its own price")](batch_size, examples)
     if (epochs is None) == (steps is None):
-        raise _check.fail("steps", "be given, or epochs, and not both", steps, "they say how long the training is")
+        raise _one_of_two("steps", steps, "epochs", epochs, "they say how long the training is")
     if (clip_norm is None) == (clipping is None):
-        raise _check.fail("clip_norm", "be given, or clipping, and not both", clip_norm, "they bound one example")
+        raise _one_of_two("clip_norm", clip_norm, "clipping", clipping, "they bound one example's gradient")
+    if clip_norm is not None:
+        clip_norm = checked_norm("clip_norm", clip_norm)
     if steps is None:
-        steps = sampler.steps(float(_check.positive("epochs", epochs, "it is how often the data is passed over")))
+        steps = sampler.steps(float(_check.positive("epochs", epochs, "it is the number of passes over the data")))
     order = family(1.0).order
     default = ADD_REMOVE if isinstance(sampler, PoissonSampler) else REPLACE_ONE
     settled = as_relation(default if relation is None else relation)
@@ -389,24 +362,14 @@ def _maker(
     return make
 
 
+def _one_of_two(name: str, value: object, other_name: str, other: object, remedy: str) -> InvalidArgument:
+    given = "neither" if value is None else f"{value!r} and {other!r}"
+    return InvalidArgument(f"give exactly one of {name} and {other_name}, got {given}: {remedy}")
+
+
 def _physical(sampler: Sampler) -> int:
-    """Enough rows that a draw seldom needs a second physical batch: with 2.5 standard deviations, 1 in 160 does."""
+    """Enough rows for nearly every draw: with 2.5 standard deviations, 1 draw in 160 needs a second physical batch."""
     if not isinstance(sampler, PoissonSampler):
         return sampler.batch_size
     spread = math.sqrt(sampler.batch_size * (1 - sampler.rate))
     return 8 * math.ceil((sampler.batch_size + 2.5 * spread) / 8)
-
-
-def _schedule(value: object) -> Schedule:
-    remedy = "give pairs (step, clip norm) with growing steps, such as ((0, 1.0), (500, 0.1))"
-    if not isinstance(value, tuple | list) or not value:
-        raise _check.fail("clip_schedule", "be a tuple of pairs", value, remedy)
-    points = []
-    for pair in value:
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise _check.fail("clip_schedule", "be a tuple of pairs", value, remedy)
-        step = _check.integer("clip_schedule", pair[0], remedy, at_least=0)
-        points.append((step, checked_norm("clip_schedule", pair[1])))
-    if any(left >= right for (left, _), (right, _) in pairwise(points)):
-        raise _check.fail("clip_schedule", "have growing steps", value, remedy)
-    return tuple(points)

@@ -1,8 +1,7 @@
-"""What a plan costs, and the least noise that fits: the accountants, asked in the order of their tightness.
+"""The price of a plan, and the least noise that fits a budget. The tightest accountant that has a theorem is used.
 
-The tight accountant prices Gaussian and Laplace steps. Laplace noise under an L2 bound on a random sample, and a
-Poisson sample under replace-one, have no dominating pair that is known; Rényi DP has a bound for them. Pure DP needs
-no δ.
+The tight accountant prices Gaussian and Laplace steps. For Laplace noise under an L2 bound on a random sample, and for
+a Poisson sample under replace-one, no dominating pair is known; Rényi DP has a bound for them. Pure DP needs no δ.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from discreet.numeric.search import bisect
 
 @dataclass(frozen=True)
 class Price:
-    """A certified ε at the plan's δ, and the accountant that found it."""
+    """A certified ε at the plan's δ, and the name of the accountant."""
 
     epsilon: float
     method: str
@@ -31,7 +30,7 @@ class Price:
 
 @lru_cache(maxsize=4096)
 def price(event: Event, delta: float, relation: Relation) -> Price:
-    """The smallest ε that is certified for `event` at `delta`; pure DP where `delta` is 0."""
+    """The smallest certified ε of `event` at `delta`; pure DP if `delta` is 0."""
     if not is_secure(event):
         return Price(math.inf, "none: the noise can be reproduced")
     if delta <= 0:
@@ -39,14 +38,14 @@ def price(event: Event, delta: float, relation: Relation) -> Price:
     try:
         return Price(accounting.epsilon(event, delta, relation).upper, "tight accounting")
     except UnknownEvent:
-        found = rdp_epsilon(accounting.rdp(event, relation=relation), delta)
-        if math.isinf(found):
+        epsilon = rdp_epsilon(accounting.rdp(event, relation=relation), delta)
+        if math.isinf(epsilon):
             raise
-        return Price(found, "Rényi DP, because tight accounting has no theorem for it")
+        return Price(epsilon, "Rényi DP, because tight accounting has no theorem for it")
 
 
 def least_noise(make: Callable[[float], Event], epsilon: float, delta: float, relation: Relation) -> float:
-    """The smallest noise multiplier whose event is certified to cost at most ε at δ."""
+    """The smallest noise multiplier whose event costs at most ε at δ, by a certified price."""
     if delta > 0:
         try:
             return accounting.calibrate(make, ApproxDP(epsilon, delta), relation=relation)
@@ -61,7 +60,7 @@ def least_noise(make: Callable[[float], Event], epsilon: float, delta: float, re
         high *= 2
         if high > 1e12:
             raise InvalidArgument(
-                f"epsilon must be reachable, got {epsilon} at delta {delta}: with this noise no multiplier reaches it; "
+                f"epsilon must be reachable, got {epsilon} at delta {delta}: no amount of this noise reaches it; "
                 "pure DP (delta=0) needs noise='laplace'"
             )
     low = high / 2

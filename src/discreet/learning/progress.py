@@ -1,4 +1,4 @@
-"""What the owner of the data sees while a training runs: one line, redrawn. It is exact, and so not private."""
+"""The progress bar of a training, for the owner of the data. It shows exact numbers, so it is not private."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from discreet.errors import MissingExtra
 
 
 class Progress:
-    """A bar with loss, share of clipped examples, ε so far and at the end, throughput and time left.
+    """A bar with the loss, the share of clipped examples, ε so far and at the end, throughput and time left.
 
-    Used as a context; silent where `shown` is false.
+    Use it as a context manager. It prints nothing if `shown` is false.
     """
 
     def __init__(self, shown: bool, steps: int, batch_size: int, final_epsilon: float) -> None:
@@ -50,13 +50,13 @@ class Progress:
             self._bar.stop()
 
     def first_step(self, step: int) -> None:
-        """The first step is done: what it took beyond the others is the cost of starting up."""
+        """Note that the first step is done. It includes start-up, so throughput is measured from here."""
         self._first, self._from = time.perf_counter(), step
         if self._bar is not None and self._first - self._began > 1.0:
             self._bar.console.print(f"start-up and first step: {self._first - self._began:.1f} s")
 
     def show(self, step: int, loss: float, clipped: float, epsilon: float) -> None:
-        """Redraw the line."""
+        """Redraw the bar."""
         if self._bar is None:
             return
         passed = time.perf_counter() - self._first

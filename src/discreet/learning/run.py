@@ -1,4 +1,4 @@
-"""What a training returns: what it promises, what it saw, and how to keep it or go on."""
+"""The result of a training: its guarantee, its history, and how to save or resume it."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from discreet.learning.plan import Plan
 from discreet.ledger.receipt import Receipt
 
 if TYPE_CHECKING:
-    from discreet.learning.training import Training
+    from discreet.learning.loop import TrainingLoop
 
 
 @dataclass
 class History:
-    """What the screen showed, step by step: **not private**, except for ε and the clip norm.
+    """What was observed, step by step: **not private**, except for ε and the clip norm.
 
-    The loss and the share of clipped examples are exact, so they can give away who was in the data. They are for people
-    who may see the data, are kept apart from the model, and belong in no report or paper.
+    The loss and the share of clipped examples are exact, so they can reveal who is in the data. They are for people who
+    may see the data, are stored apart from the model, and do not belong in a report or a paper.
 
     Attributes:
-        step: the number of the plan's step.
-        loss: the mean loss of that step's batch; NaN where it was empty.
-        clipped: the share of the batch that was clipped.
+        step: the number of the step in the plan.
+        loss: the mean loss of that step's batch; NaN if the batch was empty.
+        clipped: the share of clipped examples in the batch.
         clip_norm: the clip norm.
-        epsilon: pairs (steps, ε of that many steps), at some of the steps.
+        epsilon: pairs (steps, ε of that many steps), for some of the steps.
     """
 
     step: list[int] = field(default_factory=list)
@@ -51,14 +51,14 @@ class History:
         return f"History({len(self)} steps, not private)"
 
     def write(self, path: Path | str) -> None:
-        """Save it as JSON, readable by its owner alone."""
+        """Save the history as JSON, in a file that only its owner can read."""
         target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(target, "w") as file:
             json.dump({"private": False, **asdict(self)}, file)
 
     @classmethod
     def read(cls, path: Path | str) -> History:
-        """What `write` saved."""
+        """Read a history that `write` saved."""
         content = json.loads(Path(path).read_text())
         content.pop("private")
         content["epsilon"] = [(int(steps), float(epsilon)) for steps, epsilon in content["epsilon"]]
@@ -66,63 +66,63 @@ class History:
 
 
 class Run:
-    """A training that was run, or that was stopped and can go on. Made by `train`.
+    """A training that has finished, or that was stopped and can be resumed. Made by `train`.
 
     Attributes:
-        plan: what was to be run.
-        model: the trained model; it and all that is computed from it alone is private.
-        history: what was seen on the way: **not private**.
+        plan: the plan.
+        model: the trained model; it is private, and so is everything computed from it alone.
+        history: exact observations: **not private**.
         mechanism: the training as a function of the data, for an audit.
     """
 
-    def __init__(self, training: Training, mechanism: Mechanism) -> None:
-        self._training = training
-        self.plan: Plan = training.plan
-        self.model: nn.Module = training.model
-        self.history: History = training.history
+    def __init__(self, loop: TrainingLoop, mechanism: Mechanism) -> None:
+        self._loop = loop
+        self.plan: Plan = loop.plan
+        self.model: nn.Module = loop.model
+        self.history: History = loop.history
         self.mechanism = mechanism
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the training promises, for the steps that count as taken."""
-        if self._training.allowed >= self.plan.steps:
+        """The guarantee of the steps that count as taken."""
+        if self._loop.allowed >= self.plan.steps:
             return self.plan.guarantee
-        return self.plan.guarantee_after(self._training.allowed)
+        return self.plan.guarantee_after(self._loop.allowed)
 
     @property
     def receipt(self) -> Receipt | None:
-        """The ledger's receipt; None where no account was charged."""
-        return self._training.receipt
+        """The ledger's receipt; None if no account was charged."""
+        return self._loop.receipt
 
     @property
     def steps(self) -> int:
-        """How many updates the model got."""
-        return self._training.step.updates
+        """The number of updates that the model received."""
+        return self._loop.step.updates
 
     @property
     def finished(self) -> bool:
-        """Whether no step of the plan is left."""
-        return self._training.allowed >= self.plan.steps and self._training.step.position >= self.plan.steps
+        """Whether all steps of the plan are taken."""
+        return self._loop.allowed >= self.plan.steps and self._loop.step.position >= self.plan.steps
 
     def resume(self) -> Run:
-        """Go on with a training that was stopped; after the end of its process, call `train` with resume=True."""
-        self._training.go_on()
+        """Continue a stopped training. In a new process, call `train` with resume=True instead."""
+        self._loop.run()
         return self
 
     def close(self) -> Guarantee:
-        """End a training that was stopped: hand the steps that never started back to the ledger."""
-        self._training.close()
+        """End a stopped training: return the steps that never started to the account."""
+        self._loop.close()
         return self.guarantee
 
     def save(self, path: Path | str, *, history: bool = False) -> None:
-        """Save the model's state and, as text, what was promised. `torch.load(path)["model"]` is the state.
+        """Save the model's state with its guarantee as text. `torch.load(path)["model"]` is the state.
 
         Args:
-            path: where to.
-            history: also save what was seen on the way, beside it as `<path>.history.json`. It is not private.
+            path: the file to write.
+            history: also save the history, as `<path>.history.json`. It is not private.
 
         Guarantee:
-            The file holds outputs of the private steps and public facts only, so it may be given away.
+            The file holds only outputs of the private steps and public facts, so it may be shared.
         """
         receipt = self.receipt
         content = {
@@ -145,10 +145,10 @@ class Run:
             raise MissingExtra("plots need matplotlib: pip install matplotlib") from error
         figure = Figure(figsize=(9, 2.8), layout="constrained")
         axes = figure.subplots(1, 3)
-        seen = self.history
-        axes[0].plot(seen.step, seen.loss, lw=0.8)
-        axes[1].plot(seen.step, [100 * share for share in seen.clipped], lw=0.8)
-        axes[2].plot([steps for steps, _ in seen.epsilon], [epsilon for _, epsilon in seen.epsilon])
+        history = self.history
+        axes[0].plot(history.step, history.loss, lw=0.8)
+        axes[1].plot(history.step, [100 * share for share in history.clipped], lw=0.8)
+        axes[2].plot([steps for steps, _ in history.epsilon], [epsilon for _, epsilon in history.epsilon])
         for axis, title in zip(axes, ("loss of the batch", "clipped examples, %", "ε so far"), strict=True):
             axis.set(title=title, xlabel="step")
             axis.grid(alpha=0.3)
@@ -160,11 +160,11 @@ class Run:
 
 
 class Mechanism:
-    """A training as a function of its data: what an audit runs again and again on data of its own.
+    """A training as a function of its data, for an audit to run many times on its own data.
 
-    Each call begins with the same initial model and fresh noise, keeps the learning rate as it was at the beginning,
-    charges nothing, and returns the trained parameters by name. Call it on data that may be released: calls on
-    protected data are releases that no ledger knows of.
+    Each call starts from the same initial model with fresh noise, keeps the initial learning rate, charges nothing, and
+    returns the trained parameters by name. Call it only on data that may be released: calls on protected data are
+    releases that no ledger records.
     """
 
     def __init__(self, plan: Plan, model: nn.Module, loss: Callable[..., Any], optimizer: Optimizer) -> None:
@@ -174,8 +174,8 @@ class Mechanism:
         self._settings = copy.deepcopy(optimizer.state_dict())
 
     def __call__(self, data: Any, *, persons: Any = None, compile: bool = False) -> dict[str, Tensor]:
-        """Train on `data` from the beginning; the parameters by name."""
-        model, optimizer = copy.deepcopy((self._model, self._optimizer))  # together, so that they stay linked
+        """Train on `data` from the start, and return the parameters by name."""
+        model, optimizer = copy.deepcopy((self._model, self._optimizer))  # in one call, so that they stay linked
         model.load_state_dict(self._initial)
         optimizer.load_state_dict(copy.deepcopy(self._settings))
         for parameter in model.parameters():

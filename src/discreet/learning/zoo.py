@@ -1,6 +1,6 @@
-"""A few small models that train well with clipped, noisy gradients, and what the command line needs around them.
+"""Small models that train well with clipped, noisy gradients, and the training helpers of the command line.
 
-Bounded activations keep gradients in reach of the clip norm (Papernot et al. 2021, "Tempered sigmoid activations"), so
+Bounded activations keep gradients close to the clip norm (Papernot et al. 2021, "Tempered sigmoid activations"), so
 these models use tanh. None of them normalizes over a batch.
 """
 
@@ -28,15 +28,15 @@ OPTIMIZERS = ("adam", "sgd")
 
 
 def build(kind: str, shape: Sequence[int], classes: int, hidden: Sequence[int] = (32,)) -> nn.Module:
-    """A model of the zoo for examples of this shape: "logistic", "mlp" or, for (channels, height, width), "cnn".
+    """A model for examples of this shape: "logistic", "mlp" or, for (channels, height, width), "cnn".
 
     >>> build("mlp", (10,), 2, hidden=(4,))[1]
     Linear(in_features=10, out_features=4, bias=True)
     """
-    _check.one_of("kind", kind, MODELS, "these are the models of the zoo")
+    _check.one_of("kind", kind, MODELS, "these are the available models")
     _check.integer("classes", classes, "a label is one of several", at_least=2)
     for size in (*shape, *hidden):
-        _check.integer("size", size, "it is a number of features or of hidden units")
+        _check.integer("size", size, "it is the number of features or hidden units")
     if kind == "cnn":
         return _cnn(tuple(shape), classes)
     sizes = [math.prod(shape), *(hidden if kind == "mlp" else ())]
@@ -67,34 +67,34 @@ def _cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def optimizer(kind: str, model: nn.Module, learning_rate: float) -> Optimizer:
     """An ordinary optimizer over a model's parameters: "adam", or "sgd" with momentum 0.9."""
-    _check.one_of("optimizer", kind, OPTIMIZERS, "these are the optimizers of the zoo")
-    rate = float(_check.positive("learning_rate", learning_rate, "it is how far a step goes"))
+    _check.one_of("optimizer", kind, OPTIMIZERS, "these are the available optimizers")
+    rate = float(_check.positive("learning_rate", learning_rate, "it is the size of a step"))
     return Adam(model.parameters(), lr=rate) if kind == "adam" else SGD(model.parameters(), lr=rate, momentum=0.9)
 
 
-#: The loss of all classifiers of the zoo; one value for each example, as training wants it.
+#: The loss of all these classifiers. Training uses it per example.
 loss = functional.cross_entropy
 
 
 def predict(model: nn.Module, inputs: NDArray[Any], batch_size: int = 4096) -> NDArray[np.int64]:
     """The most likely class of each row of `inputs`.
 
-    Guarantee: none. Predictions on people are facts about these people: release them through a query and a mechanism.
+    Guarantee: none. Predictions about people are facts about them: release them through a query and a mechanism.
     """
     was_training = model.training
     model.eval()
     with torch.no_grad():
-        found = [
+        batches = [
             model(torch.as_tensor(inputs[start : start + batch_size])).argmax(1).numpy()
             for start in range(0, len(inputs), batch_size)
         ]
     model.train(was_training)
-    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+    return np.concatenate(batches) if batches else np.empty(0, dtype=np.int64)
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run small models on one processor: their operations are too short to share, and waiting costs more."""
+    """Run small models on one thread: their operations are so short that synchronizing threads costs more."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -106,8 +106,8 @@ def one_thread() -> Iterator[None]:
 def after_steps(optimizer: Optimizer, steps: Collection[int], act: Callable[[int], None]) -> None:
     """Call `act` with the step's number after each of these steps of an optimizer; the first step is 1.
 
-    Guarantee: the model is then the output of that many private steps. What `act` tells of other people is a release of
-    its own.
+    Guarantee: the model is then the output of that many private steps. What `act` reveals about other people is a
+    separate release.
     """
     done = 0
 
@@ -121,7 +121,7 @@ def after_steps(optimizer: Optimizer, steps: Collection[int], act: Callable[[int
 
 
 def rehearse(model: nn.Module, shape: Sequence[int], classes: int) -> str:
-    """What each parameter goes through in a private step, found on random examples; raises where none is possible."""
+    """How each parameter is handled in a private step, from a run on random examples. Raises if none is possible."""
     for size in shape:
         _check.integer("shape", size, "it is the size of one example, such as 1,28,28")
     _check.integer("classes", classes, "a label is one of several", at_least=2)

@@ -1,7 +1,7 @@
-"""Bounded → Release: exact noise, one file per mechanism. This is the only place where noise for a release is drawn.
+"""Bounded → Release: exact noise, one file per mechanism. Noise for a release is drawn only here.
 
 Each mechanism is a class in noise units (`Laplace(scale)`, `Gaussian(standard_deviation)`, …) with `event`, `guarantee`
-and `release`, and a function that calibrates it for a wanted privacy (`laplace(bounded, epsilon=…)`, …).
+and `release`, and has a function that calibrates it to a privacy level (`laplace(bounded, epsilon=…)`, …).
 """
 
 from discreet.mechanisms._discrete_gaussian import DiscreteGaussian, discrete_gaussian

@@ -16,7 +16,7 @@ from discreet.mechanisms.additive import Additive, sensitivity_of
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.neighbors import Relation
 from discreet.numeric.rounding import float_up, rounded_up
-from discreet.release import Noise, Release
+from discreet.release import NoiseLaw, Release
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class DiscreteGaussian(Additive):
     def for_rho(cls, bounded: Bounded, rho: float, relation: Relation | str | None = None) -> DiscreteGaussian:
         """The least noise that makes `bounded` ρ-zCDP: σ² = Δ₂²/2ρ, rounded up to a simple fraction."""
         sensitivity = sensitivity_of(bounded, relation)
-        exact = _check.positive("rho", rho, "it bounds the slope of the Rényi divergence")
+        exact = _check.positive("rho", rho, "it bounds the slope of the Rényi divergence in its order")
         return cls(rounded_up(sensitivity.l2_squared / (2 * exact)) * bounded.granularity**2)
 
     def event(self, bounded: Bounded, relation: Relation | str | None = None) -> events.DiscreteGaussian:
@@ -51,10 +51,10 @@ class DiscreteGaussian(Additive):
         event = self.event(bounded, relation)
         return ZCDP(float_up(event.sensitivity_squared / (2 * event.variance)))
 
-    def _noise(self, granularity: Fraction) -> Noise:
-        return Noise(gaussian=True, rounded=False, scale=float(self.variance / granularity**2) ** 0.5)
+    def noise_law(self, granularity: Fraction) -> NoiseLaw:
+        return NoiseLaw(gaussian=True, rounded=False, scale=float(self.variance / granularity**2) ** 0.5)
 
-    def _draw(self, granularity: Fraction, size: int, bits: entropy.Bits) -> NDArray[np.int64]:
+    def draw(self, granularity: Fraction, size: int, bits: entropy.Bits) -> NDArray[np.int64]:
         return samplers.discrete_gaussian(self.variance / granularity**2, size, bits)
 
 
@@ -68,13 +68,13 @@ def discrete_gaussian(
     """Release `bounded` with ρ-zCDP: discrete Gaussian noise with σ² = Δ₂²/2ρ.
 
     Args:
-        bounded: what a query made.
-        rho: the ρ > 0 that this release may cost.
-        relation: which neighbors to protect; by default the one that the query is bounded for first.
+        bounded: the result of a query.
+        rho: the ρ > 0 of this release.
+        relation: which neighbors to protect; by default the first one that the query is bounded for.
         insecure_seed: repeatable noise, for tests and teaching only.
 
-    Guarantee: ρ-zCDP for one unit under `relation` (see `DiscreteGaussian`). The noise is exact and its bits are the
-    operating system's. Not protected: the event, the grid and the labels, which are public.
+    Guarantee: ρ-zCDP for one unit under `relation` (see `DiscreteGaussian`). The noise is exact and its bits come from
+    the operating system. Not protected: the event, the grid and the labels, which are public.
 
     >>> from discreet.queries import count
     >>> discrete_gaussian(count([1, 2, 3]), rho=0.5).event

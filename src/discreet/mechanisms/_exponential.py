@@ -1,4 +1,4 @@
-"""The exponential mechanism: choose a candidate, the better the likelier."""
+"""The exponential mechanism: choose a candidate, with higher scores more likely."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from discreet.release import Release
 
 @dataclass(frozen=True)
 class Exponential(Selection):
-    """One draw with P(candidate) ∝ exp(ε·score/2Δ), or exp(ε·score/Δ) where the scores are monotone.
+    """One draw with P(candidate) ∝ exp(ε·score/2Δ), or exp(ε·score/Δ) if the scores are monotone.
 
     Privacy: ε-DP (McSherry & Talwar 2007, Theorem 6) and ε-bounded-range (Durfee & Rogers 2019), which composes better
     than ε-DP alone. Event: `Exponential(ε)`.
 
     Error: the chosen score lies more than (2Δ/ε)(ln m + t) below the best of m with probability at most e^{−t}
-    (Dwork & Roth 2014, Corollary 3.12); half of that where the scores are monotone.
+    (Dwork & Roth 2014, Corollary 3.12); half of that if the scores are monotone.
     """
 
     def event(self) -> events.Exponential:
-        """What one draw runs."""
+        """The event of one draw."""
         return events.Exponential(self.epsilon)
 
     def _choose(self, scores: Scores, relation: Relation, bits: entropy.Bits) -> Any:
@@ -42,13 +42,13 @@ def exponential(
 ) -> Release[Any]:
     """Choose a candidate with probability ∝ exp(ε·score/2Δ), exactly.
 
-    Use `noisy_max` for a single choice: it is never worse at the same ε. Use this one for many choices, whose cost adds
-    up more slowly because of its bounded range.
+    For a single choice use `noisy_max`, which is never worse at the same ε. For many choices use this one: its bounded
+    range makes their cost add up more slowly.
 
     Args:
-        scores: what a query such as `queries.votes` made.
-        epsilon: the privacy loss ε > 0 that this choice may cost.
-        relation: which neighbors to protect; by default the one that the query is bounded for first.
+        scores: the result of a query such as `queries.votes`.
+        epsilon: the privacy loss ε > 0 of this choice.
+        relation: which neighbors to protect; by default the first one that the query is bounded for.
         insecure_seed: repeatable choices, for tests and teaching only.
 
     Guarantee: ε-DP for one unit under `relation` (see `Exponential`). Not protected: the candidates, and how long the

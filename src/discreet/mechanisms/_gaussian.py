@@ -17,7 +17,7 @@ from discreet.mechanisms.additive import Additive, sensitivity_of
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.neighbors import Relation
 from discreet.numeric.rounding import float_root_down, root_up, up
-from discreet.release import Noise, Release
+from discreet.release import NoiseLaw, Release
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Gaussian(Additive):
             multiplier = closed_forms.gaussian_noise_multiplier(epsilon, delta)
         else:
             multiplier = closed_forms.classical_noise_multiplier(epsilon, delta)
-        # A little above, so that the event's multiplier, rounded down to a float, is still enough.
+        # Rounded up a little, because the event rounds its multiplier down to a float.
         enough = Fraction(up(multiplier)) ** 2 * sensitivity.l2_squared
         return cls(root_up(enough) * bounded.granularity)
 
@@ -67,10 +67,10 @@ class Gaussian(Additive):
     def guarantee(self, bounded: Bounded, relation: Relation | str | None = None) -> GDP:
         return GDP(up(1 / self.event(bounded, relation).noise_multiplier))
 
-    def _noise(self, granularity: Fraction) -> Noise:
-        return Noise(gaussian=True, rounded=True, scale=float(self.standard_deviation / granularity))
+    def noise_law(self, granularity: Fraction) -> NoiseLaw:
+        return NoiseLaw(gaussian=True, rounded=True, scale=float(self.standard_deviation / granularity))
 
-    def _draw(self, granularity: Fraction, size: int, bits: entropy.Bits) -> NDArray[np.int64]:
+    def draw(self, granularity: Fraction, size: int, bits: entropy.Bits) -> NDArray[np.int64]:
         return samplers.rounded_gaussian((self.standard_deviation / granularity) ** 2, size, bits)
 
 
@@ -86,15 +86,15 @@ def gaussian(
     """Release `bounded` with (ε, δ)-DP: Gaussian noise, rounded to the value's grid.
 
     Args:
-        bounded: what a query made.
-        epsilon: the privacy loss ε > 0 that this release may cost.
-        delta: the probability 0 < δ < 1 with which that may fail.
-        calibration: "analytic", the least σ for this (ε, δ), or "classical", the textbook's σ for ε < 1.
-        relation: which neighbors to protect; by default the one that the query is bounded for first.
+        bounded: the result of a query.
+        epsilon: the privacy loss ε > 0 of this release.
+        delta: the probability 0 < δ < 1 that this bound fails.
+        calibration: "analytic", the least σ for this (ε, δ), or "classical", the textbook σ for ε < 1.
+        relation: which neighbors to protect; by default the first one that the query is bounded for.
         insecure_seed: repeatable noise, for tests and teaching only.
 
-    Guarantee: (ε, δ)-DP for one unit under `relation` (see `Gaussian`). The noise is exact and its bits are the
-    operating system's. Not protected: the event, the grid and the labels, which are public.
+    Guarantee: (ε, δ)-DP for one unit under `relation` (see `Gaussian`). The noise is exact and its bits come from the
+    operating system. Not protected: the event, the grid and the labels, which are public.
 
     >>> from discreet.queries import count
     >>> released = gaussian(count([1, 2, 3]), epsilon=1.0, delta=1e-6)
@@ -103,4 +103,4 @@ def gaussian(
     """
     mechanism = Gaussian.for_epsilon(bounded, epsilon, delta, calibration=calibration, relation=relation)
     promise = ApproxDP(float(epsilon), float(delta))
-    return mechanism._release(bounded, relation, insecure_seed, promise)
+    return mechanism.release_as(bounded, promise, relation=relation, insecure_seed=insecure_seed)

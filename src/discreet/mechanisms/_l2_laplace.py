@@ -17,7 +17,7 @@ from discreet.mechanisms.additive import Additive, sensitivity_of
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.neighbors import Relation
 from discreet.numeric.rounding import float_root_down, root_up, rounded_up, up
-from discreet.release import Noise, Release
+from discreet.release import NoiseLaw, Release
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class L2Laplace(Additive):
 
     Privacy: (ε, δ)-DP with ε = min{Δ₁/λ, (Δ₂/λ)(Δ₂/2λ + √(2 ln(1/δ)))} for every δ (Andersson, Pagh, Steiner &
     Torkamani, arXiv 2408.07021, Theorem 3), and ρ-zCDP with ρ = Δ₂²/2λ². Event: `L2Laplace(λ/Δ₂, λ/Δ₁)`, and with the
-    shift where one unit moves a single coordinate, so that an accountant can be tighter than the theorem.
+    shift if one unit moves a single coordinate, so that an accountant can be tighter than the theorem.
 
     Error: standard deviation about √2·λ; P(|noise| > t) ≤ exp(−(t − g/2)/λ) on a grid of step g.
     """
@@ -42,7 +42,7 @@ class L2Laplace(Additive):
     def for_epsilon(
         cls, bounded: Bounded, epsilon: float, delta: float, relation: Relation | str | None = None
     ) -> L2Laplace:
-        """The least noise for which Theorem 3 gives (ε, δ): by its L2 or by its L1 branch, whichever is less."""
+        """The least noise for which Theorem 3 gives (ε, δ): by its L2 or its L1 branch, whichever needs less."""
         sensitivity = sensitivity_of(bounded, relation)
         multiplier = up(closed_forms.l2_laplace_noise_multiplier(epsilon, delta))
         by_l2 = root_up(Fraction(multiplier) ** 2 * sensitivity.l2_squared)
@@ -59,10 +59,10 @@ class L2Laplace(Additive):
     def guarantee(self, bounded: Bounded, relation: Relation | str | None = None) -> ZCDP:
         return ZCDP(up(0.5 / self.event(bounded, relation).noise_multiplier ** 2))
 
-    def _noise(self, granularity: Fraction) -> Noise:
-        return Noise(gaussian=False, rounded=True, scale=float(self.scale / granularity))
+    def noise_law(self, granularity: Fraction) -> NoiseLaw:
+        return NoiseLaw(gaussian=False, rounded=True, scale=float(self.scale / granularity))
 
-    def _draw(self, granularity: Fraction, size: int, bits: entropy.Bits) -> NDArray[np.int64]:
+    def draw(self, granularity: Fraction, size: int, bits: entropy.Bits) -> NDArray[np.int64]:
         return samplers.rounded_laplace(self.scale / granularity, size, bits)
 
 
@@ -76,19 +76,19 @@ def l2_laplace(
 ) -> Release[Any]:
     """Release `bounded` with (ε, δ)-DP: Laplace noise calibrated to the L2 sensitivity.
 
-    The scale is the true inverse of the theorem, not the "practical" Δ₂√(2 ln(1.25/δ))/ε that circulates and gives more
-    than ε. On the L2 branch Gaussian noise has less variance at the same (ε, δ); what Laplace noise adds is a pure ε as
-    well, Δ₁/λ, which holds without any δ. Where one unit moves few coordinates the L1 branch is the better one.
+    The scale is the exact inverse of the theorem, not the widespread "practical" Δ₂√(2 ln(1.25/δ))/ε, which costs more
+    than ε. On the L2 branch, Gaussian noise has less variance at the same (ε, δ); Laplace noise gives a pure ε of Δ₁/λ
+    in addition, which holds without any δ. If one unit moves few coordinates, the L1 branch is better.
 
     Args:
-        bounded: what a query made.
-        epsilon: the privacy loss ε > 0 that this release may cost.
-        delta: the probability 0 < δ < 1 with which that may fail.
-        relation: which neighbors to protect; by default the one that the query is bounded for first.
+        bounded: the result of a query.
+        epsilon: the privacy loss ε > 0 of this release.
+        delta: the probability 0 < δ < 1 that this bound fails.
+        relation: which neighbors to protect; by default the first one that the query is bounded for.
         insecure_seed: repeatable noise, for tests and teaching only.
 
-    Guarantee: (ε, δ)-DP for one unit under `relation` (see `L2Laplace`). The noise is exact and its bits are the
-    operating system's. Not protected: the event, the grid and the labels, which are public.
+    Guarantee: (ε, δ)-DP for one unit under `relation` (see `L2Laplace`). The noise is exact and its bits come from the
+    operating system. Not protected: the event, the grid and the labels, which are public.
 
     >>> from discreet.queries import histogram
     >>> l2_laplace(histogram(list("abca"), categories="abc"), epsilon=1.0, delta=1e-6).value.shape
@@ -96,4 +96,4 @@ def l2_laplace(
     """
     mechanism = L2Laplace.for_epsilon(bounded, epsilon, delta, relation)
     promise = ApproxDP(float(epsilon), float(delta))
-    return mechanism._release(bounded, relation, insecure_seed, promise)
+    return mechanism.release_as(bounded, promise, relation=relation, insecure_seed=insecure_seed)

@@ -16,7 +16,7 @@ from discreet.mechanisms.additive import Additive, sensitivity_of
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.neighbors import Relation
 from discreet.numeric.rounding import float_up, rounded_up
-from discreet.release import Noise, Release
+from discreet.release import NoiseLaw, Release
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Laplace(Additive):
         event = self.event(bounded, relation)
         return PureDP(float_up(event.sensitivity / event.scale))
 
-    def _noise(self, granularity: Fraction) -> Noise:
-        return Noise(gaussian=False, rounded=False, scale=float(self.scale / granularity))
+    def noise_law(self, granularity: Fraction) -> NoiseLaw:
+        return NoiseLaw(gaussian=False, rounded=False, scale=float(self.scale / granularity))
 
-    def _draw(self, granularity: Fraction, size: int, bits: entropy.Bits) -> NDArray[np.int64]:
+    def draw(self, granularity: Fraction, size: int, bits: entropy.Bits) -> NDArray[np.int64]:
         return samplers.discrete_laplace(self.scale / granularity, size, bits)
 
 
@@ -64,13 +64,13 @@ def laplace(
     """Release `bounded` with ε-DP: discrete Laplace noise of scale Δ₁/ε.
 
     Args:
-        bounded: what a query made.
-        epsilon: the privacy loss ε > 0 that this release may cost.
-        relation: which neighbors to protect; by default the one that the query is bounded for first.
+        bounded: the result of a query.
+        epsilon: the privacy loss ε > 0 of this release.
+        relation: which neighbors to protect; by default the first one that the query is bounded for.
         insecure_seed: repeatable noise, for tests and teaching only.
 
-    Guarantee: ε-DP for one unit under `relation` (see `Laplace`). The noise is exact and its bits are the operating
-    system's. Not protected: the event, the grid and the labels, which are public.
+    Guarantee: ε-DP for one unit under `relation` (see `Laplace`). The noise is exact and its bits come from the
+    operating system. Not protected: the event, the grid and the labels, which are public.
 
     >>> from discreet.queries import count
     >>> print(laplace(count([1, 2, 3]), epsilon=0.5, insecure_seed=1).event.event)

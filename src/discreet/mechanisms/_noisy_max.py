@@ -17,23 +17,23 @@ from discreet.release import Release
 
 @dataclass(frozen=True)
 class NoisyMax(Selection):
-    """Permute-and-flip: visit the candidates in random order, and take each with probability exp(−ε(best − score)/2Δ).
+    """Permute-and-flip: visit the candidates in random order; accept each with probability exp(−ε(best − score)/2Δ).
 
     Privacy: ε-DP, and never worse in expected score than the exponential mechanism (McKenna & Sheldon 2020, Theorems 1
     and 2). It is report-noisy-max with exponential noise (Ding et al. 2021), so monotone scores may use ε/Δ. Event:
     `NoisyMax(ε)`.
 
-    Error: the expected loss of score is at most (2Δ/ε) ln m for m candidates, half of that where scores are monotone.
+    Error: the expected loss of score is at most (2Δ/ε) ln m for m candidates, half of that if scores are monotone.
     """
 
     def event(self) -> events.NoisyMax:
-        """What one choice runs."""
+        """The event of one choice."""
         return events.NoisyMax(self.epsilon)
 
     def _choose(self, scores: Scores, relation: Relation, bits: entropy.Bits) -> Any:
-        worth, below = rate(scores, self.epsilon, relation), penalties(scores.values.tolist())
-        # Every coin is thrown, also after the first success: the time does not tell how many it took.
-        heads = [i for i in samplers.permutation(len(below), bits) if _coin(worth * below[i], bits)]
+        rate_per_score, below = rate(scores, self.epsilon, relation), penalties(scores.values.tolist())
+        # Flip every coin, even after the first success, so that the time does not reveal how many it took.
+        heads = [i for i in samplers.permutation(len(below), bits) if _coin(rate_per_score * below[i], bits)]
         return scores.candidates[heads[0]]
 
 
@@ -51,9 +51,9 @@ def noisy_max(
     """Choose a candidate with a high score, by permute-and-flip.
 
     Args:
-        scores: what a query such as `queries.votes` made.
-        epsilon: the privacy loss ε > 0 that this choice may cost.
-        relation: which neighbors to protect; by default the one that the query is bounded for first.
+        scores: the result of a query such as `queries.votes`.
+        epsilon: the privacy loss ε > 0 of this choice.
+        relation: which neighbors to protect; by default the first one that the query is bounded for.
         insecure_seed: repeatable choices, for tests and teaching only.
 
     Guarantee: ε-DP for one unit under `relation` (see `NoisyMax`). Not protected: the candidates, and how long the

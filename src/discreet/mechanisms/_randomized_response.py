@@ -1,4 +1,4 @@
-"""Randomized response: each person randomizes their own answer, so that nobody has to be trusted with it."""
+"""Randomized response: each person randomizes their own answer, so that nobody else has to be trusted with it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from discreet.release import Release
 class RandomizedResponse:
     """Report the truth with probability e^ε/(e^ε + k − 1), else one of the other k − 1 categories at random.
 
-    Privacy: ε-DP in the local model: exchanging one person's answer changes the odds of their report by at most e^ε
+    Privacy: ε-DP in the local model: replacing one person's answer changes the odds of their report by at most e^ε
     (Warner 1965 for k = 2; Kairouz, Oh & Viswanath 2014 for any k). Event: `RandomizedResponse(ε, k)`, once for each
     person, about disjoint people. Who took part is visible.
 
@@ -39,19 +39,19 @@ class RandomizedResponse:
         object.__setattr__(self, "epsilon", rounded_down(_check.epsilon(self.epsilon)))
         if len(self.categories) < 2 or len(set(self.categories)) != len(self.categories):
             raise _check.fail(
-                "categories", "be at least two distinct values", self.categories, "a report is one of them"
+                "categories", "be at least two distinct values", self.categories, "each report is one of them"
             )
 
     def event(self) -> events.RandomizedResponse:
-        """What one person's report runs."""
+        """The event of one person's report."""
         return events.RandomizedResponse(self.epsilon, len(self.categories))
 
     def guarantee(self) -> PureDP:
-        """What one person's report promises."""
+        """The guarantee of one person's report."""
         return PureDP(float_up(self.epsilon))
 
     def release(self, values: ArrayLike, *, insecure_seed: int | None = None) -> Release[list[Any]]:
-        """One report for each person, in their order. An answer outside the categories is reported uniformly at random.
+        """One report per person, in their order. An answer outside the categories becomes a uniformly random one.
 
         Guarantee: ε-DP for one person under replace-one, in the local model. Not protected: who takes part.
         """
@@ -59,14 +59,14 @@ class RandomizedResponse:
         bits = entropy.bits(insecure_seed)
         truth, labels = categorized(values, self.categories)
         k = len(labels)
-        keep = bernoulli(self._truthful, truth.size, bits)
+        keep = bernoulli(self._truth_probability, truth.size, bits)
         other = (truth + 1 + samplers.uniform(k - 1, truth.size, bits)) % k
-        anything = samplers.uniform(k, truth.size, bits)
-        report = np.where(truth < 0, anything, np.where(keep, truth, other))
+        uniform = samplers.uniform(k, truth.size, bits)
+        report = np.where(truth < 0, uniform, np.where(keep, truth, other))
         return Release([labels[i] for i in report], event, promise)
 
-    def _truthful(self, precision: int) -> tuple[int, int]:
-        """Integers around 2^precision/(1 + (k − 1)e^{−ε})."""
+    def _truth_probability(self, precision: int) -> tuple[int, int]:
+        """Integers that enclose 2^precision/(1 + (k − 1)e^{−ε})."""
         low, high = exp_neg(self.epsilon, precision + 16)
         others, one = len(self.categories) - 1, 1 << (precision + 16)
         return (one << precision) // (one + others * high), (one << precision) // (one + others * low) + 1
@@ -74,19 +74,19 @@ class RandomizedResponse:
     def frequencies(self, reports: Sequence[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Unbiased estimates of each category's share, and their standard errors, from released reports.
 
-        Answers outside of the categories, which report at random, spread evenly over all shares.
+        Answers outside the categories are reported at random, so they spread evenly over all shares.
 
-        Guarantee: post-processing of reports that were released.
+        Guarantee: post-processing of released reports.
         """
         k, n = len(self.categories), len(reports)
         if n == 0:
-            raise _check.fail("reports", "have an entry", 0, "a share of nobody has no estimate")
+            raise _check.fail("reports", "have an entry", 0, "without reports there is nothing to estimate")
         where, _ = categorized(list(reports), self.categories)
-        seen = np.bincount(where[where >= 0], minlength=k) / n
-        grow = float(np.expm1(float(self.epsilon)))
-        lie = 1 / (grow + k)
-        shares = (seen - lie) / (grow * lie)
-        return shares, np.sqrt(seen * (1 - seen) / n) / (grow * lie)
+        reported = np.bincount(where[where >= 0], minlength=k) / n
+        growth = float(np.expm1(float(self.epsilon)))
+        lie = 1 / (growth + k)  # the probability of each false category
+        shares = (reported - lie) / (growth * lie)
+        return shares, np.sqrt(reported * (1 - reported) / n) / (growth * lie)
 
 
 def randomized_response(
@@ -99,8 +99,8 @@ def randomized_response(
     """Randomize each person's answer; `RandomizedResponse(...).frequencies(reports)` estimates the shares.
 
     Args:
-        values: one answer for each person.
-        categories: the public answers that there are, two or more.
+        values: one answer per person.
+        categories: all possible answers, two or more; they are public.
         epsilon: the privacy loss ε > 0 of each person's report.
         insecure_seed: repeatable reports, for tests and teaching only.
 

@@ -1,4 +1,4 @@
-"""The sparse vector technique: ask many questions, pay for the few that are above a threshold."""
+"""The sparse vector technique: ask many questions, and pay only for the few above a threshold."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from discreet.release import Release
 
 
 class SparseVector:
-    """A run of above-threshold tests that ends after `max_answers` positive ones. It has state: one run, one event.
+    """A run of above-threshold tests that ends after `max_answers` positive answers. It has state: one run, one event.
 
-    With ε = ε₁ + ε₂ and c = `max_answers`, the threshold gets noise of scale Δ/ε₁ once, each query fresh noise of scale
-    2cΔ/ε₂ (cΔ/ε₂ where all queries are monotone), and only the outcome of the comparison leaves; never the noisy value.
+    With ε = ε₁ + ε₂ and c = `max_answers`, the threshold gets noise of scale Δ/ε₁ once, and each query fresh noise of
+    scale 2cΔ/ε₂ (cΔ/ε₂ if all queries are monotone). Only the outcome of the comparison is released, never the noisy
+    value.
 
     Privacy: ε-DP for the whole run, however many queries are below (Lyu, Su & Li 2017, Algorithm 1 and Theorem 2; the
     proof shifts the noise by whole multiples of Δ, so it holds for discrete noise as it stands). ε₁ : ε₂ is
@@ -49,28 +50,30 @@ class SparseVector:
 
         Args:
             threshold: queries at or above it, up to noise, answer True.
-            epsilon: what the whole run costs.
-            max_answers: after how many positive answers the run ends.
-            sensitivity: the largest sensitivity that a query of this run may have, in the queries' units.
-            granularity: the step of the grid that all queries of this run lie on, 1 for counts.
-            monotone: take only queries that one unit moves in the same direction, such as counts, for less noise.
-                Under add/remove and zero-out only; a query that is not known to be monotone is refused.
+            epsilon: the cost of the whole run.
+            max_answers: the number of positive answers after which the run ends.
+            sensitivity: the largest sensitivity of any query of this run, in the queries' units.
+            granularity: the step of the grid that all queries of this run lie on; 1 for counts.
+            monotone: accept only queries that one unit moves in the same direction, such as counts, and add less noise.
+                For add/remove and zero-out only; a query that is not known to be monotone is refused.
             relation: which neighbors to protect.
-            unit: who is protected, one row by default; for people with many rows pass the queries' own `bounded.unit`.
+            unit: who is protected, one row by default; for people with many rows pass the queries' `bounded.unit`.
             insecure_seed: repeatable answers, for tests and teaching only.
         """
-        self._threshold = _check.real("threshold", threshold, "it is what queries are compared with")
+        self._threshold = _check.real("threshold", threshold, "queries are compared with it")
         total = rounded_down(_check.epsilon(epsilon))
-        self._answers = _check.integer("max_answers", max_answers, "it is after how many positive answers the run ends")
+        self._answers = _check.integer("max_answers", max_answers, "the run ends after this many positive answers")
         self._step = _check.positive("granularity", granularity, "it is the step of the queries' grid")
         reach = _check.positive("sensitivity", sensitivity, "it bounds every query of this run") / self._step
         if reach.denominator != 1:
-            raise _check.fail("sensitivity", "be a multiple of granularity", sensitivity, "both describe one grid")
+            raise _check.fail("sensitivity", "be a multiple of granularity", sensitivity, "both describe the same grid")
         self._reach = int(reach)
         self._relation = neighbors.relation(relation)
-        self._monotone = _check.one_of("monotone", monotone, (False, True), "it says which queries the run takes")
+        self._monotone = _check.one_of("monotone", monotone, (False, True), "it says which queries the run accepts")
         if self._monotone and self._relation is neighbors.REPLACE_ONE:
-            raise _check.fail("monotone", "be False under replace-one", True, "an exchange moves queries both ways")
+            raise _check.fail(
+                "monotone", "be False under replace-one", True, "replacing a unit moves queries both ways"
+            )
         self._direction = 0
         self._owner = os.getpid()
         self._unit: Unit = Rows() if unit is None else unit
@@ -87,21 +90,21 @@ class SparseVector:
 
     @property
     def event(self) -> events.Event:
-        """What the whole run costs, from its start."""
+        """The event of the whole run, charged from its start."""
         return self._event
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the whole run promises."""
+        """The guarantee of the whole run."""
         return self._guarantee
 
     @property
     def answers_left(self) -> int:
-        """How many positive answers the run may still give."""
+        """How many more positive answers the run may give."""
         return self._answers - self._positive
 
     def above(self, bounded: Bounded) -> Release[bool]:
-        """Whether the query is at or above the threshold, both with noise.
+        """Whether the noisy query is at or above the noisy threshold.
 
         Guarantee: this answer is part of the run's one event. A refused query (foreign sensitivity, unit or grid, or
         after the last positive answer) draws no noise and changes nothing.
@@ -112,12 +115,11 @@ class SparseVector:
             if self._owner != os.getpid():
                 raise Exhausted(
                     "a SparseVector must answer in the process that created it, got a fork: two processes would answer "
-                    "with the same noise; create one in each and pay for both"
+                    "with the same noise; create one in each process and pay for both"
                 )
             if self._positive >= self._answers:
                 raise Exhausted(
-                    f"max_answers must leave an answer, all {self._answers} are given: "
-                    f"start a new SparseVector and pay for it"
+                    f"this SparseVector has given all {self._answers} positive answers: start a new one and pay for it"
                 )
             noise = int(samplers.discrete_laplace(self._query_scale, 1, self._bits)[0])
             self._direction = bounded.direction
@@ -138,12 +140,12 @@ class SparseVector:
         if bounded.sensitivity(self._relation).l1 * ratio > self._reach:
             raise InvalidSensitivity(
                 f"sensitivity of {bounded!r} must be ≤ {float(self._reach * self._step):.6g}, which this run was "
-                f"created for: create it with the largest sensitivity that its queries have"
+                f"created for: create it with the largest sensitivity of its queries"
             )
         if self._monotone and (not bounded.direction or bounded.direction == -self._direction):
             raise InvalidSensitivity(
                 f"direction of {bounded!r} must be that of the run's other queries: in a monotone run one unit moves "
-                f"all of them the same way; create the run with monotone=False"
+                f"all queries the same way; create the run with monotone=False"
             )
         if bounded.unit != self._unit:
             raise InvalidSensitivity(f"unit must be {self._unit}, got {bounded.unit}: this run protects {self._unit}")
@@ -169,7 +171,7 @@ def sparse_vector(
 ) -> SparseVector:
     """Start a run of above-threshold tests; the arguments are those of `SparseVector`.
 
-    Guarantee: ε-DP for the whole run, whatever is asked, until `max_answers` queries were above the threshold.
+    Guarantee: ε-DP for the whole run, whatever the queries, until `max_answers` of them were above the threshold.
 
     >>> from discreet.queries import count
     >>> run = sparse_vector(threshold=500, epsilon=1.0, monotone=True)

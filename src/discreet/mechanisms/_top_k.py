@@ -15,33 +15,33 @@ from discreet.release import Release
 
 @dataclass(frozen=True)
 class TopK(Selection):
-    """`k` draws of the exponential mechanism at ε/k each, every one among the candidates not chosen yet.
+    """`k` draws of the exponential mechanism at ε/k each, without replacement.
 
     Privacy: ε-DP by basic composition; the same as adding Gumbel noise once and taking the k largest (Durfee & Rogers
     2019, Lemma 4.2). Event: `Repeated(Exponential(ε/k), k)`, so that an accountant can use the bounded range of each
-    draw, which permute-and-flip lacks.
+    draw; permute-and-flip has none.
 
-    Error: each draw's as the exponential mechanism's at ε/k.
+    Error: each draw has the error of the exponential mechanism at ε/k.
     """
 
     k: int = 1
 
     def __post_init__(self) -> None:
         Selection.__post_init__(self)
-        _check.settle_integers(self, "k", remedy="it is how many candidates to choose")
+        _check.settle_integers(self, "k", remedy="it is the number of candidates to choose")
 
     def event(self) -> events.Repeated:
-        """What choosing k candidates runs."""
+        """The event of choosing k candidates."""
         return events.Repeated(events.Exponential(self.epsilon / self.k), self.k)
 
     def _choose(self, scores: Scores, relation: Relation, bits: entropy.Bits) -> tuple[Any, ...]:
         if self.k > len(scores.candidates):
-            raise _check.fail("k", f"be ≤ {len(scores.candidates)}", self.k, "there are only so many candidates")
-        worth = rate(scores, self.epsilon / self.k, relation)
+            raise _check.fail("k", f"be ≤ {len(scores.candidates)}", self.k, "there are no more candidates")
+        rate_per_score = rate(scores, self.epsilon / self.k, relation)
         values: list[int] = scores.values.tolist()
         left, chosen = list(range(len(values))), []
         for _ in range(self.k):
-            drawn = samplers.softmax(penalties([values[i] for i in left]), worth, bits)
+            drawn = samplers.softmax(penalties([values[i] for i in left]), rate_per_score, bits)
             chosen.append(scores.candidates[left.pop(drawn)])
         return tuple(chosen)
 
@@ -57,10 +57,10 @@ def top_k(
     """Choose `k` candidates with high scores, without their scores.
 
     Args:
-        scores: what a query such as `queries.votes` made.
+        scores: the result of a query such as `queries.votes`.
         k: how many candidates to choose.
-        epsilon: the privacy loss ε > 0 that all k choices together may cost.
-        relation: which neighbors to protect; by default the one that the query is bounded for first.
+        epsilon: the privacy loss ε > 0 of all k choices together.
+        relation: which neighbors to protect; by default the first one that the query is bounded for.
         insecure_seed: repeatable choices, for tests and teaching only.
 
     Guarantee: ε-DP for one unit under `relation` (see `TopK`). Not protected: the candidates, and how long the choice

@@ -1,4 +1,4 @@
-"""Which keys occur: a noisy count for each, and only those above a threshold come out."""
+"""Which keys occur: add noise to the count of each key, and release the keys above a threshold."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from discreet.numeric.search import least_integer
 from discreet.queries.discovered import KeyCounts, key_limits
 from discreet.release import Release
 
-#: scipy's normal tail is good to about 1e-14; the threshold allows for this much more.
+#: scipy's normal tail has a relative error of about 1e-14; the threshold allows for far more.
 _SLACK = 1 + 1e-9
 
 
 @dataclass(frozen=True)
 class KeySelection:
-    """Keys that at least `least` units hold, and whose count with noise reaches `threshold`.
+    """Releases the keys that at least `least` units hold and whose noisy count reaches `threshold`.
 
     Privacy: take a key whose count differs between neighbors. Either `least` units hold it in both datasets; then its
-    noisy count is protected as any count is. Or it is held by `least` in one and `least` − 1 in the other; then it
-    comes out of the first with probability at most δ over the number of keys that a unit moves, and of the other never.
-    So the event is that of the noise, composed with `Claimed(0, δ)` (docs/proofs/discover.md; Korolova, Kenthapadi,
-    Mishra & Ntoulas 2009; Desfontaines, Voss, Gipson & Mandayam 2022).
+    noisy count is protected like any count. Or `least` units hold it in one dataset and `least` − 1 in the other; then
+    it is released from the first with probability at most δ over the number of keys that a unit moves, and never from
+    the other. So the event is that of the noise, composed with `Claimed(0, δ)` (docs/proofs/discover.md; Korolova,
+    Kenthapadi, Mishra & Ntoulas 2009; Desfontaines, Voss, Gipson & Mandayam 2022).
 
-    Error: a key that `threshold` units hold comes out with probability at least 1/2, one that `certain(p)` units hold
-    with probability at least p.
+    Error: a key that `threshold` units hold is released with probability at least 1/2, and one that `certain(p)` units
+    hold with probability at least p.
     """
 
     noise: Additive
@@ -64,15 +64,15 @@ class KeySelection:
         """The lowest threshold that `noise` allows for `delta`, under the `limits` of `queries.key_limits`."""
         moved = sensitivity_of(limits, relation).l0
         exact = _check.delta(delta)
-        least = _check.integer("least", least, "keys that fewer units hold never come out")
+        least = _check.integer("least", least, "keys that fewer units hold are never released")
         return cls(noise, least + _reach(noise, exact / moved), exact, least)
 
     def event(self, limits: Bounded, relation: Relation | str | None = None) -> events.Composed:
-        """What choosing runs."""
+        """The event of a choice."""
         return events.Composed((self.noise.event(limits, relation), events.Claimed(0.0, float_up(self.delta))))
 
     def guarantee(self, limits: Bounded, relation: Relation | str | None = None) -> ApproxDP:
-        """What choosing promises: the noise's ε at no δ, or at one as large again as the threshold's."""
+        """The guarantee of a choice: the noise's ε without a δ, or at another δ as large as the threshold's."""
         event = self.noise.event(limits, relation)
         if isinstance(event, events.DiscreteLaplace):
             return ApproxDP(float_up(event.sensitivity / event.scale), float_up(self.delta))
@@ -80,19 +80,19 @@ class KeySelection:
         return ApproxDP(spent, float_up(2 * self.delta))
 
     def certain(self, probability: float) -> int:
-        """How many units must hold a key so that it comes out with at least this probability."""
+        """How many units must hold a key for it to be released with at least this probability."""
         tail = 1 - float(_check.probability("probability", probability, "such as 0.95"))
-        return self.threshold + math.ceil(self.noise._noise(Fraction(1)).half_width(max(tail, 1e-300)))
+        return self.threshold + math.ceil(self.noise.noise_law(Fraction(1)).half_width(max(tail, 1e-300)))
 
     def release(self, counts: KeyCounts, *, insecure_seed: int | None = None) -> Release[NDArray[np.bool_]]:
-        """Which of the keys come out: one answer for each count, of which the caller may show the True ones alone.
+        """Which keys are released: one answer per count. The caller may reveal only the keys that are True.
 
         Args:
-            counts: what `queries.discovered.key_counts` made.
-            insecure_seed: for tests and teaching: repeatable noise, whose event is marked and worth nothing.
+            counts: the result of `queries.discovered.key_counts`.
+            insecure_seed: repeatable noise, for tests and teaching only; the event is marked and guarantees nothing.
 
-        Guarantee: (ε, δ)-DP, as `guarantee` says, for the set of keys that come out, under the relation of `counts`.
-        Not protected: how long it takes, and in which order the counts are: the caller must sort the keys.
+        Guarantee: (ε, δ)-DP, as `guarantee` says, for the set of released keys, under the relation of `counts`. Not
+        protected: how long it takes, and the order of the counts: the caller must sort the keys.
         """
         if type(counts) is not KeyCounts:
             raise InvalidSensitivity(
@@ -100,9 +100,11 @@ class KeySelection:
             )
         limits = key_limits(counts.unit, relation=counts.relation)
         if self.threshold < KeySelection.over(self.noise, limits, self.delta, least=self.least).threshold:
-            raise InvalidSensitivity(f"threshold must be that of KeySelection.over, got {self.threshold}: δ needs it")
+            raise InvalidSensitivity(
+                f"threshold must be at least that of KeySelection.over, got {self.threshold}: δ requires it"
+            )
         event, promise = marked(self.event(limits), self.guarantee(limits), counts.unit, counts.relation, insecure_seed)
-        drawn = self.noise._draw(Fraction(1), counts.values.size, entropy.bits(insecure_seed))
+        drawn = self.noise.draw(Fraction(1), counts.values.size, entropy.bits(insecure_seed))
         noisy = counts.values + np.clip(drawn, -(1 << 62), 1 << 62)
         return Release((counts.values >= self.least) & (noisy >= self.threshold), event, promise)
 
@@ -112,9 +114,9 @@ def _reach(noise: Additive, tail: Fraction) -> int:
     if isinstance(noise, Laplace):
         scale = noise.scale
         return _least(lambda t: _laplace_within(scale, t, tail), float(scale) * -math.log(tail))
-    if isinstance(noise, Gaussian):  # rounded: it reaches t where the normal reaches t − 1/2
+    if isinstance(noise, Gaussian):  # rounded noise reaches t if the normal reaches t − 1/2
         spread, off = float_up(noise.standard_deviation), 0.5
-    elif isinstance(noise, DiscreteGaussian):  # P(X ≥ t) ≤ P(N ≥ t − 1), see `release.Noise`
+    elif isinstance(noise, DiscreteGaussian):  # P(X ≥ t) ≤ P(N ≥ t − 1), see `release.NoiseLaw`
         spread, off = math.sqrt(float_up(noise.variance)) * _SLACK, 1.0
     else:
         raise _check.fail(
@@ -132,7 +134,7 @@ def _laplace_within(scale: Fraction, reach: int, tail: Fraction) -> bool:
 
 
 def _least(fits: Callable[[int], bool], guess: float) -> int:
-    """The least t ≥ 1 that fits, for a monotone `fits` and a good guess."""
+    """The least t ≥ 1 that fits, for a monotone `fits` and a good first guess."""
     high = max(1, math.ceil(guess))
     while not fits(high):
         high *= 2

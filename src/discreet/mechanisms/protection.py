@@ -1,4 +1,4 @@
-"""What every mechanism asks before it runs, and says afterwards: is this really bounded, and whom does it protect?"""
+"""Checks and labels that all mechanisms share: the input must be bounded, and the output says whom it protects."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from discreet.neighbors import Neighbors, Relation
 
 
 def require_bounded(bounded: object, relation: Relation | str | None) -> Relation:
-    """The relation to protect, for something that really is a `Bounded`; what only claims a bound is refused."""
+    """The relation to protect. Anything but a `Bounded` itself is refused, even if it claims a bound."""
     return _require("bounded", bounded, Bounded, relation)
 
 
 def require_scores(scores: object, relation: Relation | str | None) -> Relation:
-    """The relation to protect, for something that really is a `Scores`."""
+    """The relation to protect. Anything but a `Scores` itself is refused."""
     return _require("scores", scores, Scores, relation)
 
 
@@ -25,7 +25,7 @@ def _require(name: str, value: Any, kind: type[Bounded] | type[Scores], relation
     if type(value) is not kind:
         raise InvalidSensitivity(
             f"{name} must be a {kind.__name__} made by a query, got {type(value).__name__}: "
-            f"a mechanism trusts no sensitivity that did not come with the value; see discreet.queries"
+            f"a mechanism trusts only a sensitivity that came with the value; see discreet.queries"
         )
     bounded: Bounded | Scores = value
     wanted = bounded.relation if relation is None else neighbors.relation(relation)
@@ -36,7 +36,7 @@ def _require(name: str, value: Any, kind: type[Bounded] | type[Scores], relation
 def marked(
     event: events.Event, promise: Guarantee, unit: Any, relation: Relation, insecure_seed: int | None
 ) -> tuple[events.Event, Guarantee]:
-    """The event and the promise, saying for whom they hold; worth nothing if the noise can be repeated."""
+    """The event, and the promise with whom it protects. With an `insecure_seed` neither promises anything."""
     protects = Neighbors(relation, unit)
     if insecure_seed is not None:
         return events.Insecure(event), PureDP(float("inf"), protects=protects)

@@ -1,4 +1,4 @@
-"""What all mechanisms that choose among public candidates share: take `Scores`, choose, and say what was run."""
+"""The base of all mechanisms that choose among public candidates: take `Scores`, choose, and state the event."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from discreet.release import Release
 
 @dataclass(frozen=True)
 class Selection(ABC):
-    """A private choice that costs `epsilon` in all. Abstract."""
+    """A private choice that costs `epsilon` in total. Abstract."""
 
     epsilon: Fraction
 
@@ -28,14 +28,14 @@ class Selection(ABC):
 
     @abstractmethod
     def event(self) -> events.Event:
-        """What choosing runs; it does not depend on the scores."""
+        """The event of a choice. It does not depend on the scores."""
 
     @abstractmethod
     def _choose(self, scores: Scores, relation: Relation, bits: entropy.Bits) -> Any:
-        """The candidate, or candidates, that were chosen."""
+        """The chosen candidate or candidates."""
 
     def guarantee(self) -> PureDP:
-        """What choosing promises."""
+        """The guarantee of a choice."""
         return PureDP(float_up(self.epsilon))
 
     def release(
@@ -44,8 +44,8 @@ class Selection(ABC):
         """Choose.
 
         Args:
-            scores: what a query such as `queries.votes` made.
-            relation: which neighbors to protect; by default the one that the query is bounded for first.
+            scores: the result of a query such as `queries.votes`.
+            relation: which neighbors to protect; by default the first one that the query is bounded for.
             insecure_seed: repeatable choices, for tests and teaching only.
 
         Guarantee: ε-DP for one unit under `relation`, for the sensitivity that travels with `scores`.
@@ -56,12 +56,12 @@ class Selection(ABC):
 
 
 def rate(scores: Scores, epsilon: Fraction, relation: Relation) -> Fraction:
-    """What a unit of score is worth in the exponent: ε/2Δ, or ε/Δ where one unit moves all scores one way."""
+    """The factor of the score in the exponent: ε/2Δ, or ε/Δ if one unit moves all scores in one direction."""
     spread = scores.sensitivity(relation) * (1 if scores.is_monotone(relation) else 2)
     return epsilon / spread
 
 
 def penalties(values: list[int]) -> list[int]:
-    """How far each score lies below the best, as exact integers."""
+    """How far each score lies below the best one, as exact integers."""
     best = max(values)
     return [best - value for value in values]

@@ -65,7 +65,7 @@ def check(output: Output, target: str, shape: str | None, classes: int) -> int:
     _check.integer("--classes", classes, "a label is one of several", at_least=2, at_most=10**5)
     try:
         from discreet.learning import zoo
-        from discreet.learning._check import findings
+        from discreet.learning.compatibility import findings
     except ModuleNotFoundError as missing:
         raise MissingExtra("the check needs torch: pip install 'discreet[learning]'") from missing
     model = _built(target)

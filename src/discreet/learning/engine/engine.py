@@ -16,8 +16,8 @@ from torch.utils import _pytree as pytree
 from discreet import _check
 from discreet.errors import InvalidArgument
 from discreet.learning import losses as losses_of
-from discreet.learning._check import check
 from discreet.learning.clipping import Clipping
+from discreet.learning.compatibility import check
 from discreet.learning.engine.clipped import ClippedSum, Coverage, clip
 from discreet.learning.engine.dry_run.search import find_coverage
 from discreet.learning.engine.graph.compilation import Compiled, NotCompiled, compile_flat

@@ -1,19 +1,19 @@
-"""Exact samplers for Laplace and Gaussian shapes at any scale: a table of blocks, and bits refined only when needed.
+"""Exact samplers for Laplace and Gaussian noise at any scale: a table of blocks, with more bits drawn only as needed.
 
 The half line is cut into blocks [kM, (k+1)M) with M a power of two, about 1/32 of the noise's scale. One draw is
 
 1. a block k ∝ exp(−h(kM)), by comparing a 31-bit prefix of a uniform real with the blocks' cumulative masses;
 2. a uniform place f ∈ [0, 1) inside the block, and a coin that keeps it with probability exp(−γ), where
-   γ = h((k+f)M) − h(kM), in [0, 1): with it the draw has density ∝ exp(−h) exactly;
-3. a fair sign; a negative zero is drawn again (discrete noise), so that zero is not counted twice.
+   γ = h((k+f)M) − h(kM), in [0, 1): the kept draws have density ∝ exp(−h) exactly;
+3. a fair sign; for discrete noise a negative zero is drawn again, so that zero is not counted twice.
 
 With h(x) = x/b this is Laplace noise: γ = f·c, c = M/b. With h(x) = x²/2σ² it is Gaussian: γ = (kf + f²/2)·c,
-c = M²/σ². For *discrete* noise f is a multiple of 1/M. For *rounded* noise f is a real number of which only as
-many bits exist as a decision needs, and the draw is rounded to the nearest integer at the end: the noise is then the
-continuous one, rounded, not a discrete relative of it.
+c = M²/σ². For *discrete* noise f is a multiple of 1/M. For *rounded* noise f is a real number, of which only as many
+bits are drawn as a decision needs, and the draw is rounded to the nearest integer at the end: this is continuous noise,
+rounded, and not the discrete distribution of the same scale.
 
-No floating-point number takes part. Each comparison is first made between integers that bound both sides; where they
-leave it open (less than one draw in 10⁴) it is made again with more bits of everything, until it is decided.
+No floating-point number is involved. Each comparison is first made between integers that bound both sides. If they do
+not decide it (less than one draw in 10⁴), it is repeated with more bits on both sides until they do.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from discreet import _check
 from discreet.mechanisms.sampling.entropy import Bits
 from discreet.mechanisms.sampling.fixed_point import exp_neg, uniform_below
 
-_CHUNK = 1 << 15  # draws at a time: what they touch stays in the processor's cache
-_PREFIX = 31  # bits of the uniform real that chooses a block; the 32nd bit of the word is the sign
-_CELL = 15  # a guide entry answers for 2^15 neighboring prefixes
+_CHUNK = 1 << 15  # draws at a time; their arrays fit in the processor's cache
+_PREFIX = 31  # bits of the uniform real that selects a block; the 32nd bit of the word is the sign
+_CELL = 15  # one entry of the guide covers 2^15 adjacent prefixes
 _PLACE = 44  # bits of the place in a block that are drawn at once
 _COIN = 64 - _PLACE  # bits of the coin that are drawn with them
-_UNIT = 40  # the second look at a coin works in units of 2^−40
+_UNIT = 40  # the second comparison of a coin works in units of 2^−40
 
 
 class Shape(Enum):
@@ -46,17 +46,17 @@ class Shape(Enum):
     GAUSSIAN = "gaussian"
 
 
-class Lattice(Enum):
-    """Where the draw lives: on the integers from the start, or on the reals and rounded at the end."""
+class Support(Enum):
+    """Which numbers are drawn: integers from the start, or reals that are rounded at the end."""
 
     DISCRETE = "discrete"
     ROUNDED = "rounded"
 
 
 @lru_cache(maxsize=128)
-def block_sampler(shape: Shape, lattice: Lattice, parameter: Fraction) -> BlockSampler:
-    """The sampler of noise with scale b = `parameter` (Laplace) or variance σ² = `parameter`; its table is kept."""
-    return BlockSampler(shape, lattice, parameter)
+def block_sampler(shape: Shape, support: Support, parameter: Fraction) -> BlockSampler:
+    """A sampler with scale b = `parameter` (Laplace) or variance σ² = `parameter` (Gaussian). It is cached."""
+    return BlockSampler(shape, support, parameter)
 
 
 @dataclass(eq=False)
@@ -64,7 +64,7 @@ class BlockSampler:
     """Exact noise of one shape and scale; `parameter` is b for Laplace and σ² for Gaussian."""
 
     shape: Shape
-    lattice: Lattice
+    support: Support
     parameter: Fraction
     _log_block: int = field(init=False)  # M = 2^_log_block
     _ratio: Fraction = field(init=False)  # c
@@ -74,7 +74,7 @@ class BlockSampler:
         laplace = self.shape is Shape.LAPLACE
         scale_squared = self.parameter**2 if laplace else self.parameter
         self._log_block = _floor_log2_root(scale_squared / 1024)  # M ≤ scale/32 < 2M
-        if self.lattice is Lattice.DISCRETE:
+        if self.support is Support.DISCRETE:
             self._log_block = max(self._log_block, 0)
         if self._log_block >= _PLACE:
             raise _check.fail("scale", f"be < 2^{_PLACE + 5}", float(self.parameter), "use a coarser grid")
@@ -101,7 +101,7 @@ class BlockSampler:
         self._fixed_ratio = int(self._ratio * (1 << (32 if self.shape is Shape.LAPLACE else _UNIT)))
 
     def _surely_kept(self, block: int) -> int:
-        """How many of the 2^20 first coin values keep every place of a block: 1 − γ ≤ exp(−γ)."""
+        """How many of the 2^20 first coin values keep every place in a block, by 1 − γ ≤ exp(−γ)."""
         return max(0, int((1 - self._exponent(block, Fraction(1))) * (1 << _COIN)))
 
     def _exponent(self, block: int, place: Fraction) -> Fraction:
@@ -111,7 +111,7 @@ class BlockSampler:
         return (block * place + place * place / 2) * self._ratio
 
     def _cumulative(self, precision: int) -> tuple[list[int], list[int]]:
-        """For each block k, integers around 2^precision · P(block ≤ k), until what is left is below 2^−precision."""
+        """For each block k, integers that enclose 2^precision · P(block ≤ k), until the rest is below 2^−precision."""
         if precision not in self._tables:
             self._tables[precision] = self._sum_blocks(precision)
         return self._tables[precision]
@@ -125,13 +125,13 @@ class BlockSampler:
         shrink = (unit, unit) if laplace else exp_neg(self._ratio, width)
         mass, total = (unit, unit), (0, 0)
         sums: list[tuple[int, int]] = []
-        # The Gaussian's remainder is known less well than the Laplace's, so more of it is summed.
+        # The bound on the Gaussian's remainder is looser than the Laplace's, so more terms are summed.
         negligible = precision + (4 if laplace else 64)
         while not sums or mass[1] << negligible > total[0]:
             total = total[0] + mass[0], total[1] + mass[1]
             sums.append(total)
             mass, step = _times(mass, step, width), _times(step, shrink, width)
-        # What follows is a geometric series (Laplace), or less than one (Gaussian): mass / (1 − step).
+        # The remainder is a geometric series (Laplace) or below one (Gaussian): mass / (1 − step).
         total = (
             total[0] + (mass[0] * unit // (unit - step[0]) if laplace else mass[0]),
             total[1] + mass[1] * unit // (unit - step[1]) + 1,
@@ -143,7 +143,7 @@ class BlockSampler:
     # --- drawing --------------------------------------------------------------------------------------------------
 
     def draw(self, size: int, bits: Bits, *, signed: bool = True) -> NDArray[np.int64]:
-        """`size` independent draws; of their magnitudes alone where `signed` is False (discrete noise only)."""
+        """`size` independent draws; only their magnitudes if `signed` is False (discrete noise only)."""
         out = np.empty(size, dtype=np.int64)
         filled = 0
         while filled < size:
@@ -154,30 +154,30 @@ class BlockSampler:
         return out
 
     def _draw_some(self, count: int, bits: Bits, signed: bool) -> NDArray[np.int64]:
-        """The draws that were kept out of `count` tries."""
+        """The draws that were kept from `count` tries."""
         words = bits.half_words(count)
         block = self._choose(words >> np.uint32(1), bits)
         kept: NDArray[np.bool_] | None = None
-        if self.lattice is Lattice.DISCRETE and self._log_block == 0:
+        if self.support is Support.DISCRETE and self._log_block == 0:
             magnitude = block
         else:
             fine = bits.words(count)
             place = fine >> np.uint64(_COIN)
-            if self.lattice is Lattice.DISCRETE:  # only the first log2 M bits of the place exist
+            if self.support is Support.DISCRETE:  # only the first log2 M bits of the place exist
                 spare = np.uint64(_PLACE - self._log_block)
                 place = (place >> spare) << spare
             kept = self._keep(block, place, fine & np.uint64((1 << _COIN) - 1), bits)
             magnitude = self._magnitude(block, place)
         if signed:
             negative = (words & np.uint32(1)).astype(np.int64)
-            if self.lattice is Lattice.DISCRETE:
-                whole = (magnitude | (negative - 1)) != 0  # False for a negative zero only
-                kept = whole if kept is None else kept & whole
+            if self.support is Support.DISCRETE:
+                valid = (magnitude | (negative - 1)) != 0  # False only for a negative zero
+                kept = valid if kept is None else kept & valid
             magnitude = (magnitude ^ -negative) + negative
         return magnitude if kept is None else magnitude[kept]
 
     def _choose(self, prefix: NDArray[np.uint32], bits: Bits) -> NDArray[np.int64]:
-        """The block in which each uniform real lies, from its first 31 bits or, where they do not tell, from more."""
+        """The block of each uniform real, from its first 31 bits, or from more bits if these do not decide it."""
         block: NDArray[np.int64] = self._guide[prefix >> np.uint32(_CELL)].astype(np.int64)
         unresolved = np.flatnonzero(block < 0)
         near = prefix[unresolved]
@@ -192,18 +192,18 @@ class BlockSampler:
         while True:
             prefix, width = (prefix << 96) | bits.integer(96), width + 96
             low, high = self._cumulative(width)
-            block = bisect.bisect_right(high, prefix)  # prefix ≥ high[k − 1]: it lies above the blocks before
+            block = bisect.bisect_right(high, prefix)  # prefix ≥ high[k − 1]: it lies above the earlier blocks
             if block < len(low) and prefix + 1 <= low[block]:
                 return block
 
     def _magnitude(self, block: NDArray[np.int64], place: NDArray[np.uint64]) -> NDArray[np.int64]:
         log_block = self._log_block
-        if self.lattice is Lattice.DISCRETE:
+        if self.support is Support.DISCRETE:
             return (block << log_block) + (place >> np.uint64(_PLACE - log_block)).astype(np.int64)
-        if log_block >= 0:  # ⌊(k + f)M + 1/2⌋, with one bit after the point
+        if log_block >= 0:  # ⌊(k + f)M + 1/2⌋, with one fractional bit
             halves = (block << (log_block + 1)) + (place >> np.uint64(_PLACE - log_block - 1)).astype(np.int64)
             return (halves + 1) >> 1
-        # M < 1: adding 1/2 to (k + f)M is adding 2^(−log M − 1) to k, and the place no longer matters
+        # M < 1: adding 1/2 to (k + f)M adds 2^(−log M − 1) to k, and the place does not matter
         shift = -log_block
         return (block + (1 << (shift - 1))) >> shift if shift < 62 else np.zeros_like(block)
 
@@ -212,7 +212,7 @@ class BlockSampler:
     def _keep(
         self, block: NDArray[np.int64], place: NDArray[np.uint64], coin: NDArray[np.uint64], bits: Bits
     ) -> NDArray[np.bool_]:
-        """Which tries are kept: for each, whether its coin, a uniform real, lies below exp(−γ)."""
+        """Which tries are kept: those whose coin, a uniform real, lies below exp(−γ)."""
         kept = coin < self._sure.take(block, mode="clip")
         second = np.flatnonzero(~kept)
         if not len(second):
@@ -231,9 +231,9 @@ class BlockSampler:
     def _bound_survival(
         self, block: NDArray[np.int64], place: NDArray[np.uint64]
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Integers around 2^40 exp(−γ), for blocks in the table.
+        """Integers that enclose 2^40 exp(−γ), for blocks in the table.
 
-        γ is computed rounded down (its error is the slack), then 1 − γ + γ²/2 − γ³/6 ≤ exp(−γ) ≤ 1 − γ + γ²/2.
+        γ is rounded down (`slack` bounds its error), then 1 − γ + γ²/2 − γ³/6 ≤ exp(−γ) ≤ 1 − γ + γ²/2.
         """
         u = np.uint64
         short = place >> u(_PLACE - 30)  # f to 30 bits
@@ -254,8 +254,8 @@ class BlockSampler:
         return floor, ceiling
 
     def _keep_exactly(self, block: int, place: int, coin: int, bits: Bits) -> bool:
-        """The same decision with as many bits of the coin, and of the place if it is a real number, as it takes."""
-        exact_place = self.lattice is Lattice.DISCRETE
+        """The same decision, with as many bits of the coin (and of the place, if it is real) as needed."""
+        exact_place = self.support is Support.DISCRETE
         width = _PLACE
 
         def survival(precision: int) -> tuple[int, int]:

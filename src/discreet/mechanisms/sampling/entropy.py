@@ -1,8 +1,8 @@
-"""Where random bits come from: the operating system, or, for tests and teaching only, a seed.
+"""The source of random bits: the operating system or, for tests and teaching only, a seed.
 
-Every sampler asks a `Bits` for whole words and for arbitrary-length integers; nothing else in Discreet draws randomness
-for a release. A `SystemBits` buffers what it read so that small requests are cheap. A buffer must never serve twice:
-it is emptied in a forked child and never copied or pickled along with its owner.
+Every sampler asks a `Bits` for words and for integers of any length; nothing else in Discreet draws randomness for a
+release. `SystemBits` has a buffer, which makes small requests cheap. No buffered byte may be used twice, so the buffer
+is emptied in a forked child and never copied or pickled.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from discreet import _check
 
-_BUFFER = 1 << 13
+_BUFFER = 1 << 13  # bytes per call to the operating system
 
 
 class Bits(ABC):
     """A source of independent fair bits."""
 
-    #: Whether nobody can predict or repeat the bits. A release made with other bits is marked `events.Insecure`.
+    #: Whether the bits are unpredictable. A release made with predictable bits is marked `events.Insecure`.
     secure: bool = False
 
     @abstractmethod
@@ -44,7 +44,7 @@ class Bits(ABC):
 
 
 class SystemBits(Bits):
-    """The operating system's generator, buffered; safe for threads and after a fork."""
+    """The operating system's generator, buffered. Safe to use from threads and after a fork."""
 
     secure = True
 
@@ -59,7 +59,7 @@ class SystemBits(Bits):
         if count >= _BUFFER // 4:
             return os.urandom(count)
         with self._lock:
-            # The process id is looked at as well, for forks that Python was not told about.
+            # Compare the process id as well: a fork outside Python runs no hooks.
             if self._owner != os.getpid():
                 self._buffer, self._owner = b"", os.getpid()
             if len(self._buffer) < count:
@@ -72,7 +72,7 @@ class SystemBits(Bits):
         self._buffer, self._owner = b"", os.getpid()
 
     def __reduce__(self) -> str:
-        return "SYSTEM"  # copies and pickles name the one source instead of duplicating its buffer
+        return "SYSTEM"  # copies and pickles refer to the one source instead of duplicating its buffer
 
 
 #: The one source that secure releases use.
@@ -80,16 +80,16 @@ SYSTEM = SystemBits()
 
 
 class SeededBits(Bits):
-    """Bits that a seed determines, from numpy's Philox, for tests and teaching.
+    """Bits determined by a seed, from numpy's Philox, for tests and teaching.
 
-    Whoever knows the seed removes the noise.
+    Whoever knows the seed can remove the noise.
     """
 
     secure = False
 
     def __init__(self, insecure_seed: int) -> None:
         seed = _check.integer(
-            "insecure_seed", insecure_seed, "it makes noise repeatable, and so not private", at_least=0
+            "insecure_seed", insecure_seed, "it makes the noise repeatable, and so not private", at_least=0
         )
         self._generator = np.random.Generator(np.random.Philox(seed))
 
@@ -98,33 +98,30 @@ class SeededBits(Bits):
 
 
 def bits(insecure_seed: int | None = None) -> Bits:
-    """The system's bits, or those of `insecure_seed` where one is given."""
+    """The system's bits, or those of `insecure_seed` if one is given."""
     return SYSTEM if insecure_seed is None else SeededBits(insecure_seed)
 
 
 # --- long streams from one key ------------------------------------------------------------------------------------
 
-#: A generator of floats; only `keyed` makes one.
-Stream = np.random.Generator
-
 KEY_BYTES = 32
 
 
 def fresh_key(insecure_seed: int | None = None) -> bytes:
-    """A key for `derived` and `keyed`: the system's, or one that `insecure_seed` determines."""
+    """A key for `derived` and `keyed`: from the operating system, or determined by `insecure_seed`."""
     return bits(insecure_seed).read(KEY_BYTES)
 
 
-def derived(key: bytes, *place: str | int, size: int = 16) -> bytes:
-    """`size` bytes that look random to all who don't know `key`, other ones at each `place` (BLAKE2b, RFC 7693)."""
-    return hashlib.blake2b(repr(place).encode(), key=key, digest_size=size).digest()
+def derived(key: bytes, *path: str | int, size: int = 16) -> bytes:
+    """`size` bytes that look random without `key`, and differ for each `path` (BLAKE2b, RFC 7693)."""
+    return hashlib.blake2b(repr(path).encode(), key=key, digest_size=size).digest()
 
 
-def keyed(key: bytes, *place: str | int) -> Stream:
-    """numpy's Philox4x64-10, a counter-based generator, under the 128-bit key that `key` has at `place`.
+def keyed(key: bytes, *path: str | int) -> np.random.Generator:
+    """numpy's Philox4x64-10, a counter-based generator, under the 128-bit key derived from `key` at `path`.
 
-    For the batches of a training, which numpy draws and shuffles: the stream can be reached again from its key and
-    place, two places never share a stream, and a search for the key would take 2¹²⁷ tries. Philox passes the
-    statistical tests of its field (Salmon et al. 2011) but is not proved to be a cipher, so no noise comes from it.
+    It draws and shuffles the batches of a training. The stream can be recreated from its key and path, two paths
+    never share a stream, and a search for the key would take 2¹²⁷ tries. Philox passes the standard statistical tests
+    (Salmon et al. 2011) but is not proved to be a cipher, so it is not used for noise.
     """
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(derived(key, *place), "little")))
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(derived(key, *path), "little")))

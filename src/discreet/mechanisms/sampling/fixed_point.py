@@ -1,7 +1,7 @@
 """Real numbers as certified integer intervals, to as many bits as a comparison needs.
 
-A sampler that compares a uniform real U with a real number x never needs x itself: it needs to know, for growing
-precision p, integers lo ≤ 2^p x ≤ hi. Everything here is integer arithmetic; no rounding of a machine float takes part.
+A sampler that compares a uniform real U with a real number x does not need x itself. It needs integers
+lo ≤ 2^p x ≤ hi, for growing precision p. Everything here is integer arithmetic, without any floating-point rounding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Enclosure = Callable[[int], tuple[int, int]]
 def exp_neg(gamma: Fraction, precision: int) -> tuple[int, int]:
     """Integers lo ≤ 2^precision · exp(−γ) ≤ hi for rational γ ≥ 0, with hi − lo ≤ 2.
 
-    γ is halved h times until it is below 2^−8, the alternating Taylor series is summed with every term rounded down,
+    γ is halved h times until it is below 2^−8; the alternating Taylor series is summed, rounding every term down;
     and the result is squared h times. Each squaring doubles the relative error, so h + 32 guard bits are kept.
 
     >>> exp_neg(Fraction(1), 20)
@@ -43,7 +43,7 @@ def exp_neg(gamma: Fraction, precision: int) -> tuple[int, int]:
 
 
 def _taylor_exp_neg(x: int, width: int) -> tuple[int, int]:
-    """Σ (−x)ⁿ/n! in units of 2^−width, and the number of terms that were summed until they vanished."""
+    """Σ (−x)ⁿ/n! in units of 2^−width, and the number of terms summed until they became zero."""
     total = term = 1 << width
     n = 0
     while term:
@@ -54,7 +54,7 @@ def _taylor_exp_neg(x: int, width: int) -> tuple[int, int]:
 
 
 def uniform_below(target: Enclosure, prefix: int, width: int, bits: Bits) -> bool:
-    """Whether U < x, where `prefix` holds the first `width` bits of the uniform U; draws more of them as needed."""
+    """Whether U < x, where `prefix` holds the first `width` bits of the uniform U. Draws more bits as needed."""
     while True:
         low, high = target(width)
         if prefix + 1 <= low:
@@ -67,12 +67,12 @@ def uniform_below(target: Enclosure, prefix: int, width: int, bits: Bits) -> boo
 def bernoulli(target: Enclosure, size: int, bits: Bits) -> NDArray[np.bool_]:
     """`size` independent coins that fall heads with probability exactly x, for a real x ∈ [0, 1] given by `target`.
 
-    The first 62 bits of U decide all but a share 2^−61 of the coins; those get more bits until they are decided.
+    The first 62 bits of U decide all but a fraction 2^−61 of the coins. These get more bits until they are decided.
     """
     low, high = target(62)
     prefixes = bits.words(size) >> np.uint64(2)
     heads = prefixes < np.uint64(low)
-    open_ones = np.flatnonzero(~heads & (prefixes < np.uint64(high)))
-    for i in open_ones:
+    undecided = np.flatnonzero(~heads & (prefixes < np.uint64(high)))
+    for i in undecided:
         heads[i] = uniform_below(target, int(prefixes[i]), 62, bits)
     return heads

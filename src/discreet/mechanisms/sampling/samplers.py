@@ -1,8 +1,8 @@
-"""Exact random integers: every probability is the one in the docstring, to the last bit.
+"""Exact random integers: every probability is exactly the one in the docstring.
 
-Scales are rationals, randomness is whole bits, comparisons are between integers: no floating-point number decides a
-sample. All functions are vectorized and take their bits from `entropy.SYSTEM` unless told otherwise. They know nothing
-of privacy: a mechanism chooses the scale.
+Scales are rational, randomness comes as bits, and comparisons are between integers: no floating-point number decides a
+sample. All functions are vectorized and take their bits from `entropy.SYSTEM` by default. They know nothing about
+privacy: a mechanism chooses the scale.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet import _check
-from discreet.mechanisms.sampling.blocks import Lattice, Shape, block_sampler
+from discreet.mechanisms.sampling.blocks import Shape, Support, block_sampler
 from discreet.mechanisms.sampling.entropy import SYSTEM, Bits
 from discreet.mechanisms.sampling.fixed_point import bernoulli, exp_neg
 
-#: Largest noise scale, in grid units. With it a draw beyond ±2^62 has a probability below exp(−2^13).
+#: The largest noise scale, in grid units. At this scale a draw beyond ±2^62 has a probability below exp(−2^13).
 MAX_SCALE = 1 << 48
 
 
 def _size(size: int) -> int:
-    return _check.integer("size", size, "it is how many samples to draw", at_least=0)
+    return _check.integer("size", size, "it is the number of samples to draw", at_least=0)
 
 
 def _scale(name: str, value: Fraction, largest: int = MAX_SCALE) -> Fraction:
@@ -42,7 +42,7 @@ def bernoulli_exp(gamma: Fraction, size: int, bits: Bits = SYSTEM) -> NDArray[np
 
 def geometric(scale: Fraction, size: int, bits: Bits = SYSTEM) -> NDArray[np.int64]:
     """Integers k ≥ 0 with P(k) = (1 − e^{−1/b}) e^{−k/b}, where b = `scale`."""
-    sampler = block_sampler(Shape.LAPLACE, Lattice.DISCRETE, _scale("scale", scale))
+    sampler = block_sampler(Shape.LAPLACE, Support.DISCRETE, _scale("scale", scale))
     return sampler.draw(_size(size), bits, signed=False)
 
 
@@ -51,28 +51,28 @@ def discrete_laplace(scale: Fraction, size: int, bits: Bits = SYSTEM) -> NDArray
 
     The two-sided geometric distribution of Ghosh, Roughgarden & Sundararajan 2009.
     """
-    return block_sampler(Shape.LAPLACE, Lattice.DISCRETE, _scale("scale", scale)).draw(_size(size), bits)
+    return block_sampler(Shape.LAPLACE, Support.DISCRETE, _scale("scale", scale)).draw(_size(size), bits)
 
 
 def discrete_gaussian(variance: Fraction, size: int, bits: Bits = SYSTEM) -> NDArray[np.int64]:
     """Integers with P(x) ∝ e^{−x²/2σ²}, where σ² = `variance` (Canonne, Kamath & Steinke 2020, Definition 1)."""
     exact = _scale("variance", variance, MAX_SCALE**2)
-    return block_sampler(Shape.GAUSSIAN, Lattice.DISCRETE, exact).draw(_size(size), bits)
+    return block_sampler(Shape.GAUSSIAN, Support.DISCRETE, exact).draw(_size(size), bits)
 
 
 def rounded_laplace(scale: Fraction, size: int, bits: Bits = SYSTEM) -> NDArray[np.int64]:
     """Continuous Laplace noise of scale b, rounded to the nearest integer: P(x) = P(|Lap(b) − x| ≤ 1/2)."""
-    return block_sampler(Shape.LAPLACE, Lattice.ROUNDED, _scale("scale", scale)).draw(_size(size), bits)
+    return block_sampler(Shape.LAPLACE, Support.ROUNDED, _scale("scale", scale)).draw(_size(size), bits)
 
 
 def rounded_gaussian(variance: Fraction, size: int, bits: Bits = SYSTEM) -> NDArray[np.int64]:
     """Continuous Gaussian noise N(0, σ²), rounded to the nearest integer: P(x) = P(|N − x| ≤ 1/2)."""
     exact = _scale("variance", variance, MAX_SCALE**2)
-    return block_sampler(Shape.GAUSSIAN, Lattice.ROUNDED, exact).draw(_size(size), bits)
+    return block_sampler(Shape.GAUSSIAN, Support.ROUNDED, exact).draw(_size(size), bits)
 
 
 def uniform(bound: int, size: int, bits: Bits = SYSTEM) -> NDArray[np.int64]:
-    """Uniform integers in [0, bound): draws that fall outside are drawn again, so there is no modulo bias."""
+    """Uniform integers in [0, bound). Draws outside are repeated, so there is no modulo bias."""
     bound = _check.integer("bound", bound, "samples lie in [0, bound)", at_most=1 << 62)
     shift = np.uint64(64 - max(1, (bound - 1).bit_length()))
     out = np.empty(_size(size), dtype=np.int64)
@@ -97,8 +97,8 @@ def permutation(size: int, bits: Bits = SYSTEM) -> list[int]:
 def softmax(penalties: Sequence[int], rate: Fraction, bits: Bits = SYSTEM) -> int:
     """One index i with P(i) ∝ exp(−rate · penalties[i]), for integers penalties[i] ≥ 0 of which one is 0.
 
-    Every weight is enclosed between integers, the uniform real is compared with the enclosed cumulative weights, and
-    if they leave it open both get more bits.
+    Every weight is enclosed between integers, and a uniform real is compared with the enclosed cumulative weights. If
+    that does not decide, both get more bits.
     """
     precision = 96
     prefix = bits.integer(precision)
@@ -106,7 +106,7 @@ def softmax(penalties: Sequence[int], rate: Fraction, bits: Bits = SYSTEM) -> in
         cache = {penalty: exp_neg(rate * penalty, precision + 32) for penalty in set(penalties)}
         low = list(accumulate(cache[penalty][0] for penalty in penalties))
         high = list(accumulate(cache[penalty][1] for penalty in penalties))
-        # U lies in [prefix, prefix + 1)/2^precision and must be compared with (sum up to i)/(sum of all).
+        # U lies in [prefix, prefix + 1)/2^precision and is compared with (sum up to i)/(sum of all).
         for i in range(len(penalties)):
             above_previous = i == 0 or prefix * low[-1] >= high[i - 1] << precision
             below_this = (prefix + 1) * high[-1] <= low[i] << precision or i == len(penalties) - 1

@@ -1,4 +1,4 @@
-"""A training under way: the loop over a plan's steps, and what is written down around it before they run."""
+"""The loop over a plan's steps: charging, allowing steps before they run, checkpoints, progress and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from torch.optim import Optimizer
 from discreet import _check
 from discreet.errors import Exhausted
 from discreet.learning import pricing
-from discreet.learning.batches import Stream
 from discreet.learning.checkpoint import Checkpoint, fingerprint, random_state, restore_random
+from discreet.learning.data.batches import BatchStream
 from discreet.learning.distributed import inner_model
 from discreet.learning.noise import Secret
 from discreet.learning.plan import Plan
@@ -31,12 +31,12 @@ from discreet.ledger.receipt import Receipt
 from discreet.ledger.reservation import Reservation
 from discreet.mechanisms.sampling import entropy
 
-# The ledger is told of steps in blocks of this share of the plan: a crash wastes at most one block.
+# The ledger records started steps in this many blocks. A crash wastes at most one block.
 _BLOCKS = 100
 
 
-class Training:
-    """One training. `train` makes it, `Run` holds it."""
+class TrainingLoop:
+    """One training in progress. `train` creates it, and `Run` holds it."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class Training:
         self._path: Path | None = None
         self._every = self._block = 1
         self.history = History()
-        #: How many of the plan's steps count as taken: those that ran, might have run, or may run now.
+        #: The number of the plan's steps that count as taken: those that ran, may have run, or may run now.
         self.allowed = 0
-        #: How many steps the ledger had started when this process last looked: what others start is not ours to run.
+        #: The number of steps started in the ledger when this process last looked. Later ones belong to others.
         self._started = 0
 
     # --- before the first step
@@ -68,44 +68,44 @@ class Training:
     def prepare(
         self, data: Any, persons: Any, key: str | None, path: Path | None, every: int | None, resume: bool
     ) -> None:
-        """Find out where to begin, reserve the budget, and draw the sampler's secret."""
+        """Read the checkpoint, check the model on a few rows, reserve the budget, and draw the sampler's secret."""
         plan, unit = self.plan, self.plan.sampler.steps_of_event
         self._path = path
         if every is not None:
             _check.integer("every", every, "it is the number of steps between two checkpoints")
         self._every = every or max(1, plan.steps // 50)
         self._block = unit * math.ceil(plan.steps / _BLOCKS / unit)
-        known = self._team.together(lambda: self._found(path, resume))
-        self._key = known.key if known is not None else key
+        saved = self._team.run_on_first(lambda: self._saved(path, resume))
+        self._key = saved.key if saved is not None else key
         if self._account is not None and self._key is None:
             self._key = f"training {entropy.fresh_key().hex()[:16]}"
         secret = None
-        if known is not None and known.sampler["secret"] is not None:
-            secret = Secret(plan.insecure_seed, key=known.sampler["secret"])
-        self._stream = Stream(plan, data, persons, secret=secret)
-        # A model or a loss that cannot be trained is found before anything is charged; nothing is released by it.
+        if saved is not None and saved.sampler["secret"] is not None:
+            secret = Secret(plan.insecure_seed, key=saved.sampler["secret"])
+        self._stream = BatchStream(plan, data, persons, secret=secret)
+        # Find a model or a loss that cannot be trained before anything is charged. This releases nothing.
         if (rows := self._stream.rehearsal(self.step.device)) is not None:
             self.step.engine.start(rows)
-        if known is None:
-            self._save()  # with the key, so that a crash after the charge finds it again
-        before = self._team.together(lambda: self._reserve(new=known is None))
-        if known is not None:
-            self._restore(known, before)
+        if saved is None:
+            self._save()  # stores the key, so that a run after a crash can find the charge
+        before = self._team.run_on_first(lambda: self._reserve(new=saved is None))
+        if saved is not None:
+            self._restore(saved, before)
 
-    def _found(self, path: Path | None, resume: bool) -> Checkpoint | None:
+    def _saved(self, path: Path | None, resume: bool) -> Checkpoint | None:
         if path is None:
             if resume:
-                raise _check.fail("checkpoint", "be given", None, "resume=True goes on from that file")
+                raise _check.fail("checkpoint", "be given", None, "resume=True continues from that file")
             return None
         if not path.exists():
             return None
         if not resume:
-            remedy = "go on with resume=True, or give a new training another path"
+            remedy = "continue with resume=True, or give a new training another path"
             raise _check.fail("checkpoint", "not exist yet", str(path), remedy)
         return Checkpoint.read(path, self.plan)
 
     def _reserve(self, new: bool) -> int:
-        """Charge the whole plan; how many of its steps were allowed before."""
+        """Charge the whole plan, and return how many of its steps were started before."""
         if self._account is None:
             return 0
         assert self._key is not None
@@ -113,31 +113,31 @@ class Training:
         started = self._reservation.started() * self.plan.sampler.steps_of_event
         if new and started > 0:
             raise Exhausted(
-                f"key {self._key!r} stands for a training that has begun: go on from its checkpoint with resume=True, "
-                "or give this one a key of its own"
+                f"key {self._key!r} belongs to a training that has begun: continue from its checkpoint with "
+                "resume=True, or give this one another key"
             )
         self._started = started
         return min(started, self.plan.steps)
 
-    def _restore(self, known: Checkpoint, before: int) -> None:
-        """Go on after the last step that was allowed. Where there is a ledger it is the one to know."""
-        self.allowed = max(known.allowed, 0) if self._account is None else max(before, known.step["position"])
-        inner_model(self.model).load_state_dict(known.model)
-        self._optimizer.load_state_dict(known.optimizer)
-        if self._scheduler is not None and known.scheduler is not None:
-            self._scheduler.load_state_dict(known.scheduler)
-        self.step.restore(known.step, self.allowed)
+    def _restore(self, saved: Checkpoint, before: int) -> None:
+        """Continue after the last allowed step, which the ledger knows if there is one, and else the file."""
+        self.allowed = max(saved.allowed, 0) if self._account is None else max(before, saved.step["position"])
+        inner_model(self.model).load_state_dict(saved.model)
+        self._optimizer.load_state_dict(saved.optimizer)
+        if self._scheduler is not None and saved.scheduler is not None:
+            self._scheduler.load_state_dict(saved.scheduler)
+        self.step.restore(saved.step, self.allowed)
         self._stream.position = self.allowed
-        restore_random(known.random)
+        restore_random(saved.random)
         history = None if self._path is None else Path(f"{self._path}.history.json")
         if history is not None and history.exists():
             self.history = History.read(history)
 
     # --- the steps
 
-    def go_on(self) -> None:
-        """Take the steps that are left, until the end or until Ctrl-C."""
-        plan, seen = self.plan, _Window()
+    def run(self) -> None:
+        """Take the remaining steps, until the end or until Ctrl-C."""
+        plan, unread = self.plan, _Unread()
         final = pricing.price(plan.event, plan.delta, plan.relation).epsilon
         shown = self._progress and self._team.leads
         saved = self.step.position
@@ -150,53 +150,53 @@ class Training:
                 observed = self.step(self._stream.next())
                 if self._scheduler is not None:
                     self._scheduler.step()
-                seen.add(number, observed)
+                unread.add(number, observed)
                 if first:
                     bar.first_step(self.step.position)
-                if first or seen.due() or self.step.position == plan.steps:
-                    loss, clipped = seen.flush(self.history)
+                if first or unread.due() or self.step.position == plan.steps:
+                    loss, clipped = unread.flush(self.history)
                     bar.show(self.step.position, loss, clipped, self._epsilon())
                 first = False
-            seen.flush(self.history)
+            unread.flush(self.history)
             self._epsilon()
         self._end()
 
     def _stopped(self, stop: threading.Event) -> bool:
-        """Whether someone asked to stop; all processes must agree, so they are asked at the end of a block."""
+        """Whether to stop. All processes must agree, so with several this is decided only at the end of a block."""
         if self._team.size == 1:
             return stop.is_set()
-        return self.step.position >= self.allowed and self._team.together(stop.is_set)
+        return self.step.position >= self.allowed and self._team.run_on_first(stop.is_set)
 
     def _allow(self, saved: int) -> int:
-        """Write down that the next steps may run: in the file, where one is due, and in the ledger."""
+        """Record that the next steps may run: in the checkpoint, if one is due, and in the ledger."""
         position = self.step.position
         if position - saved >= self._every or position == 0 or self._account is None:
             self.allowed = max(self.allowed, min(self.plan.steps, position + self._every))
             self._save()
             saved = position
         if self._account is not None:
-            self.allowed = self._team.together(self._start_block)
+            self.allowed = self._team.run_on_first(self._start_block)
         return saved
 
     def _start_block(self) -> int:
-        """Start steps of our own. Blocks that another process started are its own to run: they are paid for once."""
+        """Start a block of steps in the ledger. Steps that another process started belong to it: they are paid once."""
         assert self._reservation is not None
         unit, position = self.plan.sampler.steps_of_event, self.step.position
         while position >= self._started:
             wanted = min(self._block, unit * self._reservation.steps - self._started)
-            # Looked at first, so that a second process does not take steps from the first; then what counts is that
-            # the ledger added ours to what we knew.
+            # Look before starting, so that a second process does not take steps from the first. What decides is the
+            # second comparison: the ledger must have added our block to the number we knew.
             alone = self._reservation.started() * unit == self._started
             if not alone or self._reservation.start_block(wanted // unit) * unit != self._started + wanted:
                 raise Exhausted(
-                    f"key {self._key!r} stands for a training that another process goes on with: let one of them run, "
-                    "and give the other a key of its own"
+                    f"key {self._key!r} belongs to a training that another process is running: let one of them run, "
+                    "and give the other another key"
                 )
             self._started += wanted
         return min(self._started, self.plan.steps)
 
     def _end(self) -> None:
-        """The last checkpoint; what never ran goes back, unless the file lets the training go on."""
+        """Write the last checkpoint. Return steps that never ran, unless the file lets the training resume."""
         finished = self.step.position >= self.plan.steps
         if self._account is None:
             self.allowed = self.step.position
@@ -205,17 +205,18 @@ class Training:
             self.close()
 
     def close(self) -> None:
-        """Hand back what never started."""
+        """Return the steps that never started to the account."""
         if self._reservation is not None:
             self._reservation.close()
-        self._team.together(lambda: None)
+        self._team.run_on_first(lambda: None)
 
     @property
     def receipt(self) -> Receipt | None:
+        """The ledger's receipt; None if no account is charged."""
         return None if self._reservation is None else self._reservation.receipt
 
     def _epsilon(self) -> float:
-        """ε of the steps so far, rounded up to the next of twenty marks, so that it is asked seldom."""
+        """ε of the steps so far, rounded up to a twentieth of the plan, because computing it takes time."""
         mark = max(1, self.plan.steps // 20)
         steps = min(self.plan.steps, mark * math.ceil(self.step.position / mark))
         if steps == 0:
@@ -244,50 +245,50 @@ class Training:
             self.history.write(f"{self._path}.history.json")
 
 
-class _Window:
-    """Steps whose exact figures were not read yet: reading them would make the device wait."""
+class _Unread:
+    """Observations that are still on the device. They are read in batches, because each read makes the device wait."""
 
     def __init__(self) -> None:
         self._steps: list[int] = []
-        self._seen: list[Observed] = []
-        self._read = time.perf_counter()
+        self._observed: list[Observed] = []
+        self._last_read = time.perf_counter()
 
     def add(self, step: int, observed: Observed) -> None:
         self._steps.append(step)
-        self._seen.append(observed)
+        self._observed.append(observed)
 
     def due(self) -> bool:
-        return time.perf_counter() - self._read > 0.5
+        return time.perf_counter() - self._last_read > 0.5  # seconds
 
     def flush(self, history: History) -> tuple[float, float]:
-        """Move the figures into the history; the mean loss and clipped share of the window."""
-        if not self._seen:
+        """Move the observations into the history; return their mean loss and clipped share."""
+        if not self._observed:
             return math.nan, math.nan
-        figures = torch.stack([torch.stack([each.loss, each.clipped]) for each in self._seen]).cpu()
+        figures = torch.stack([torch.stack([each.loss, each.clipped]) for each in self._observed]).cpu()
         history.step += self._steps
         history.loss += figures[:, 0].tolist()
         history.clipped += figures[:, 1].tolist()
-        history.clip_norm += [each.clip_norm for each in self._seen]
+        history.clip_norm += [each.clip_norm for each in self._observed]
         mean = figures.nanmean(dim=0)
-        self._steps, self._seen, self._read = [], [], time.perf_counter()
+        self._steps, self._observed, self._last_read = [], [], time.perf_counter()
         return float(mean[0]), float(mean[1])
 
 
 @contextmanager
 def _interrupts() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; a second one interrupts at once. Only the main thread hears it."""
-    asked = threading.Event()
+    """An event that the first Ctrl-C sets; a second Ctrl-C interrupts at once. It works in the main thread only."""
+    stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield stop
         return
 
-    def ask(number: int, frame: Any) -> None:
-        if asked.is_set():
+    def request_stop(number: int, frame: Any) -> None:
+        if stop.is_set():
             raise KeyboardInterrupt
-        asked.set()
+        stop.set()
 
-    before = signal.signal(signal.SIGINT, ask)
+    before = signal.signal(signal.SIGINT, request_stop)
     try:
-        yield asked
+        yield stop
     finally:
         signal.signal(signal.SIGINT, before)

@@ -1,10 +1,10 @@
-"""Which units are in which batch. A sampler emits its own event, so no batch is priced as what it is not.
+"""Samplers: which units are in which batch. A sampler emits its own event, so no batch gets the price of another kind.
 
-A sampler is a frozen description. Its draw is a function of a secret and the number of the step, so that the processes
-of one run draw alike without talking. Who is in a batch must stay secret where the price counts on it (Poisson draws,
-subsets); then the secret is never written down, and a resumed run draws its remaining batches from a fresh one. Steps
-are independent there, so the position is the whole state. A shuffled epoch must go on where it was, so its
-secret is saved; its price counts on no secret.
+A sampler is a frozen description. Its draw is a function of a secret and the step's number, so the processes of one run
+draw the same batches without communication. For Poisson draws and subsets, the price assumes that the members of a
+batch are secret: the secret is never written down, and a resumed run draws its remaining batches from a fresh one.
+Their steps are independent, so the position is the whole state. A shuffled epoch must continue where it stopped, so its
+secret is saved; its price does not depend on secrecy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from discreet import _check, events
 from discreet.errors import InvalidArgument
 from discreet.events import Event
-from discreet.learning.data import Indices
+from discreet.learning.data.records import Indices
 from discreet.learning.noise import Secret
 
 
@@ -37,44 +37,48 @@ class Sampler(ABC):
     batch_size: int
     examples: int
     name: ClassVar[str]
-    #: Whether the price counts on nobody knowing who was drawn.
+    #: Whether the price assumes that nobody knows who was drawn.
     secret_order: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check.settle_integers(self, "examples", remedy="it is the number of units, as far as that is public")
-        remedy = "it is the expected number of units in a batch, at most all of them"
+        _check.settle_integers(self, "examples", remedy="it is the public number of units")
+        remedy = "it is the expected number of units in a batch, so at most all of them"
         _check.settle_integers(self, "batch_size", remedy=remedy, at_most=self.examples)
 
     @property
     def steps_of_event(self) -> int:
-        """How many steps one event of `whole` covers."""
+        """How many steps one event of `sampled` covers."""
         return 1
 
     @abstractmethod
-    def one(self, event: Event) -> Event:
-        """What `steps_of_event` steps cost, where each one runs `event` on its batch."""
+    def sampled(self, event: Event) -> Event:
+        """The event of `steps_of_event` steps, if each step runs `event` on its batch."""
 
     def whole(self, event: Event, steps: int) -> Event:
-        """What `steps` steps cost: the one event of a plan."""
-        return events.Repeated(self.one(event), ceil(steps / self.steps_of_event))
+        """The event of `steps` steps, and so of a whole plan."""
+        return events.Repeated(self.sampled(event), ceil(steps / self.steps_of_event))
+
+    @abstractmethod
+    def in_words(self, unit: str) -> str:
+        """How batches are drawn, as a clause about units called `unit` ("example" or "person")."""
 
     @abstractmethod
     def draw(self, step: int, units: int, secret: Secret) -> Indices:
-        """The units in the batch of `step`, out of `units` that there are."""
+        """The units in the batch of `step`, as indices below `units`."""
 
     def steps(self, epochs: float) -> int:
-        """How many steps `epochs` passes over the data are."""
+        """The number of steps in `epochs` passes over the data."""
         return max(1, round(epochs * self.examples / self.batch_size))
 
 
 @dataclass(frozen=True)
 class PoissonSampler(Sampler):
-    """Each unit joins each batch on its own with probability rate = batch_size / examples.
+    """Each unit joins each batch independently with probability rate = batch_size / examples.
 
     Guarantee:
         A unit joins if a uniform 64-bit number is below ⌊rate·2⁶⁴⌋, so the true rate is never above `rate`, and below
-        it by less than 2⁻⁶⁴; the price grows with the rate. The number of units drawn, and so the time a step takes,
-        depends on chance and on how many units there are.
+        it by less than 2⁻⁶⁴; the price grows with the rate. The number of drawn units, and so the time of a step,
+        depends on chance and on the number of units.
 
     >>> PoissonSampler(100, 1000).whole(events.Gaussian(1.0), 50)
     Repeated(event=PoissonSampled(rate=0.1, event=Gaussian(noise_multiplier=1.0)), count=50)
@@ -87,15 +91,20 @@ class PoissonSampler(Sampler):
         """The probability that one unit joins one batch."""
         return self.batch_size / self.examples
 
-    def one(self, event: Event) -> Event:
+    def sampled(self, event: Event) -> Event:
         return events.PoissonSampled(self.rate, event)
+
+    def in_words(self, unit: str) -> str:
+        return (
+            f"each {unit} joins each batch independently with probability {self.rate:.4g}, {self.batch_size} on average"
+        )
 
     def draw(self, step: int, units: int, secret: Secret) -> Indices:
         threshold = floor(Fraction(self.rate) * 2**64)
         if threshold >= 2**64:
             return np.arange(units, dtype=np.int64)
         stream = secret.stream("poisson", step)
-        # The first 16 bits decide for nearly all; the other 48 are drawn where those are a tie.
+        # The first 16 bits decide for nearly all units; the other 48 are drawn only for ties.
         high, low = threshold >> 48, threshold & (2**48 - 1)
         first = stream.integers(0, 2**16, size=units, dtype=np.uint16)
         joins = first < high
@@ -106,15 +115,18 @@ class PoissonSampler(Sampler):
 
 @dataclass(frozen=True)
 class FixedSizeSampler(Sampler):
-    """Each batch is a uniformly random subset of exactly batch_size units, a new one in each step.
+    """Each batch is a uniformly random subset of exactly batch_size units, drawn anew in each step.
 
-    The number of units is public, so it has a price under replace-one only.
+    The number of units is public, so it has a price only under replace-one.
     """
 
     name: ClassVar[str] = "without replacement"
 
-    def one(self, event: Event) -> Event:
+    def sampled(self, event: Event) -> Event:
         return events.SampledWithoutReplacement(self.batch_size, self.examples, event)
+
+    def in_words(self, unit: str) -> str:
+        return f"each batch is a random subset of exactly {self.batch_size} of {self.examples} {unit}s"
 
     def draw(self, step: int, units: int, secret: Secret) -> Indices:
         _same_number(units, self.examples)
@@ -124,10 +136,10 @@ class FixedSizeSampler(Sampler):
 
 @dataclass(frozen=True)
 class ShuffledEpochs(Sampler):
-    """Passes over all units in a random order; every unit is in exactly one batch of each pass.
+    """Passes over all units in random order; every unit is in exactly one batch of each pass.
 
     It is priced without amplification: shuffled batches are not Poisson samples (arXiv 2403.17673). The last batch of a
-    pass may be smaller, and is divided by batch_size all the same.
+    pass may be smaller, and is still divided by batch_size.
     """
 
     name: ClassVar[str] = "shuffle"
@@ -137,14 +149,20 @@ class ShuffledEpochs(Sampler):
     def steps_of_event(self) -> int:
         return ceil(self.examples / self.batch_size)
 
-    def one(self, event: Event) -> Event:
+    def sampled(self, event: Event) -> Event:
         return events.ShuffledEpoch(self.batch_size, self.examples, event)
+
+    def in_words(self, unit: str) -> str:
+        return (
+            f"each pass goes through all {self.examples} {unit}s in random order, {self.batch_size} in a batch, and is "
+            "priced without amplification"
+        )
 
     def draw(self, step: int, units: int, secret: Secret) -> Indices:
         _same_number(units, self.examples)
-        epoch, place = divmod(step, self.steps_of_event)
+        epoch, batch = divmod(step, self.steps_of_event)
         order = _order(secret, epoch, units)
-        return order[place * self.batch_size : (place + 1) * self.batch_size]
+        return order[batch * self.batch_size : (batch + 1) * self.batch_size]
 
     def steps(self, epochs: float) -> int:
         return max(1, round(epochs * self.steps_of_event))
@@ -156,15 +174,15 @@ def _order(secret: Secret, epoch: int, units: int) -> Indices:
 
 
 def _same_number(units: int, examples: int) -> None:
-    if units != examples:  # public under every relation that prices these samplers
+    if units != examples:  # the number is public under every relation with a price for these samplers
         raise InvalidArgument(
             f"data must hold the {examples} units that the plan was made for, got {units}: "
-            "batches of a fixed size make their number public, so that it must be right"
+            "with batches of a fixed size the number of units is public, so it must be exact"
         )
 
 
 def limited(rows: list[Indices], units: Indices, most: int, step: int, secret: Secret) -> Indices:
-    """The rows of the drawn units, at most `most` of each; a random choice of them where a unit has more."""
+    """The rows of the drawn units, at most `most` of each, chosen at random if a unit has more."""
     stream = secret.stream("rows", step)
     kept = [
         rows[unit] if len(rows[unit]) <= most else stream.choice(rows[unit], size=most, replace=False) for unit in units
@@ -172,5 +190,5 @@ def limited(rows: list[Indices], units: Indices, most: int, step: int, secret: S
     return np.concatenate(kept) if kept else np.empty(0, dtype=np.int64)
 
 
-#: The samplers by the names that a plan takes.
+#: The samplers, by the names that a plan accepts.
 SAMPLERS: dict[str, type[Sampler]] = {kind.name: kind for kind in (PoissonSampler, FixedSizeSampler, ShuffledEpochs)}

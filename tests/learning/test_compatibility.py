@@ -1,4 +1,4 @@
-"""Models that mix examples are refused with the reason, and fixed."""
+"""`check` refuses models that mix examples and gives the reasons; `fix` repairs them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from discreet.errors import InvalidArgument
 from discreet.learning import Engine, Flat, check, clipped_sum, fix
-from discreet.learning._fix import groups_for
+from discreet.learning.compatibility import groups_for
 
 
 def network():

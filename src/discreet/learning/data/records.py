@@ -1,7 +1,7 @@
-"""Random access to what a model is trained on: tensors, arrays, tuples and dicts of them, and torch Datasets.
+"""Random access to training data: tensors, arrays, tuples and dicts of them, and torch Datasets.
 
-A Poisson draw is a set of indices, so the data must be able to give any of them. A physical batch always has the same
-number of rows: what a draw lacks is filled up with copies, and a mask says which rows count.
+A Poisson draw is a set of indices, so any row must be accessible by its index. A physical batch always has the same
+number of rows: a smaller draw is padded with copies, and a mask says which rows count.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Indices = NDArray[np.int64]
 
 
 class Records:
-    """Rows that can be fetched by index. Holds sensitive data; nothing of it is in its `repr`.
+    """Rows that can be fetched by index. It holds sensitive data, which its `repr` does not show.
 
     Attributes:
-        size: the number of rows. It is private under add/remove: nothing that is released may depend on it.
+        size: the number of rows. It is private under add/remove: no release may depend on it.
     """
 
     def __init__(self, data: Any) -> None:
@@ -55,40 +55,40 @@ def without_column(data: Any, unit: Person) -> tuple[Any, Any]:
         "persons",
         "be given",
         None,
-        f"pass persons= with one id for each example, or data as a dict with the column {unit.column!r}",
+        f"pass persons= with one id per example, or data as a dict with the column {unit.column!r}",
     )
 
 
 def persons_rows(persons: Any, size: int) -> list[Indices]:
-    """The rows of each person, in an order of persons that does not matter: ids are only compared.
+    """The rows of each person, in no particular order of persons: ids are only compared.
 
-    Missing ids (None, NaN) are one person together: the safe reading, since they may be one.
+    All missing ids (None, NaN) together count as one person, because they may belong to one.
     """
-    if isinstance(persons, list | tuple):  # as they are: an array of strings would drop what follows a NUL
+    if isinstance(persons, list | tuple):  # kept as objects: an array of strings would drop trailing NULs
         ids = np.fromiter(persons, dtype=object, count=len(persons))
     else:
         ids = persons.detach().cpu().numpy() if isinstance(persons, Tensor) else np.asarray(persons)
     if ids.ndim != 1 or len(ids) != size:
-        raise InvalidArgument("persons must hold one id for each example, in one dimension: give as many ids as rows")
-    found: dict[Any, int] = {}
+        raise InvalidArgument("persons must hold one id per example, in one dimension: give as many ids as rows")
+    code_of: dict[Any, int] = {}
     codes = np.fromiter(
-        (found.setdefault(None if each != each or each is None else each, len(found)) for each in ids.tolist()),
+        (code_of.setdefault(None if each != each or each is None else each, len(code_of)) for each in ids.tolist()),
         dtype=np.int64,
         count=size,
     )
     order = np.argsort(codes, kind="stable").astype(np.int64)
-    ends = np.cumsum(np.bincount(codes, minlength=len(found)))
+    ends = np.cumsum(np.bincount(codes, minlength=len(code_of)))
     return np.split(order, ends[:-1]) if size else []
 
 
 def padded(rows: Indices, size: int) -> tuple[Indices, NDArray[np.bool_]]:
-    """`rows`, of which there is at least one, filled up to `size` with copies of the first; and which rows count."""
+    """`rows` (at least one), padded to `size` with copies of the first, and a mask of the rows that count."""
     mask = np.arange(size) < len(rows)
     return np.concatenate([rows, np.full(size - len(rows), rows[0], dtype=np.int64)]), mask
 
 
 def _as_tensors(data: Any) -> Any:
-    """The same nesting with tensors as leaves; None where `data` is something else."""
+    """The same nesting with tensors as leaves; None if `data` is something else."""
     match data:
         case Tensor():
             return data
@@ -111,14 +111,14 @@ def _map_style(data: Any) -> Any:
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | bytes):
         return data
     if isinstance(data, torch.utils.data.DataLoader):
-        remedy = "give the loader's dataset instead: the plan samples by itself, and no other sampling has its price"
+        remedy = "give the loader's dataset instead: the plan draws its own batches, and its price holds only for these"
         raise _check.fail("data", "not be a DataLoader", type(data).__name__, remedy)
     raise _check.fail(
         "data",
         "have random access and a length",
         type(data).__name__,
         "give tensors, numpy arrays, tuples or dicts of them, or a torch Dataset with __getitem__ and __len__; "
-        "read an iterable into one of these first, because a random sample needs to reach every example",
+        "read an iterable into one of these first, because a random sample must be able to reach every example",
     )
 
 
@@ -127,13 +127,13 @@ def _common_length(leaves: Any) -> int:
 
     def look(leaf: Tensor) -> Tensor:
         if leaf.ndim == 0:
-            raise _check.fail("data", "have a first dimension that counts examples", "a number", "stack the examples")
+            raise _check.fail("data", "have a first dimension that indexes examples", "a number", "stack the examples")
         lengths.add(leaf.shape[0])
         return leaf
 
     _mapped(leaves, look)
     if len(lengths) != 1:
-        raise InvalidArgument("data must hold tensors of one length: the first dimension counts the same examples")
+        raise InvalidArgument("data must hold tensors of the same length: their first dimension indexes the examples")
     return lengths.pop()
 
 
@@ -146,7 +146,9 @@ def _mapped(nested: Any, function: Any) -> Any:
         case Sequence() if not isinstance(nested, str | bytes):
             return tuple(_mapped(part, function) for part in nested)
         case _:
-            raise _check.fail("data", "yield tensors or numbers", type(nested).__name__, "encode what the model reads")
+            raise _check.fail(
+                "data", "yield tensors or numbers", type(nested).__name__, "encode the inputs of the model as numbers"
+            )
 
 
 def _taken(leaf: Tensor, rows: Indices) -> Tensor:

@@ -1,29 +1,7 @@
-"""Noise for training: what is added to a clipped sum, and the secret that it is drawn from.
-
-A `Noise` is a frozen description: a family and a noise multiplier, which is the noise's scale over the sensitivity. It
-makes its own event. The random numbers come from a `Secret`: 32 bytes of the operating system, and the number of the
-step. torch's default generator has no part in it, so `torch.manual_seed` changes no noise, and no code outside can find
-or repeat the noise.
-
-What is promised, and what is not:
-
-- On a CPU the bits are those of AES-256 in counter mode, with a key for each step: without the key nobody can tell them
-  from fair bits, unless AES, or BLAKE2b which derives the keys, is broken. (torch's own CPU generator, MT19937, takes
-  32 bits of a seed, all of which can be tried, and its output is linear in its state: it is not used.)
-- On other devices it is the device's own Philox4x32-10, which is not proved to be a cipher, and whose seed has 64 bits.
-  A search through 2⁶⁴ seeds is not out of reach for ever, so each step adds up two streams with seeds of their own:
-  someone who looks for both needs 2⁶⁴ tries *and* a table of 2⁶⁴ entries. It takes a few fused kernels over one flat
-  buffer.
-- Floats are not real numbers: noise is drawn in fp32 (fp64 for fp64 models), so that the lowest bits of a gradient can,
-  in principle, tell sums apart (Mironov 2012). The event speaks of real numbers. Releases outside of training use exact
-  integer noise instead.
-- A tail ends where the bits do: on a CPU at 9.4 σ for normals and at 44 b for Laplace noise. A real draw is larger with
-  probability 2⁻⁶⁴ at most. In a training of 10¹³ draws the chance that any of them is cut is one in two million.
-"""
+"""The families of noise: Gaussian, Laplace under an L1 bound, and Laplace under an L2 bound."""
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,70 +15,15 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from discreet import events
-from discreet.errors import DiscreetError
 from discreet.events import Event
-from discreet.learning.keystream import Keystream
-from discreet.mechanisms.sampling import entropy
+from discreet.learning.noise.keystream import Keystream
+from discreet.learning.noise.secret import Secret
 
-# Noise on a CPU is drawn in pieces with keys of their own, so that threads can share the work with the same result.
-# Their size is even, as normals come in pairs.
+# Noise on a CPU is drawn in pieces with separate keys, so that the result does not depend on the number of threads. The
+# size of a piece is even, because normals come in pairs.
 _PIECE = 1 << 18
-# Threads are worth their start, and waiting for each other's turn in Python, from this many numbers on (a few ms).
+# From this many numbers on (a few ms), threads gain more than starting them and sharing the interpreter cost.
 _MANY = 1 << 21
-
-
-class Secret:
-    """The key of one run's noise or sampling. It is never shown, copied into a checkpoint or pickled.
-
-    `insecure_seed` is for tests and teaching alone: a plan made with it has an event that a ledger refuses.
-    """
-
-    __slots__ = ("_hidden", "_owner", "secure")
-
-    def __init__(self, insecure_seed: int | None = None, *, key: bytes | None = None) -> None:
-        self._hidden = entropy.fresh_key(insecure_seed) if key is None else key
-        self._owner = os.getpid()
-        self.secure = insecure_seed is None
-
-    @property
-    def _key(self) -> bytes:
-        if self._owner != os.getpid():
-            raise DiscreetError(
-                "a training must stay in the process that began it: after a fork both would draw the same noise, and "
-                "the difference of what they release would have none; make the step and the batches in the new process"
-            )
-        return self._hidden
-
-    def at(self, *place: str | int) -> Secret:
-        """The secret of one place, such as a step: nobody can tell it from a fresh one without the key."""
-        child = Secret(key=entropy.derived(self._key, "secret", *place, size=entropy.KEY_BYTES))
-        child.secure = self.secure
-        return child
-
-    def stream(self, *place: str | int) -> entropy.Stream:
-        """numpy's random numbers on the CPU, for batches."""
-        return entropy.keyed(self._key, *place)
-
-    def keystream(self, *place: str | int) -> Keystream:
-        """A cipher's bits on the CPU, for noise."""
-        return Keystream(entropy.derived(self._key, "keystream", *place, size=entropy.KEY_BYTES))
-
-    def generator(self, device: torch.device, *place: str | int) -> torch.Generator:
-        """Random numbers on a device that has a counter-based generator of its own, from a 64-bit seed."""
-        if device.type == "cpu":
-            raise ValueError("torch's CPU generator takes 32 bits of a seed: use keystream()")
-        seed = int.from_bytes(entropy.derived(self._key, *place, size=8), "little", signed=True)
-        return torch.Generator(device).manual_seed(seed)
-
-    def reveal(self) -> bytes:
-        """The key itself, for the other processes of the same run only."""
-        return self._key
-
-    def __repr__(self) -> str:
-        return "Secret()"
-
-    def __reduce__(self) -> str:
-        raise TypeError("a secret is not written to a file: whoever reads it could take the noise away again")
 
 
 @dataclass(frozen=True)
@@ -109,7 +32,7 @@ class Noise(ABC):
 
     Attributes:
         noise_multiplier: the noise's scale (σ, b or λ) over the sensitivity of the sum.
-        order: the norm of the sensitivity: 2 where examples are clipped in L2, 1 where they are clipped in L1.
+        order: the norm of the sensitivity: 2 if examples are clipped in L2, 1 if they are clipped in L1.
     """
 
     noise_multiplier: float
@@ -122,7 +45,11 @@ class Noise(ABC):
     @property
     @abstractmethod
     def event(self) -> Event:
-        """What adding this noise once to a sum of its sensitivity costs."""
+        """The event of adding this noise once to a sum."""
+
+    @abstractmethod
+    def in_words(self) -> str:
+        """The noise and its size, as the subject of a sentence."""
 
     def draw(
         self,
@@ -138,9 +65,9 @@ class Noise(ABC):
         Args:
             shapes: the shapes, in the order of the model's parameters.
             scale: σ, b or λ: the noise multiplier times the sensitivity.
-            secret: that of the step, `secret.at(step)`. The same secret gives the same noise: use it once.
-            device: where the noise is needed.
-            dtype: float32, or float64 for models in float64; narrower types are cast from it afterwards.
+            secret: that of the step, `secret.at(step)`. The same secret gives the same noise, so use it once.
+            device: the device of the noise.
+            dtype: float32, or float64 for models in float64; cast to narrower types afterwards.
 
         Guarantee:
             Each coordinate is an independent draw of the family, up to floating point (see the module's docstring).
@@ -157,7 +84,7 @@ class Noise(ABC):
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> Tensor:
-        """The same as one buffer of `size` numbers."""
+        """The same noise as one buffer of `size` numbers."""
         if dtype not in (torch.float32, torch.float64):
             raise ValueError(f"noise is drawn in float32 or float64, got {dtype}: cast the noisy sum afterwards")
         if torch.device(device).type == "cpu":
@@ -169,7 +96,7 @@ class Noise(ABC):
         return self._joined(first, second)
 
     def _on_cpu(self, size: int, scale: float, secret: Secret, dtype: DTypeLike) -> Tensor:
-        """In numpy: torch would share each of a dozen short passes among threads that wait for one another after it."""
+        """Draw with numpy: torch would split each of a dozen short passes among threads, and wait for all of them."""
         drawn: NDArray[Any] = np.empty(size + size % 2, dtype)
         starts = range(0, size, _PIECE)
 
@@ -214,11 +141,14 @@ class GaussianNoise(Noise):
     def event(self) -> Event:
         return events.Gaussian(self.noise_multiplier)
 
+    def in_words(self) -> str:
+        return f"Gaussian noise with a standard deviation of {self.noise_multiplier:.6g} times the sensitivity"
+
     def _standard(self, out: NDArray[Any], bits: Keystream) -> None:
         """√(−2 ln u)·cos φ and √(−2 ln u)·sin φ are two independent normals (Box and Muller 1958).
 
-        The tail comes from small u, and the center from u near 1. For the sake of both the logarithm is taken in
-        float64, of a u of 64 bits, whatever the dtype of the noise.
+        The tail comes from small u, and the center from u near 1. To be accurate in both, the logarithm is taken in
+        float64, of a 64-bit u, whatever the dtype of the noise.
         """
         cosines, sines = out.reshape(2, -1)
         angle = bits.uniform(sines.size, out.dtype)
@@ -243,6 +173,9 @@ class GaussianNoise(Noise):
 @dataclass(frozen=True)
 class _LaplaceDraws(Noise):
     """Laplace draws: an exponential with a fair sign, or the difference of two exponentials. Abstract."""
+
+    def in_words(self) -> str:
+        return f"Laplace noise with a scale of {self.noise_multiplier:.6g} times the L{self.order} sensitivity"
 
     def _standard(self, out: NDArray[Any], bits: Keystream) -> None:
         """−ln |u| is exponential, and the sign of u is independent of |u|."""
@@ -276,8 +209,8 @@ class LaplaceNoise(_LaplaceDraws):
 class L2LaplaceNoise(_LaplaceDraws):
     """Laplace noise of scale λ on a sum whose examples are clipped in L2 (arXiv 2408.07021).
 
-    It costs the ρ of a Gaussian with σ = λ, at twice its variance: for training it is the worse of the two, and is here
-    so that this can be seen.
+    It costs the same ρ as a Gaussian with σ = λ, at twice its variance. For training it is worse than Gaussian noise;
+    it is included for comparison.
 
     >>> L2LaplaceNoise(2.0).event.noise_multiplier
     2.0
@@ -293,11 +226,11 @@ class L2LaplaceNoise(_LaplaceDraws):
 
 def split(flat: Tensor, shapes: Sequence[Sequence[int]]) -> list[Tensor]:
     """Views of `flat` with the given shapes, one after the other."""
-    parts: Sequence[Tensor] = torch.split(flat, [prod(shape) for shape in shapes])
-    return [part.view(tuple(shape)) for part, shape in zip(parts, shapes, strict=True)]
+    pieces: Sequence[Tensor] = torch.split(flat, [prod(shape) for shape in shapes])
+    return [piece.view(tuple(shape)) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
-#: The families by the names that a plan takes.
+#: The families, by the names that a plan accepts.
 FAMILIES: dict[str, Callable[[float], Noise]] = {
     family.name: family for family in (GaussianNoise, LaplaceNoise, L2LaplaceNoise)
 }

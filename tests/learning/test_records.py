@@ -1,4 +1,4 @@
-"""Data with random access is taken as it is; what has none is refused with the remedy."""
+"""Data with random access is accepted as it is; other data is refused with a remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from discreet.errors import InvalidArgument
-from discreet.learning.data import Records, padded, persons_rows
+from discreet.learning.data.records import Records, padded, persons_rows
 from tests.learning import small
 
 
@@ -55,7 +55,7 @@ def test_what_has_no_random_access_is_refused_with_the_remedy():
 
 
 def test_tensors_of_different_lengths_are_refused_without_saying_the_lengths():
-    with pytest.raises(InvalidArgument, match="one length") as caught:
+    with pytest.raises(InvalidArgument, match="same length") as caught:
         Records((torch.zeros(51, 2), torch.zeros(52)))
     assert "51" not in str(caught.value)
     assert "52" not in str(caught.value)
@@ -94,6 +94,10 @@ def test_a_persons_rows_are_together_and_missing_ids_are_one_person(ids):
 
 
 def test_as_many_ids_as_rows_are_needed():
-    with pytest.raises(InvalidArgument, match="one id for each"):
+    with pytest.raises(InvalidArgument, match="one id per"):
         persons_rows([1, 2], 3)
     assert persons_rows([], 0) == []
+
+
+def test_persons_that_differ_after_a_nul_are_two_persons():
+    assert len(persons_rows(["a", "a\0", "b"], 3)) == 3

@@ -1,4 +1,4 @@
-"""The batches of a plan: drawn as its event says, and cut into physical batches of one fixed size."""
+"""The batches of a plan: drawn as its event says, and split into physical batches of one fixed size."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from discreet import _check
-from discreet.learning.data import Indices, Records, padded, persons_rows, without_column
+from discreet.learning.data.records import Indices, Records, padded, persons_rows, without_column
+from discreet.learning.data.sampling import limited
 from discreet.learning.distributed import Team
 from discreet.learning.noise import Secret
-from discreet.learning.sampling import limited
 from discreet.neighbors import Person
 
 if TYPE_CHECKING:
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """One draw of a plan's sampler: a step can be taken with it, once. Who is in it, and how many, is secret.
+    """One draw of a plan's sampler, for one step. Who is in it, and how many, is secret.
 
     Attributes:
-        step: which step of the plan it is for.
+        step: the step of the plan that it is for.
         plan: the plan that it was drawn for.
         source: the stream that it came from.
     """
 
     __slots__ = ("_records", "_rows", "plan", "source", "step")
 
-    def __init__(self, plan: Plan, step: int, source: Stream, records: Records, rows: Indices) -> None:
+    def __init__(self, plan: Plan, step: int, source: BatchStream, records: Records, rows: Indices) -> None:
         self.plan = plan
         self.step = step
         self.source = source
@@ -39,7 +39,7 @@ class Batch:
         self._rows = rows
 
     def pieces(self, device: torch.device | str, share: tuple[int, int] = (0, 1)) -> Iterator[tuple[Any, Tensor]]:
-        """Physical batches of one fixed size with their masks: all of the draw, or the share (rank, of how many)."""
+        """Physical batches of one fixed size with their masks, over the share (rank, number of ranks) of the draw."""
         rank, ranks = share
         rows, size = self._rows[rank::ranks], self.plan.physical_batch_size
         for start in range(0, len(rows), size):
@@ -50,8 +50,8 @@ class Batch:
         return f"Batch(step={self.step})"
 
 
-class Stream:
-    """A plan's batches in order, from one secret. `position` is the number of the next one."""
+class BatchStream:
+    """A plan's batches in order, drawn from one secret. `position` is the number of the next batch."""
 
     def __init__(
         self, plan: Plan, data: Any, persons: Any = None, *, secret: Secret | None = None, position: int = 0
@@ -67,7 +67,7 @@ class Stream:
             raise _check.fail("persons", "be None", "ids", "the plan protects examples; make it with unit=dp.person(…)")
         else:
             self._records = Records(data)
-        # All processes of a run draw the same batches, and each takes its share of them.
+        # All processes of a run draw the same batches, and each takes its share of every batch.
         self._secret = Team.here().share_secret(plan.secret("sampling")) if secret is None else secret
         self.position = position
 
@@ -76,7 +76,7 @@ class Stream:
             yield self.next()
 
     def next(self) -> Batch:
-        """The batch at `position`, which moves on."""
+        """The batch at `position`; advances the position."""
         plan, step = self._plan, self.position
         units = self._records.size if self._rows is None else len(self._rows)
         drawn = plan.sampler.draw(step, units, self._secret)
@@ -86,13 +86,13 @@ class Stream:
         return Batch(plan, step, self, self._records, drawn)
 
     def rehearsal(self, device: torch.device | str) -> Any:
-        """Some rows in the shape of a physical batch, to look at the model with; None where there are no rows."""
+        """Some rows in the shape of a physical batch, for a dry run of the model; None if there are no rows."""
         size = min(self._records.size, self._plan.physical_batch_size)
         if size == 0:
             return None
         return self._records.fetch(padded(np.arange(size), self._plan.physical_batch_size)[0], device)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps: the position, and the secret where the price does not count on it."""
-        shown = None if self._plan.sampler.secret_order else self._secret.reveal()
-        return {"position": self.position, "secret": shown}
+        """The state that a checkpoint keeps: the position, and the secret if the price does not depend on it."""
+        secret = None if self._plan.sampler.secret_order else self._secret.reveal()
+        return {"position": self.position, "secret": secret}

@@ -1,0 +1,27 @@
+"""Noise for training: what is added to a clipped sum, and the secret that it is drawn from.
+
+A `Noise` is a frozen description: a family and a noise multiplier, which is the noise's scale over the sensitivity. It
+emits its own event. The random numbers are derived from a `Secret`, 32 bytes of the operating system, and the number of
+the step. torch's default generator is not used, so `torch.manual_seed` does not affect noise, and no other code can
+find or repeat it.
+
+What is guaranteed, and what is not:
+
+- On a CPU the bits come from AES-256 in counter mode, with a key for each step. Without the key nobody can tell them
+  from fair bits, unless AES is broken, or BLAKE2b, which derives the keys. (torch's own CPU generator, MT19937, is not
+  used: it takes 32 bits of a seed, all of which can be tried, and its output is linear in its state.)
+- On other devices they come from the device's Philox4x32-10, which is not proved to be a cipher, and whose seed has 64
+  bits. A search through 2⁶⁴ seeds may become feasible, so each step combines two streams with separate seeds: finding
+  both takes 2⁶⁴ tries *and* a table of 2⁶⁴ entries. It takes a few fused kernels over one flat buffer.
+- Floats are not real numbers: noise is drawn in fp32 (fp64 for fp64 models), so the lowest bits of a gradient can, in
+  principle, distinguish sums (Mironov 2012). The event is stated for real numbers. Releases outside of training use
+  exact integer noise instead.
+- The tails are finite, because the bits are: on a CPU they end at 9.4 σ for normals and at 44 b for Laplace noise. An
+  ideal draw is larger with probability at most 2⁻⁶⁴. In a training of 10¹³ draws, the chance that any of them would be
+  is one in two million.
+"""
+
+from discreet.learning.noise.families import FAMILIES, GaussianNoise, L2LaplaceNoise, LaplaceNoise, Noise, split
+from discreet.learning.noise.secret import Secret
+
+__all__ = ["FAMILIES", "GaussianNoise", "L2LaplaceNoise", "LaplaceNoise", "Noise", "Secret", "split"]
