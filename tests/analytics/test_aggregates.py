@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import discreet as dp
 from discreet import analytics, queries
-from discreet.analytics import collation, compiling, correlation, count, covariance, marginal, mean, running, top_k
+from discreet.analytics import correlation, count, covariance, marginal, mean, top_k
+from discreet.analytics.engine import collation, compiling, running
 from discreet.errors import EngineFailed, InvalidArgument
 from discreet.queries.grid import Grid
 from discreet.queries.statistics.covariance import (
@@ -329,7 +330,7 @@ def test_what_makes_no_aggregate_is_refused_with_a_remedy(people, refused, words
 
 def test_what_an_engine_has_no_words_for_is_refused_before_the_charge(people, monkeypatch):
     asked = people.count()
-    before = people._state.account.remaining()
+    before = people._spec.account.remaining()
 
     def wordless(*_, **__):
         raise ibis.common.exceptions.OperationNotDefinedError("Hash(Date) is not supported")
@@ -337,7 +338,7 @@ def test_what_an_engine_has_no_words_for_is_refused_before_the_charge(people, mo
     monkeypatch.setattr(running, "prepare", wordless)
     with pytest.raises(InvalidArgument, match="engine"):
         asked.release(epsilon=1.0)
-    assert people._state.account.remaining() == before
+    assert people._spec.account.remaining() == before
 
 
 # --- collations ---------------------------------------------------------------------------------------------------
@@ -372,6 +373,6 @@ def test_the_question_about_collations_reads_no_row(people, monkeypatch):
     seen = []
     honest = collation.running.rows
     monkeypatch.setattr(collation.running, "rows", lambda query: seen.append(ibis.to_sql(query)) or honest(query))
-    collation.require_exact(people._state.table, ("g", "k", "g"))
+    collation.require_exact(people._spec.table, ("g", "k", "g"))
     assert len(seen) == 1
     assert "FALSE" in seen[0]

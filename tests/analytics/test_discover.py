@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import discreet as dp
-from discreet.analytics import answer, count, count_distinct, discovery, mean, median, top_k
+from discreet.analytics import answer, count, count_distinct, mean, median, top_k
+from discreet.analytics.plan import discovery
 from discreet.errors import BudgetExceeded, InvalidArgument
 from discreet.events import Claimed, Composed
 from discreet.queries.discovered import keys_moved
@@ -222,10 +223,10 @@ def test_which_keys_of_a_person_count_depends_on_the_secret_alone(account_of):
 
 def check_charge_first(people, monkeypatch):
     steps = []
-    run, spend = answer._run, people._state.account.spend
+    run, spend = answer._run, people._spec.account.spend
     monkeypatch.setattr(answer, "_run", lambda *a: steps.append("query") or run(*a))
     monkeypatch.setattr(
-        type(people._state.account), "spend", lambda self, *a, **k: (steps.append("charge"), spend(*a, **k))[1]
+        type(people._spec.account), "spend", lambda self, *a, **k: (steps.append("charge"), spend(*a, **k))[1]
     )
     asked = people.group_by("city", keys=dp.discover()).count()
     asked.release(epsilon=5.0, delta=1e-9)

@@ -129,7 +129,7 @@ def test_times_are_compared_as_instants_and_local_times_as_written(engine, accou
         (people.day < dt.date(1970, 1, 1), 2),
     ]
     written = [(people.local >= dt.datetime(2024, 3, 10, 2, 30), 2), (people.local < dt.datetime(1970, 1, 1), 1)]
-    if people._state.table.get_backend().name == "pyspark":
+    if people._spec.table.get_backend().name == "pyspark":
         for condition, _ in written:  # Spark would read 2:30 of that night, which its zone skips, as 3:30
             with pytest.raises(dp.errors.InvalidArgument, match="without zone on Spark"):
                 people.where(condition)

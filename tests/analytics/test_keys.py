@@ -6,8 +6,8 @@ import ibis
 import pyarrow as pa
 import pytest
 
-from discreet.analytics.expressions import Column
-from discreet.analytics.keys import Membership
+from discreet.analytics.plan.keys import Membership
+from discreet.analytics.table.expressions import Column
 
 ROWS = [None, -2, -1, 0, 1, 2, 3, 4, 5, 2**62]
 

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 
 import discreet as dp
 from discreet import queries
-from discreet.analytics import Answer, answer, count, count_distinct, mean, median, running, std, variance
+from discreet.analytics import Answer, answer, count, count_distinct, mean, median, std, variance
 from discreet.analytics import sum as total
-from discreet.analytics.levels import level, levels
+from discreet.analytics.engine import running
+from discreet.analytics.engine.levels import level, levels
 from discreet.errors import BudgetExceeded, EngineFailed, Exhausted, InvalidArgument
 from discreet.queries.grid import Grid
 from discreet.queries.weighted import WEIGHT
@@ -147,10 +148,10 @@ def test_a_quantile_is_where_the_rows_are(account):
 def check_charge_first(people, monkeypatch):
     """The query never runs when the charge is refused, and runs after the charge when it is not."""
     steps = []
-    run, spend = answer._run, people._state.account.spend
+    run, spend = answer._run, people._spec.account.spend
     monkeypatch.setattr(answer, "_run", lambda queries: steps.append("query") or run(queries))
     monkeypatch.setattr(
-        type(people._state.account), "spend", lambda self, *a, **k: (steps.append("charge"), spend(*a, **k))[1]
+        type(people._spec.account), "spend", lambda self, *a, **k: (steps.append("charge"), spend(*a, **k))[1]
     )
     people.count().release(epsilon=0.5)
     assert steps == ["charge", "query"]
@@ -233,14 +234,14 @@ def test_an_engine_failure_is_reported_without_its_message(people, monkeypatch):
         raise RuntimeError("row 17 holds the secret 42")
 
     monkeypatch.setattr(running, "arrow", broken)
-    before = people._state.account.remaining().epsilon
+    before = people._spec.account.remaining().epsilon
     with pytest.raises(EngineFailed) as caught:
         asked.release(epsilon=0.5)
     assert "42" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
     assert "42" in str(caught.value.engine_error)
-    assert people._state.account.remaining().epsilon == pytest.approx(before - 0.5)
+    assert people._spec.account.remaining().epsilon == pytest.approx(before - 0.5)
 
 
 def test_the_unit_is_the_accounts(account_of):

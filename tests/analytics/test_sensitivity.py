@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import discreet as dp
-from discreet.analytics import compiling, question
-from discreet.analytics.levels import Levels
+from discreet.analytics.engine import compiling
+from discreet.analytics.engine.levels import Levels
+from discreet.analytics.plan import question
 from discreet.bounded import Scores
 from discreet.errors import InvalidArgument
 from tests.analytics.plans import ask, exact, ids, plans, row, table
@@ -176,18 +177,15 @@ def no_row_limit_where_rows_are_joined(monkeypatch):
 
 
 def keys_from_the_data(monkeypatch):
-    def places(keys):
-        return ({(): 0}, 0) if keys is None else ({key: i for i, key in enumerate(keys.values)}, len(keys.columns))
+    honest = question._totals
 
-    def found(rows, place, one, keys):
-        seen = question._places(keys)[0]
-        present = {tuple(row[f"g{i}"] for i in range(len(keys.columns) if keys else 0)) for row in rows}
-        kept = totals(rows, place, one, keys)
-        return [group for key, group in zip(seen, kept, strict=True) if key in present] or [[0] * len(kept[0])]
+    def only_keys_with_rows(rows, place, measurement, keys):
+        columns, values = ((), [()]) if keys is None else (keys.columns, keys.values)
+        seen = {tuple(row[f"g{i}"] for i in range(len(columns))) for row in rows}
+        totals = honest(rows, place, measurement, keys)
+        return [total for key, total in zip(values, totals, strict=True) if key in seen] or [[0] * len(totals[0])]
 
-    totals = question._totals
-    monkeypatch.setattr(question, "_places", places)
-    monkeypatch.setattr(question, "_totals", found)
+    monkeypatch.setattr(question, "_totals", only_keys_with_rows)
 
 
 MUTANTS = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +11,15 @@ import ibis
 from ibis.common.exceptions import IbisError
 
 from discreet import _check
-from discreet.analytics import discovery, running
-from discreet.analytics.collation import require_exact
-from discreet.analytics.consistency import Consistency
-from discreet.analytics.preview import Preview, expected, key_note
-from discreet.analytics.question import Question
-from discreet.analytics.result import Result
-from discreet.analytics.spending import Part, Plan, Spend, plan
+from discreet.analytics.aggregates.measurement import Sums
+from discreet.analytics.engine import running
+from discreet.analytics.engine.collation import require_exact
+from discreet.analytics.plan import discovery
+from discreet.analytics.plan.preview import Preview, expected, key_note
+from discreet.analytics.plan.question import Question
+from discreet.analytics.plan.spending import Part, ReleasePlan, Spend, plan
+from discreet.analytics.result.consistency import Consistency
+from discreet.analytics.result.result import Result
 from discreet.bounded import Bounded, Scores
 from discreet.errors import EngineFailed, Exhausted
 from discreet.events import Event
@@ -195,7 +197,7 @@ class Answer:
         tables = _run(question.queries()) if question.groups else [[] for _ in question.asked]
         values = question.values(tables, self._relation)
         done = {name: [self._noised(part, one) for one in values[name]] for name, part in made.parts.items()}
-        totals = {name: self._total(question, name, part, values) for name, part in made.totals.items()}
+        totals = {name: self._total(part, values[name]) for name, part in made.totals.items()}
         return Result.of(question, made, done, totals, wanted, receipt, self._relation)
 
     def __repr__(self) -> str:
@@ -205,11 +207,11 @@ class Answer:
     def _relation(self) -> Relation:
         return self._account.neighbors.relation
 
-    def _plan(self, spend: Spend, wanted: Consistency) -> Plan:
+    def _plan(self, spend: Spend, wanted: Consistency) -> ReleasePlan:
         if wanted.total is not None:
             if self._question.keys is None:
                 raise _check.fail("total", "go with groups", True, "without groups the answer is the total")
-            if not any(one.statistic.kind in ("count", "sum") for one in self._question.asked.values()):
+            if not any(one.aggregate.adds_up for one in self._question.asked.values()):
                 raise _check.fail(
                     "total", "go with a count or a sum", str(self._question), "other columns do not add up"
                 )
@@ -236,7 +238,7 @@ class Answer:
         first = [] if self._question.discover is None else [self._question.candidates(secret)]
         return first + self._question.queries()
 
-    def _discovered(self, made: Plan) -> Question:
+    def _discovered(self, made: ReleasePlan) -> Question:
         """The question with its keys: those given, or those that come out of a private selection."""
         if made.selection is None:
             return self._question
@@ -258,9 +260,10 @@ class Answer:
         assert released.event == part.event, "what runs is what was charged"
         return released
 
-    def _total(self, question: Question, name: str, part: Part, values: Mapping[str, list[Any]]) -> Release[Any]:
-        (groups,) = values[name]
-        return self._noised(part, question.whole(name, groups, self._relation))
+    def _total(self, part: Part, values: Sequence[Any]) -> Release[Any]:
+        assert isinstance(part.measurement, Sums)
+        (groups,) = values
+        return self._noised(part, part.measurement.total(groups, self._relation))
 
 
 def _run(queries: list[Any], read: Callable[[Any], Any] = running.rows) -> list[Any]:

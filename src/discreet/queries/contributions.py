@@ -67,14 +67,15 @@ def sensitivities(
     else:
         rows = unit.max_rows
         one = present.times(rows, dimension)
-        worst = Sensitivity(
-            max(present.l0, swapped.l0),
-            max(present.l1, swapped.l1),
-            max(present.l2_squared, swapped.l2_squared),
-            max(present.linf, swapped.linf),
-        )
-        two = worst.times(rows, dimension)
+        two = larger(present, swapped).times(rows, dimension)
     return {ADD_REMOVE: one, REPLACE_ONE: two, ZERO_OUT: one}
+
+
+def larger(one: Sensitivity, two: Sensitivity) -> Sensitivity:
+    """The larger of two bounds, norm by norm."""
+    return Sensitivity(
+        max(one.l0, two.l0), max(one.l1, two.l1), max(one.l2_squared, two.l2_squared), max(one.linf, two.linf)
+    )
 
 
 def first(wanted: Relation, bounds: dict[Relation, Sensitivity]) -> dict[Relation, Sensitivity]:

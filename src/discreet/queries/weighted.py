@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet import _check
 from discreet.bounded import Finish
 from discreet.neighbors import Rows, Unit
 
-#: What a row of a person within the limit weighs.
+#: The weight of a row of a person within the limit.
 WEIGHT = 1 << 10
+#: The largest allowed row limit of a person: with it a grid of 2^10 levels still sums within 64 bits.
+MAX_PERSON_ROWS = 1 << 18
 #: A row's weighted level is at most 2^28 in size, so that sums over 2^32 rows stay within 2^60.
 _LEVELS = 1 << 18
 #: A person's weighted levels together should stay within this, so that their noise stays far from 64 bits.
@@ -26,8 +29,13 @@ _PERSON = 1 << 34
 
 
 def scale(unit: Unit) -> int:
-    """What one row weighs at most: 1 where rows are protected and none is bounded further."""
-    return 1 if isinstance(unit, Rows) else WEIGHT
+    """The largest weight of one row: 1 where rows are protected, which need no further bound."""
+    if isinstance(unit, Rows):
+        return 1
+    if unit.max_rows > MAX_PERSON_ROWS:
+        remedy = "a person with so many rows would need too coarse a grid"
+        raise _check.fail("max_rows", f"be ≤ {MAX_PERSON_ROWS}", unit.max_rows, remedy)
+    return WEIGHT
 
 
 def levels(unit: Unit, most: int) -> int:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from discreet import _check
 from discreet.bounded import Bounded, Sensitivity
 from discreet.neighbors import Unit
-from discreet.queries.contributions import sensitivities, used_rows
+from discreet.queries.contributions import larger, sensitivities, used_rows
 from discreet.queries.grid import Grid, numbers
 from discreet.queries.statistics.variance import centered_squares
 
@@ -112,12 +112,7 @@ def _summed(grids: tuple[Grid, Grid], columns: tuple[Any, Any], *, squares: bool
 
 def _either(present: Sensitivity, swapped: Sensitivity) -> tuple[Sensitivity, Sensitivity]:
     """A row may also be exchanged for one that lacks a value: that bounds a swap from below."""
-    return present, Sensitivity(
-        max(present.l0, swapped.l0),
-        max(present.l1, swapped.l1),
-        max(present.l2_squared, swapped.l2_squared),
-        max(present.linf, swapped.linf),
-    )
+    return present, larger(present, swapped)
 
 
 def products(k: Any, l: Any, one: Grid, two: Grid) -> Any:  # noqa: E741  # the letters of the proof

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,29 @@ class Spread:
         mean = min(max(k / count, -levels), levels)
         squares = min(max((q / count + levels) * levels / 2, 0.0), levels * levels)
         return mean * mean * step * step, squares * step * step
+
+
+@dataclass(frozen=True)
+class Rooted:
+    """Finish of a standard deviation: the square root of a variance."""
+
+    inner: Spread
+
+    @property
+    def mixes(self) -> int:
+        return self.inner.mixes
+
+    def value(self, noisy: NDArray[np.int64]) -> float:
+        return math.sqrt(self.inner.value(noisy))
+
+    def standard_error(self, noisy: NDArray[np.int64], spread: float) -> float:
+        """By the delta method, and never more than the square root of the variance's own error."""
+        error = float(self.inner.standard_error(noisy, spread))
+        return error / max(2 * self.value(noisy), math.sqrt(error), 1e-300)  # the last one only avoids 0/0
+
+    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[float, float]:
+        low, high = self.inner.interval(noisy, half_width)
+        return math.sqrt(low), math.sqrt(high)
 
 
 def variance(

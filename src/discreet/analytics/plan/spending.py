@@ -14,8 +14,8 @@ from typing import Literal
 
 from discreet import _check
 from discreet.accounting import closed_forms
-from discreet.analytics.compiling import Asked
-from discreet.analytics.question import Question
+from discreet.analytics.aggregates.measurement import Choice, Measurement, Sums
+from discreet.analytics.plan.question import Question
 from discreet.bounded import Bounded
 from discreet.events import Composed, Event
 from discreet.mechanisms import DiscreteGaussian, Exponential, Gaussian, KeySelection, Laplace, TopK
@@ -66,9 +66,9 @@ class Spend:
 
 @dataclass(frozen=True)
 class Part:
-    """One statistic with its noise; `epsilon` is its own ε, None where its noise is Gaussian."""
+    """One measurement with its mechanism; `epsilon` is its own ε, None where its noise is Gaussian."""
 
-    asked: Asked
+    measurement: Measurement
     share: Fraction
     mechanism: Additive | Exponential | TopK
     event: Event
@@ -87,7 +87,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReleasePlan:
     """All that a release will run: the selection of keys, the statistics, and totals over all groups."""
 
     spend: Spend
@@ -114,7 +114,7 @@ class Plan:
         return first + (f", δ = {float(spend.delta):.6g}" if uses_delta and spend.delta is not None else "")
 
 
-def plan(question: Question, spend: Spend, relation: Relation, total: Fraction | None = None) -> Plan:
+def plan(question: Question, spend: Spend, relation: Relation, total: Fraction | None = None) -> ReleasePlan:
     """The noise for each statistic; where both are allowed, the family whose errors are smaller on the whole."""
     if question.discover is not None and spend.delta is None:
         remedy = "it is the probability that a key comes out which one person alone has, such as 1e-7; or list keys"
@@ -129,10 +129,12 @@ def plan(question: Question, spend: Spend, relation: Relation, total: Fraction |
     factor = max(ratio, 1 / ratio)
     name = {"laplace": "Laplace", "gaussian": "Gaussian"}
     why = f"{name[better.family]}; {name[other.family]} noise would be {factor:.3g} times as wide"
-    return Plan(better.spend, better.family, better.selection, better.selection_event, better.parts, better.totals, why)
+    return ReleasePlan(
+        better.spend, better.family, better.selection, better.selection_event, better.parts, better.totals, why
+    )
 
 
-def _ratio(first: Plan, second: Plan) -> float:
+def _ratio(first: ReleasePlan, second: ReleasePlan) -> float:
     """How wide the noise of the second is beside the first's: the geometric mean over all that is added to."""
     found: list[float] = []
     for one, other in zip(
@@ -160,26 +162,26 @@ class _Split:
         self._question, self._spend, self._relation = question, spend, relation
         self._limits = key_limits(question.unit, relation=relation)
         discover = question.discover
-        shares = {name: Fraction(one.share) for name, one in question.asked.items()}
+        shares = {name: Fraction(one.aggregate.share) for name, one in question.asked.items()}
         whole = sum(shares.values(), Fraction(0)) + (Fraction(0) if discover is None else Fraction(discover.share))
         self._selection = Fraction(0) if discover is None else Fraction(discover.share) / whole
         self._totals = {
             name: shares[name] / whole * total
             for name, one in question.asked.items()
-            if total is not None and one.statistic.kind in ("count", "sum")
+            if total is not None and one.aggregate.adds_up
         }
         self._parts = {name: share / whole - self._totals.get(name, 0) for name, share in shares.items()}
-        noisy = sum((self._parts[name] for name, one in question.asked.items() if _is_additive(one)), Fraction(0))
+        noisy = sum((self._parts[name] for name, one in question.asked.items() if isinstance(one, Sums)), Fraction(0))
         # All Gaussian noise is calibrated together: its μ² add up, and so it costs less than its parts one by one.
         self._together = noisy + sum(self._totals.values(), Fraction(0)) + self._selection
 
-    def plan(self, family: Family) -> Plan:
+    def plan(self, family: Family) -> ReleasePlan:
         asked = self._question.asked
         parts = {name: self._part(asked[name], share, family) for name, share in self._parts.items()}
         totals = {name: self._part(asked[name], share, family, groups=1) for name, share in self._totals.items()}
         selection = self._selected(family) if self._selection else None
         event = None if selection is None else selection.event(self._limits, self._relation)
-        return Plan(self._spend, family, selection, event, parts, totals)
+        return ReleasePlan(self._spend, family, selection, event, parts, totals)
 
     def _selected(self, family: Family) -> KeySelection:
         assert self._question.discover is not None
@@ -190,17 +192,17 @@ class _Split:
         own = self._spend.delta if noise is None or not isinstance(noise, Gaussian) else self._spend.delta / 2
         return KeySelection.over(noise, self._limits, own, least=least, relation=self._relation)
 
-    def _part(self, one: Asked, share: Fraction, family: Family, *, groups: int | None = None) -> Part:
-        if _is_additive(one):
+    def _part(self, one: Measurement, share: Fraction, family: Family, *, groups: int | None = None) -> Part:
+        epsilon = self._spend.epsilon
+        if isinstance(one, Sums):
             shape = self._question.shape(one, self._relation, groups=groups)
             noise = self._noise(shape, share, family)
-            pure = None if self._spend.epsilon is None or family == "gaussian" else self._spend.epsilon * share
+            pure = None if epsilon is None or family == "gaussian" else epsilon * share
             return Part(one, share, noise, noise.event(shape, self._relation), pure)
-        draws = one.k or 1
-        epsilon = self._spend.epsilon
-        own = epsilon * share if epsilon is not None else _bounded_range(draws * (self._spend.rho or 0) * share)
-        chooser = Exponential(own) if one.k is None else TopK(own, one.k)
-        return Part(one, share, chooser, chooser.event(), own)
+        assert isinstance(one, Choice)
+        own = epsilon * share if epsilon is not None else _bounded_range(one.draws * (self._spend.rho or 0) * share)
+        mechanism = one.mechanism(own)
+        return Part(one, share, mechanism, mechanism.event(), own)
 
     def _noise(self, shape: Bounded, share: Fraction, family: Family) -> Additive:
         spend, relation = self._spend, self._relation
@@ -214,10 +216,6 @@ class _Split:
         whole = closed_forms.gaussian_noise_multiplier(_below(spend.epsilon * self._together), _below(delta))
         squared = Fraction(closed_forms.up(whole)) ** 2 * self._together / share
         return Gaussian(root_up(squared * shape.sensitivity(relation).l2_squared) * shape.granularity)
-
-
-def _is_additive(one: Asked) -> bool:
-    return one.statistic.kind not in ("quantile", "top_k")
 
 
 def _below(exact: Fraction) -> float:

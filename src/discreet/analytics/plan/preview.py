@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from discreet import _check
 from discreet.accounting.adaptive.advice import room_words
-from discreet.analytics.compiling import Asked
-from discreet.analytics.question import Question
-from discreet.analytics.spending import Part, Plan
-from discreet.bounded import Bounded
+from discreet.analytics.aggregates.measurement import LEVEL, Choice, Sums
+from discreet.analytics.plan.question import Question
+from discreet.analytics.plan.spending import Additive, Part, ReleasePlan
 from discreet.events import Event
 from discreet.guarantees import Guarantee
-from discreet.mechanisms import Exponential, TopK
-from discreet.neighbors import Neighbors, Relation, Rows, Unit
-from discreet.queries import aggregated
+from discreet.neighbors import Neighbors, Relation, Rows
 from discreet.release import Error
-
-_LEVEL = 0.95
 
 
 @dataclass(frozen=True)
@@ -34,7 +28,6 @@ class Expected:
     name: str
     epsilon: float | None
     error: float
-    ranks: bool = False
     share: float = 1.0
     noise: str = "Laplace"
     unit: str = ""
@@ -90,64 +83,34 @@ class Preview:
         return "\n".join([*lines, "runs", *("  " + line for line in self.sql.splitlines())])
 
 
-def key_note(plan: Plan, question: Question) -> str:
+def key_note(plan: ReleasePlan, question: Question) -> str:
     """How common a key must be to be discovered."""
     if plan.selection is None:
         return ""
     whose = "rows" if isinstance(question.unit, Rows) else "persons"
-    often, sure = plan.selection.threshold, plan.selection.certain(_LEVEL)
+    often, sure = plan.selection.threshold, plan.selection.certain(LEVEL)
     return f"come out half of the time with {often:,} {whose}, and 95% of the time with {sure:,}"
 
 
-def expected(question: Question, plan: Plan, relation: Relation, rows: int) -> list[Expected]:
-    """The error of each statistic in a group of `rows` rows whose values lie in the middle of the bounds."""
+def expected(question: Question, plan: ReleasePlan, relation: Relation, rows: int) -> list[Expected]:
+    """The error of each column in a group of `rows` rows whose values lie in the middle of the bounds."""
     _check.integer("rows", rows, "it is a guess of how many rows a group has; means get better with it")
-    found = [_expected(question, name, part, relation, rows) for name, part in plan.parts.items()]
-    whole = [_expected(question, f"total of {n}", part, relation, rows, groups=1) for n, part in plan.totals.items()]
-    return found + whole
+    columns = [_expected(question, name, part, relation, rows) for name, part in plan.parts.items()]
+    totals = [_expected(question, f"total of {n}", part, relation, rows, groups=1) for n, part in plan.totals.items()]
+    return columns + totals
 
 
 def _expected(
     question: Question, name: str, part: Part, relation: Relation, rows: int, *, groups: int | None = None
 ) -> Expected:
-    own = None if part.epsilon is None else float(part.epsilon)
-    share = float(part.share)
-    if isinstance(part.mechanism, Exponential | TopK):
-        ranks = isinstance(part.mechanism, Exponential)
-        error = selection_error(part, question.unit, relation)
-        return Expected(name, own, error, ranks, share, part.noise, " in rank" if ranks else " in count")
-    shape = question.shape(part.asked, relation, groups=groups)
-    noise = part.mechanism._noise(shape.granularity)
-    statistic = part.asked.statistic
-    low, high = Error(statistic.finish, _typical(shape, part.asked, rows), noise).interval(_LEVEL)
-    return Expected(name, own, float(np.max(np.subtract(high, low))) / 2, False, share, part.noise)
-
-
-def _typical(shape: Bounded, asked: Asked, rows: int) -> np.ndarray:
-    """The coordinates of one group of `rows` rows in the middle of the bounds."""
-    statistic = asked.statistic
-    if statistic.cells > 1 or statistic.coordinates == 1:
-        return np.zeros(statistic.coordinates if statistic.cells > 1 else (), dtype=np.int64)
-    found = np.zeros(statistic.coordinates, dtype=np.int64)
-    found[-1] = rows * statistic.scale * statistic.per_count
-    return found
-
-
-def selection_error(part: Part, unit: Unit, relation: Relation) -> float:
-    """By how many ranks a quantile is off, or by how many rows a chosen category is rarer than the best one left.
-
-    At most so many with probability 95%, in each draw (Dwork & Roth 2014, Corollary 3.12).
-    """
-    statistic, own = part.asked.statistic, float(part.epsilon or 0)
-    if isinstance(part.mechanism, TopK):
-        many = statistic.cells
-        scores = aggregated.choices(statistic, [0] * many, part.asked.labels, unit, relation=relation)
-        factor = (1 if scores.is_monotone(relation) else 2) * part.mechanism.k
-        divided = float(statistic.scale)
+    epsilon = None if part.epsilon is None else float(part.epsilon)
+    measurement, error_in = part.measurement, part.measurement.aggregate.error_in
+    if isinstance(measurement, Choice):
+        error = measurement.score_error(float(part.epsilon or 0), relation)
     else:
-        assert statistic.rank is not None
-        assert statistic.grid is not None
-        many = statistic.grid.upper - statistic.grid.lower + 1
-        scores = aggregated.scores(statistic, [0] * many, unit, relation=relation)
-        factor, divided = 2, float(statistic.rank.denominator * statistic.scale)
-    return factor * scores.sensitivity(relation) / own * (math.log(many) + math.log(1 / (1 - _LEVEL))) / divided
+        assert isinstance(measurement, Sums)
+        assert isinstance(part.mechanism, Additive)
+        noise = part.mechanism._noise(question.shape(measurement, relation, groups=groups).granularity)
+        low, high = Error(measurement.summed.finish, measurement.summed.typical(rows), noise).interval(LEVEL)
+        error = float(np.max(np.subtract(high, low))) / 2
+    return Expected(name, epsilon, error, float(part.share), part.noise, f" in {error_in}" if error_in else "")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet import _check
-from discreet.analytics.spending import TOTAL_SHARE
+from discreet.analytics.plan.spending import TOTAL_SHARE
 from discreet.release import Noise
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import ibis
 
 from discreet import _check
-from discreet.analytics import running
+from discreet.analytics.engine import running
 
 #: Pairs that a collation may call equal: case, accents, padding, ligatures, and forms of one letter.
 _PAIRS = (("a", "A"), ("e", "é"), ("a", "a "), ("ss", "ß"), ("é", "e\u0301"))

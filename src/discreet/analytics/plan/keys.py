@@ -11,10 +11,10 @@ import ibis
 import pyarrow as pa
 
 from discreet import _check
-from discreet.analytics.expressions import Column as ColumnExpression
-from discreet.analytics.expressions import Comparison, Constant, Expression, Logic
-from discreet.analytics.semantics import exact, literal, number
-from discreet.analytics.source import arrow_table
+from discreet.analytics.table.expressions import Column as ColumnExpression
+from discreet.analytics.table.expressions import Comparison, Constant, Expression, Logic
+from discreet.analytics.table.semantics import exact, literal, number
+from discreet.analytics.table.source import arrow_table
 
 #: More keys than this are refused: each is answered, and each answer takes noise and memory.
 MAX_KEYS = 1 << 20

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import ibis
 
 from discreet import _check
-from discreet.analytics.semantics import Literal, condition, cuts, exact, family, literal, number, present, tame
+from discreet.analytics.table.semantics import Literal, condition, cuts, exact, family, literal, number, present, tame
 from discreet.errors import InvalidArgument
 
 _NEAREST = {
@@ -165,19 +165,19 @@ class Expression:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise Refused(name, _NEAREST.get(name, _NEAREST["apply"]))
+        raise Unsupported(name, _NEAREST.get(name, _NEAREST["apply"]))
 
     def __mod__(self, other: object) -> NoReturn:
-        raise Refused("%", "use bin() with public edges")
+        raise Unsupported("%", "use bin() with public edges")
 
     def __floordiv__(self, other: object) -> NoReturn:
-        raise Refused("//", "use / or bin() with public edges")
+        raise Unsupported("//", "use / or bin() with public edges")
 
     def __pow__(self, other: object) -> NoReturn:
-        raise Refused("**", "multiply, as in x * x")
+        raise Unsupported("**", "multiply, as in x * x")
 
 
-class Refused(InvalidArgument, AttributeError):
+class Unsupported(InvalidArgument, AttributeError):
     """An expression that is not on the list; says which one is nearest to it."""
 
     def __init__(
@@ -303,6 +303,16 @@ class Missing(Expression):
 
     def to_ibis(self, table: Any) -> Any:
         return self.inner.to_ibis(table).isnull()
+
+
+@dataclass(frozen=True, eq=False)
+class Present(Expression):
+    """Whether a value is not missing."""
+
+    inner: Expression
+
+    def to_ibis(self, table: Any) -> Any:
+        return self.inner.to_ibis(table).notnull()
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from discreet import _check
-from discreet.analytics.compiling import narrow
-from discreet.analytics.expressions import Column
-from discreet.analytics.keys import MAX_KEYS, Keys
-from discreet.analytics.semantics import SMALLEST, exact, literal
+from discreet.analytics.engine.compiling import narrow
+from discreet.analytics.engine.grouping import key_columns
+from discreet.analytics.plan.keys import MAX_KEYS, Keys
+from discreet.analytics.table.semantics import SMALLEST, exact, literal
 from discreet.errors import InvalidArgument
 from discreet.mechanisms import KeySelection
 from discreet.neighbors import Person, Relation, Unit
@@ -63,7 +63,7 @@ def discover(*, share: float = 1.0, least: int = 1) -> Discover:
 
 def candidates(table: Any, columns: Sequence[str], unit: Unit, least: int, secret: int) -> Any:
     """One row for each key that occurs, with g0, g1, … and how many units have it. None of it may be shown."""
-    groups = {f"g{i}": Column(name).to_ibis(table) for i, name in enumerate(columns)}
+    groups = key_columns(table, columns)
     rows = narrow(table.filter(*(_plain(value) for value in groups.values())), None, unit, groups)
     if isinstance(unit, Person):
         rows = _limited(rows.distinct(), list(groups), unit, secret)

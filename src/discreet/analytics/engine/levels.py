@@ -15,7 +15,7 @@ from typing import Any
 import ibis
 
 from discreet import _check
-from discreet.analytics.semantics import exact
+from discreet.analytics.table.semantics import exact
 from discreet.queries.grid import Grid
 
 #: Adding and subtracting it, times a step of 2^e, rounds a float below 2^51 steps to whole ones, ties to even levels.
