@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 import discreet as dp
 from discreet import analytics, queries
 from discreet.analytics import correlation, count, covariance, marginal, mean, top_k
+from discreet.analytics.aggregates.marginal import Marginal
+from discreet.analytics.aggregates.top_k import TopK
 from discreet.analytics.engine import collation, compiling, running
 from discreet.errors import EngineFailed, InvalidArgument
 from discreet.queries.grid import Grid
@@ -376,3 +378,40 @@ def test_the_question_about_collations_reads_no_row(people, monkeypatch):
     collation.require_exact(people._spec.table, ("g", "k", "g"))
     assert len(seen) == 1
     assert "FALSE" in seen[0]
+
+
+@pytest.mark.parametrize("categories", [[2**53, 2**53 + 1], [2**53 + 1, 2.0**53], [5e-324, 1e-323]])
+def test_no_row_lies_in_two_cells_of_a_marginal(account, categories):
+    """Numbers are compared as 64-bit floats, so categories that are one float would count a row twice."""
+    people = dp.Private({"x": [2**53] * 10, "y": [2.0**-970] * 10}, account=account)
+    for column in ("x", "y"):
+        with pytest.raises(InvalidArgument):
+            people.aggregate(cells=marginal(column, categories={column: categories}))
+        with pytest.raises(InvalidArgument):
+            people.top_k(column, k=1, categories=categories)
+
+
+def test_a_category_listed_twice_is_refused_however_the_aggregate_is_made():
+    with pytest.raises(InvalidArgument, match="distinct"):
+        Marginal((("x", ("a", "a")),))
+    with pytest.raises(InvalidArgument, match="distinct"):
+        TopK("x", ("a", "a"), 1)
+
+
+def test_times_of_nanoseconds_are_no_literals(account):
+    """Engines' literals drop them, so two categories would be one, and a row would lie in both cells."""
+    times = [pandas.Timestamp(nanosecond) for nanosecond in (0, 1, 2)]
+    people = dp.Private(pa.table({"t": pa.array([0] * 9, pa.timestamp("ns"))}), account=account)
+    for asked in (times, [pandas.NaT]):
+        with pytest.raises(InvalidArgument, match="microseconds"):
+            people.aggregate(m=marginal("t", categories={"t": asked}))
+    assert people.group_by("t", keys=times[:1]).count().release(epsilon=100.0).columns["count"] == (9,)
+
+
+def test_a_row_lies_in_one_cell_whatever_the_engine_calls_equal(account):
+    """The conditions of the cells are asked in turn, so even cells that are equal to the engine share no row."""
+    people = dp.Private({"x": [2**53] * 10}, account=account)
+    asked = marginal("x", categories={"x": [0, 1]})
+    object.__setattr__(asked, "categories", (("x", (2**53, 2**53 + 1)),))
+    found = people.aggregate(m=asked).release(epsilon=100.0).rows()[0]
+    assert [found[f"m[{2**53 + i}]"] for i in (0, 1)] == [10, 0]

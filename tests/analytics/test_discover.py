@@ -349,3 +349,13 @@ def test_a_column_without_plain_keys_is_refused(account_with_delta):
     zoned = pa.table({"t": pa.array([dt.datetime(2020, 1, 1)], pa.timestamp("us", "UTC"))})
     with pytest.raises(InvalidArgument, match="plain column"):
         dp.Private(zoned, account=account_with_delta()).group_by("t", keys=dp.discover())
+
+
+def test_two_databases_discover_their_own_keys(tmp_path):
+    account = dp.Ledger(tmp_path / "keys.ledger").account("keys", dp.ApproxDP(1e5, 0.5), aside=0.4)
+    answers = [
+        dp.Private({"city": [name] * 500}, account=account).group_by("city", keys=dp.discover()).count()
+        for name in ("bern", "ulm")
+    ]
+    found = [one.release(epsilon=20.0, delta=1e-9).columns["city"] for one in answers]
+    assert found == [("bern",), ("ulm",)]

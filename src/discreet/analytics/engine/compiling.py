@@ -203,17 +203,17 @@ def _equal(columns: Sequence[str], cell: Sequence[Any]) -> Expression:
 
 
 def weight(many: Any, limit: int) -> Any:
-    """What each of a person's `many` rows (or groups) weighs, so that together they weigh no more than `limit` would.
+    """The weight of each of a person's `many` rows (or groups): together they weigh no more than `limit` would.
 
-    The quotient is below `WEIGHT`, where a float's error is far smaller than the distance 1/many to the next integer:
-    the floor is exact.
+    The quotient is below `WEIGHT`, where a float's error is far smaller than the distance 1/many to the next integer,
+    so the floor is exact.
     """
     shared = (ibis.literal(WEIGHT * limit, type="int64") / many).floor().cast("int64")
     return ibis.cases((many > limit, shared), else_=ibis.literal(WEIGHT, type="int64"))
 
 
 def _owners(table: Any, keys: Keys | None, unit: Person) -> Any:
-    """Each person with the weight of one of their rows: from the ids alone, beside the rows that it is joined to."""
+    """Each person with the weight of one of their rows; it is computed from the ids alone and joined to the rows."""
     ids = narrow(table, keys, unit, {}).select("person")
     counted = ids.group_by("person").aggregate(own_rows=ids.count())
     return counted.select("person", weight=weight(counted["own_rows"], unit.max_rows).cast("int32"))
@@ -223,7 +223,7 @@ def _weighed_rows(rows: Any, names: Sequence[str], owners: Any) -> tuple[GroupSu
     """The weighted sums over rows, and the table of these."""
     pieces = rows.join(owners, "person")
     own = pieces["weight"]
-    # Few rows lack a value, so it is cheaper to sum the weights of those.
+    # Few rows lack a value, so summing the weights of those is cheaper.
     lacking = {name: own.sum(where=pieces[name].isnull()).fill_null(0) for name in names}
     terms = {name: ((own * pieces[name]).sum(), own.sum() - lacking[name]) for name in names}
     return GroupSums(own.sum(), terms), pieces
@@ -232,7 +232,7 @@ def _weighed_rows(rows: Any, names: Sequence[str], owners: Any) -> tuple[GroupSu
 def _weighed_pieces(
     rows: Any, names: Sequence[str], groups: list[str], keys: Keys | None, unit: Person
 ) -> tuple[GroupSums, Any]:
-    """The weighted sums, and the number of persons, over the pieces of each person's rows, one for each group."""
+    """The weighted sums and the number of persons, from one piece for each person and group."""
     parts = {f"sum_{name}": rows[name].sum().fill_null(0).cast("int64") for name in names}
     parts |= {f"count_{name}": rows[name].count() for name in names}
     pieces = _by(rows, ["person", *groups], rows=rows.count(), **parts)
@@ -268,13 +268,13 @@ def _there(value: Any) -> Any:
 
 
 def _person(value: Any) -> Any:
-    """A person's id, so that grouping and joining agree on who is who: −0.0 and 0.0 are one id on every engine."""
+    """A person's id. −0.0 and 0.0 become one id on every engine, so grouping and joining agree on who is who."""
     zero = ibis.literal(0, type=value.type()) if value.type().is_floating() else None
     return value if zero is None else ibis.cases((value == zero, zero), else_=value)
 
 
 def _somebody(person: Any) -> Any:
-    """Whether a row has a person: nobody's limit would cover it otherwise."""
+    """Whether a row has a person: otherwise no person's limit would cover it."""
     return person.notnull()
 
 
@@ -284,7 +284,7 @@ def _by(table: Any, groups: Iterable[str], **columns: Any) -> Any:
 
 
 def narrow(table: Any, keys: Keys | None, unit: Unit, columns: dict[str, Any]) -> Any:
-    """The rows of public groups and of somebody, with only what is summed, under names of our own."""
+    """The rows of public groups that have a person, with only what is summed, under names of our own."""
     columns = ({} if keys is None else key_columns(table, keys.columns)) | columns
     table = in_groups(table, keys)
     if isinstance(unit, Person):

@@ -21,8 +21,9 @@ from discreet.release import Error
 class Expected:
     """One column of an answer: its share of the budget, its noise, and the error that 95% of its numbers stay within.
 
-    `error` is in the column's own units; for a quantile it is in ranks: so many rows may lie between the answer and the
-    true quantile; for a choice it is in counts: so much rarer than the best one left may a chosen category be.
+    `error` is in the column's own units unless `unit` says otherwise: " in rank" for a quantile (how many rows may lie
+    between the answer and the true quantile), " in count" for a choice (how much rarer than the best category left a
+    chosen one may be).
     """
 
     name: str
@@ -35,10 +36,10 @@ class Expected:
 
 @dataclass(frozen=True, repr=False)
 class Preview:
-    """What a release would be: `print` it. Nothing was spent and no data was touched.
+    """What a release would cost and how good it would be: `print` it. Nothing was spent and no data was touched.
 
-    `remaining` and `afterwards` are in the account's own terms: for an (ε, δ) budget at each Rényi order. What is
-    printed says how large one more answer may be.
+    `sql` is what would run in the engine. `remaining` and `afterwards` are in the account's own terms: for an (ε, δ)
+    budget at each Rényi order. The printed text says how large one more answer may be.
     """
 
     epsilon: float | None
@@ -80,11 +81,11 @@ class Preview:
             + ("" if self.affordable else ": NOT ENOUGH for this answer")
         )
         lines += [] if self.afterwards is None else [f"afterwards {room_words(self.afterwards, self.budget)}"]
-        return "\n".join([*lines, "runs", *("  " + line for line in self.sql.splitlines())])
+        return "\n".join(lines)
 
 
 def key_note(plan: ReleasePlan, question: Question) -> str:
-    """How common a key must be to be discovered."""
+    """How frequent a key must be to be discovered."""
     if plan.selection is None:
         return ""
     whose = "rows" if isinstance(question.unit, Rows) else "persons"

@@ -1,7 +1,7 @@
-"""How a release's budget becomes noise: the split among its statistics, and which noise each of them gets.
+"""How a release's budget becomes noise: the split among its aggregates, and which mechanism each of them gets.
 
-Everything here is decided by public facts: the plan's sensitivities, the shares and the budget. So it may be shown in a
-preview, and is charged before the query runs.
+Everything here follows from public facts: sensitivities, shares and the budget. So a preview may show it, and it is
+charged before the query runs.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ from discreet.queries.discovered import key_limits
 Additive = Laplace | Gaussian | DiscreteGaussian
 Family = Literal["laplace", "gaussian"]
 
-#: The part of a column's own share that its total over all groups gets, unless said otherwise.
+#: The part of a column's share that its total over all groups gets by default.
 TOTAL_SHARE = 0.2
+#: Families of noise are compared by the width that they exceed with this probability.
 _TAIL = 0.05
+#: The same width of Gaussian noise, in standard deviations.
+_GAUSSIAN_TAIL = 1.96
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,7 @@ class Spend:
     @classmethod
     def of(cls, epsilon: object, delta: object, rho: object, noise: object) -> Spend:
         """The checked budget of a release."""
-        if (epsilon is None) == (rho is None):
-            raise _check.fail("epsilon", "be given, or rho, but not both", epsilon, "say what may be spent")
+        _check.exactly_one(epsilon=epsilon, rho=rho)
         chosen = _check.one_of("noise", noise, ("auto", "laplace", "gaussian"), "auto takes the smaller one")
         if rho is not None and chosen == "laplace":
             raise _check.fail("noise", "be gaussian for a ρ", noise, "give epsilon for Laplace noise")
@@ -58,7 +60,7 @@ class Spend:
         )
 
     def families(self) -> tuple[Family, ...]:
-        """The noises that are allowed."""
+        """The families of noise that are allowed."""
         if self.rho is not None or self.noise == "gaussian":
             return ("gaussian",)
         return ("laplace",) if self.noise == "laplace" or self.delta is None else ("laplace", "gaussian")
@@ -76,7 +78,7 @@ class Part:
 
     @property
     def noise(self) -> str:
-        """What is run, in words."""
+        """The mechanism's name, for people."""
         names = {
             Laplace: "Laplace",
             Gaussian: "Gaussian",
@@ -88,7 +90,7 @@ class Part:
 
 @dataclass(frozen=True)
 class ReleasePlan:
-    """All that a release will run: the selection of keys, the statistics, and totals over all groups."""
+    """Everything that a release will run: the selection of keys, the aggregates, and totals over all groups."""
 
     spend: Spend
     family: Family
@@ -107,25 +109,25 @@ class ReleasePlan:
 
     @property
     def cost(self) -> str:
-        """The price in words: δ is named where something uses it."""
+        """The price in words; mentions δ only if something uses it."""
         spend = self.spend
         uses_delta = self.selection is not None or (spend.rho is None and self.family == "gaussian")
         first = f"ε = {float(spend.epsilon):.6g}" if spend.epsilon is not None else f"ρ = {float(spend.rho or 0):.6g}"
         return first + (f", δ = {float(spend.delta):.6g}" if uses_delta and spend.delta is not None else "")
 
 
-def plan(question: Question, spend: Spend, relation: Relation, total: Fraction | None = None) -> ReleasePlan:
-    """The noise for each statistic; where both are allowed, the family whose errors are smaller on the whole."""
+def plan_release(question: Question, spend: Spend, relation: Relation, total: Fraction | None = None) -> ReleasePlan:
+    """The mechanism of each aggregate; if both families of noise are allowed, with the one whose errors are smaller."""
     if question.discover is not None and spend.delta is None:
-        remedy = "it is the probability that a key comes out which one person alone has, such as 1e-7; or list keys"
+        remedy = "it bounds the probability that a key comes out that one person alone has, such as 1e-7; or list keys"
         raise _check.fail("delta", "be given to discover keys", None, remedy)
-    made = [_Split(question, spend, relation, total).plan(family) for family in spend.families()]
-    if len(made) == 1:
-        return made[0]
-    ratio = _ratio(*made)
-    if math.isinf(ratio):  # nothing is added to: both families draw alike
-        return made[0]
-    better, other = (made[1], made[0]) if ratio < 1 else (made[0], made[1])
+    plans = [_Split(question, spend, relation, total).plan(family) for family in spend.families()]
+    if len(plans) == 1:
+        return plans[0]
+    ratio = _ratio(*plans)
+    if math.isinf(ratio):  # no noise is added to anything, so both plans are the same
+        return plans[0]
+    better, other = (plans[1], plans[0]) if ratio < 1 else (plans[0], plans[1])
     factor = max(ratio, 1 / ratio)
     name = {"laplace": "Laplace", "gaussian": "Gaussian"}
     why = f"{name[better.family]}; {name[other.family]} noise would be {factor:.3g} times as wide"
@@ -135,28 +137,28 @@ def plan(question: Question, spend: Spend, relation: Relation, total: Fraction |
 
 
 def _ratio(first: ReleasePlan, second: ReleasePlan) -> float:
-    """How wide the noise of the second is beside the first's: the geometric mean over all that is added to."""
-    found: list[float] = []
+    """The width of the second plan's noise relative to the first's: the geometric mean over all noisy numbers."""
+    ratios: list[float] = []
     for one, other in zip(
         (*first.parts.values(), *first.totals.values()), (*second.parts.values(), *second.totals.values()), strict=True
     ):
         if isinstance(one.mechanism, Additive) and isinstance(other.mechanism, Additive):
-            found.append(_width(other.mechanism) / _width(one.mechanism))
+            ratios.append(_width(other.mechanism) / _width(one.mechanism))
     if first.selection is not None and second.selection is not None:
-        found.append(second.selection.threshold / first.selection.threshold)
-    return math.exp(sum(math.log(ratio) for ratio in found) / len(found)) if found else math.inf
+        ratios.append(second.selection.threshold / first.selection.threshold)
+    return math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios)) if ratios else math.inf
 
 
 def _width(mechanism: Additive) -> float:
-    """What the noise exceeds with a probability of 5%, in the statistic's own units."""
+    """The width that the noise exceeds with a probability of 5%, in the column's own units."""
     if isinstance(mechanism, Laplace):
         return -math.log(_TAIL) * float(mechanism.scale)
     spread = mechanism.standard_deviation if isinstance(mechanism, Gaussian) else math.sqrt(mechanism.variance)
-    return 1.96 * float(spread)
+    return _GAUSSIAN_TAIL * float(spread)
 
 
 class _Split:
-    """The shares of one release."""
+    """Splits the budget of one release."""
 
     def __init__(self, question: Question, spend: Spend, relation: Relation, total: Fraction | None) -> None:
         self._question, self._spend, self._relation = question, spend, relation
@@ -172,7 +174,7 @@ class _Split:
         }
         self._parts = {name: share / whole - self._totals.get(name, 0) for name, share in shares.items()}
         noisy = sum((self._parts[name] for name, one in question.asked.items() if isinstance(one, Sums)), Fraction(0))
-        # All Gaussian noise is calibrated together: its μ² add up, and so it costs less than its parts one by one.
+        # All Gaussian noise is calibrated together: the μ² add up, which costs less than calibrating each part alone.
         self._together = noisy + sum(self._totals.values(), Fraction(0)) + self._selection
 
     def plan(self, family: Family) -> ReleasePlan:
@@ -188,7 +190,7 @@ class _Split:
         assert self._spend.delta is not None
         least = self._question.discover.least
         noise = self._noise(self._limits, self._selection, family)
-        # Of δ one half goes to Gaussian noise, if there is any, and the rest to the threshold.
+        # Half of δ goes to Gaussian noise, if there is any, and the rest to the threshold.
         own = self._spend.delta if noise is None or not isinstance(noise, Gaussian) else self._spend.delta / 2
         return KeySelection.over(noise, self._limits, own, least=least, relation=self._relation)
 

@@ -1,10 +1,10 @@
-"""A subset of SQL, read into the same plans as the methods: what is outside of it is refused by clause.
+"""A subset of SQL, read into the same questions as the methods; everything else is refused by clause.
 
     SELECT sex, COUNT(*) AS n, AVG(CLAMP(age, 0, 120)) FROM people WHERE age >= 18 GROUP BY sex
 
 The text is only read, never run: it becomes expressions and aggregates of ours. Each part of the parsed query must be
-on the list, so that a clause which this file has never heard of is refused too. Missing values are treated as SQL does:
-what is compared with one is neither true nor false, so neither a condition nor its NOT keeps the row.
+on the list, so a clause that this file does not know is refused too. Missing values are treated as in SQL: a comparison
+with one is neither true nor false, so neither a condition nor its NOT keeps the row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Free post-processing on request: counts that are not negative, whole numbers, groups that add up to their total."""
+"""Free post-processing on request: nonnegative counts, whole numbers, groups that add up to their total."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from discreet.release import Noise
 
 @dataclass(frozen=True)
 class Consistency:
-    """What released counts and sums are made to satisfy. It looks at released numbers alone, so it is free.
+    """What released counts and sums should satisfy. This uses released numbers alone, so it is free.
 
     Attributes:
         nonnegative: counts, and sums whose bounds allow no negative value, are moved up to 0.
         integer: counts are rounded to whole numbers.
-        total: the groups' counts and sums are moved so that they add up to their total, which is measured as well, for
-            this part of the column's own share of the budget.
+        total: the groups' counts and sums are moved so that they add up to their total, which is measured as well, at
+            the cost of this part of the column's share of the budget.
     """
 
     nonnegative: bool = False
@@ -72,9 +72,9 @@ class Settled:
 
 
 def settled(groups: Measured, total: Measured | None, wanted: Consistency, *, counts: bool, lower: float) -> Settled:
-    """What was measured, made consistent.
+    """The measured numbers, made consistent.
 
-    Moving a negative number to 0 moves it toward the truth, which is not negative: its error stays. Every other
+    Moving a negative number to 0 moves it toward the truth, which is not negative, so its error stays. Every other
     step adds to the errors as much as it moves the numbers.
     """
     floor = wanted.nonnegative and (counts or lower >= 0)
@@ -111,7 +111,7 @@ def least_squares(groups: Measured, total: Measured) -> tuple[Measured, tuple[fl
 
 
 def quantile(parts: list[tuple[float, int, Noise, float]], level: float = 0.95) -> float:
-    """A t that |Σ weight·noise| stays within with probability `level`; each independent noise comes `many` times.
+    """A t with P(|Σ weight·noise| ≤ t) ≥ `level`, where each independent noise occurs `many` times.
 
     By Gil-Pelaez: a symmetric sum with the characteristic function φ has P(|S| ≤ t) = (2/π)∫ φ(s) sin(st)/s ds. Noise
     is taken as continuous here; one weighted grid step is added for each part.
@@ -136,7 +136,7 @@ def quantile(parts: list[tuple[float, int, Noise, float]], level: float = 0.95) 
 
 
 def _excess(values: NDArray[np.float64], total: float) -> float:
-    """By how much to lower all numbers so that those left above 0 add up to `total` ≥ 0: the nearest such numbers."""
+    """By how much to lower all numbers so that those still above 0 add up to `total` ≥ 0; the nearest such numbers."""
     ordered = np.sort(values)[::-1]
     excess = (np.cumsum(ordered) - total) / np.arange(1, values.size + 1)
     last = int(np.flatnonzero(ordered - excess > 0)[-1]) if np.any(ordered - excess > 0) else 0
@@ -144,7 +144,7 @@ def _excess(values: NDArray[np.float64], total: float) -> float:
 
 
 def _rounded(values: NDArray[np.float64], total: int) -> NDArray[np.int64]:
-    """Whole numbers beside `values` that add up to `total`: those with the largest fractions are rounded up."""
+    """Whole numbers next to `values` that add up to `total`: those with the largest fractions are rounded up."""
     floors = np.floor(values).astype(np.int64)
     short = total - int(floors.sum())
     order = np.argsort(-(values - floors), kind="stable")

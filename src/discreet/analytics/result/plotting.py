@@ -1,4 +1,4 @@
-"""Pictures of released numbers: bars with whiskers, histograms and heat maps. They look at nothing but the result."""
+"""Charts of released numbers: bars with whiskers, histograms and heat maps. They use the result alone."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def draw(result: Result, column: str | None, axes: Any, kind: str | None) -> Any
 
 
 def _chosen(result: Result, column: str | None, kind: str | None) -> tuple[str, list[tuple[Any, ...]], str]:
-    """The aggregate's name, the groups' columns and the kind of picture, checked."""
+    """The aggregate's name, the groups' columns and the kind of chart, checked."""
     asked = [output.name for output in result.outputs]
     numeric = [name for name in asked if all(isinstance(v, numbers.Real) for v in result.columns[name])]
     if not numeric:
@@ -118,7 +118,7 @@ def _clustered(axes: Any, keys: list[tuple[Any, ...]], values: Any, errors: Any,
 
 
 def _histogram(axes: Any, keys: tuple[Any, ...], values: Any, errors: Any, title: str, label: str) -> Any:
-    """Upright bars from each left edge to the next; the last one is as wide as the one before."""
+    """Vertical bars from each left edge to the next; the last one is as wide as the one before."""
     edges = np.asarray(keys, dtype=np.float64)
     widths = np.diff(edges, append=2 * edges[-1] - edges[-2])
     axes.bar(

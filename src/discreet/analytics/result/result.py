@@ -30,15 +30,15 @@ class Result:
     """Private numbers, free to use: `rows()`, `to_pandas()`, `to_arrow()`, `to_polars()`, `plot()`.
 
     Each aggregate `x` comes with `x_error`: the true aggregate of the clamped data lies within x ± x_error with
-    probability at least 95%. A quantile comes with `x_rank_error` instead: so many rows, at most and with the same
-    probability, lie between it and the true one. A choice of the k most frequent categories comes with
-    `x_count_error`: so many rows may each of them be rarer than the best that was left.
+    probability at least 95%. A quantile comes with `x_rank_error` instead: at most this many rows lie between it and
+    the true quantile, with the same probability. The k most frequent categories come with `x_count_error`: each of them
+    has at most this many rows fewer than the most frequent category that was not chosen.
 
     Attributes:
         columns: the columns by name, groups first; rows are in the order of the keys, discovered ones sorted.
         group_columns: how many of them are group keys.
         receipt: the proof of the charge.
-        releases: the releases behind the columns, as measured: before they were made consistent.
+        releases: the releases behind the columns, as measured, before they were made consistent.
         totals: the total over all groups and its 95% error, for columns that were made to add up to it.
         outputs: the columns of aggregates, each with the column of its errors.
     """

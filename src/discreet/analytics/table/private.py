@@ -19,7 +19,6 @@ from discreet.analytics.table.expressions import Column, Expression, Unsupported
 from discreet.analytics.table.semantics import cuts
 from discreet.analytics.table.source import engine_table
 from discreet.analytics.table.spec import TableSpec, origins
-from discreet.errors import InvalidArgument
 from discreet.ledger import Account
 from discreet.neighbors import Person, Unit
 
@@ -268,9 +267,7 @@ class Groups(Asking):
         self, column: str, *, categories: Iterable[Any] | None = None, edges: Iterable[float] | None = None
     ) -> Answer:
         """How many rows of each group fall into each public category, or each interval between public edges."""
-        if (categories is None) == (edges is None):
-            given = "neither" if categories is None else "both"
-            raise InvalidArgument(f"Give exactly one of categories and edges; got {given}: the bins are public facts.")
+        _check.exactly_one(categories=categories, edges=edges)
         if edges is None:
             return self.marginal(column, categories={column: categories or ()})
         binned = Private._of(self._spec).bin(column, edges)

@@ -102,8 +102,7 @@ def _bins(
     values: ArrayLike, categories: Sequence[Any] | None, edges: Sequence[float] | None
 ) -> tuple[NDArray[np.intp], tuple[Any, ...]]:
     """Each row's bin, −1 for none, and the bins' labels."""
-    if (categories is None) == (edges is None):
-        raise _check.fail("categories", "be given, or edges, but not both", categories, "the bins are public facts")
+    _check.exactly_one(categories=categories, edges=edges)
     if categories is not None:
         return categorized(values, categories)
     cuts = [float(_check.real("edges", edge, "bins have finite public edges")) for edge in edges or ()]
