@@ -382,7 +382,7 @@ def test_the_question_about_collations_reads_no_row(people, monkeypatch):
 
 @pytest.mark.parametrize("categories", [[2**53, 2**53 + 1], [2**53 + 1, 2.0**53], [5e-324, 1e-323]])
 def test_no_row_lies_in_two_cells_of_a_marginal(account, categories):
-    """Numbers are compared as 64-bit floats, so categories that are one float would count a row twice."""
+    """Numbers are compared as 64-bit floats: two categories that are the same float would count a row twice."""
     people = dp.Private({"x": [2**53] * 10, "y": [2.0**-970] * 10}, account=account)
     for column in ("x", "y"):
         with pytest.raises(InvalidArgument):
@@ -399,7 +399,7 @@ def test_a_category_listed_twice_is_refused_however_the_aggregate_is_made():
 
 
 def test_times_of_nanoseconds_are_no_literals(account):
-    """Engines' literals drop them, so two categories would be one, and a row would lie in both cells."""
+    """Engines' literals drop nanoseconds: two categories would become one, and a row would lie in both cells."""
     times = [pandas.Timestamp(nanosecond) for nanosecond in (0, 1, 2)]
     people = dp.Private(pa.table({"t": pa.array([0] * 9, pa.timestamp("ns"))}), account=account)
     for asked in (times, [pandas.NaT]):
@@ -409,7 +409,7 @@ def test_times_of_nanoseconds_are_no_literals(account):
 
 
 def test_a_row_lies_in_one_cell_whatever_the_engine_calls_equal(account):
-    """The conditions of the cells are asked in turn, so even cells that are equal to the engine share no row."""
+    """Cells are tested in order, so even cells that the engine treats as equal share no row."""
     people = dp.Private({"x": [2**53] * 10}, account=account)
     asked = marginal("x", categories={"x": [0, 1]})
     object.__setattr__(asked, "categories", (("x", (2**53, 2**53 + 1)),))

@@ -1,4 +1,4 @@
-"""Keys that are discovered: bounded for each person, above a threshold, charged first, and nothing else shown."""
+"""Discovered keys: bounded for each person, above a threshold, charged first, and nothing else is revealed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def cities(account, values=CITIES):
 
 
 def test_common_keys_come_out_sorted_and_rare_ones_do_not(account_with_delta):
-    """A rare key comes out with a probability below 50 · 1e-9, a common one stays away with less."""
+    """A rare key comes out with a probability below 50 · 1e-9; a common one fails to with an even smaller one."""
     for values in (CITIES, CITIES[::-1]):
         found = cities(account_with_delta(), values).group_by("city", keys=dp.discover())
         result = found.aggregate(n=count(), m=mean("x", bounds=(0, 6))).release(epsilon=20.0, delta=1e-9)

@@ -158,7 +158,7 @@ def test_an_empty_table_is_answered(engine, account_of):
 
 
 def test_each_private_table_is_answered_from_its_own_database(account_of):
-    """Ibis calls any two databases in memory equal; a query that was compiled for one must not run in the other."""
+    """Ibis treats any two in-memory databases as equal; a query compiled for one must not run in the other."""
     ten, many = (dp.Private({"x": [1.0] * rows}, account=account_of()) for rows in (10, 5000))
     first, second = ten.count(), many.count()
     assert [one.release(epsilon=100.0).value for one in (first, second, first)] == [10, 5000, 10]
@@ -171,7 +171,7 @@ def test_each_private_table_is_answered_from_its_own_database(account_of):
 
 
 def test_no_decimal_is_too_large_or_too_small_for_an_engine(account_of):
-    """PostgreSQL's have no limit, and a cast that fails would tell of a single row."""
+    """PostgreSQL's decimals have no limit, and a cast that fails would reveal a single row."""
     with postgres() as load:
         stored = load(pa.table({"row": [1, 2, 3, 4, 5]}))
         sizes = ["1e400", "-1e400", "1e-400", "NaN", "0.5"]
@@ -189,7 +189,7 @@ def test_no_decimal_is_too_large_or_too_small_for_an_engine(account_of):
 
 
 def test_text_that_looks_like_a_variable_is_text(engine, account_of):
-    """Spark puts settings and the environment in the place of ${…}: one text would be compared as another."""
+    """Spark replaces ${…} by settings and environment variables: one text would be compared as another."""
     texts = ["discreet", "${spark.app.name}", "${env:HOME}", "\\${env:HOME}", "$", "{}"]
     people = dp.Private(engine(pa.table({"s": texts * 5})), account=account_of())
     found = people.group_by("s", keys=texts).aggregate(n=count(), m=marginal("s", categories={"s": texts}))

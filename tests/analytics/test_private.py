@@ -371,7 +371,7 @@ def test_a_notebook_shows_previews_and_results_as_print_does(people):
 
 
 def test_a_table_is_told_what_is_wrong_with_it(account):
-    """A wrong reason sends people the wrong way."""
+    """A wrong reason in an error misleads people."""
     twice = pandas.DataFrame([[1, 2]], columns=["a", "a"])
     for source in (twice, {"a": [1, 2], "b": [1]}):
         with pytest.raises(InvalidArgument, match="mixed types, lengths or names"):
@@ -561,7 +561,7 @@ def test_no_column_of_a_result_hides_another(account):
 
 
 def test_a_new_column_differs_by_more_than_case(account_of):
-    """DuckDB would answer for the old column: `Y` is `y` to it."""
+    """DuckDB would read the old column: to it `Y` is `y`."""
     people = dp.Private({"who": [1, 2], "y": [1.0, 2.0]}, account=account_of(dp.person("who", max_rows=2)))
     for name in ("Y", "WHO"):
         with pytest.raises(InvalidArgument, match="case"):

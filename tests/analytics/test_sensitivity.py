@@ -1,7 +1,7 @@
 """No neighbor moves an engine's exact aggregates by more than is declared: the test that catches glue-code bugs.
 
-Random plans, random tables with everything a row may hold, random neighbors, for rows and for persons. Mutants (clamp
-skipped, groups or rows of a person not limited, rows without a person kept, keys taken from the data) must be caught.
+Random plans, random tables with anything that a row may hold, random neighbors, for rows and for persons. Mutants
+(clamp skipped, a person's groups or rows not limited, rows without a person kept, keys taken from data) must be caught.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def check_persons(account_of, unit, rows, theirs, others, plan):
 
 
 def check_nobody(account_of, unit, plan):
-    """Rows without a person count in nothing."""
+    """Rows without a person do not count."""
     rows = [("p", 1.0, 1, "a", 0.0), ("q", 2.0, 3, "b", 0.0)]
     one, two = (exact(ask(table(all_), account_of(unit), plan)) for all_ in (rows, [*rows, (None, *rows[0][1:])]))
     for name, values in one.items():

@@ -1,4 +1,4 @@
-"""SQL is read into the same plans as the methods; conditions mean what they mean in SQL, and the rest is refused."""
+"""SQL becomes the same questions as the methods; conditions mean what they mean in SQL, and the rest is refused."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def votes(
     """Scores for a selection: how many rows name each public candidate.
 
     Guarantee: one row changes one score by 1 (a person: `max_rows`); under add/remove and zero-out all scores move in
-    one direction, so that a selection costs half. Not protected: the candidates.
+    one direction, so a selection costs half. Not protected: the candidates.
 
     >>> votes(["tea", "tea", "mate"], candidates=["tea", "coffee"])
     <votes: 2 candidates, scores hidden, sensitivity 1>
