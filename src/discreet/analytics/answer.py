@@ -245,7 +245,7 @@ class Answer:
         question = self._question
         assert question.keys is not None
         (table,) = _run([question.candidates(entropy.bits().integer(62))], running.arrow)
-        return question.found(
+        return question.with_keys(
             discovery.chosen(table, question.keys.columns, plan.selection, question.unit, self._relation)
         )
 

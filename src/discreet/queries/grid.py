@@ -136,8 +136,8 @@ class Grid:
     def over(cls, bounds: object, *, center: bool = False, levels: int = MAX_LEVEL, rows: int = 1) -> Grid:
         """The finest grid over `bounds` whose levels stay within ±`levels`, around 0 or around the middle.
 
-        A unit with many `rows` gets a coarser grid: its sensitivity in grid units, and with it the noise, stays as small
-        as for one row. The noise is still larger than the coarser step.
+        A unit with many `rows` gets a coarser grid: its sensitivity in grid units, and with it the noise, stays as
+        small as for one row. The noise is still larger than the coarser step.
         """
         low, high = _check.bounds(bounds)
         levels = coarser(levels, rows)

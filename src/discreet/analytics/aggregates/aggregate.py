@@ -100,8 +100,8 @@ class OfColumn(Aggregate):
 
 def resolve_bounds(column: str, given: Bounds | Mapping[str, Bounds] | None, declared: Mapping[str, Bounds]) -> Bounds:
     """The bounds of a column: those given for the aggregate, or else those declared for the table."""
-    own = given.get(column) if isinstance(given, Mapping) else given
-    bounds = declared.get(column) if own is None else own
+    first = given.get(column) if isinstance(given, Mapping) else given
+    bounds = declared.get(column) if first is None else first
     if bounds is None:
         remedy = "give (lower, upper) from what you know without looking at the data, here or once on the table"
         raise _check.fail("bounds", f"be given for {column!r}", None, remedy)

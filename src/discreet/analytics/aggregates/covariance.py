@@ -71,10 +71,10 @@ class Covariance(Aggregate):
     @classmethod
     def from_sql(cls, call: Call) -> tuple[str, Aggregate]:
         """NAME(column, column), each perhaps in CLAMP(column, lower, upper)."""
-        (one, own), (two, others) = call.clamped(), call.clamped(1)
-        if own is not None and one == two:
+        (one, one_bounds), (two, two_bounds) = call.clamped(), call.clamped(1)
+        if one_bounds is not None and one == two:
             raise call.refused("two different columns")
-        given = {name: pair for name, pair in ((one, own), (two, others)) if pair is not None}
+        given = {name: pair for name, pair in ((one, one_bounds), (two, two_bounds)) if pair is not None}
         return call.alias(one, two), cls(one, two, given)
 
 

@@ -36,12 +36,12 @@ def require_exact(table: Any, columns: Iterable[str]) -> None:
         for j, (one, other) in enumerate(_PAIRS)
     }
     try:
-        (found,) = running.rows(none.aggregate(**asked))
+        (equal,) = running.rows(none.aggregate(**asked))
     except Exception as error:
         kind = type(error).__name__
         failed = _check.fail("engine", "answer before anything is charged", kind, "check the connection and the table")
     else:
-        loose = [name for i, name in enumerate(texts) if any(found[f"p{i}_{j}"] for j in range(len(_PAIRS)))]
+        loose = [name for i, name in enumerate(texts) if any(equal[f"p{i}_{j}"] for j in range(len(_PAIRS)))]
         if not loose:
             return
         remedy = "give them an exact (binary) collation, in the table or in a view of it"

@@ -135,9 +135,9 @@ def _compiled(table: Any, asked: Sequence[Sequence[Term]]) -> tuple[dict[str, Ro
 class _Compiler:
     """Translates the terms of one aggregate; levels and cells that several terms use are computed once."""
 
-    def __init__(self, table: Any, place: int) -> None:
+    def __init__(self, table: Any, position: int) -> None:
         self._table = table
-        self._place = place
+        self._position = position
         self._levels: dict[Level, tuple[str, Levels]] = {}
         self._clamped: dict[Level, tuple[Any, Any]] = {}
         self._cells: dict[int, tuple[str, Any]] = {}  # by identity of the cells, which may be thousands
@@ -161,14 +161,14 @@ class _Compiler:
 
     def _level(self, term: Level) -> tuple[str, Levels]:
         if term not in self._levels:
-            name = f"l{self._place}_{len(self._levels)}"
+            name = f"l{self._position}_{len(self._levels)}"
             self._levels[term] = name, levels(_value(self._table, term.column), term.grid)
         return self._levels[term]
 
     def _cell(self, term: InCell) -> tuple[str, Any]:
         key = id(term.cells)
         if key not in self._cells:
-            self._cells[key] = f"cell{self._place}_{len(self._cells)}", _cell(self._table, term)
+            self._cells[key] = f"cell{self._position}_{len(self._cells)}", _cell(self._table, term)
         return self._cells[key]
 
     def _joint(self, term: Combined) -> Any:
@@ -222,11 +222,11 @@ def _owners(table: Any, keys: Keys | None, unit: Person) -> Any:
 def _weighed_rows(rows: Any, names: Sequence[str], owners: Any) -> tuple[GroupSums, Any]:
     """The weighted sums over rows, and the table of these."""
     pieces = rows.join(owners, "person")
-    own = pieces["weight"]
+    row_weight = pieces["weight"]
     # Few rows lack a value, so summing the weights of those is cheaper.
-    lacking = {name: own.sum(where=pieces[name].isnull()).fill_null(0) for name in names}
-    terms = {name: ((own * pieces[name]).sum(), own.sum() - lacking[name]) for name in names}
-    return GroupSums(own.sum(), terms), pieces
+    lacking = {name: row_weight.sum(where=pieces[name].isnull()).fill_null(0) for name in names}
+    terms = {name: ((row_weight * pieces[name]).sum(), row_weight.sum() - lacking[name]) for name in names}
+    return GroupSums(row_weight.sum(), terms), pieces
 
 
 def _weighed_pieces(
@@ -244,11 +244,14 @@ def _weighed_pieces(
         once = weight(counted["own_groups"], most)
         owners = counted.select("person", weight=weight(counted["own_rows"], unit.max_rows), once=once)
         pieces = pieces.join(owners, "person")
-        own, persons = pieces["weight"], pieces["once"].sum()
+        row_weight, persons = pieces["weight"], pieces["once"].sum()
     else:
-        own, persons = weight(pieces["rows"], unit.max_rows), pieces.count() * WEIGHT
-    terms = {name: ((own * pieces[f"sum_{name}"]).sum(), (own * pieces[f"count_{name}"]).sum()) for name in names}
-    return GroupSums((own * pieces["rows"]).sum(), terms, persons), pieces
+        row_weight, persons = weight(pieces["rows"], unit.max_rows), pieces.count() * WEIGHT
+    terms = {
+        name: ((row_weight * pieces[f"sum_{name}"]).sum(), (row_weight * pieces[f"count_{name}"]).sum())
+        for name in names
+    }
+    return GroupSums((row_weight * pieces["rows"]).sum(), terms, persons), pieces
 
 
 def _value(table: Any, column: str) -> Any:

@@ -74,8 +74,8 @@ class Preview:
         lines += [f"keys       {self.keys}"] if self.keys else []
         lines.append(f"answers    {groups}; errors at 95% for a group of {self.rows:,} rows:")
         for column in self.columns:
-            own = f"{100 * column.share:.3g}%" if column.epsilon is None else f"ε = {column.epsilon:.4g}"
-            lines.append(f"  {column.name:<{width}}  {own:<12}  ± {column.error:.4g}{column.unit}  ({column.noise})")
+            spent = f"{100 * column.share:.3g}%" if column.epsilon is None else f"ε = {column.epsilon:.4g}"
+            lines.append(f"  {column.name:<{width}}  {spent:<12}  ± {column.error:.4g}{column.unit}  ({column.noise})")
         lines.append(
             f"remaining  {room_words(self.remaining, self.budget)}"
             + ("" if self.affordable else ": NOT ENOUGH for this answer")

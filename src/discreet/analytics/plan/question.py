@@ -21,8 +21,8 @@ from discreet.neighbors import Relation, Unit
 class Question:
     """The engine's rows, the groups, who is protected, and what is measured under each name.
 
-    Where the groups are to be discovered, `keys` is an example that stands for them until `found` puts in the keys that
-    came out. The sensitivities then hold for any number of groups.
+    Where the groups are to be discovered, `keys` is an example that stands for them until `with_keys` puts in those
+    that were released. The sensitivities then hold for any number of groups.
     """
 
     table: Any
@@ -52,7 +52,7 @@ class Question:
         cells = [name for measurement in self.asked.values() for name in measurement.aggregate.cell_columns]
         return (*(() if self.keys is None else self.keys.columns), *cells)
 
-    def found(self, keys: Keys) -> Question:
+    def with_keys(self, keys: Keys) -> Question:
         """The same question about the keys that were discovered."""
         return replace(self, keys=keys)
 
@@ -92,8 +92,8 @@ class Question:
         shared = self._shared()
         together = next(remaining) if shared else []
         totals = {
-            name: _totals(together, place, measurement, self.keys)
-            for place, (name, measurement) in enumerate(shared.items())
+            name: _totals(together, position, measurement, self.keys)
+            for position, (name, measurement) in enumerate(shared.items())
         }
         for name, measurement in self.asked.items():
             if name not in shared:
@@ -101,9 +101,9 @@ class Question:
         return {name: self.asked[name].values(own, relation, labels, self.universe) for name, own in totals.items()}
 
 
-def _totals(table: list[dict[str, Any]], place: int, measurement: Measurement, keys: Keys | None) -> list[list[int]]:
+def _totals(table: list[dict[str, Any]], position: int, measurement: Measurement, keys: Keys | None) -> list[list[int]]:
     """One measurement's integers for each public group, in the order of the keys."""
-    names = [f"c{place}_{j}" for j in range(measurement.coordinates)]
+    names = [f"c{position}_{j}" for j in range(measurement.coordinates)]
 
     def integers(row: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
         return ((j, int(row[name] or 0)) for j, name in enumerate(names))

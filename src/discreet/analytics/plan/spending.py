@@ -165,14 +165,14 @@ class _Split:
         self._limits = key_limits(question.unit, relation=relation)
         discover = question.discover
         shares = {name: Fraction(one.aggregate.share) for name, one in question.asked.items()}
-        whole = sum(shares.values(), Fraction(0)) + (Fraction(0) if discover is None else Fraction(discover.share))
-        self._selection = Fraction(0) if discover is None else Fraction(discover.share) / whole
+        all_shares = sum(shares.values(), Fraction(0)) + (Fraction(0) if discover is None else Fraction(discover.share))
+        self._selection = Fraction(0) if discover is None else Fraction(discover.share) / all_shares
         self._totals = {
-            name: shares[name] / whole * total
+            name: shares[name] / all_shares * total
             for name, one in question.asked.items()
             if total is not None and one.aggregate.adds_up
         }
-        self._parts = {name: share / whole - self._totals.get(name, 0) for name, share in shares.items()}
+        self._parts = {name: share / all_shares - self._totals.get(name, 0) for name, share in shares.items()}
         noisy = sum((self._parts[name] for name, one in question.asked.items() if isinstance(one, Sums)), Fraction(0))
         # All Gaussian noise is calibrated together: the μ² add up, which costs less than calibrating each part alone.
         self._together = noisy + sum(self._totals.values(), Fraction(0)) + self._selection

@@ -189,7 +189,7 @@ class _Reader:
         if group is not None:
             _only(group, "expressions")
             groups = tuple(self.column(one) for one in group.expressions)
-        found: dict[str, Aggregate] = {}
+        aggregates: dict[str, Aggregate] = {}
         for item in query.expressions:
             alias, inner = (item.alias, item.this) if isinstance(item, ast.Alias) else ("", item)
             if isinstance(inner, ast.Column):
@@ -198,10 +198,10 @@ class _Reader:
                 continue
             name, aggregate = self._aggregate(inner)
             label = alias or name
-            if label in found:
+            if label in aggregates:
                 raise _check.fail("sql", "name each result once", label, "use AS to name them")
-            found[label] = aggregate
-        return Parsed(condition, groups, found)
+            aggregates[label] = aggregate
+        return Parsed(condition, groups, aggregates)
 
     def _source(self, query: ast.Select) -> None:
         source = query.args.get("from_")

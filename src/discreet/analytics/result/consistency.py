@@ -78,18 +78,18 @@ def settled(groups: Measured, total: Measured | None, wanted: Consistency, *, co
     step adds to the errors as much as it moves the numbers.
     """
     floor = wanted.nonnegative and (counts or lower >= 0)
-    whole = wanted.integer and counts
+    round_counts = wanted.integer and counts
     if total is None or groups.values.size == 0:
         values = np.maximum(groups.values, 0) if floor else groups.values
-        rounded = np.rint(values).astype(np.int64) if whole else values
+        rounded = np.rint(values).astype(np.int64) if round_counts else values
         return Settled(rounded, groups.errors + np.abs(rounded - values))
     fitted, (target, target_error) = least_squares(groups, total)
     aim = max(target, 0.0) if floor else target
-    aim = float(np.rint(aim)) if whole else aim
+    aim = float(np.rint(aim)) if round_counts else aim
     lowered = _excess(fitted.values, aim) if floor else (target - aim) / fitted.values.size
     values = fitted.values - lowered
     values = np.maximum(values, 0.0) if floor else values
-    rounded = _rounded(values, int(aim)) if whole else values
+    rounded = _rounded(values, int(aim)) if round_counts else values
     errors = fitted.errors + abs(lowered) + np.abs(rounded - values)
     return Settled(rounded, errors, (aim, target_error + abs(aim - target)))
 
@@ -100,14 +100,14 @@ def least_squares(groups: Measured, total: Measured) -> tuple[Measured, tuple[fl
     Weighted by the variances v of a group and w of the total: each of G groups moves by (total − sum)·c with
     c = v/(w + Gv), and so they add up to sum + (total − sum)·Gc. The errors are quantiles of the same sums of noises.
     """
-    many, v, w = groups.values.size, groups.variance, total.variance
-    pull = v / (w + many * v) if w + many * v > 0 else 1 / (many + 1)  # with hardly any noise all weigh alike
+    count, v, w = groups.values.size, groups.variance, total.variance
+    pull = v / (w + count * v) if w + count * v > 0 else 1 / (count + 1)  # with hardly any noise all weigh alike
     gap = float(total.values.ravel()[0]) - float(groups.values.sum())
-    own, rest = (groups.noise, groups.step), (total.noise, total.step)
-    half = quantile([(1 - pull, 1, *own), (pull, many - 1, *own), (pull, 1, *rest)])
-    whole = quantile([(1 - many * pull, many, *own), (many * pull, 1, *rest)])
-    moved = Measured(groups.values + pull * gap, np.full(many, half), groups.noise, groups.step)
-    return moved, (float(groups.values.sum()) + many * pull * gap, whole)
+    of_group, of_total = (groups.noise, groups.step), (total.noise, total.step)
+    group_error = quantile([(1 - pull, 1, *of_group), (pull, count - 1, *of_group), (pull, 1, *of_total)])
+    total_error = quantile([(1 - count * pull, count, *of_group), (count * pull, 1, *of_total)])
+    moved = Measured(groups.values + pull * gap, np.full(count, group_error), groups.noise, groups.step)
+    return moved, (float(groups.values.sum()) + count * pull * gap, total_error)
 
 
 def quantile(parts: list[tuple[float, int, Noise, float]], level: float = 0.95) -> float:

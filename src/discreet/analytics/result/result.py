@@ -71,12 +71,12 @@ class Result:
         for name, releases in done.items():
             part = plan.parts[name]
             measurement, aggregate = part.measurement, part.measurement.aggregate
-            own = aggregate.outputs(name)
-            outputs += own
+            own_outputs = aggregate.outputs(name)
+            outputs += own_outputs
             if isinstance(measurement, Choice):
                 values: Any = [release.value for release in releases]
                 errors: Any = [measurement.score_error(float(part.epsilon or 0), relation)] * question.groups
-                columns |= {own[0].name: tuple(values), own[0].error: tuple(errors)}
+                columns |= {own_outputs[0].name: tuple(values), own_outputs[0].error: tuple(errors)}
                 continue
             assert isinstance(measurement, Sums)
             step = float(measurement.summed.granularity)
@@ -89,7 +89,7 @@ class Result:
             )
             if consistent.total is not None:
                 added_up[name] = consistent.total
-            columns |= _columns(own, consistent.values, consistent.errors, question.groups)
+            columns |= _columns(own_outputs, consistent.values, consistent.errors, question.groups)
         keyed = 0 if question.keys is None else len(question.keys.columns)
         released = {name: tuple(releases) for name, releases in done.items()}
         return cls(columns, keyed, receipt, released, added_up, tuple(outputs))
