@@ -17,14 +17,14 @@ import discreet as dp
 from discreet import analytics, queries
 from discreet.analytics import correlation, count, covariance, marginal, mean, top_k
 from discreet.analytics.aggregates.marginal import Marginal
-from discreet.analytics.aggregates.top_k import TopK
+from discreet.analytics.aggregates.top_k import TopCategories
 from discreet.analytics.engine import collation, compiling, running
 from discreet.errors import EngineFailed, InvalidArgument
 from discreet.queries.grid import Grid
 from discreet.queries.statistics.covariance import (
     LEVELS,
-    Correlation,
-    Covariance,
+    CorrelationFinish,
+    CovarianceFinish,
     correlation_moves,
     covariance_moves,
     products,
@@ -146,7 +146,7 @@ def test_the_mutant_that_clamps_one_column_only_is_caught(account_of, monkeypatc
 
 def test_a_correlation_stays_within_one_and_its_interval_holds_it():
     grid = Grid.over((0, 1), center=True, levels=LEVELS)
-    for finish in (Covariance(grid, grid), Correlation(grid, grid)):
+    for finish in (CovarianceFinish(grid, grid), CorrelationFinish(grid, grid)):
         for noisy in ([0] * 6, [grid.reach] * 6, [-(2**40)] * 6, [5, -3, 2**50, 7, -(2**50), 100 * grid.reach]):
             values = np.array(noisy[: finish.mixes], dtype=np.int64)
             for half in (0.0, 1.0, 1e9, 1e15):
@@ -395,7 +395,7 @@ def test_a_category_listed_twice_is_refused_however_the_aggregate_is_made():
     with pytest.raises(InvalidArgument, match="distinct"):
         Marginal((("x", ("a", "a")),))
     with pytest.raises(InvalidArgument, match="distinct"):
-        TopK("x", ("a", "a"), 1)
+        TopCategories("x", ("a", "a"), 1)
 
 
 def test_times_of_nanoseconds_are_no_literals(account):

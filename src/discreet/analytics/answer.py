@@ -17,7 +17,7 @@ from discreet.analytics.engine.collation import require_exact
 from discreet.analytics.plan import discovery
 from discreet.analytics.plan.preview import Preview, expected, key_note
 from discreet.analytics.plan.question import Question
-from discreet.analytics.plan.spending import Part, ReleasePlan, Spend, plan_release
+from discreet.analytics.plan.spending import Allocation, ReleasePlan, Spend, plan_release
 from discreet.analytics.result.consistency import Consistency
 from discreet.analytics.result.result import Result
 from discreet.bounded import Bounded, Scores
@@ -249,7 +249,7 @@ class Answer:
             discovery.chosen(table, question.keys.columns, plan.selection, question.unit, self._relation)
         )
 
-    def _noised(self, part: Part, value: Bounded | Scores) -> Release[Any]:
+    def _noised(self, part: Allocation, value: Bounded | Scores) -> Release[Any]:
         """The release of one value, by the mechanism whose event was charged."""
         if isinstance(part.mechanism, Exponential | TopK):
             assert isinstance(value, Scores)
@@ -260,7 +260,7 @@ class Answer:
         assert released.event == part.event, "what runs is what was charged"
         return released
 
-    def _total(self, part: Part, values: Sequence[Any]) -> Release[Any]:
+    def _total(self, part: Allocation, values: Sequence[Any]) -> Release[Any]:
         assert isinstance(part.measurement, Sums)
         (groups,) = values
         return self._noised(part, part.measurement.total(groups, self._relation))

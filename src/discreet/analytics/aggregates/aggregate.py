@@ -18,7 +18,7 @@ Bounds = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Output:
+class ResultColumn:
     """A column of a result and the column of its errors; `error_in` as `Aggregate.error_in`."""
 
     name: str
@@ -66,9 +66,11 @@ class Aggregate(ABC):
     def measurement(self, unit: Unit, declared: Mapping[str, Bounds]) -> Measurement:
         """What is measured for a unit, with the bounds given here or declared for the table."""
 
-    def outputs(self, alias: str) -> tuple[Output, ...]:
+    def outputs(self, alias: str) -> tuple[ResultColumn, ...]:
         """The columns of a result under an alias, each with the column of its errors."""
-        return (Output(alias, f"{alias}_{self.error_in}_error" if self.error_in else f"{alias}_error", self.error_in),)
+        return (
+            ResultColumn(alias, f"{alias}_{self.error_in}_error" if self.error_in else f"{alias}_error", self.error_in),
+        )
 
     @classmethod
     def from_sql(cls, call: Call) -> tuple[str, Aggregate]:

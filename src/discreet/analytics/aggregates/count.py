@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from discreet import _check
 from discreet.analytics.aggregates.aggregate import Aggregate, Bounds
 from discreet.analytics.aggregates.measurement import Sums
-from discreet.analytics.aggregates.terms import Holds, Persons, Rows
+from discreet.analytics.aggregates.terms import EachPerson, EachRow, Holds
 from discreet.analytics.table.expressions import Column, Present
-from discreet.neighbors import Rows as RowUnit
-from discreet.neighbors import Unit
+from discreet.neighbors import Rows, Unit
 from discreet.queries.aggregated import summed_counts
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class Count(Aggregate):
 
     def measurement(self, unit: Unit, declared: Mapping[str, Bounds]) -> Sums:
         """One row moves it by 1."""
-        term = Rows() if self.column is None else Holds(Present(Column(self.column)))
+        term = EachRow() if self.column is None else Holds(Present(Column(self.column)))
         return Sums(self, unit, (term,), summed_counts(self.name, unit))
 
     @classmethod
@@ -67,10 +66,10 @@ class CountDistinct(Aggregate):
 
     def measurement(self, unit: Unit, declared: Mapping[str, Bounds]) -> Sums:
         """A person moves it by 1 in each of at most `max_groups` groups."""
-        if isinstance(unit, RowUnit):
+        if isinstance(unit, Rows):
             remedy = "with dp.rows() each row is its own person: ask count(), or open the account with dp.person(…)"
             raise _check.fail("count_distinct", "count persons", str(unit), remedy)
-        return Sums(self, unit, (Persons(),), summed_counts(self.name, unit, counts_persons=True))
+        return Sums(self, unit, (EachPerson(),), summed_counts(self.name, unit, counts_persons=True))
 
 
 def count(column: str | None = None, *, share: float = 1.0) -> Aggregate:

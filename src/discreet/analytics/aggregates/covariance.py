@@ -66,7 +66,7 @@ class Covariance(Aggregate):
 
     def finish(self, first: Grid, second: Grid) -> Finish:
         """How the noisy sums become the estimate."""
-        return joint.Covariance(first, second)
+        return joint.CovarianceFinish(first, second)
 
     @classmethod
     def from_sql(cls, call: Call) -> tuple[str, Aggregate]:
@@ -99,7 +99,7 @@ class Correlation(Covariance):
 
     def finish(self, first: Grid, second: Grid) -> Finish:
         """How the noisy sums become the estimate."""
-        return joint.Correlation(first, second)
+        return joint.CorrelationFinish(first, second)
 
 
 def covariance(one: str, two: str, *, bounds: Mapping[str, Bounds] | None = None, share: float = 1.0) -> Aggregate:

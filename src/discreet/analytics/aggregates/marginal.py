@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from discreet import _check
-from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, Output
+from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, ResultColumn
 from discreet.analytics.aggregates.categories import MAX_CELLS, public_values
 from discreet.analytics.aggregates.measurement import Sums
 from discreet.analytics.aggregates.terms import InCell
@@ -53,10 +53,10 @@ class Marginal(Aggregate):
         terms = tuple(InCell(columns, cells, cell) for cell in range(len(cells)))
         return Sums(self, unit, terms, summed_counts(self.name, unit, cells=len(cells)))
 
-    def outputs(self, alias: str) -> tuple[Output, ...]:
+    def outputs(self, alias: str) -> tuple[ResultColumn, ...]:
         """One column for each cell: alias[value, …]."""
         names = [f"{alias}[{', '.join(str(value) for value in cell)}]" for cell in self.cells]
-        return tuple(Output(name, f"{name}_error") for name in names)
+        return tuple(ResultColumn(name, f"{name}_error") for name in names)
 
 
 def marginal(*columns: str, categories: Mapping[str, Iterable[Any]], share: float = 1.0) -> Aggregate:

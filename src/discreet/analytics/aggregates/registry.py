@@ -13,7 +13,7 @@ from discreet.analytics.aggregates.marginal import Marginal
 from discreet.analytics.aggregates.mean import Mean, mean
 from discreet.analytics.aggregates.quantile import HIGHEST, LOWEST, Quantile, max, median, min
 from discreet.analytics.aggregates.sum import Sum, sum
-from discreet.analytics.aggregates.top_k import TopK, top_k
+from discreet.analytics.aggregates.top_k import TopCategories, top_k
 from discreet.analytics.aggregates.variance import Std, Variance, std, variance
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ AGGREGATES: tuple[type[Aggregate], ...] = (
     Correlation,
     Quantile,
     Marginal,
-    TopK,
+    TopCategories,
 )
 
 

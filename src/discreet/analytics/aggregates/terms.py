@@ -15,12 +15,12 @@ from discreet.queries.grid import Grid
 
 
 @dataclass(frozen=True)
-class Rows:
+class EachRow:
     """1 for each row."""
 
 
 @dataclass(frozen=True)
-class Persons:
+class EachPerson:
     """1 for each person, however many rows they have in a group."""
 
 
@@ -83,4 +83,4 @@ class EachLevel:
         return self.level.grid.upper - self.level.grid.lower + 1
 
 
-Term = Rows | Persons | Holds | Level | Combined | HasValues | InCell | EachLevel
+Term = EachRow | EachPerson | Holds | Level | Combined | HasValues | InCell | EachLevel

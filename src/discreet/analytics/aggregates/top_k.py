@@ -13,14 +13,14 @@ from discreet.analytics.aggregates.categories import public_values
 from discreet.analytics.aggregates.measurement import Choice, utility_bound
 from discreet.analytics.aggregates.terms import InCell
 from discreet.bounded import Scores
-from discreet.mechanisms import TopK as TopKMechanism
+from discreet.mechanisms import TopK
 from discreet.neighbors import Relation, Unit
 from discreet.queries.statistics.histogram import scores_of_counts
 from discreet.queries.weighted import scale
 
 
 @dataclass(frozen=True)
-class TopK(Aggregate):
+class TopCategories(Aggregate):
     """The most frequent categories; errors say how much rarer than the best one left a chosen one may be."""
 
     name = "top_k"
@@ -70,8 +70,8 @@ class _MostFrequent(Choice):
     def scores(self, counts: Sequence[int], relation: Relation) -> Scores:
         return scores_of_counts(counts, self.categories, self.unit, scale=self.scale, relation=relation)
 
-    def mechanism(self, epsilon: Fraction) -> TopKMechanism:
-        return TopKMechanism(epsilon, self.k)
+    def mechanism(self, epsilon: Fraction) -> TopK:
+        return TopK(epsilon, self.k)
 
     def score_error(self, epsilon: float, relation: Relation) -> float:
         """In rows: so much rarer than the best category left may a chosen one be."""
@@ -82,4 +82,4 @@ class _MostFrequent(Choice):
 
 def top_k(column: str, *, k: int, categories: Iterable[Any], share: float = 1.0) -> Aggregate:
     """The `k` most frequent of some public categories of `column`, most frequent first, without their counts."""
-    return TopK(column, public_values(column, categories), k, share=share)
+    return TopCategories(column, public_values(column, categories), k, share=share)

@@ -13,11 +13,11 @@ from typing import Any
 
 import ibis
 
-from discreet.analytics.aggregates.terms import Combined, HasValues, Holds, InCell, Level, Persons, Rows, Term
+from discreet.analytics.aggregates.terms import Combined, EachPerson, EachRow, HasValues, Holds, InCell, Level, Term
 from discreet.analytics.engine.grouping import in_groups, key_columns
 from discreet.analytics.engine.levels import Levels, level, levels
 from discreet.analytics.plan.keys import Keys
-from discreet.analytics.table.expressions import Column, Comparison, Constant, Expression, Logic
+from discreet.analytics.table.expressions import Column, Compared, Constant, Expression, Logic
 from discreet.analytics.table.semantics import number
 from discreet.neighbors import Person, Unit
 from discreet.queries.aggregated import groups_of
@@ -71,7 +71,7 @@ def totals(table: Any, asked: Sequence[Sequence[Term]], keys: Keys | None, unit:
     terms, columns = _compiled(table, asked)
     rows = _rows(table, keys, unit, terms)
     if isinstance(unit, Person):
-        counts_persons = any(isinstance(term, Persons) for aggregate in asked for term in aggregate)
+        counts_persons = any(isinstance(term, EachPerson) for aggregate in asked for term in aggregate)
         if groups and not counts_persons:
             sums, pieces = _weighed_rows(rows, list(terms), _owners(table, keys, unit))
         else:
@@ -124,8 +124,8 @@ def _compiled(table: Any, asked: Sequence[Sequence[Term]]) -> tuple[dict[str, Ro
         for j, term in enumerate(aggregate):
             if isinstance(term, HasValues):
                 columns[f"c{i}_{j}"] = f"#{names[id(term.term)]}"
-            elif isinstance(term, Rows | Persons):
-                columns[f"c{i}_{j}"] = _ROWS if isinstance(term, Rows) else _PERSONS
+            elif isinstance(term, EachRow | EachPerson):
+                columns[f"c{i}_{j}"] = _ROWS if isinstance(term, EachRow) else _PERSONS
             else:
                 name = names[id(term)] = columns[f"c{i}_{j}"] = f"t{i}_{j}"
                 terms[name] = compiler.row_term(name, term)
@@ -198,7 +198,7 @@ def _equal(columns: Sequence[str], cell: Sequence[Any]) -> Expression:
     """Whether a row lies in one cell."""
     return Logic(
         "and",
-        tuple(Comparison("==", Column(name), Constant(value)) for name, value in zip(columns, cell, strict=True)),
+        tuple(Compared("==", Column(name), Constant(value)) for name, value in zip(columns, cell, strict=True)),
     )
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from discreet import _check
 from discreet.analytics.table.expressions import Column as ColumnExpression
-from discreet.analytics.table.expressions import Comparison, Constant, Expression, Logic
+from discreet.analytics.table.expressions import Compared, Constant, Expression, Logic
 from discreet.analytics.table.semantics import exact, literal, number
 from discreet.analytics.table.source import arrow_table
 
@@ -51,7 +51,7 @@ class Membership(Expression):
         column = self.inner.to_ibis(table)
         column = number(column, "keys") if column.type().is_decimal() else column
         for value in {type(key): key for key in self.values}.values():  # refuses a key of another type
-            Comparison("==", self.inner, Constant(value)).to_ibis(table)
+            Compared("==", self.inner, Constant(value)).to_ibis(table)
         integers = {value for value in self.values if type(value) is int}
         if column.type().is_integer() and len(integers) == len(self.values) == max(integers) - min(integers) + 1:
             return (column >= min(integers)) & (column <= max(integers))  # the same rows, found faster

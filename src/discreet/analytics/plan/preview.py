@@ -10,7 +10,7 @@ from discreet import _check
 from discreet.accounting.adaptive.advice import room_words
 from discreet.analytics.aggregates.measurement import LEVEL, Choice, Sums
 from discreet.analytics.plan.question import Question
-from discreet.analytics.plan.spending import Additive, Part, ReleasePlan
+from discreet.analytics.plan.spending import Additive, Allocation, ReleasePlan
 from discreet.events import Event
 from discreet.guarantees import Guarantee
 from discreet.neighbors import Neighbors, Relation, Rows
@@ -102,7 +102,7 @@ def expected(question: Question, plan: ReleasePlan, relation: Relation, rows: in
 
 
 def _expected(
-    question: Question, name: str, part: Part, relation: Relation, rows: int, *, groups: int | None = None
+    question: Question, name: str, part: Allocation, relation: Relation, rows: int, *, groups: int | None = None
 ) -> Expected:
     epsilon = None if part.epsilon is None else float(part.epsilon)
     measurement, error_in = part.measurement, part.measurement.aggregate.error_in

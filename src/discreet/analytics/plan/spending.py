@@ -67,7 +67,7 @@ class Spend:
 
 
 @dataclass(frozen=True)
-class Part:
+class Allocation:
     """One measurement with its mechanism; `epsilon` is its own ε, None where its noise is Gaussian."""
 
     measurement: Measurement
@@ -96,8 +96,8 @@ class ReleasePlan:
     family: Family
     selection: KeySelection | None
     selection_event: Event | None
-    parts: Mapping[str, Part]
-    totals: Mapping[str, Part]
+    parts: Mapping[str, Allocation]
+    totals: Mapping[str, Allocation]
     why: str = ""
 
     @property
@@ -194,17 +194,17 @@ class _Split:
         own = self._spend.delta if noise is None or not isinstance(noise, Gaussian) else self._spend.delta / 2
         return KeySelection.over(noise, self._limits, own, least=least, relation=self._relation)
 
-    def _part(self, one: Measurement, share: Fraction, family: Family, *, groups: int | None = None) -> Part:
+    def _part(self, one: Measurement, share: Fraction, family: Family, *, groups: int | None = None) -> Allocation:
         epsilon = self._spend.epsilon
         if isinstance(one, Sums):
             shape = self._question.shape(one, self._relation, groups=groups)
             noise = self._noise(shape, share, family)
             pure = None if epsilon is None or family == "gaussian" else epsilon * share
-            return Part(one, share, noise, noise.event(shape, self._relation), pure)
+            return Allocation(one, share, noise, noise.event(shape, self._relation), pure)
         assert isinstance(one, Choice)
         own = epsilon * share if epsilon is not None else _bounded_range(one.draws * (self._spend.rho or 0) * share)
         mechanism = one.mechanism(own)
-        return Part(one, share, mechanism, mechanism.event(), own)
+        return Allocation(one, share, mechanism, mechanism.event(), own)
 
     def _noise(self, shape: Bounded, share: Fraction, family: Family) -> Additive:
         spend, relation = self._spend, self._relation

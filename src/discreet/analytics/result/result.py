@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from discreet.analytics.aggregates.aggregate import Output
+from discreet.analytics.aggregates.aggregate import ResultColumn
 from discreet.analytics.aggregates.measurement import LEVEL, Choice, Sums
 from discreet.analytics.plan.spending import ReleasePlan
 from discreet.analytics.result import plotting
@@ -48,7 +48,7 @@ class Result:
     receipt: Receipt
     releases: Mapping[str, tuple[Release[Any], ...]]
     totals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    outputs: tuple[Output, ...] = ()
+    outputs: tuple[ResultColumn, ...] = ()
 
     @classmethod
     def of(
@@ -64,7 +64,7 @@ class Result:
         """Put releases together into a table."""
         columns: dict[str, tuple[Any, ...]] = {}
         added_up: dict[str, tuple[float, float]] = {}
-        outputs: list[Output] = []
+        outputs: list[ResultColumn] = []
         if question.keys is not None:
             for i, name in enumerate(question.keys.columns):
                 columns[name] = tuple(key[i] for key in question.keys.values)
@@ -157,7 +157,7 @@ def _measured(release: Release[Any], step: float) -> Measured:
     return Measured(value, errors, release.error.noise, step)
 
 
-def _columns(outputs: Sequence[Output], values: Any, errors: Any, groups: int) -> dict[str, tuple[Any, ...]]:
+def _columns(outputs: Sequence[ResultColumn], values: Any, errors: Any, groups: int) -> dict[str, tuple[Any, ...]]:
     """Each output's column and the column of its errors."""
     columns: dict[str, tuple[Any, ...]] = {}
     by_output, errors_by_output = (np.reshape(numbers, (groups, len(outputs))) for numbers in (values, errors))

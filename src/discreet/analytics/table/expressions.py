@@ -94,22 +94,22 @@ class Expression:
         return Arithmetic("-", Constant(0), self)
 
     def __lt__(self, other: object) -> Expression:
-        return Comparison("<", self, wrap(other))
+        return Compared("<", self, wrap(other))
 
     def __le__(self, other: object) -> Expression:
-        return Comparison("<=", self, wrap(other))
+        return Compared("<=", self, wrap(other))
 
     def __gt__(self, other: object) -> Expression:
-        return Comparison(">", self, wrap(other))
+        return Compared(">", self, wrap(other))
 
     def __ge__(self, other: object) -> Expression:
-        return Comparison(">=", self, wrap(other))
+        return Compared(">=", self, wrap(other))
 
     def __eq__(self, other: object) -> Expression:  # type: ignore[override]  # builds an expression
-        return Comparison("==", self, wrap(other))
+        return Compared("==", self, wrap(other))
 
     def __ne__(self, other: object) -> Expression:  # type: ignore[override]  # builds an expression
-        return Comparison("!=", self, wrap(other))
+        return Compared("!=", self, wrap(other))
 
     __hash__ = None  # type: ignore[assignment]  # == builds an expression, so no dictionary may hold one
 
@@ -227,7 +227,7 @@ class Arithmetic(Expression):
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison(Expression):
+class Compared(Expression):
     """Whether two values compare; False where one of them is missing."""
 
     operator: str

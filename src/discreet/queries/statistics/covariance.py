@@ -58,7 +58,9 @@ def covariance(
     """
     grids, columns, unit = _paired(values, others, bounds, persons, max_rows)
     moves = sensitivities(*_either(*covariance_moves(*grids)), unit, 4)
-    return Bounded(_summed(grids, columns, squares=False), Fraction(1), moves, "covariance", unit, Covariance(*grids))
+    return Bounded(
+        _summed(grids, columns, squares=False), Fraction(1), moves, "covariance", unit, CovarianceFinish(*grids)
+    )
 
 
 def correlation(
@@ -83,7 +85,9 @@ def correlation(
     """
     grids, columns, unit = _paired(values, others, bounds, persons, max_rows)
     moves = sensitivities(*_either(*correlation_moves(*grids)), unit, 6)
-    return Bounded(_summed(grids, columns, squares=True), Fraction(1), moves, "correlation", unit, Correlation(*grids))
+    return Bounded(
+        _summed(grids, columns, squares=True), Fraction(1), moves, "correlation", unit, CorrelationFinish(*grids)
+    )
 
 
 def _paired(
@@ -141,7 +145,7 @@ def correlation_moves(one: Grid, two: Grid) -> tuple[Sensitivity, Sensitivity]:
 
 
 @dataclass(frozen=True)
-class Covariance:
+class CovarianceFinish:
     """Finish of a covariance from (Σk, Σl, Σkl/R₂, R·count); the count is taken to be at least 1."""
 
     one: Grid
@@ -167,7 +171,7 @@ class Covariance:
 
 
 @dataclass(frozen=True)
-class Correlation:
+class CorrelationFinish:
     """Finish of a correlation from (Σk, Σl, Σkl/R₂, Σ(2k²/R₁ − R₁), Σ(2l²/R₂ − R₂), R·count), within ±1.
 
     If the noisy variances are not positive, the estimate is 0 and the interval is [−1, 1].
