@@ -67,6 +67,11 @@ class Sums(Measurement):
     summed: Summed
     lower: float = -math.inf
 
+    def __post_init__(self) -> None:
+        # Found when the question is asked: after the charge, a mismatch would cost budget.
+        if len(self.terms) != self.summed.coordinates:
+            raise ValueError(f"{self.aggregate} sums {len(self.terms)} terms, but bounds {self.summed.coordinates}")
+
     def values(
         self, totals: Sequence[Sequence[int]], relation: Relation, labels: tuple[Any, ...] | None, universe: int
     ) -> list[Bounded]:

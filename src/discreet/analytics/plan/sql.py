@@ -78,7 +78,7 @@ class Parsed:
 
 
 def parse(text: str, columns: tuple[str, ...], person: str | None) -> Parsed:
-    """The plan of a query over one table with these columns; `person` names the person's id."""
+    """What a query asks of one table with these columns; `person` names the person's id."""
     if not isinstance(text, str):
         raise _check.fail("sql", "be text", type(text).__name__, "such as SELECT COUNT(*) FROM people")
     try:
