@@ -49,15 +49,15 @@ def people(rows: int, path: Path) -> None:
 
 
 def in_turn(ours: Callable[[], object], theirs: Callable[[], object], repeats: int) -> tuple[float, float]:
-    """The median times of both, measured in turn so that a busy machine slows both, after one call of each."""
+    """The median times of both after one warm-up call each, measured in turn: a busy machine slows both."""
     times: tuple[list[float], list[float]] = ([], [])
-    for one in (ours, theirs):
-        one()
+    for call in (ours, theirs):
+        call()
     for _ in range(repeats):
-        for one, found in zip((ours, theirs), times, strict=True):
+        for call, seconds in zip((ours, theirs), times, strict=True):
             start = time.perf_counter()
-            one()
-            found.append(time.perf_counter() - start)
+            call()
+            seconds.append(time.perf_counter() - start)
     return statistics.median(times[0]), statistics.median(times[1])
 
 
@@ -72,7 +72,7 @@ class Accounts:
 
 
 def duckdb_rows(path: Path, rows: int, accounts: Accounts, repeats: int) -> list[Row]:
-    """Private against plain on one DuckDB, and persons against a window that ranks their rows."""
+    """Private queries against plain ones in one DuckDB, and persons' limits against a window that ranks their rows."""
     connection = ibis.duckdb.connect()
     connection.con.execute(f"CREATE TABLE people AS SELECT * FROM '{path}'")
     table = connection.table("people")
@@ -111,7 +111,7 @@ def _fetched(connection: Any, sql: str) -> object:
 
 
 def opendp_rows(path: Path, rows: int, accounts: Accounts, repeats: int, install: bool) -> list[Row]:
-    """The same questions asked of OpenDP on Polars, whose data is in memory as well."""
+    """The same questions answered by OpenDP on Polars, whose data is in memory as well."""
     connection = ibis.duckdb.connect()
     connection.con.execute(f"CREATE TABLE people AS SELECT * FROM '{path}'")
     groups = dp.Private(connection.table("people"), account=accounts.rows).group_by("segment", keys=range(GROUPS))

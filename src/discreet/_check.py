@@ -121,3 +121,14 @@ def bounds(value: object, name: str = "bounds") -> tuple[Fraction, Fraction]:
     if low >= high:
         raise fail(name, "have lower < upper", value, remedy)
     return low, high
+
+
+def exactly_one(**given: object) -> None:
+    """Refuse none, or more than one, of some arguments that exclude each other."""
+    present = [name for name, value in given.items() if value is not None]
+    if len(present) != 1:
+        raise InvalidArgument(f"Give exactly one of {_listed(list(given))}; got {_listed(present) or 'none'}.")
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

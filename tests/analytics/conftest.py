@@ -1,4 +1,4 @@
-"""Accounts for the tests of analytics, opened once for each unit and relation, and the engines, started once."""
+"""Accounts for the analytics tests, opened once for each unit and relation, and engines, started once."""
 
 from __future__ import annotations
 

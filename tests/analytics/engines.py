@@ -1,4 +1,4 @@
-"""The engines that the same tests run on: each loads an Arrow table and gives an Ibis table of the same rows."""
+"""The engines that the tests run on: each loads an Arrow table and returns an Ibis table with the same rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def duckdb() -> Iterator[Load]:
 
 @contextmanager
 def postgres() -> Iterator[Load]:
-    """A PostgreSQL server of its own."""
+    """A PostgreSQL server started for the tests."""
     if programs() is None:
         pytest.skip("PostgreSQL is not installed: initdb was not found")
     psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed (the ledger extra has it)")
@@ -66,7 +66,7 @@ def postgres() -> Iterator[Load]:
 
 @contextmanager
 def spark(folder: Path) -> Iterator[Load]:
-    """Spark on two local threads, with ANSI mode as it comes: an overflow or a bad cast would be an error."""
+    """Spark on two local threads, in its default ANSI mode: an overflow or a bad cast is an error."""
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         pytest.skip("Spark needs Java, which was not found")
     sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed (the spark extra has it)")

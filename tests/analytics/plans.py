@@ -66,7 +66,7 @@ GROUPS = [
 
 
 def aggregates(bounds: Any, unit: Any) -> dict[str, Any]:
-    """All aggregates at once: one plan tests each."""
+    """All aggregates at once, so each plan tests every one."""
     found = {
         "rows": count(),
         "present": count("x"),

@@ -15,13 +15,16 @@ from hypothesis import strategies as st
 
 import discreet as dp
 from discreet import analytics, queries
-from discreet.analytics import collation, compiling, correlation, count, covariance, marginal, mean, running, top_k
+from discreet.analytics import correlation, count, covariance, marginal, mean, top_k
+from discreet.analytics.aggregates.marginal import Marginal
+from discreet.analytics.aggregates.top_k import TopCategories
+from discreet.analytics.engine import collation, compiling, running
 from discreet.errors import EngineFailed, InvalidArgument
 from discreet.queries.grid import Grid
 from discreet.queries.statistics.covariance import (
     LEVELS,
-    Correlation,
-    Covariance,
+    CorrelationFinish,
+    CovarianceFinish,
     correlation_moves,
     covariance_moves,
     products,
@@ -143,7 +146,7 @@ def test_the_mutant_that_clamps_one_column_only_is_caught(account_of, monkeypatc
 
 def test_a_correlation_stays_within_one_and_its_interval_holds_it():
     grid = Grid.over((0, 1), center=True, levels=LEVELS)
-    for finish in (Covariance(grid, grid), Correlation(grid, grid)):
+    for finish in (CovarianceFinish(grid, grid), CorrelationFinish(grid, grid)):
         for noisy in ([0] * 6, [grid.reach] * 6, [-(2**40)] * 6, [5, -3, 2**50, 7, -(2**50), 100 * grid.reach]):
             values = np.array(noisy[: finish.mixes], dtype=np.int64)
             for half in (0.0, 1.0, 1e9, 1e15):
@@ -329,7 +332,7 @@ def test_what_makes_no_aggregate_is_refused_with_a_remedy(people, refused, words
 
 def test_what_an_engine_has_no_words_for_is_refused_before_the_charge(people, monkeypatch):
     asked = people.count()
-    before = people._state.account.remaining()
+    before = people._spec.account.remaining()
 
     def wordless(*_, **__):
         raise ibis.common.exceptions.OperationNotDefinedError("Hash(Date) is not supported")
@@ -337,7 +340,7 @@ def test_what_an_engine_has_no_words_for_is_refused_before_the_charge(people, mo
     monkeypatch.setattr(running, "prepare", wordless)
     with pytest.raises(InvalidArgument, match="engine"):
         asked.release(epsilon=1.0)
-    assert people._state.account.remaining() == before
+    assert people._spec.account.remaining() == before
 
 
 # --- collations ---------------------------------------------------------------------------------------------------
@@ -372,6 +375,43 @@ def test_the_question_about_collations_reads_no_row(people, monkeypatch):
     seen = []
     honest = collation.running.rows
     monkeypatch.setattr(collation.running, "rows", lambda query: seen.append(ibis.to_sql(query)) or honest(query))
-    collation.require_exact(people._state.table, ("g", "k", "g"))
+    collation.require_exact(people._spec.table, ("g", "k", "g"))
     assert len(seen) == 1
     assert "FALSE" in seen[0]
+
+
+@pytest.mark.parametrize("categories", [[2**53, 2**53 + 1], [2**53 + 1, 2.0**53], [5e-324, 1e-323]])
+def test_no_row_lies_in_two_cells_of_a_marginal(account, categories):
+    """Numbers are compared as 64-bit floats: two categories that are the same float would count a row twice."""
+    people = dp.Private({"x": [2**53] * 10, "y": [2.0**-970] * 10}, account=account)
+    for column in ("x", "y"):
+        with pytest.raises(InvalidArgument):
+            people.aggregate(cells=marginal(column, categories={column: categories}))
+        with pytest.raises(InvalidArgument):
+            people.top_k(column, k=1, categories=categories)
+
+
+def test_a_category_listed_twice_is_refused_however_the_aggregate_is_made():
+    with pytest.raises(InvalidArgument, match="distinct"):
+        Marginal((("x", ("a", "a")),))
+    with pytest.raises(InvalidArgument, match="distinct"):
+        TopCategories("x", ("a", "a"), 1)
+
+
+def test_times_of_nanoseconds_are_no_literals(account):
+    """Engines' literals drop nanoseconds: two categories would become one, and a row would lie in both cells."""
+    times = [pandas.Timestamp(nanosecond) for nanosecond in (0, 1, 2)]
+    people = dp.Private(pa.table({"t": pa.array([0] * 9, pa.timestamp("ns"))}), account=account)
+    for asked in (times, [pandas.NaT]):
+        with pytest.raises(InvalidArgument, match="microseconds"):
+            people.aggregate(m=marginal("t", categories={"t": asked}))
+    assert people.group_by("t", keys=times[:1]).count().release(epsilon=100.0).columns["count"] == (9,)
+
+
+def test_a_row_lies_in_one_cell_whatever_the_engine_calls_equal(account):
+    """Cells are tested in order, so even cells that the engine treats as equal share no row."""
+    people = dp.Private({"x": [2**53] * 10}, account=account)
+    asked = marginal("x", categories={"x": [0, 1]})
+    object.__setattr__(asked, "categories", (("x", (2**53, 2**53 + 1)),))
+    found = people.aggregate(m=asked).release(epsilon=100.0).rows()[0]
+    assert [found[f"m[{2**53 + i}]"] for i in (0, 1)] == [10, 0]

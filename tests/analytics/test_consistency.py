@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import discreet as dp
-from discreet.analytics import answer, consistency, count, marginal, mean, result
+from discreet.analytics import answer, count, marginal, mean
 from discreet.analytics import sum as total
-from discreet.analytics.consistency import Consistency, Measured, least_squares, quantile, settled
+from discreet.analytics.result import consistency, result
+from discreet.analytics.result.consistency import Consistency, Measured, least_squares, quantile, settled
 from discreet.errors import InvalidArgument
 from discreet.release import NoiseLaw
 from tests.analytics.plans import ids, row, table
@@ -142,9 +143,9 @@ def test_sums_that_may_be_negative_stay_so(account):
 def check_after_the_charge(groups, monkeypatch):
     """Post-processing is called with released numbers, after the charge and the query."""
     steps = []
-    spend, run, tidy = groups._state.account.spend, answer._run, consistency.settled
+    spend, run, tidy = groups._spec.account.spend, answer._run, consistency.settled
     monkeypatch.setattr(
-        type(groups._state.account), "spend", lambda self, *a, **k: (steps.append("charge"), spend(*a, **k))[1]
+        type(groups._spec.account), "spend", lambda self, *a, **k: (steps.append("charge"), spend(*a, **k))[1]
     )
     monkeypatch.setattr(answer, "_run", lambda *a: steps.append("query") or run(*a))
     monkeypatch.setattr(result, "settled", lambda one, *a, **k: steps.append(type(one)) or tidy(one, *a, **k))
@@ -182,12 +183,12 @@ def test_the_mutant_that_looks_at_exact_counts_is_caught(groups, monkeypatch):
     ids=str,
 )
 def test_bad_requests_are_refused_before_the_charge(groups, bad):
-    before = groups._state.account.remaining()
+    before = groups._spec.account.remaining()
     with pytest.raises(InvalidArgument):
         groups.count().release(epsilon=1.0, **bad)
     with pytest.raises(InvalidArgument, match="count or a sum"):
         groups.mean("x").release(epsilon=1.0, total=True)
-    assert groups._state.account.remaining() == before
+    assert groups._spec.account.remaining() == before
 
 
 # --- the total's own sensitivity ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Keys that are discovered: bounded for each person, above a threshold, charged first, and nothing else shown."""
+"""Discovered keys: bounded for each person, above a threshold, charged first, and nothing else is revealed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import discreet as dp
-from discreet.analytics import answer, count, count_distinct, discovery, mean, median, top_k
+from discreet.analytics import answer, count, count_distinct, mean, median, top_k
+from discreet.analytics.plan import discovery
 from discreet.errors import BudgetExceeded, InvalidArgument
 from discreet.events import Claimed, Composed
 from discreet.queries.discovered import keys_moved
@@ -43,7 +44,7 @@ def cities(account, values=CITIES):
 
 
 def test_common_keys_come_out_sorted_and_rare_ones_do_not(account_with_delta):
-    """A rare key comes out with a probability below 50 · 1e-9, a common one stays away with less."""
+    """A rare key comes out with a probability below 50 · 1e-9; a common one fails to with an even smaller one."""
     for values in (CITIES, CITIES[::-1]):
         found = cities(account_with_delta(), values).group_by("city", keys=dp.discover())
         result = found.aggregate(n=count(), m=mean("x", bounds=(0, 6))).release(epsilon=20.0, delta=1e-9)
@@ -222,10 +223,10 @@ def test_which_keys_of_a_person_count_depends_on_the_secret_alone(account_of):
 
 def check_charge_first(people, monkeypatch):
     steps = []
-    run, spend = answer._run, people._state.account.spend
+    run, spend = answer._run, people._spec.account.spend
     monkeypatch.setattr(answer, "_run", lambda *a: steps.append("query") or run(*a))
     monkeypatch.setattr(
-        type(people._state.account), "spend", lambda self, *a, **k: (steps.append("charge"), spend(*a, **k))[1]
+        type(people._spec.account), "spend", lambda self, *a, **k: (steps.append("charge"), spend(*a, **k))[1]
     )
     asked = people.group_by("city", keys=dp.discover()).count()
     asked.release(epsilon=5.0, delta=1e-9)
@@ -348,3 +349,13 @@ def test_a_column_without_plain_keys_is_refused(account_with_delta):
     zoned = pa.table({"t": pa.array([dt.datetime(2020, 1, 1)], pa.timestamp("us", "UTC"))})
     with pytest.raises(InvalidArgument, match="plain column"):
         dp.Private(zoned, account=account_with_delta()).group_by("t", keys=dp.discover())
+
+
+def test_two_databases_discover_their_own_keys(tmp_path):
+    account = dp.Ledger(tmp_path / "keys.ledger").account("keys", dp.ApproxDP(1e5, 0.5), aside=0.4)
+    answers = [
+        dp.Private({"city": [name] * 500}, account=account).group_by("city", keys=dp.discover()).count()
+        for name in ("bern", "ulm")
+    ]
+    found = [one.release(epsilon=20.0, delta=1e-9).columns["city"] for one in answers]
+    assert found == [("bern",), ("ulm",)]

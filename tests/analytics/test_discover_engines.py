@@ -1,4 +1,4 @@
-"""Keys are discovered alike on every engine: the same keys, persons bounded, no value that breaks it."""
+"""Every engine discovers the same keys, bounds persons, and fails on no value."""
 
 from __future__ import annotations
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime as dt
 import math
 
+import ibis
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import discreet as dp
-from discreet.analytics import count
+from discreet.analytics import count, marginal
 from discreet.queries.weighted import WEIGHT
+from tests.analytics.engines import postgres
 from tests.analytics.plans import ask, exact, ids, plans, row, table
 from tests.analytics.test_sensitivity import MANY, UNITS, assert_within
 
@@ -129,7 +131,7 @@ def test_times_are_compared_as_instants_and_local_times_as_written(engine, accou
         (people.day < dt.date(1970, 1, 1), 2),
     ]
     written = [(people.local >= dt.datetime(2024, 3, 10, 2, 30), 2), (people.local < dt.datetime(1970, 1, 1), 1)]
-    if people._state.table.get_backend().name == "pyspark":
+    if people._spec.table.get_backend().name == "pyspark":
         for condition, _ in written:  # Spark would read 2:30 of that night, which its zone skips, as 3:30
             with pytest.raises(dp.errors.InvalidArgument, match="without zone on Spark"):
                 people.where(condition)
@@ -153,3 +155,45 @@ def test_negative_zero_and_zero_are_one_person(engine, account_of):
 def test_an_empty_table_is_answered(engine, account_of):
     people = dp.Private(engine(table([])), account=account_of(UNITS[1]))
     assert people.aggregate(n=count()).release(epsilon=100.0).value == 0
+
+
+def test_each_private_table_is_answered_from_its_own_database(account_of):
+    """Ibis treats any two in-memory databases as equal; a query compiled for one must not run in the other."""
+    ten, many = (dp.Private({"x": [1.0] * rows}, account=account_of()) for rows in (10, 5000))
+    first, second = ten.count(), many.count()
+    assert [one.release(epsilon=100.0).value for one in (first, second, first)] == [10, 5000, 10]
+    connections = ibis.duckdb.connect(), ibis.duckdb.connect()
+    tables = [
+        con.create_table("t", pa.table({"x": [1] * rows})) for con, rows in zip(connections, (10, 5000), strict=True)
+    ]
+    answers = [dp.Private(one, account=account_of()).count() for one in tables]
+    assert [one.release(epsilon=100.0).value for one in answers] == [10, 5000]
+
+
+def test_no_decimal_is_too_large_or_too_small_for_an_engine(account_of):
+    """PostgreSQL's decimals have no limit, and a cast that fails would reveal a single row."""
+    with postgres() as load:
+        stored = load(pa.table({"row": [1, 2, 3, 4, 5]}))
+        sizes = ["1e400", "-1e400", "1e-400", "NaN", "0.5"]
+        chosen = ", ".join(f"({i}, '{size}'::numeric)" for i, size in enumerate(sizes, 1))
+        people = dp.Private(
+            stored.get_backend().sql(f"SELECT * FROM (VALUES {chosen}) AS v(row, x)"), account=account_of()
+        )
+        bounds = {"x": (-1, 1), "row": (0, 5)}
+        found = people.group_by("row", keys=[1, 2, 3, 4, 5]).sum("x", bounds=(-1, 1)).release(epsilon=1e5)
+        assert found.columns["sum"] == pytest.approx((1, -1, 0, 0, 0.5), abs=0.01)
+        assert people.where(people.x > 0.1).count().release(epsilon=100.0).value == 2
+        assert people.group_by("x", keys=[0.5]).count().release(epsilon=100.0).columns["count"] == (1,)
+        people.correlation("x", "row", bounds=bounds).release(epsilon=100.0)
+        people.median("x", bounds=(-1, 1)).release(epsilon=100.0)
+
+
+def test_text_that_looks_like_a_variable_is_text(engine, account_of):
+    """Spark replaces ${…} by settings and environment variables: one text would be compared as another."""
+    texts = ["discreet", "${spark.app.name}", "${env:HOME}", "\\${env:HOME}", "$", "{}"]
+    people = dp.Private(engine(pa.table({"s": texts * 5})), account=account_of())
+    found = people.group_by("s", keys=texts).aggregate(n=count(), m=marginal("s", categories={"s": texts}))
+    result = found.release(epsilon=1e3)
+    assert result.columns["n"] == (5,) * len(texts)
+    for place, text in enumerate(texts):
+        assert result.columns[f"m[{text}]"] == tuple(5 * (place == other) for other in range(len(texts)))

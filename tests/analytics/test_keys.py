@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import ibis
 import pyarrow as pa
 import pytest
 
-from discreet.analytics.expressions import Column
-from discreet.analytics.keys import Membership
+import discreet as dp
+from discreet.analytics.plan.keys import Membership
+from discreet.analytics.table.expressions import Column
 
 ROWS = [None, -2, -1, 0, 1, 2, 3, 4, 5, 2**62]
 
@@ -22,3 +25,9 @@ def test_keys_select_the_rows_that_hold_them_whether_in_a_row_or_not(keys, kind)
     condition = Membership(Column("x"), keys)
     found = table.filter(condition.to_filter(table)).to_pyarrow()["x"].to_pylist()
     assert sorted(found) == sorted(value for value in values if value in keys)
+
+
+def test_decimals_are_grouped_by_keys_that_are_floats(account):
+    people = dp.Private(pa.table({"x": pa.array([Decimal("0.10")] * 9, pa.decimal128(5, 2))}), account=account)
+    for keys in ([0.1, 2.5], [2, 0.1]):
+        assert 9 in people.group_by("x", keys=keys).count().release(epsilon=100.0).columns["count"]

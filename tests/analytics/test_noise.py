@@ -9,8 +9,9 @@ import pytest
 
 import discreet as dp
 from discreet import accounting
-from discreet.analytics import answer, correlation, count, marginal, mean, median, spending, top_k
+from discreet.analytics import answer, correlation, count, marginal, mean, median, top_k
 from discreet.analytics import sum as total
+from discreet.analytics.plan import spending
 from discreet.errors import BudgetExceeded, InvalidArgument
 from discreet.events import Composed, DiscreteGaussian, DiscreteLaplace, Gaussian
 from tests.analytics.plans import table
@@ -165,10 +166,10 @@ def test_a_budget_that_is_none_is_refused(people, bad, name):
     ids=str,
 )
 def test_budgets_that_make_no_sense_are_refused_before_the_charge(people, spend):
-    before = people._state.account.remaining()
+    before = people._spec.account.remaining()
     with pytest.raises(InvalidArgument):
         people.count().release(**spend)
-    assert people._state.account.remaining() == before
+    assert people._spec.account.remaining() == before
 
 
 def mutant_no_split(monkeypatch):

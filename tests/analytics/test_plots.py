@@ -1,4 +1,4 @@
-"""A picture shows each group of a result once, in the order of its keys, with its error."""
+"""A chart shows each group of a result once, in the order of its keys, with its error."""
 
 from __future__ import annotations
 

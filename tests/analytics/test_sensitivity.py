@@ -1,7 +1,7 @@
 """No neighbor moves an engine's exact aggregates by more than is declared: the test that catches glue-code bugs.
 
-Random plans, random tables with everything a row may hold, random neighbors, for rows and for persons. Mutants (clamp
-skipped, groups or rows of a person not limited, rows without a person kept, keys taken from the data) must be caught.
+Random plans, random tables with anything that a row may hold, random neighbors, for rows and for persons. Mutants
+(clamp skipped, a person's groups or rows not limited, rows without a person kept, keys taken from data) must be caught.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import discreet as dp
-from discreet.analytics import compiling, question
-from discreet.analytics.levels import Levels
+from discreet.analytics.engine import compiling
+from discreet.analytics.engine.levels import Levels
+from discreet.analytics.plan import question
 from discreet.bounded import Scores
 from discreet.errors import InvalidArgument
 from tests.analytics.plans import ask, exact, ids, plans, row, table
@@ -70,7 +71,7 @@ def check_persons(account_of, unit, rows, theirs, others, plan):
 
 
 def check_nobody(account_of, unit, plan):
-    """Rows without a person count in nothing."""
+    """Rows without a person do not count."""
     rows = [("p", 1.0, 1, "a", 0.0), ("q", 2.0, 3, "b", 0.0)]
     one, two = (exact(ask(table(all_), account_of(unit), plan)) for all_ in (rows, [*rows, (None, *rows[0][1:])]))
     for name, values in one.items():
@@ -176,18 +177,15 @@ def no_row_limit_where_rows_are_joined(monkeypatch):
 
 
 def keys_from_the_data(monkeypatch):
-    def places(keys):
-        return ({(): 0}, 0) if keys is None else ({key: i for i, key in enumerate(keys.values)}, len(keys.columns))
+    honest = question._totals
 
-    def found(rows, place, one, keys):
-        seen = question._places(keys)[0]
-        present = {tuple(row[f"g{i}"] for i in range(len(keys.columns) if keys else 0)) for row in rows}
-        kept = totals(rows, place, one, keys)
-        return [group for key, group in zip(seen, kept, strict=True) if key in present] or [[0] * len(kept[0])]
+    def only_keys_with_rows(rows, place, measurement, keys):
+        columns, values = ((), [()]) if keys is None else (keys.columns, keys.values)
+        seen = {tuple(row[f"g{i}"] for i in range(len(columns))) for row in rows}
+        totals = honest(rows, place, measurement, keys)
+        return [total for key, total in zip(values, totals, strict=True) if key in seen] or [[0] * len(totals[0])]
 
-    totals = question._totals
-    monkeypatch.setattr(question, "_places", places)
-    monkeypatch.setattr(question, "_totals", found)
+    monkeypatch.setattr(question, "_totals", only_keys_with_rows)
 
 
 MUTANTS = [

@@ -1,4 +1,4 @@
-"""SQL is read into the same plans as the methods; conditions mean what they mean in SQL, and the rest is refused."""
+"""SQL becomes the same questions as the methods; conditions mean what they mean in SQL, and the rest is refused."""
 
 from __future__ import annotations
 
@@ -155,3 +155,11 @@ def test_what_is_outside_of_the_subset_is_refused_and_nothing_is_charged(account
     with pytest.raises(InvalidArgument, match=words):
         people.sql(text, epsilon=1.0)
     assert account.remaining() == before
+
+
+@pytest.mark.parametrize("source", ["read_csv('people.csv')", "generate_series(1, 5)", "people p(y, who)"])
+def test_sql_reads_one_table_under_its_own_columns(account, source):
+    people = dp.Private({"who": [1, 2], "y": [1.0, 2.0]}, account=account)
+    with pytest.raises(InvalidArgument, match="sql"):
+        people.plan(f"SELECT COUNT(y) FROM {source}")
+    people.plan("SELECT COUNT(p.y) FROM people AS p")

@@ -187,8 +187,6 @@ def test_the_grid_is_the_same_whatever_the_data():
         lambda: queries.histogram(["a"], categories=[]),
         lambda: queries.histogram(["a"], categories=["a", "a"]),
         lambda: queries.histogram(["a"], categories=["a", None]),
-        lambda: queries.histogram(["a"]),
-        lambda: queries.histogram([1], categories=[1], edges=[0, 1]),
         lambda: queries.histogram([1], edges=[0]),
         lambda: queries.histogram([1], edges=[0, 0]),
         lambda: queries.histogram([1], edges=[0, math.nan]),
@@ -215,6 +213,14 @@ def test_the_grid_is_the_same_whatever_the_data():
 def test_bad_public_arguments_are_refused_with_rule_name_value_and_remedy(call):
     with pytest.raises(InvalidArgument, match=r"\w+ must .*, got .*: .+"):
         call()
+
+
+@pytest.mark.parametrize(
+    ("given", "got"), [({}, "none"), ({"categories": [1], "edges": [0, 1]}, "categories and edges")]
+)
+def test_a_histogram_takes_either_categories_or_edges(given, got):
+    with pytest.raises(InvalidArgument, match=f"^Give exactly one of categories and edges; got {got}.$"):
+        queries.histogram([1], **given)
 
 
 def test_a_query_for_other_neighbors_can_not_be_released():

@@ -1,8 +1,8 @@
-"""An answer that has not been given yet: what it would cost and how good it would be, and then the release itself."""
+"""An answer before its release: what it would cost and how good it would be, and then the release itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +10,15 @@ import ibis
 from ibis.common.exceptions import IbisError
 
 from discreet import _check
-from discreet.analytics import discovery, running
-from discreet.analytics.collation import require_exact
-from discreet.analytics.consistency import Consistency
-from discreet.analytics.preview import Preview, expected, key_note
-from discreet.analytics.question import Question
-from discreet.analytics.result import Result
-from discreet.analytics.spending import Part, Plan, Spend, plan
+from discreet.analytics.aggregates.measurement import Sums
+from discreet.analytics.engine import running
+from discreet.analytics.engine.collation import require_exact
+from discreet.analytics.plan import discovery
+from discreet.analytics.plan.preview import Preview, expected, key_note
+from discreet.analytics.plan.question import Question
+from discreet.analytics.plan.spending import Allocation, ReleasePlan, Spend, plan_release
+from discreet.analytics.result.consistency import Consistency
+from discreet.analytics.result.result import Result
 from discreet.bounded import Bounded, Scores
 from discreet.errors import EngineFailed, Exhausted
 from discreet.events import Event
@@ -28,7 +30,7 @@ from discreet.neighbors import Relation
 from discreet.numeric.search import bisect_ratio
 from discreet.release import Release
 
-#: The key of the hash in a preview's SQL, where keys are discovered; a release draws its own.
+#: The hash key in the SQL of a preview that discovers keys; a release draws a fresh one.
 _SHOWN_SECRET = 0
 
 
@@ -42,7 +44,7 @@ class Answer:
 
     @property
     def sql(self) -> str:
-        """The SQL that a release runs; discovered keys are shown as one example, and chosen under a fresh key."""
+        """The SQL that a release runs. Where keys are discovered, an example and a fixed hash key stand for them."""
         return ";\n\n".join(str(ibis.to_sql(query)) for query in self._queries(_SHOWN_SECRET))
 
     def event(
@@ -54,7 +56,7 @@ class Answer:
         noise: str = "auto",
         total: bool | float = False,
     ) -> Event:
-        """What a release would be charged as; looks at public facts alone."""
+        """The event that a release would be charged as; depends on public facts alone."""
         return self._plan(Spend.of(epsilon, delta, rho, noise), Consistency.of(False, False, total)).event
 
     def epsilon_for(
@@ -71,7 +73,7 @@ class Answer:
         Args:
             error_target: one error for all columns, or one for each of some columns by name, as `preview` shows them.
             rows: a guess of how many rows a group has.
-            delta: the δ of Gaussian noise, or of keys that are discovered.
+            delta: the δ of Gaussian noise, or of discovered keys.
             noise: as in `release`.
             total: as in `release`.
 
@@ -87,9 +89,9 @@ class Answer:
         wanted = Consistency.of(False, False, total)
 
         def enough(epsilon: float) -> bool:
-            made = self._plan(Spend.of(epsilon, delta, None, noise), wanted)
-            found = expected(self._question, made, self._relation, rows)
-            return all(one.error <= targets[one.name] for one in found if one.name in targets)
+            plan = self._plan(Spend.of(epsilon, delta, None, noise), wanted)
+            columns = expected(self._question, plan, self._relation, rows)
+            return all(column.error <= targets[column.name] for column in columns if column.name in targets)
 
         low, high = 1e-6, 1e4
         if not enough(high):
@@ -107,7 +109,9 @@ class Answer:
         error_target: float | Mapping[str, float] | None = None,
         rows: int = 1000,
     ) -> Preview:
-        """The cost, the expected error at 95% of each column in a group of `rows` rows, the SQL and what remains.
+        """The cost, the expected error at 95% of each column in a group of `rows` rows, and what remains of the budget.
+
+        `print` shows these; the SQL that would run is in the preview's `sql`.
 
         Args:
             epsilon: what would be spent.
@@ -115,31 +119,29 @@ class Answer:
             rho: as in `release`.
             noise: as in `release`.
             total: as in `release`.
-            error_target: instead of `epsilon`, the errors that are wanted: the ε for them is found (see `epsilon_for`).
+            error_target: instead of `epsilon`, the largest errors to accept: their ε is computed (see `epsilon_for`).
             rows: a guess of how many rows a group has.
 
         Guarantee: spends nothing and touches no data.
         """
-        if sum(one is not None for one in (epsilon, rho, error_target)) != 1:
-            remedy = "say which one is wanted"
-            raise _check.fail("epsilon", "be given, or rho, or error_target, but not both", epsilon, remedy)
+        _check.exactly_one(epsilon=epsilon, rho=rho, error_target=error_target)
         if error_target is not None:
             epsilon = self.epsilon_for(error_target, rows=rows, delta=delta, noise=noise, total=total)
-        made = self._plan(Spend.of(epsilon, delta, rho, noise), Consistency.of(False, False, total))
+        plan = self._plan(Spend.of(epsilon, delta, rho, noise), Consistency.of(False, False, total))
         return Preview(
-            epsilon=None if made.spend.epsilon is None else float(made.spend.epsilon),
-            cost=made.cost,
-            noise=made.why,
-            keys=key_note(made, self._question),
-            event=made.event,
+            epsilon=None if plan.spend.epsilon is None else float(plan.spend.epsilon),
+            cost=plan.cost,
+            noise=plan.why,
+            keys=key_note(plan, self._question),
+            event=plan.event,
             neighbors=self._account.neighbors,
             groups=self._question.groups if self._question.discover is None else None,
             rows=rows,
-            columns=tuple(expected(self._question, made, self._relation, rows)),
+            columns=tuple(expected(self._question, plan, self._relation, rows)),
             sql=self.sql,
             budget=self._account.budget,
             remaining=self._account.remaining(),
-            afterwards=self._account.remaining_after(made.event),
+            afterwards=self._account.remaining_after(plan.event),
         )
 
     def release(
@@ -159,20 +161,20 @@ class Answer:
 
         Args:
             epsilon: the privacy loss ε > 0 of all columns together, split among them by their shares.
-            delta: the δ of Gaussian noise, and of keys that are discovered.
+            delta: the δ of Gaussian noise, and of discovered keys.
             rho: instead of `epsilon`, the ρ of zCDP: discrete Gaussian noise.
-            noise: "laplace", "gaussian", or "auto": with a `delta` the family whose errors are smaller, by public facts
-                alone; Laplace without one.
+            noise: "laplace", "gaussian", or "auto": with a `delta` the one whose errors are smaller, judged by public
+                facts alone; Laplace without one.
             nonnegative: move counts, and sums of what cannot be negative, up to 0. Free.
             integer: make counts whole numbers. Free.
             total: measure each count's and sum's total over all groups as well, for this part of its column's budget
                 (True: a fifth), and move the groups by least squares so that they add up to it.
-            purpose: what it is for, in the ledger; by default what was asked.
+            purpose: the purpose that the ledger records; by default the question.
             key: a name for this release in the ledger. A key that was charged before is refused: its noise was drawn.
 
         Raises:
             BudgetExceeded: the account has no room; the query did not run.
-            EngineFailed: the engine broke down after the charge, which stays.
+            EngineFailed: the engine failed after the charge, which stays.
 
         Guarantee: ε-DP, (ε, δ)-DP or ρ-zCDP for the account's unit and relation, charged before the query runs. Each of
         the disjoint groups is answered at the full budget of its column. Sums are exact integers on a public grid with
@@ -180,20 +182,20 @@ class Answer:
         a threshold. Consistency looks at released numbers alone. Not protected: the plan and the time it takes.
         """
         wanted = Consistency.of(nonnegative, integer, total)
-        made = self._plan(Spend.of(epsilon, delta, rho, noise), wanted)
+        plan = self._plan(Spend.of(epsilon, delta, rho, noise), wanted)
         self._compile()
         require_exact(self._question.table, self._question.grouping)
         why = str(self._question) if purpose is None else purpose
-        receipt = self._account.spend(made.event, why, key, self._account.neighbors)
+        receipt = self._account.spend(plan.event, why, key, self._account.neighbors)
         if receipt.replayed:
             raise Exhausted(f"key {key!r} has paid for a release already: keep that one, or choose another key")
-        question = self._discovered(made)
-        # Where no key was discovered there is nothing to ask the engine.
+        question = self._discovered(plan)
+        # If no key was discovered, there is nothing to ask the engine.
         tables = _run(question.queries()) if question.groups else [[] for _ in question.asked]
         values = question.values(tables, self._relation)
-        done = {name: [self._noised(part, one) for one in values[name]] for name, part in made.parts.items()}
-        totals = {name: self._total(question, name, part, values) for name, part in made.totals.items()}
-        return Result.of(question, made, done, totals, wanted, receipt, self._relation)
+        done = {name: [self._noised(part, one) for one in values[name]] for name, part in plan.parts.items()}
+        totals = {name: self._total(part, values[name]) for name, part in plan.totals.items()}
+        return Result.of(question, plan, done, totals, wanted, receipt, self._relation)
 
     def __repr__(self) -> str:
         return f"<Answer, not released: {self._question}>"
@@ -202,11 +204,11 @@ class Answer:
     def _relation(self) -> Relation:
         return self._account.neighbors.relation
 
-    def _plan(self, spend: Spend, wanted: Consistency) -> Plan:
+    def _plan(self, spend: Spend, wanted: Consistency) -> ReleasePlan:
         if wanted.total is not None:
             if self._question.keys is None:
                 raise _check.fail("total", "go with groups", True, "without groups the answer is the total")
-            if not any(one.statistic.kind in ("count", "sum") for one in self._question.asked.values()):
+            if not any(one.aggregate.adds_up for one in self._question.asked.values()):
                 raise _check.fail(
                     "total", "go with a count or a sum", str(self._question), "other columns do not add up"
                 )
@@ -218,10 +220,10 @@ class Answer:
             raise _check.fail("account", "have a δ to discover keys", str(budget), remedy)
         if isinstance(budget, PureDP) and spend.noise == "auto":
             spend = replace(spend, noise="laplace")  # such a budget has no room for any other
-        return plan(self._question, spend, self._relation, wanted.total)
+        return plan_release(self._question, spend, self._relation, wanted.total)
 
     def _compile(self) -> None:
-        """Refuse before the charge what the engine has no words for; looks at no data."""
+        """Refuse, before the charge, what the engine cannot express; looks at no data."""
         try:
             for query in self._queries(_SHOWN_SECRET):
                 running.prepare(query)
@@ -233,18 +235,18 @@ class Answer:
         first = [] if self._question.discover is None else [self._question.candidates(secret)]
         return first + self._question.queries()
 
-    def _discovered(self, made: Plan) -> Question:
-        """The question with its keys: those given, or those that come out of a private selection."""
-        if made.selection is None:
+    def _discovered(self, plan: ReleasePlan) -> Question:
+        """The question with its keys: the public ones, or those that the private selection releases."""
+        if plan.selection is None:
             return self._question
         question = self._question
         assert question.keys is not None
         (table,) = _run([question.candidates(entropy.bits().integer(62))], running.arrow)
-        return question.found(
-            discovery.chosen(table, question.keys.columns, made.selection, question.unit, self._relation)
+        return question.with_keys(
+            discovery.chosen(table, question.keys.columns, plan.selection, question.unit, self._relation)
         )
 
-    def _noised(self, part: Part, value: Bounded | Scores) -> Release[Any]:
+    def _noised(self, part: Allocation, value: Bounded | Scores) -> Release[Any]:
         """The release of one value, by the mechanism whose event was charged."""
         if isinstance(part.mechanism, Exponential | TopK):
             assert isinstance(value, Scores)
@@ -255,13 +257,14 @@ class Answer:
         assert released.event == part.event, "what runs is what was charged"
         return released
 
-    def _total(self, question: Question, name: str, part: Part, values: Mapping[str, list[Any]]) -> Release[Any]:
-        (groups,) = values[name]
-        return self._noised(part, question.whole(name, groups, self._relation))
+    def _total(self, part: Allocation, values: Sequence[Any]) -> Release[Any]:
+        assert isinstance(part.measurement, Sums)
+        (groups,) = values
+        return self._noised(part, part.measurement.total(groups, self._relation))
 
 
 def _run(queries: list[Any], read: Callable[[Any], Any] = running.rows) -> list[Any]:
-    """What the engine answers: at most one row for each group, or level of a group; or all candidates for keys."""
+    """The engine's answers: at most one row for each group, or for each level of a group; or all candidate keys."""
     try:
         return [read(query) for query in queries]
     except Exception as error:

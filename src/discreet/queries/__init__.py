@@ -1,7 +1,7 @@
 """Data → Bounded: clamp, count and sum on an integer grid, with a proven bound on what one unit can change.
 
-No query adds noise, and none takes a bound, a category or a size from the data. What comes back is not private yet:
-hand it to a mechanism.
+No query adds noise, and none takes a bound, a category or a size from the data. The result is not private yet: pass
+it to a mechanism.
 """
 
 from discreet.queries._clamp import clamp

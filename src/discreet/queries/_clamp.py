@@ -1,4 +1,4 @@
-"""Clamping, for those who want to look at what a bound does to public or already private numbers."""
+"""Clamping, to see what a bound does to public or already private numbers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from discreet.queries.grid import numbers
 
 
 def clamp(values: ArrayLike, *, bounds: tuple[float, float]) -> NDArray[np.float64]:
-    """Each value moved into [lower, upper]; a missing value (NaN, None) stays NaN, ±inf goes to its bound.
+    """Each value moved into [lower, upper]; a missing value (NaN, None) stays NaN, ±inf becomes the nearer bound.
 
-    Guarantee: none. The result holds one number for each row and is as sensitive as the input; the queries clamp for
-    themselves and never trust that a caller did.
+    Guarantee: none. The result holds one number for each row and is as sensitive as the input; the queries clamp by
+    themselves and never rely on the caller for it.
 
     >>> clamp([-5.0, 3.0, float("inf"), None], bounds=(0, 10))
     array([ 0.,  3., 10., nan])

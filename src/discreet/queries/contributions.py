@@ -1,4 +1,4 @@
-"""What one unit adds: a single row, or all of a person's rows, of which at most `max_rows` are used."""
+"""What one unit contributes: a single row, or all of a person's rows, of which at most `max_rows` are used."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def limit_rows(persons: ArrayLike, *, max_rows: int) -> NDArray[np.bool_]:
     """A mask that keeps the first `max_rows` rows of each person, in the order given.
 
     Which of a person's rows are kept depends on that person's rows alone. Rows without a person (None, NaN) are
-    dropped, and so are ids that are no plain values: nobody's limit would cover them. Ids that are equal in Python,
-    such as 1 and 1.0, are one person.
+    dropped, and so are rows whose ids are not plain values: no person's limit would cover them. Ids that are equal in
+    Python, such as 1 and 1.0, are one person.
 
     Guarantee: after the mask no person has more than `max_rows` rows; adding, removing or changing one person's rows
     changes the mask on that person's rows only. Not protected: the length of the mask.
@@ -67,16 +67,17 @@ def sensitivities(
     else:
         rows = unit.max_rows
         one = present.times(rows, dimension)
-        worst = Sensitivity(
-            max(present.l0, swapped.l0),
-            max(present.l1, swapped.l1),
-            max(present.l2_squared, swapped.l2_squared),
-            max(present.linf, swapped.linf),
-        )
-        two = worst.times(rows, dimension)
+        two = larger(present, swapped).times(rows, dimension)
     return {ADD_REMOVE: one, REPLACE_ONE: two, ZERO_OUT: one}
 
 
+def larger(one: Sensitivity, two: Sensitivity) -> Sensitivity:
+    """The larger of two bounds, norm by norm."""
+    return Sensitivity(
+        max(one.l0, two.l0), max(one.l1, two.l1), max(one.l2_squared, two.l2_squared), max(one.linf, two.linf)
+    )
+
+
 def first(wanted: Relation, bounds: dict[Relation, Sensitivity]) -> dict[Relation, Sensitivity]:
-    """`bounds` with `wanted` in front: the relation that mechanisms use unless told otherwise."""
+    """`bounds` with `wanted` first: the relation that mechanisms use by default."""
     return {wanted: bounds[wanted], **bounds}

@@ -1,7 +1,7 @@
-"""How many units hold each key that occurs in the data: what a private selection of keys works on.
+"""How many units hold each key that occurs in the data: the input of a private selection of keys.
 
-The keys are data here: which of them occur, and how many, is told by `mechanisms.KeySelection` or not at all. So the
-counts are no `Bounded`, which any mechanism would take.
+Here the keys are data: only `mechanisms.KeySelection` may reveal which of them occur, and how many. So the counts are
+not a `Bounded`, which any mechanism would accept.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class KeyCounts:
 
 
 def keys_moved(unit: Unit, relation: Relation) -> int:
-    """How many keys one unit may join or leave: its own, and under replace-one those of two units."""
+    """How many keys one unit may join or leave: its own keys, and under replace-one those of two units."""
     own = 1 if isinstance(unit, Rows) else min(unit.max_rows, unit.max_groups or unit.max_rows)
     return own * (2 if relation is REPLACE_ONE else 1)
 
 
 def key_limits(unit: Unit, *, relation: Relation = ADD_REMOVE) -> Bounded:
-    """How far one unit moves the counts of all keys, without any counts: public facts, for calibration."""
+    """How far one unit moves the counts of all keys, without the counts: public facts, for calibration."""
     moved = {r: keys_moved(unit, r) for r in (ADD_REMOVE, REPLACE_ONE, ZERO_OUT)}
     bounds = {r: Sensitivity(m, m, m, 1) for r, m in moved.items()}
     return Bounded(np.zeros(1, dtype=np.int64), Fraction(1), first(relation, bounds), "key counts", unit, direction=1)

@@ -1,7 +1,7 @@
-"""From whatever numbers a caller has to integers on a public grid, one row at a time and without ever failing.
+"""From any numbers that a caller has to integers on a public grid, one row at a time and without ever failing.
 
-A row's integer depends on that row and on public parameters alone, so a neighbor can change no other row. Nothing
-here raises because of what a row holds: an error would be an output that nobody paid for.
+A row's integer depends on that row and on public parameters alone, so a neighbor cannot change another row's. Nothing
+here raises because of what a row holds: an error would be an output that was not charged.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet import _check
 
-#: One row's integer is at most this large, and a query takes at most MAX_ROWS rows, so no sum exceeds 2^60.
+#: The largest integer of one row, and the most rows of a query: no sum exceeds 2^60.
 MAX_LEVEL = 1 << 28
 MAX_ROWS = 1 << 32
+#: The fewest levels that a grid keeps on each side for units of many rows.
+MIN_LEVELS = 1 << 10
 
 
 def column(values: ArrayLike, name: str = "values") -> NDArray[Any]:
@@ -47,7 +49,7 @@ def column(values: ArrayLike, name: str = "values") -> NDArray[Any]:
 
 
 def numbers(values: ArrayLike, name: str = "values") -> NDArray[np.float64]:
-    """A column as 64-bit floats; what is missing or is no number becomes NaN, what is too large ±inf."""
+    """A column as 64-bit floats; missing values and non-numbers become NaN, numbers that are too large ±inf."""
     array = column(values, name)
     if array.dtype.kind in "biuf":
         with np.errstate(all="ignore"):
@@ -57,8 +59,8 @@ def numbers(values: ArrayLike, name: str = "values") -> NDArray[np.float64]:
     raise _check.fail(name, "hold numbers", f"dtype {array.dtype}", "cast the column before the query")
 
 
-# A row may hold any object, and asking it to convert, compare or hash itself would run its code: it could raise, warn
-# or lie. So only these types are asked anything at all; every other object counts as missing.
+# A row may hold any object, and converting, comparing or hashing it would run its own code, which could raise, warn or
+# lie. So only objects of these types are used; every other object counts as missing.
 _NUMBERS = (bool, int, float, Fraction, Decimal)
 _PLAIN = (str, bytes, *_NUMBERS, dt.date, dt.datetime, dt.time, dt.timedelta, uuid.UUID)
 
@@ -86,14 +88,14 @@ def _number(value: object) -> float:
 
 
 def plain(value: object) -> Any:
-    """A row's value if it is plain (text, number, date, id, or a tuple of these) and there, else None.
+    """A row's value if it is present and plain (text, number, date, id, or a tuple of these), else None.
 
     Plain values can be compared and hashed without running anyone's code, and each equals itself.
     """
     value = _unwrapped(value)
     if type(value) is tuple:
-        parts = tuple(plain(part) for part in value)
-        return None if any(part is None for part in parts) else parts
+        items = tuple(plain(item) for item in value)
+        return None if any(item is None for item in items) else items
     if type(value) not in _PLAIN or (type(value) in (float, Decimal) and math.isnan(_number(value))):
         return None
     return value
@@ -134,8 +136,8 @@ class Grid:
     def over(cls, bounds: object, *, center: bool = False, levels: int = MAX_LEVEL, rows: int = 1) -> Grid:
         """The finest grid over `bounds` whose levels stay within ±`levels`, around 0 or around the middle.
 
-        A unit with many `rows` gets a coarser grid, so that its sensitivity in grid units, and with it the noise, stays
-        as small as for one row; the noise is larger than such a grid's step by as much.
+        A unit with many `rows` gets a coarser grid: its sensitivity in grid units, and with it the noise, stays as
+        small as for one row. The noise is still larger than the coarser step.
         """
         low, high = _check.bounds(bounds)
         levels = coarser(levels, rows)
@@ -183,8 +185,8 @@ class Grid:
 
 
 def coarser(levels: int, rows: int) -> int:
-    """How many levels a grid keeps for a unit of many rows: as many times fewer, but no fewer than 2^10."""
-    return max(levels // rows, 1 << 10) if rows > 1 else levels
+    """The levels of a grid for a unit of many rows: divided by the rows, but at least `MIN_LEVELS`."""
+    return max(levels // rows, MIN_LEVELS) if rows > 1 else levels
 
 
 def _ceil_log2(x: Fraction) -> int:

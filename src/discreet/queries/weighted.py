@@ -1,9 +1,9 @@
-"""Persons count by weights: whoever has more rows than their limit counts as so many in all, each row a little less.
+"""Weights of persons' rows: a person with more rows than the limit counts as the limit in all, each row for less.
 
 A row weighs an integer number of 1/`WEIGHT`: `WEIGHT` where its person keeps to the limit, and floor(`WEIGHT`·limit/n)
 where they have n rows, more than the limit. The weights of one person's rows never add up to more than `WEIGHT`·limit,
 and nobody's weight depends on anybody else (docs/proofs/analytics-person-bounds.md). Sums of weighted rows are integers
-in units of 1/`WEIGHT`; the finishes here divide by it after noise was added.
+in units of 1/`WEIGHT`; the finishes here divide by it after noise is added.
 """
 
 from __future__ import annotations
@@ -14,27 +14,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet import _check
 from discreet.bounded import Finish
 from discreet.neighbors import Rows, Unit
+from discreet.queries.grid import MIN_LEVELS
 
-#: What a row of a person within the limit weighs.
+#: The weight of a row of a person within the limit.
 WEIGHT = 1 << 10
-#: A row's weighted level is at most 2^28 in size, so that sums over 2^32 rows stay within 2^60.
+#: The largest allowed row limit of a person: with it a grid of 2^10 levels still sums within 64 bits.
+MAX_PERSON_ROWS = 1 << 18
+#: With these levels a row's weighted level is at most 2^28 in size, so sums over 2^32 rows stay within 2^60.
 _LEVELS = 1 << 18
-#: A person's weighted levels together should stay within this, so that their noise stays far from 64 bits.
+#: The aim for the sum of a person's weighted levels: it keeps the noise far below 64 bits.
 _PERSON = 1 << 34
 
 
 def scale(unit: Unit) -> int:
-    """What one row weighs at most: 1 where rows are protected and none is bounded further."""
-    return 1 if isinstance(unit, Rows) else WEIGHT
+    """The largest weight of one row: 1 where rows are protected, which need no further bound."""
+    if isinstance(unit, Rows):
+        return 1
+    if unit.max_rows > MAX_PERSON_ROWS:
+        remedy = "a person with so many rows would need too coarse a grid"
+        raise _check.fail("max_rows", f"be ≤ {MAX_PERSON_ROWS}", unit.max_rows, remedy)
+    return WEIGHT
 
 
 def levels(unit: Unit, most: int) -> int:
-    """How fine a grid may be for units of this kind: `most` levels for rows, fewer the more rows a person may have."""
+    """How fine a grid may be for units of this kind: `most` levels for rows, fewer for persons with many rows."""
     if isinstance(unit, Rows):
         return most
-    return min(most, max(1 << 10, min(_LEVELS, _PERSON // (WEIGHT * unit.max_rows))))
+    return min(most, max(MIN_LEVELS, min(_LEVELS, _PERSON // (WEIGHT * unit.max_rows))))
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def command(
         bounds=dict(_bounds(text) for text in bounds),
     )
     # Column types are public, and a shell has no dates: their keys are written as text.
-    types = private._state.table.schema()
+    types = private.schema()
     given = {name: _dated(name, listed, types.get(name)) for name, listed in map(_keys, keys)} or None
     answer = private.plan(sql, keys=discovered() if discover else given)
     if preview:

@@ -30,7 +30,7 @@ def load(source: Table | Images) -> Arrays:
 def load_table(source: Table) -> Arrays:
     """A Parquet or CSV file."""
     try:
-        from discreet.analytics.source import engine_table
+        from discreet.analytics.table.source import engine_table
     except ModuleNotFoundError as missing:
         raise MissingExtra("tables need Ibis and DuckDB: pip install 'discreet[analytics]'") from missing
     table = engine_table(source.file)
@@ -50,8 +50,8 @@ def _check_kind(name: str, column: Any, fact: Fact) -> None:
 
     A column's type is public. Text may hold numbers, as in a CSV file of which nothing is known.
     """
-    from discreet.analytics.expressions import Constant
-    from discreet.analytics.semantics import family
+    from discreet.analytics.table.expressions import Constant
+    from discreet.analytics.table.semantics import family
 
     alike = {"boolean": "number"}  # true is 1
     own = alike.get(family(column), family(column))

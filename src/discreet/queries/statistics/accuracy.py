@@ -1,4 +1,4 @@
-"""How often a model is right on people it is tested on."""
+"""How often a model is right on the rows that it is tested on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def accuracy(truth: ArrayLike, predicted: ArrayLike, *, relation: Relation | str
 
     Args:
         truth: each row's label.
-        predicted: what the model says about each row.
+        predicted: the model's prediction for each row.
         relation: `dp.REPLACE_ONE` (the number m of test rows is public) or `dp.ADD_REMOVE` (a noisy sum and count).
 
     Guarantee: replace-one: Δ = 1/m; add/remove: as `mean` of values in [0, 1]. The model must not have been trained
@@ -38,7 +38,7 @@ def accuracy(truth: ArrayLike, predicted: ArrayLike, *, relation: Relation | str
     return mean(hits, bounds=(0, 1), relation=relation)
 
 
-#: Hits are 0 or 1, so the grid has the two levels ±1 around one half.
+#: Hits are 0 or 1: the two levels ±1 around one half.
 _HIT_GRID = Grid.over((0, 1), center=True, levels=1)
 
 

@@ -1,8 +1,8 @@
-"""The covariance and the correlation of two clamped columns, from sums that an engine or an array gives.
+"""The covariance and the correlation of two clamped columns, from sums over an array or by an engine.
 
-Both columns are clamped before they are multiplied. A row with values on both sides counts as (k, l, kl/R₂, R) with the
+Both columns are clamped before they are multiplied. A row that has both values counts as (k, l, kl/R₂, R) with the
 levels |k| ≤ R₁ and |l| ≤ R₂ of its distances from the middles of the bounds, and for a correlation with both squares as
-well; any other row counts as nothing. What follows for the sensitivities is proved in docs/proofs/covariance.md.
+well; any other row counts as nothing. docs/proofs/covariance.md proves the sensitivities that follow.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from discreet import _check
 from discreet.bounded import Bounded, Sensitivity
 from discreet.neighbors import Unit
-from discreet.queries.contributions import sensitivities, used_rows
-from discreet.queries.grid import Grid, numbers
+from discreet.queries.contributions import larger, sensitivities, used_rows
+from discreet.queries.grid import MIN_LEVELS, Grid, numbers
 from discreet.queries.statistics.variance import centered_squares
 
 #: Levels on each side of the middle, for each of the two columns: their products stay below 2^50.
@@ -58,7 +58,9 @@ def covariance(
     """
     grids, columns, unit = _paired(values, others, bounds, persons, max_rows)
     moves = sensitivities(*_either(*covariance_moves(*grids)), unit, 4)
-    return Bounded(_summed(grids, columns, squares=False), Fraction(1), moves, "covariance", unit, Covariance(*grids))
+    return Bounded(
+        _summed(grids, columns, squares=False), Fraction(1), moves, "covariance", unit, CovarianceFinish(*grids)
+    )
 
 
 def correlation(
@@ -83,7 +85,9 @@ def correlation(
     """
     grids, columns, unit = _paired(values, others, bounds, persons, max_rows)
     moves = sensitivities(*_either(*correlation_moves(*grids)), unit, 6)
-    return Bounded(_summed(grids, columns, squares=True), Fraction(1), moves, "correlation", unit, Correlation(*grids))
+    return Bounded(
+        _summed(grids, columns, squares=True), Fraction(1), moves, "correlation", unit, CorrelationFinish(*grids)
+    )
 
 
 def _paired(
@@ -97,7 +101,7 @@ def _paired(
         raise _check.fail("others", "have one number for each row", "another length", "take both from the same table")
     use, unit, rows = used_rows(x.size, persons, max_rows)
     use &= ~(np.isnan(x) | np.isnan(y))
-    levels = max(LEVELS // rows, 1 << 10)
+    levels = max(LEVELS // rows, MIN_LEVELS)
     one, two = (Grid.over(pair, center=True, levels=levels) for pair in bounds)
     return (one, two), (one.levels(x, 0)[use], two.levels(y, 0)[use]), unit
 
@@ -107,26 +111,21 @@ def _summed(grids: tuple[Grid, Grid], columns: tuple[Any, Any], *, squares: bool
     if squares:
         each += [centered_squares(column, grid.reach) for column, grid in zip(columns, grids, strict=True)]
     rows = max(grid.reach for grid in grids) * columns[0].size
-    return np.array([*(int(part.sum(dtype=np.int64)) for part in each), rows], dtype=np.int64)
+    return np.array([*(int(integers.sum(dtype=np.int64)) for integers in each), rows], dtype=np.int64)
 
 
 def _either(present: Sensitivity, swapped: Sensitivity) -> tuple[Sensitivity, Sensitivity]:
     """A row may also be exchanged for one that lacks a value: that bounds a swap from below."""
-    return present, Sensitivity(
-        max(present.l0, swapped.l0),
-        max(present.l1, swapped.l1),
-        max(present.l2_squared, swapped.l2_squared),
-        max(present.linf, swapped.linf),
-    )
+    return present, larger(present, swapped)
 
 
 def products(k: Any, l: Any, one: Grid, two: Grid) -> Any:  # noqa: E741  # the letters of the proof
-    """kl/R₂, rounded to integers in [−R₁, R₁]; for arrays as for columns of an engine, which all divide ≥ 0 alike."""
+    """kl/R₂, rounded to integers in [−R₁, R₁], for arrays and engines' columns, which divide integers ≥ 0 alike."""
     return (k * l + one.reach * two.reach + two.reach // 2) // two.reach - one.reach
 
 
 def covariance_moves(one: Grid, two: Grid) -> tuple[Sensitivity, Sensitivity]:
-    """What one row adds to (Σk, Σl, Σkl/R₂, R·count) at most, and how far two rows differ."""
+    """The most that one row adds to (Σk, Σl, Σkl/R₂, R·count), and the most by which two rows differ."""
     a, b = one.reach, two.reach
     most = max(a, b)
     present = Sensitivity(4, 2 * a + b + most, 2 * a * a + b * b + most * most, most)
@@ -146,7 +145,7 @@ def correlation_moves(one: Grid, two: Grid) -> tuple[Sensitivity, Sensitivity]:
 
 
 @dataclass(frozen=True)
-class Covariance:
+class CovarianceFinish:
     """Finish of a covariance from (Σk, Σl, Σkl/R₂, R·count); the count is taken to be at least 1."""
 
     one: Grid
@@ -172,10 +171,10 @@ class Covariance:
 
 
 @dataclass(frozen=True)
-class Correlation:
+class CorrelationFinish:
     """Finish of a correlation from (Σk, Σl, Σkl/R₂, Σ(2k²/R₁ − R₁), Σ(2l²/R₂ − R₂), R·count), within ±1.
 
-    Where the noise leaves no room for a positive variance the correlation is 0, and may be anything.
+    If the noisy variances are not positive, the estimate is 0 and the interval is [−1, 1].
     """
 
     one: Grid
@@ -216,10 +215,10 @@ class _Moments:
             ends = [min(max((total + side) / count, -reach), reach) for side in (-half, half) for count in (few, many)]
             return min(ends), max(ends)
 
-        def square(place: int, reach: float) -> _Range:
-            if len(sums) < 6:
+        def square(coordinate: int, reach: float) -> _Range:
+            if len(sums) < 6:  # a covariance has no squares
                 return 0.0, 0.0
-            low, high = mean(sums[place], reach)
+            low, high = mean(sums[coordinate], reach)
             return (low + reach) * reach / 2, (high + reach) * reach / 2
 
         low, high = mean(sums[2], a)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet import _check
-from discreet.bounded import Bounded, Scores, Sensitivity
-from discreet.neighbors import ADD_REMOVE, ZERO_OUT
+from discreet.bounded import LARGEST, Bounded, Scores, Sensitivity
+from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Relation, Rows, Unit
 from discreet.queries.contributions import sensitivities, used_rows
 from discreet.queries.grid import column, numbers, plain
 
@@ -59,7 +59,7 @@ def votes(
     """Scores for a selection: how many rows name each public candidate.
 
     Guarantee: one row changes one score by 1 (a person: `max_rows`); under add/remove and zero-out all scores move in
-    one direction, so that a selection costs half. Not protected: the candidates.
+    one direction, so a selection costs half. Not protected: the candidates.
 
     >>> votes(["tea", "tea", "mate"], candidates=["tea", "coffee"])
     <votes: 2 candidates, scores hidden, sensitivity 1>
@@ -75,12 +75,34 @@ def votes(
     )
 
 
+def scores_of_counts(
+    counts: Sequence[int],
+    labels: tuple[Any, ...],
+    unit: Unit,
+    *,
+    scale: int = 1,
+    relation: Relation = ADD_REMOVE,
+) -> Scores:
+    """How often each public category occurs in one group, as scores for choosing the most frequent.
+
+    Guarantee: adding a row raises one score by its weight and lowers none; a person's rows weigh `max_rows` times
+    `scale` in all, or less. Under replace-one twice that covers the group that is left and the one that is entered.
+    These bounds hold for the changes of all groups added up, so one draw for each group costs as much as a single draw
+    (docs/proofs/covariance.md). Assumes that the engine counted each row in one category at most and weighted persons.
+    Not protected: the categories.
+    """
+    values = np.array([min(int(count), LARGEST) for count in counts], dtype=np.int64)
+    added = (1 if isinstance(unit, Rows) else unit.max_rows) * scale
+    moved = {ADD_REMOVE: added, REPLACE_ONE: 2 * added, ZERO_OUT: added}
+    monotone = frozenset({ADD_REMOVE, ZERO_OUT})
+    return Scores(values, labels, {relation: moved[relation], **moved}, "choices", unit, monotone)
+
+
 def _bins(
     values: ArrayLike, categories: Sequence[Any] | None, edges: Sequence[float] | None
 ) -> tuple[NDArray[np.intp], tuple[Any, ...]]:
     """Each row's bin, −1 for none, and the bins' labels."""
-    if (categories is None) == (edges is None):
-        raise _check.fail("categories", "be given, or edges, but not both", categories, "the bins are public facts")
+    _check.exactly_one(categories=categories, edges=edges)
     if categories is not None:
         return categorized(values, categories)
     cuts = [float(_check.real("edges", edge, "bins have finite public edges")) for edge in edges or ()]

@@ -15,7 +15,7 @@ from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Relation
 from discreet.queries.contributions import first, sensitivities, used_rows
 from discreet.queries.grid import Grid, coarser, numbers
 
-#: Levels on each side of the middle. Fewer than a sum has: the count beside it may weigh up to nine times as much.
+#: Levels on each side of the middle. Fewer than for a sum, because the count may weigh up to nine times as much.
 LEVELS = 1 << 24
 
 
@@ -99,7 +99,7 @@ def mean(
 
     Under add/remove the number of rows is private, so the mean is a noisy sum of distances from the middle of the
     bounds, divided by a noisy count: one release of two numbers. `count_share` says how they split what is spent:
-    of Laplace noise's ε the count gets that share and the sum the rest. Rows without a value count in neither.
+    of Laplace noise's ε the count gets that share and the sum the rest. Rows without a value are left out of both.
 
     Under replace-one the number of rows is public: a noisy sum is divided by it. A missing value counts as the middle.
 
@@ -141,7 +141,7 @@ def mean(
 
 
 def quotient(bounds: object, levels: int, count_share: float) -> Quotient:
-    """The grid of a mean over `bounds` with so many levels on each side, and the count's weight beside it."""
+    """The finish of a mean over `bounds`: its grid with `levels` on each side, and the count's weight."""
     share = float(_check.real("count_share", count_share, "it is the count's share of the budget"))
     if not 0.1 <= share <= 0.9:
         raise _check.fail("count_share", "lie in [0.1, 0.9]", count_share, "0.5 is a good start")
@@ -150,7 +150,7 @@ def quotient(bounds: object, levels: int, count_share: float) -> Quotient:
 
 
 def moves(finish: Quotient) -> tuple[Sensitivity, Sensitivity]:
-    """What one row adds to (sum, weighted count) at most, and how far two rows differ."""
+    """The most that one row adds to (sum, weighted count), and the most by which two rows differ."""
     weight, reach, wide = finish.weight, finish.grid.reach, finish.grid.upper - finish.grid.lower
     present = Sensitivity(2, reach + weight, reach**2 + weight**2, max(reach, weight))
     # Two rows with a value differ in the sum only; a row with and one without a value differ as `present` says.

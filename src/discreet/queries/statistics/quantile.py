@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from discreet import _check
-from discreet.bounded import Scores
-from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Relation
+from discreet.bounded import LARGEST, Scores
+from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Relation, Rows, Unit
 from discreet.queries.contributions import used_rows
-from discreet.queries.grid import numbers
+from discreet.queries.grid import Grid, numbers
 
 
 def quantile_scores(
@@ -53,6 +54,45 @@ def quantile_scores(
     below = np.searchsorted(ordered, np.array(cuts), side="left").astype(np.int64)
     scores = -np.abs((d - a) * below - a * (ordered.size - below))
     return Scores(scores, tuple(candidates), moves(exact, rows), "quantile scores", unit)
+
+
+def scores_of_levels(
+    grid: Grid,
+    quantile: Fraction,
+    counts: Sequence[int],
+    unit: Unit,
+    *,
+    scale: int = 1,
+    relation: Relation = ADD_REMOVE,
+) -> Scores:
+    """Scores of each level of the grid as the quantile of one group, given how many rows lie on each level.
+
+    With q = a/d, N rows, L of them below a level and E on it, the score is −max(0, dL − aN, aN − d(L + E)): 0 where
+    the level is a q-quantile of the rows, however many rows lie on one level.
+
+    Guarantee: adding a row moves dL − aN by d − a or −a, and aN − d(L + E) by a or a − d, so each score by at most
+    max(a, d − a) times its weight; exchanging a row by at most twice that; a person's rows weigh at most `max_rows`
+    times `scale` in all. These bounds hold for the changes of all groups added up, so one draw for each group costs as
+    much as a single draw (docs/proofs/analytics-person-bounds.md). Assumes that the engine clamped rows to the grid and
+    weighted persons. Not protected: the grid.
+    """
+    a, d = quantile.numerator, quantile.denominator
+    most = LARGEST // (d * len(counts))  # clamping a count moves no two of them further apart
+    on = np.minimum(np.asarray(counts, dtype=np.int64), most)
+    upto = np.cumsum(on)
+    rows = int(upto[-1])
+    values = -np.maximum(0, np.maximum(d * (upto - on) - a * rows, a * rows - d * upto))
+    rows_of_a_unit = 1 if isinstance(unit, Rows) else unit.max_rows
+    added = moves(quantile, rows_of_a_unit * scale)[ADD_REMOVE]
+    # A unit that is exchanged may leave one group and enter another: both changes count.
+    moved = {ADD_REMOVE: added, REPLACE_ONE: 2 * added, ZERO_OUT: added}
+    return Scores(values, _candidates(grid), {relation: moved[relation], **moved}, "quantile", unit)
+
+
+@lru_cache(maxsize=64)
+def _candidates(grid: Grid) -> tuple[float, ...]:
+    """The public answers that a quantile is chosen among."""
+    return tuple(float(grid.center + level * grid.step) for level in range(grid.lower, grid.upper + 1))
 
 
 def fraction(quantile: object) -> Fraction:

@@ -42,10 +42,10 @@ def sum(
 
 
 def moves(grid: Grid) -> tuple[Sensitivity, Sensitivity]:
-    """What one row adds to the sum of levels at most, and how far two rows differ."""
+    """The most that one row adds to the sum of levels, and the most by which two rows differ."""
     return Sensitivity.scalar(grid.reach), Sensitivity.scalar(grid.upper - grid.lower)
 
 
 def direction(grid: Grid) -> int:
-    """Which way a row can only move the sum, or 0."""
+    """1 or −1 if a row can only raise or only lower the sum, else 0."""
     return 1 if grid.lower >= 0 else -1 if grid.upper <= 0 else 0

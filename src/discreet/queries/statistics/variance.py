@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,7 @@ class Spread:
         k, q, n = (float(x) for x in noisy)
         near, far = max(abs(k) - half_width, 0.0), abs(k) + half_width
         few, many = n - half_width, n + half_width
-        # The two moments are bounded apart, each at the end of the count's range that is worse for it.
+        # The two moments are bounded separately, each at the end of the count's range that is worse for it.
         low = min(self._moments(far, q - half_width, m)[1] for m in (few, many)) - self._moments(far, q, few)[0]
         high = max(self._moments(near, q + half_width, m)[1] for m in (few, many)) - self._moments(near, q, many)[0]
         return self._clamped(low), self._clamped(high)
@@ -63,6 +64,29 @@ class Spread:
         mean = min(max(k / count, -levels), levels)
         squares = min(max((q / count + levels) * levels / 2, 0.0), levels * levels)
         return mean * mean * step * step, squares * step * step
+
+
+@dataclass(frozen=True)
+class Rooted:
+    """Finish of a standard deviation: the square root of a variance."""
+
+    inner: Spread
+
+    @property
+    def mixes(self) -> int:
+        return self.inner.mixes
+
+    def value(self, noisy: NDArray[np.int64]) -> float:
+        return math.sqrt(self.inner.value(noisy))
+
+    def standard_error(self, noisy: NDArray[np.int64], spread: float) -> float:
+        """By the delta method, and never more than the square root of the variance's own error."""
+        error = float(self.inner.standard_error(noisy, spread))
+        return error / max(2 * self.value(noisy), math.sqrt(error), 1e-300)  # the last one only avoids 0/0
+
+    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[float, float]:
+        low, high = self.inner.interval(noisy, half_width)
+        return math.sqrt(low), math.sqrt(high)
 
 
 def variance(
@@ -108,17 +132,17 @@ def variance(
 
 
 def spread_grid(bounds: object, levels: int) -> Grid:
-    """The grid of a variance over `bounds` with so many levels on each side."""
+    """The grid of a variance over `bounds`, with `levels` on each side of the middle."""
     return Grid.over(bounds, center=True, levels=levels)
 
 
 def centered_squares(levels: Any, reach: int) -> Any:
-    """2k²/R − R, rounded to integers in [−R, R]; for an array as for a column of an engine."""
+    """2k²/R − R, rounded to integers in [−R, R], for arrays and engines' columns."""
     return 2 * ((levels * levels + reach // 2) // reach) - reach
 
 
 def moves(grid: Grid) -> tuple[Sensitivity, Sensitivity]:
-    """What one row adds to the three numbers at most, and how far two rows differ."""
+    """The most that one row adds to the three numbers, and the most by which two rows differ."""
     reach = grid.reach
     present = Sensitivity(3, 3 * reach, 3 * reach * reach, reach)
     swapped = Sensitivity(3, 25 * reach // 8 + 3, 21 * reach * reach // 4 + 8 * reach + 8, 2 * reach + 2)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from discreet.analytics import plotting
-from discreet.analytics.consistency import Consistency, Measured, settled
-from discreet.analytics.preview import selection_error
-from discreet.analytics.spending import Part, Plan
+from discreet.analytics.aggregates.aggregate import ResultColumn
+from discreet.analytics.aggregates.measurement import LEVEL, Choice, Sums
+from discreet.analytics.plan.spending import ReleasePlan
+from discreet.analytics.result import plotting
+from discreet.analytics.result.consistency import Consistency, Measured, settled
 from discreet.errors import MissingExtra
 from discreet.events import Event
 from discreet.ledger import Receipt
@@ -21,11 +22,7 @@ from discreet.neighbors import Relation
 from discreet.release import Release
 
 if TYPE_CHECKING:
-    from discreet.analytics.question import Question
-
-_LEVEL = 0.95
-#: What counts rows or persons, so that its numbers are whole and not negative.
-_COUNTS = ("count", "persons", "marginal")
+    from discreet.analytics.plan.question import Question
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,16 +30,17 @@ class Result:
     """Private numbers, free to use: `rows()`, `to_pandas()`, `to_arrow()`, `to_polars()`, `plot()`.
 
     Each aggregate `x` comes with `x_error`: the true aggregate of the clamped data lies within x ± x_error with
-    probability at least 95%. A quantile comes with `x_rank_error` instead: so many rows, at most and with the same
-    probability, lie between it and the true one. A choice of the k most frequent categories comes with
-    `x_count_error`: so many rows may each of them be rarer than the best that was left.
+    probability at least 95%. A quantile comes with `x_rank_error` instead: at most this many rows lie between it and
+    the true quantile, with the same probability. The k most frequent categories come with `x_count_error`: each of them
+    has at most this many rows fewer than the most frequent category that was not chosen.
 
     Attributes:
         columns: the columns by name, groups first; rows are in the order of the keys, discovered ones sorted.
         group_columns: how many of them are group keys.
         receipt: the proof of the charge.
-        releases: the releases behind the columns, as measured: before they were made consistent.
+        releases: the releases behind the columns, as measured, before they were made consistent.
         totals: the total over all groups and its 95% error, for columns that were made to add up to it.
+        outputs: the columns of aggregates, each with the column of its errors.
     """
 
     columns: Mapping[str, tuple[Any, ...]]
@@ -50,12 +48,13 @@ class Result:
     receipt: Receipt
     releases: Mapping[str, tuple[Release[Any], ...]]
     totals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    outputs: tuple[ResultColumn, ...] = ()
 
     @classmethod
     def of(
         cls,
         question: Question,
-        plan: Plan,
+        plan: ReleasePlan,
         done: Mapping[str, list[Release[Any]]],
         totals: Mapping[str, Release[Any]],
         wanted: Consistency,
@@ -65,29 +64,35 @@ class Result:
         """Put releases together into a table."""
         columns: dict[str, tuple[Any, ...]] = {}
         added_up: dict[str, tuple[float, float]] = {}
+        outputs: list[ResultColumn] = []
         if question.keys is not None:
             for i, name in enumerate(question.keys.columns):
                 columns[name] = tuple(key[i] for key in question.keys.values)
         for name, releases in done.items():
             part = plan.parts[name]
-            kind = part.asked.statistic.kind
-            if kind in ("quantile", "top_k"):
-                columns[name] = tuple(one.value for one in releases)
-                error = selection_error(part, question.unit, relation)
-                columns[f"{name}_{'rank' if kind == 'quantile' else 'count'}_error"] = (error,) * question.groups
+            measurement, aggregate = part.measurement, part.measurement.aggregate
+            own_outputs = aggregate.outputs(name)
+            outputs += own_outputs
+            if isinstance(measurement, Choice):
+                values: Any = [release.value for release in releases]
+                errors: Any = [measurement.score_error(float(part.epsilon or 0), relation)] * question.groups
+                columns |= {own_outputs[0].name: tuple(values), own_outputs[0].error: tuple(errors)}
                 continue
-            found = settled(
-                _measured(releases[0], part),
-                _measured(totals[name], part) if name in totals else None,
+            assert isinstance(measurement, Sums)
+            step = float(measurement.summed.granularity)
+            consistent = settled(
+                _measured(releases[0], step),
+                _measured(totals[name], step) if name in totals else None,
                 wanted,
-                counts=kind in _COUNTS,
-                lower=_lower(part) if kind == "sum" else -np.inf,
+                counts=aggregate.counts,
+                lower=measurement.lower,
             )
-            if found.total is not None:
-                added_up[name] = found.total
-            columns |= _columns(name, part, found.values, found.errors, question.groups)
+            if consistent.total is not None:
+                added_up[name] = consistent.total
+            columns |= _columns(own_outputs, consistent.values, consistent.errors, question.groups)
         keyed = 0 if question.keys is None else len(question.keys.columns)
-        return cls(columns, keyed, receipt, {name: tuple(one) for name, one in done.items()}, added_up)
+        released = {name: tuple(releases) for name, releases in done.items()}
+        return cls(columns, keyed, receipt, released, added_up, tuple(outputs))
 
     @property
     def event(self) -> Event:
@@ -144,29 +149,22 @@ class Result:
         )
 
 
-def _measured(release: Release[Any], part: Part) -> Measured:
+def _measured(release: Release[Any], step: float) -> Measured:
     assert release.error is not None
     value = np.atleast_1d(release.value)
-    low, high = (np.atleast_1d(end) for end in release.confidence_interval(_LEVEL))
+    low, high = (np.atleast_1d(end) for end in release.confidence_interval(LEVEL))
     errors = np.maximum(high - value, value - low).astype(np.float64)
-    return Measured(value, errors, release.error.noise, float(part.asked.statistic.granularity))
+    return Measured(value, errors, release.error.noise, step)
 
 
-def _lower(part: Part) -> float:
-    grid = part.asked.statistic.grid
-    assert grid is not None
-    return float(grid.center + grid.lower * grid.step)
-
-
-def _columns(name: str, part: Part, values: Any, errors: Any, groups: int) -> dict[str, tuple[Any, ...]]:
-    """A column and its errors; for a marginal one such pair for each cell."""
-    found: dict[str, tuple[Any, ...]] = {}
-    outputs = part.asked.outputs(name)
-    by_cell, errors_by_cell = (np.reshape(one, (groups, len(outputs))) for one in (values, errors))
-    for j, (label, error) in enumerate(outputs.items()):
-        found[label] = tuple(by_cell[:, j].tolist())
-        found[error] = tuple(errors_by_cell[:, j].tolist())
-    return found
+def _columns(outputs: Sequence[ResultColumn], values: Any, errors: Any, groups: int) -> dict[str, tuple[Any, ...]]:
+    """Each output's column and the column of its errors."""
+    columns: dict[str, tuple[Any, ...]] = {}
+    by_output, errors_by_output = (np.reshape(numbers, (groups, len(outputs))) for numbers in (values, errors))
+    for j, output in enumerate(outputs):
+        columns[output.name] = tuple(by_output[:, j].tolist())
+        columns[output.error] = tuple(errors_by_output[:, j].tolist())
+    return columns
 
 
 def _extra(name: str) -> Any:

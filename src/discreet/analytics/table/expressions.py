@@ -1,10 +1,10 @@
 """What may be computed from a row: a short list of expressions whose result depends on that row alone and never fails.
 
-`people.age >= 18` builds one. Each is a small frozen tree that knows how to become an Ibis expression. The semantics
-are ours and the same on every engine:
+`people.age >= 18` builds one. Each is a small frozen tree that can become an Ibis expression. The semantics are ours
+and the same on every engine:
 
-- arithmetic is in 64-bit floats on operands within ±1e150, where those below 1e-150 in size count as 0, so that
-  nothing overflows or underflows, which some engines report as an error; x/0 is missing;
+- arithmetic is in 64-bit floats on operands clamped to ±1e150, where those below 1e-150 in size count as 0: nothing
+  overflows or underflows, which some engines report as an error; x/0 is missing;
 - NaN and NULL are the same: missing;
 - a comparison with a missing value is False, and `~` of it is True.
 """
@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import ibis
 
 from discreet import _check
-from discreet.analytics.semantics import Literal, condition, cuts, exact, family, literal, number, present, tame
+from discreet.analytics.table.semantics import Literal, condition, cuts, exact, family, literal, number, present, tame
 from discreet.errors import InvalidArgument
 
 _NEAREST = {
@@ -51,11 +51,11 @@ class Expression:
     """A value for each row, computed from that row. Built from a private table's columns; abstract."""
 
     def to_ibis(self, table: Any) -> Any:
-        """The same on an engine's table."""
+        """The expression on an engine's table."""
         raise NotImplementedError
 
     def to_filter(self, table: Any) -> Any:
-        """The same as the condition of a filter, where missing is as good as False and engines skip more."""
+        """The expression as a filter's condition: there missing acts as False, and engines can skip more rows."""
         return condition(self.to_ibis(table))
 
     def names(self) -> set[str]:
@@ -94,22 +94,22 @@ class Expression:
         return Arithmetic("-", Constant(0), self)
 
     def __lt__(self, other: object) -> Expression:
-        return Comparison("<", self, wrap(other))
+        return Compared("<", self, wrap(other))
 
     def __le__(self, other: object) -> Expression:
-        return Comparison("<=", self, wrap(other))
+        return Compared("<=", self, wrap(other))
 
     def __gt__(self, other: object) -> Expression:
-        return Comparison(">", self, wrap(other))
+        return Compared(">", self, wrap(other))
 
     def __ge__(self, other: object) -> Expression:
-        return Comparison(">=", self, wrap(other))
+        return Compared(">=", self, wrap(other))
 
     def __eq__(self, other: object) -> Expression:  # type: ignore[override]  # builds an expression
-        return Comparison("==", self, wrap(other))
+        return Compared("==", self, wrap(other))
 
     def __ne__(self, other: object) -> Expression:  # type: ignore[override]  # builds an expression
-        return Comparison("!=", self, wrap(other))
+        return Compared("!=", self, wrap(other))
 
     __hash__ = None  # type: ignore[assignment]  # == builds an expression, so no dictionary may hold one
 
@@ -135,7 +135,7 @@ class Expression:
         return Clipped(self, float(low), float(high))
 
     def isin(self, values: Iterable[Literal]) -> Expression:
-        """Whether the value is one of some public ones; False where it is missing."""
+        """Whether the value is one of a public list; False where it is missing."""
         return Logic("or", tuple(self == value for value in values))
 
     def between(self, lower: Literal, upper: Literal) -> Expression:
@@ -147,7 +147,7 @@ class Expression:
         return Missing(self)
 
     def fill_null(self, value: Literal) -> Expression:
-        """The value, or a public one where it is missing."""
+        """The value, or a public value where it is missing."""
         return Filled(self, Constant(literal(value)))
 
     def bin(self, edges: Iterable[float]) -> Expression:
@@ -165,20 +165,20 @@ class Expression:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise Refused(name, _NEAREST.get(name, _NEAREST["apply"]))
+        raise Unsupported(name, _NEAREST.get(name, _NEAREST["apply"]))
 
     def __mod__(self, other: object) -> NoReturn:
-        raise Refused("%", "use bin() with public edges")
+        raise Unsupported("%", "use bin() with public edges")
 
     def __floordiv__(self, other: object) -> NoReturn:
-        raise Refused("//", "use / or bin() with public edges")
+        raise Unsupported("//", "use / or bin() with public edges")
 
     def __pow__(self, other: object) -> NoReturn:
-        raise Refused("**", "multiply, as in x * x")
+        raise Unsupported("**", "multiply, as in x * x")
 
 
-class Refused(InvalidArgument, AttributeError):
-    """An expression that is not on the list; says which one is nearest to it."""
+class Unsupported(InvalidArgument, AttributeError):
+    """An expression that is not on the list; the message says what to use instead."""
 
     def __init__(
         self, name: str, remedy: str, rule: str = "expressions must be on the list of those that cannot fail or leak"
@@ -220,14 +220,14 @@ class Arithmetic(Expression):
     def to_ibis(self, table: Any) -> Any:
         a, b = (tame(number(side.to_ibis(table), self.operator)) for side in (self.left, self.right))
         if self.operator == "/":
-            # Engines disagree on x / 0: some raise, which would tell of a row. Ours is a missing value.
+            # Engines disagree on x / 0: some raise, which would reveal a row. Here it is a missing value.
             nonzero = ibis.cases((b == 0, ibis.null("float64")), else_=b)
             return a / nonzero
         return {"+": a + b, "-": a - b, "*": a * b}[self.operator]
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison(Expression):
+class Compared(Expression):
     """Whether two values compare; False where one of them is missing."""
 
     operator: str
@@ -267,7 +267,7 @@ class Logic(Expression):
         return ~parts[0] if self.operator == "not" else self._joined(parts)
 
     def to_filter(self, table: Any) -> Any:
-        # Without a "not" above it, a missing part ends up missing or is outvoted, just as False would be.
+        # Without a "not" above it, a missing part has the same effect on the filter as False.
         if self.operator == "not":
             return self.to_ibis(table)
         return self._joined([part.to_filter(table) for part in self.parts])
@@ -306,8 +306,18 @@ class Missing(Expression):
 
 
 @dataclass(frozen=True, eq=False)
+class Present(Expression):
+    """Whether a value is not missing."""
+
+    inner: Expression
+
+    def to_ibis(self, table: Any) -> Any:
+        return self.inner.to_ibis(table).notnull()
+
+
+@dataclass(frozen=True, eq=False)
 class Filled(Expression):
-    """A value with a public one in place of a missing one."""
+    """A value, or a public value where it is missing."""
 
     inner: Expression
     value: Constant

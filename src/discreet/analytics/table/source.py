@@ -1,4 +1,4 @@
-"""From whatever table a user has to an Ibis table: an embedded DuckDB for what is local, their own engine otherwise."""
+"""From any table that a user has to an Ibis table: local ones in an embedded DuckDB, others in their own engine."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import pyarrow as pa
 from discreet import _check
 from discreet.errors import InvalidArgument
 
-#: What the embedded engine calls the table; only the SQL of a preview shows it.
+#: The table's name in the embedded engine; only a preview's SQL shows it.
 _NAME = "people"
-#: How a CSV file is read: a line that cannot be is left out, and a lone carriage return ends one as well.
+#: How a CSV file is read: lines that cannot be parsed are left out, and a lone carriage return also ends a line.
 _LENIENT = {"all_varchar": True, "null_padding": True, "ignore_errors": True, "strict_mode": False}
 
 
 def engine_table(table: object) -> Any:
     """The Ibis table of pandas, polars, Arrow, a mapping of columns, a Parquet or CSV path, or an Ibis table.
 
-    Column names and types are public facts. A CSV file is read so that no cell can make a query fail: what does not fit
-    its column's type counts as missing.
+    Column names and types are public facts. A CSV file is read so that no cell can make a query fail: a cell that does
+    not fit its column's type counts as missing.
     """
     if isinstance(table, ibis.Table):
         return _zoned(_steady(table))
@@ -34,7 +34,7 @@ def engine_table(table: object) -> Any:
 
 
 def _steady(table: Any) -> Any:
-    """A table that gives the same rows whenever it is read, as far as one sees: persons are counted, then weighed."""
+    """Refuse a table that may give other rows when it is read again: persons are counted first, and then weighted."""
     unsteady = table.op().find((ops.Impure, ops.Sample, ops.ScalarUDF, ops.AggUDF))
     if unsteady:
         remedy = "store its result first, or leave out what draws at random and functions of your own"
@@ -43,7 +43,7 @@ def _steady(table: Any) -> Any:
 
 
 def _zoned(table: Any) -> Any:
-    """A table whose instants have a zone: Spark's have one, but Ibis does not say so."""
+    """A table whose instants have a zone: Spark's have one, but Ibis does not report it."""
     engine = table.get_backend()
     times = [name for name, kind in table.schema().items() if kind.is_timestamp() and kind.timezone is None]
     if engine.name != "pyspark" or not times:
@@ -53,7 +53,7 @@ def _zoned(table: Any) -> Any:
 
 
 def arrow_table(table: object) -> pa.Table:
-    """The Arrow table of a local table; refuses what is none, without quoting it."""
+    """A local table as an Arrow table; anything else is refused without quoting it."""
     kind = type(table).__module__.partition(".")[0]
     try:
         if isinstance(table, pa.Table):
@@ -110,8 +110,10 @@ def _parquet(connection: Any, path: Path) -> Any:
     try:
         return connection.read_parquet(path, table_name=_NAME)
     except Exception as error:
-        found = type(error).__name__  # the engine's own message may quote the file
-    raise _check.fail("table", "be a Parquet file that the engine can read", found, "it is damaged, or another format")
+        problem = type(error).__name__  # the engine's own message may quote the file
+    raise _check.fail(
+        "table", "be a Parquet file that the engine can read", problem, "it is damaged, or another format"
+    )
 
 
 def _csv(connection: Any, path: Path) -> Any:
@@ -123,10 +125,10 @@ def _csv(connection: Any, path: Path) -> Any:
         types = connection.read_csv(path, table_name="sniffed").schema()
         text = connection.read_csv(path, table_name=_NAME, **_LENIENT)
     except Exception as error:
-        found = type(error).__name__  # the engine's own message quotes lines
+        problem = type(error).__name__  # the engine's own message quotes lines
     else:
         if tuple(text.columns) == tuple(types):
             return text.select(**{name: text[name].try_cast(types[name]) for name in text.columns})
-        found = "rows of other lengths"
+        problem = "rows of other lengths"
     remedy = "save it as UTF-8 with one cell for each column in each row, or read it and pass the table"
-    raise _check.fail("table", "be a CSV file with a header that the engine can read", found, remedy)
+    raise _check.fail("table", "be a CSV file with a header that the engine can read", problem, remedy)

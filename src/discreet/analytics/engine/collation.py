@@ -1,7 +1,7 @@
-"""Whether an engine calls different texts equal in a column, as some collations do: then they make no groups.
+"""Refuses text columns in which the engine treats different texts as equal, as some collations do.
 
-Where 'a' equals 'A', an engine puts both into one group and names it after whichever row it met, so that one row could
-rename a whole group; and one row would lie in two cells. Such columns are refused as keys and categories.
+Where 'a' equals 'A', an engine puts both into one group and names it after whichever row it met first, so one row could
+rename a whole group; and one row would lie in two cells. Such columns cannot be keys or have categories.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 import ibis
 
 from discreet import _check
-from discreet.analytics import running
+from discreet.analytics.engine import running
 
-#: Pairs that a collation may call equal: case, accents, padding, ligatures, and forms of one letter.
+#: Pairs that a collation may treat as equal: case, accents, padding, ligatures, and forms of one letter.
 _PAIRS = (("a", "A"), ("e", "é"), ("a", "a "), ("ss", "ß"), ("é", "e\u0301"))
 
 
 def require_exact(table: Any, columns: Iterable[str]) -> None:
-    """Refuse text columns in which the engine calls different texts equal.
+    """Refuse text columns in which the engine treats different texts as equal.
 
-    The engine compares pairs under each column's own collation: it takes the column's largest value among no rows at
-    all, which is missing, and a public text in its place.
+    The engine compares pairs under each column's own collation. Each side is the column's maximum over no rows, which
+    is missing, filled with a public text.
 
     Guarantee: looks at no row, so the answer is a fact about the table's schema.
     """
@@ -36,12 +36,12 @@ def require_exact(table: Any, columns: Iterable[str]) -> None:
         for j, (one, other) in enumerate(_PAIRS)
     }
     try:
-        (found,) = running.rows(none.aggregate(**asked))
+        (equal,) = running.rows(none.aggregate(**asked))
     except Exception as error:
         kind = type(error).__name__
         failed = _check.fail("engine", "answer before anything is charged", kind, "check the connection and the table")
     else:
-        loose = [name for i, name in enumerate(texts) if any(found[f"p{i}_{j}"] for j in range(len(_PAIRS)))]
+        loose = [name for i, name in enumerate(texts) if any(equal[f"p{i}_{j}"] for j in range(len(_PAIRS)))]
         if not loose:
             return
         remedy = "give them an exact (binary) collation, in the table or in a view of it"

@@ -1,14 +1,38 @@
-"""The aggregates as methods, for a whole private table and for its groups alike."""
+"""The list of aggregates, in which SQL looks up names; and the same aggregates as methods of tables and groups."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from discreet.analytics import aggregates
-from discreet.analytics.aggregates import HIGHEST, LOWEST, Aggregate, Bounds
-from discreet.analytics.answer import Answer
+from discreet.analytics.aggregates.aggregate import Aggregate, Bounds
+from discreet.analytics.aggregates.count import Count, CountDistinct, count, count_distinct
+from discreet.analytics.aggregates.covariance import Correlation, Covariance, correlation, covariance
+from discreet.analytics.aggregates.marginal import Marginal
+from discreet.analytics.aggregates.mean import Mean, mean
+from discreet.analytics.aggregates.quantile import HIGHEST, LOWEST, Quantile, max, median, min
+from discreet.analytics.aggregates.sum import Sum, sum
+from discreet.analytics.aggregates.top_k import TopCategories, top_k
+from discreet.analytics.aggregates.variance import Std, Variance, std, variance
+
+if TYPE_CHECKING:
+    from discreet.analytics.answer import Answer
+
+#: Every aggregate, in the order in which messages list their SQL functions.
+AGGREGATES: tuple[type[Aggregate], ...] = (
+    Count,
+    CountDistinct,
+    Sum,
+    Mean,
+    Variance,
+    Std,
+    Covariance,
+    Correlation,
+    Quantile,
+    Marginal,
+    TopCategories,
+)
 
 
 class Asking(ABC):
@@ -24,52 +48,52 @@ class Asking(ABC):
 
     def count(self, column: str | None = None) -> Answer:
         """The number of rows, or of rows where `column` has a value."""
-        return self.aggregate(count=aggregates.count(column))
+        return self.aggregate(count=count(column))
 
     def count_distinct(self) -> Answer:
         """The number of persons."""
-        return self.aggregate(persons=aggregates.count_distinct())
+        return self.aggregate(persons=count_distinct())
 
     def sum(self, column: str, *, bounds: Bounds | None = None) -> Answer:
         """The sum of `column`, each row clamped to `bounds`."""
-        return self.aggregate(sum=aggregates.sum(column, bounds=bounds))
+        return self.aggregate(sum=sum(column, bounds=bounds))
 
     def mean(self, column: str, *, bounds: Bounds | None = None) -> Answer:
         """The mean of `column`, each row clamped to `bounds`."""
-        return self.aggregate(mean=aggregates.mean(column, bounds=bounds))
+        return self.aggregate(mean=mean(column, bounds=bounds))
 
     def variance(self, column: str, *, bounds: Bounds | None = None) -> Answer:
         """The variance of `column` (divided by n), each row clamped to `bounds`."""
-        return self.aggregate(variance=aggregates.variance(column, bounds=bounds))
+        return self.aggregate(variance=variance(column, bounds=bounds))
 
     def std(self, column: str, *, bounds: Bounds | None = None) -> Answer:
         """The standard deviation of `column`, each row clamped to `bounds`."""
-        return self.aggregate(std=aggregates.std(column, bounds=bounds))
+        return self.aggregate(std=std(column, bounds=bounds))
 
     def covariance(self, one: str, two: str, *, bounds: Mapping[str, Bounds] | None = None) -> Answer:
         """The covariance of two columns (divided by n), each clamped to its bounds before they are multiplied."""
-        return self.aggregate(covariance=aggregates.covariance(one, two, bounds=bounds))
+        return self.aggregate(covariance=covariance(one, two, bounds=bounds))
 
     def correlation(self, one: str, two: str, *, bounds: Mapping[str, Bounds] | None = None) -> Answer:
         """The correlation of two columns, each clamped to its bounds before they are multiplied."""
-        return self.aggregate(correlation=aggregates.correlation(one, two, bounds=bounds))
+        return self.aggregate(correlation=correlation(one, two, bounds=bounds))
 
     def quantile(self, column: str, quantile: float, *, bounds: Bounds | None = None) -> Answer:
         """A quantile of `column`, chosen among about a thousand levels of `bounds`."""
-        return self.aggregate(quantile=aggregates.quantile(column, quantile, bounds=bounds))
+        return self.aggregate(quantile=Quantile(column, bounds, quantile))
 
     def median(self, column: str, *, bounds: Bounds | None = None) -> Answer:
         """The median of `column`, chosen among about a thousand levels of `bounds`."""
-        return self.aggregate(median=aggregates.median(column, bounds=bounds))
+        return self.aggregate(median=median(column, bounds=bounds))
 
     def min(self, column: str, *, bounds: Bounds | None = None, rank: float = LOWEST) -> Answer:
         """A low quantile of `column`, by default the 1% quantile: the minimum itself is one person's value."""
-        return self.aggregate(min=aggregates.min(column, bounds=bounds, rank=rank))
+        return self.aggregate(min=min(column, bounds=bounds, rank=rank))
 
     def max(self, column: str, *, bounds: Bounds | None = None, rank: float = HIGHEST) -> Answer:
         """A high quantile of `column`, by default the 99% quantile: the maximum itself is one person's value."""
-        return self.aggregate(max=aggregates.max(column, bounds=bounds, rank=rank))
+        return self.aggregate(max=max(column, bounds=bounds, rank=rank))
 
     def top_k(self, column: str, *, k: int, categories: Iterable[Any]) -> Answer:
         """The `k` most frequent of some public categories of `column`, most frequent first, without their counts."""
-        return self.aggregate(top_k=aggregates.top_k(column, k=k, categories=categories))
+        return self.aggregate(top_k=top_k(column, k=k, categories=categories))

@@ -1,7 +1,7 @@
-"""How a release's budget becomes noise: the split among its statistics, and which noise each of them gets.
+"""How a release's budget becomes noise: the split among its aggregates, and which mechanism each of them gets.
 
-Everything here is decided by public facts: the plan's sensitivities, the shares and the budget. So it may be shown in a
-preview, and is charged before the query runs.
+Everything here follows from public facts: sensitivities, shares and the budget. So a preview may show it, and it is
+charged before the query runs.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Literal
 
 from discreet import _check
 from discreet.accounting import closed_forms
-from discreet.analytics.compiling import Asked
-from discreet.analytics.question import Question
+from discreet.analytics.aggregates.measurement import Choice, Measurement, Sums
+from discreet.analytics.plan.question import Question
 from discreet.bounded import Bounded
 from discreet.events import Composed, Event
 from discreet.mechanisms import DiscreteGaussian, Exponential, Gaussian, KeySelection, Laplace, TopK
@@ -26,9 +26,12 @@ from discreet.queries.discovered import key_limits
 Additive = Laplace | Gaussian | DiscreteGaussian
 Family = Literal["laplace", "gaussian"]
 
-#: The part of a column's own share that its total over all groups gets, unless said otherwise.
+#: The part of a column's share that its total over all groups gets by default.
 TOTAL_SHARE = 0.2
+#: Families of noise are compared by the width that they exceed with this probability.
 _TAIL = 0.05
+#: The same width of Gaussian noise, in standard deviations.
+_GAUSSIAN_TAIL = 1.96
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,7 @@ class Spend:
     @classmethod
     def of(cls, epsilon: object, delta: object, rho: object, noise: object) -> Spend:
         """The checked budget of a release."""
-        if (epsilon is None) == (rho is None):
-            raise _check.fail("epsilon", "be given, or rho, but not both", epsilon, "say what may be spent")
+        _check.exactly_one(epsilon=epsilon, rho=rho)
         chosen = _check.one_of("noise", noise, ("auto", "laplace", "gaussian"), "auto takes the smaller one")
         if rho is not None and chosen == "laplace":
             raise _check.fail("noise", "be gaussian for a ρ", noise, "give epsilon for Laplace noise")
@@ -58,17 +60,17 @@ class Spend:
         )
 
     def families(self) -> tuple[Family, ...]:
-        """The noises that are allowed."""
+        """The families of noise that are allowed."""
         if self.rho is not None or self.noise == "gaussian":
             return ("gaussian",)
         return ("laplace",) if self.noise == "laplace" or self.delta is None else ("laplace", "gaussian")
 
 
 @dataclass(frozen=True)
-class Part:
-    """One statistic with its noise; `epsilon` is its own ε, None where its noise is Gaussian."""
+class Allocation:
+    """One measurement with its mechanism; `epsilon` is its own ε, None where its noise is Gaussian."""
 
-    asked: Asked
+    measurement: Measurement
     share: Fraction
     mechanism: Additive | Exponential | TopK
     event: Event
@@ -76,7 +78,7 @@ class Part:
 
     @property
     def noise(self) -> str:
-        """What is run, in words."""
+        """The mechanism's name, for people."""
         names = {
             Laplace: "Laplace",
             Gaussian: "Gaussian",
@@ -87,15 +89,15 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All that a release will run: the selection of keys, the statistics, and totals over all groups."""
+class ReleasePlan:
+    """Everything that a release will run: the selection of keys, the aggregates, and totals over all groups."""
 
     spend: Spend
     family: Family
     selection: KeySelection | None
     selection_event: Event | None
-    parts: Mapping[str, Part]
-    totals: Mapping[str, Part]
+    parts: Mapping[str, Allocation]
+    totals: Mapping[str, Allocation]
     why: str = ""
 
     @property
@@ -107,100 +109,102 @@ class Plan:
 
     @property
     def cost(self) -> str:
-        """The price in words: δ is named where something uses it."""
+        """The price in words; mentions δ only if something uses it."""
         spend = self.spend
         uses_delta = self.selection is not None or (spend.rho is None and self.family == "gaussian")
         first = f"ε = {float(spend.epsilon):.6g}" if spend.epsilon is not None else f"ρ = {float(spend.rho or 0):.6g}"
         return first + (f", δ = {float(spend.delta):.6g}" if uses_delta and spend.delta is not None else "")
 
 
-def plan(question: Question, spend: Spend, relation: Relation, total: Fraction | None = None) -> Plan:
-    """The noise for each statistic; where both are allowed, the family whose errors are smaller on the whole."""
+def plan_release(question: Question, spend: Spend, relation: Relation, total: Fraction | None = None) -> ReleasePlan:
+    """The mechanism of each aggregate; if both families of noise are allowed, with the one whose errors are smaller."""
     if question.discover is not None and spend.delta is None:
-        remedy = "it is the probability that a key comes out which one person alone has, such as 1e-7; or list keys"
+        remedy = "it bounds the probability that a key comes out that one person alone has, such as 1e-7; or list keys"
         raise _check.fail("delta", "be given to discover keys", None, remedy)
-    made = [_Split(question, spend, relation, total).plan(family) for family in spend.families()]
-    if len(made) == 1:
-        return made[0]
-    ratio = _ratio(*made)
-    if math.isinf(ratio):  # nothing is added to: both families draw alike
-        return made[0]
-    better, other = (made[1], made[0]) if ratio < 1 else (made[0], made[1])
+    plans = [_Split(question, spend, relation, total).plan(family) for family in spend.families()]
+    if len(plans) == 1:
+        return plans[0]
+    ratio = _ratio(*plans)
+    if math.isinf(ratio):  # no noise is added to anything, so both plans are the same
+        return plans[0]
+    better, other = (plans[1], plans[0]) if ratio < 1 else (plans[0], plans[1])
     factor = max(ratio, 1 / ratio)
     name = {"laplace": "Laplace", "gaussian": "Gaussian"}
     why = f"{name[better.family]}; {name[other.family]} noise would be {factor:.3g} times as wide"
-    return Plan(better.spend, better.family, better.selection, better.selection_event, better.parts, better.totals, why)
+    return ReleasePlan(
+        better.spend, better.family, better.selection, better.selection_event, better.parts, better.totals, why
+    )
 
 
-def _ratio(first: Plan, second: Plan) -> float:
-    """How wide the noise of the second is beside the first's: the geometric mean over all that is added to."""
-    found: list[float] = []
+def _ratio(first: ReleasePlan, second: ReleasePlan) -> float:
+    """The width of the second plan's noise relative to the first's: the geometric mean over all noisy numbers."""
+    ratios: list[float] = []
     for one, other in zip(
         (*first.parts.values(), *first.totals.values()), (*second.parts.values(), *second.totals.values()), strict=True
     ):
         if isinstance(one.mechanism, Additive) and isinstance(other.mechanism, Additive):
-            found.append(_width(other.mechanism) / _width(one.mechanism))
+            ratios.append(_width(other.mechanism) / _width(one.mechanism))
     if first.selection is not None and second.selection is not None:
-        found.append(second.selection.threshold / first.selection.threshold)
-    return math.exp(sum(math.log(ratio) for ratio in found) / len(found)) if found else math.inf
+        ratios.append(second.selection.threshold / first.selection.threshold)
+    return math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios)) if ratios else math.inf
 
 
 def _width(mechanism: Additive) -> float:
-    """What the noise exceeds with a probability of 5%, in the statistic's own units."""
+    """The width that the noise exceeds with a probability of 5%, in the column's own units."""
     if isinstance(mechanism, Laplace):
         return -math.log(_TAIL) * float(mechanism.scale)
     spread = mechanism.standard_deviation if isinstance(mechanism, Gaussian) else math.sqrt(mechanism.variance)
-    return 1.96 * float(spread)
+    return _GAUSSIAN_TAIL * float(spread)
 
 
 class _Split:
-    """The shares of one release."""
+    """Splits the budget of one release."""
 
     def __init__(self, question: Question, spend: Spend, relation: Relation, total: Fraction | None) -> None:
         self._question, self._spend, self._relation = question, spend, relation
         self._limits = key_limits(question.unit, relation=relation)
         discover = question.discover
-        shares = {name: Fraction(one.share) for name, one in question.asked.items()}
-        whole = sum(shares.values(), Fraction(0)) + (Fraction(0) if discover is None else Fraction(discover.share))
-        self._selection = Fraction(0) if discover is None else Fraction(discover.share) / whole
+        shares = {name: Fraction(one.aggregate.share) for name, one in question.asked.items()}
+        all_shares = sum(shares.values(), Fraction(0)) + (Fraction(0) if discover is None else Fraction(discover.share))
+        self._selection = Fraction(0) if discover is None else Fraction(discover.share) / all_shares
         self._totals = {
-            name: shares[name] / whole * total
+            name: shares[name] / all_shares * total
             for name, one in question.asked.items()
-            if total is not None and one.statistic.kind in ("count", "sum")
+            if total is not None and one.aggregate.adds_up
         }
-        self._parts = {name: share / whole - self._totals.get(name, 0) for name, share in shares.items()}
-        noisy = sum((self._parts[name] for name, one in question.asked.items() if _is_additive(one)), Fraction(0))
-        # All Gaussian noise is calibrated together: its μ² add up, and so it costs less than its parts one by one.
+        self._parts = {name: share / all_shares - self._totals.get(name, 0) for name, share in shares.items()}
+        noisy = sum((self._parts[name] for name, one in question.asked.items() if isinstance(one, Sums)), Fraction(0))
+        # All Gaussian noise is calibrated together: the μ² add up, which costs less than calibrating each part alone.
         self._together = noisy + sum(self._totals.values(), Fraction(0)) + self._selection
 
-    def plan(self, family: Family) -> Plan:
+    def plan(self, family: Family) -> ReleasePlan:
         asked = self._question.asked
         parts = {name: self._part(asked[name], share, family) for name, share in self._parts.items()}
         totals = {name: self._part(asked[name], share, family, groups=1) for name, share in self._totals.items()}
         selection = self._selected(family) if self._selection else None
         event = None if selection is None else selection.event(self._limits, self._relation)
-        return Plan(self._spend, family, selection, event, parts, totals)
+        return ReleasePlan(self._spend, family, selection, event, parts, totals)
 
     def _selected(self, family: Family) -> KeySelection:
         assert self._question.discover is not None
         assert self._spend.delta is not None
         least = self._question.discover.least
         noise = self._noise(self._limits, self._selection, family)
-        # Of δ one half goes to Gaussian noise, if there is any, and the rest to the threshold.
+        # Half of δ goes to Gaussian noise, if there is any, and the rest to the threshold.
         own = self._spend.delta if noise is None or not isinstance(noise, Gaussian) else self._spend.delta / 2
         return KeySelection.over(noise, self._limits, own, least=least, relation=self._relation)
 
-    def _part(self, one: Asked, share: Fraction, family: Family, *, groups: int | None = None) -> Part:
-        if _is_additive(one):
+    def _part(self, one: Measurement, share: Fraction, family: Family, *, groups: int | None = None) -> Allocation:
+        epsilon = self._spend.epsilon
+        if isinstance(one, Sums):
             shape = self._question.shape(one, self._relation, groups=groups)
             noise = self._noise(shape, share, family)
-            pure = None if self._spend.epsilon is None or family == "gaussian" else self._spend.epsilon * share
-            return Part(one, share, noise, noise.event(shape, self._relation), pure)
-        draws = one.k or 1
-        epsilon = self._spend.epsilon
-        own = epsilon * share if epsilon is not None else _bounded_range(draws * (self._spend.rho or 0) * share)
-        chooser = Exponential(own) if one.k is None else TopK(own, one.k)
-        return Part(one, share, chooser, chooser.event(), own)
+            pure = None if epsilon is None or family == "gaussian" else epsilon * share
+            return Allocation(one, share, noise, noise.event(shape, self._relation), pure)
+        assert isinstance(one, Choice)
+        own = epsilon * share if epsilon is not None else _bounded_range(one.draws * (self._spend.rho or 0) * share)
+        mechanism = one.mechanism(own)
+        return Allocation(one, share, mechanism, mechanism.event(), own)
 
     def _noise(self, shape: Bounded, share: Fraction, family: Family) -> Additive:
         spend, relation = self._spend, self._relation
@@ -214,10 +218,6 @@ class _Split:
         whole = closed_forms.gaussian_noise_multiplier(float_down(spend.epsilon * self._together), float_down(delta))
         squared = Fraction(up(whole)) ** 2 * self._together / share
         return Gaussian(root_up(squared * shape.sensitivity(relation).l2_squared) * shape.granularity)
-
-
-def _is_additive(one: Asked) -> bool:
-    return one.statistic.kind not in ("quantile", "top_k")
 
 
 def _bounded_range(rho: Fraction) -> Fraction:

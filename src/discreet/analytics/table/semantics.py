@@ -1,4 +1,4 @@
-"""What a value means, the same on every engine: public literals, numbers, missing values, and kinds that compare."""
+"""What a value means, the same on every engine: public literals, numbers, missing values, and comparable types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import ibis.expr.operations as ops
 
 from discreet import _check
 
-#: Floats that are smaller, but not 0, are no literals: engines read them inexactly.
+#: Smaller floats, other than 0, are refused as literals: engines read them inexactly.
 SMALLEST = 1e-290
 #: What a public literal may be.
 Literal = str | int | float | bool | dt.date | dt.datetime
@@ -23,10 +23,11 @@ Literal = str | int | float | bool | dt.date | dt.datetime
 
 def cuts(edges: Iterable[float]) -> tuple[float, ...]:
     """Public edges of bins, checked."""
-    found = tuple(float(_check.real("edges", edge, "bins have finite public edges")) + 0.0 for edge in edges)
-    if len(found) < 2 or any(a >= b for a, b in pairwise(found)):
-        raise _check.fail("edges", "be at least two ascending numbers", found, "n bins have n + 1 edges")
-    return found
+    # Adding 0.0 turns −0.0 into 0.0.
+    checked = tuple(float(_check.real("edges", edge, "bins have finite public edges")) + 0.0 for edge in edges)
+    if len(checked) < 2 or any(a >= b for a, b in pairwise(checked)):
+        raise _check.fail("edges", "be at least two ascending numbers", checked, "n bins have n + 1 edges")
+    return checked
 
 
 def literal(value: object) -> Literal:
@@ -45,7 +46,7 @@ def literal(value: object) -> Literal:
         raise _check.fail("literal", f"be 0 or at least {SMALLEST} in size", value, "use 0")
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 63:
         raise _check.fail("literal", "fit 64 bits", value, "use a float")
-    # pandas' times are datetimes with nanoseconds, which engines' literals drop: two of them would be one.
+    # pandas' times have nanoseconds, which engines' literals drop: two different times would become equal.
     if isinstance(value, dt.datetime) and (getattr(value, "nanosecond", 0) != 0 or value != value):
         raise _check.fail("literal", "be a time in whole microseconds", value, "round it")
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
@@ -104,7 +105,7 @@ def number(value: Any, wanted_by: str) -> Any:
 def _float_of_decimal(value: Any) -> Any:
     """A decimal as a 64-bit float, NaN made missing. PostgreSQL's may be beyond any float, where a cast fails.
 
-    They are moved to sizes that a float holds; the engine sorts NaN above all numbers, so it is asked for first.
+    Such decimals are clamped to sizes that a float holds. The engine sorts NaN above all numbers: it is tested first.
     """
     kind, most = value.type(), 300
     if max(kind.precision or most + 1, kind.scale or 0) <= most:
@@ -120,7 +121,7 @@ def _float_of_decimal(value: Any) -> Any:
 
 
 def tame(value: Any) -> Any:
-    """A number moved into the sizes whose sums, products and quotients neither overflow nor underflow."""
+    """A number clamped to sizes whose sums, products and quotients neither overflow nor underflow."""
     large, small = exact(1e150), exact(1e-150)
     return ibis.cases(
         (value > large, large), (value < -large, -large), ((value < small) & (value > -small), exact(0.0)), else_=value
@@ -137,6 +138,7 @@ def condition(value: Any) -> Any:
 
 
 def family(value: Any) -> str:
+    """Which values an engine's value may be compared with: those of the same family."""
     kind = value.type()
     if kind.is_boolean():
         return "boolean"
@@ -150,6 +152,6 @@ def family(value: Any) -> str:
 
 
 def _local(value: Any) -> str:
-    """The kind of a time without a zone. Spark would move some by its session's zone, so there it matches nothing."""
+    """The family of a time without a zone. Spark shifts some by its session's zone, so there it matches nothing."""
     on_spark = not isinstance(value.op(), ops.Literal) and value.get_backend().name == "pyspark"
     return "timestamp without zone on Spark" if on_spark else "timestamp"

@@ -1,4 +1,4 @@
-"""Pictures of released numbers: bars with whiskers, histograms and heat maps. They look at nothing but the result."""
+"""Charts of released numbers: bars with whiskers, histograms and heat maps. They use the result alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from discreet import _check
 
 if TYPE_CHECKING:
-    from discreet.analytics.result import Result
+    from discreet.analytics.result.result import Result
 
 _COLORS = ("#2a9d8f", "#e9c46a", "#e76f51", "#577590", "#9c89b8", "#b5838d")
 _INK = "#1d3557"
@@ -37,11 +37,12 @@ def draw(result: Result, column: str | None, axes: Any, kind: str | None) -> Any
     if keys and not keys[0]:  # no key was discovered
         return axes
     values = np.asarray(result.columns[name], dtype=np.float64)
-    known = result.columns.get(f"{name}_error")
-    errors = None if known is None else np.asarray(known, dtype=np.float64)
-    ranks = result.columns.get(f"{name}_rank_error")
-    about = "" if not ranks else f", off by up to {ranks[0]:,.0f} ranks (95%)"
-    label = name + (about if errors is None else ", with 95% error")
+    output = next(output for output in result.outputs if output.name == name)
+    errors = None if output.error_in else np.asarray(result.columns[output.error], dtype=np.float64)
+    if errors is None:
+        label = f"{name}, off by up to {result.columns[output.error][0]:,.0f} {output.error_in}s (95%)"
+    else:
+        label = f"{name}, with 95% error"
     if chosen == "heatmap":
         return _heatmap(axes, keys, values, errors, result, name)
     axes.spines[["top", "right"]].set_visible(False)
@@ -66,9 +67,8 @@ def draw(result: Result, column: str | None, axes: Any, kind: str | None) -> Any
 
 
 def _chosen(result: Result, column: str | None, kind: str | None) -> tuple[str, list[tuple[Any, ...]], str]:
-    """The aggregate's name, the groups' columns and the kind of picture, checked."""
-    errors = ("_error", "_rank_error", "_count_error")
-    asked = [name for name in list(result.columns)[result.group_columns :] if not name.endswith(errors)]
+    """The aggregate's name, the groups' columns and the kind of chart, checked."""
+    asked = [output.name for output in result.outputs]
     numeric = [name for name in asked if all(isinstance(v, numbers.Real) for v in result.columns[name])]
     if not numeric:
         raise _check.fail("column", "be a number to be drawn", asked, "choices have no height")
@@ -118,7 +118,7 @@ def _clustered(axes: Any, keys: list[tuple[Any, ...]], values: Any, errors: Any,
 
 
 def _histogram(axes: Any, keys: tuple[Any, ...], values: Any, errors: Any, title: str, label: str) -> Any:
-    """Upright bars from each left edge to the next; the last one is as wide as the one before."""
+    """Vertical bars from each left edge to the next; the last one is as wide as the one before."""
     edges = np.asarray(keys, dtype=np.float64)
     widths = np.diff(edges, append=2 * edges[-1] - edges[-2])
     axes.bar(

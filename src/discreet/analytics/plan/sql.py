@@ -1,10 +1,10 @@
-"""A subset of SQL, read into the same plans as the methods: what is outside of it is refused by clause.
+"""A subset of SQL, read into the same questions as the methods; everything else is refused by clause.
 
     SELECT sex, COUNT(*) AS n, AVG(CLAMP(age, 0, 120)) FROM people WHERE age >= 18 GROUP BY sex
 
 The text is only read, never run: it becomes expressions and aggregates of ours. Each part of the parsed query must be
-on the list, so that a clause which this file has never heard of is refused too. Missing values are treated as SQL does:
-what is compared with one is neither true nor false, so neither a condition nor its NOT keeps the row.
+on the list, so a clause that this file does not know is refused too. Missing values are treated as in SQL: a comparison
+with one is neither true nor false, so neither a condition nor its NOT keeps the row.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import sqlglot
 from sqlglot import expressions as ast
 
 from discreet import _check
-from discreet.analytics.aggregates import HIGHEST, LOWEST, Aggregate
-from discreet.analytics.expressions import Column, Constant, Expression, Logic
-from discreet.analytics.semantics import literal
+from discreet.analytics.aggregates import registry
+from discreet.analytics.aggregates.aggregate import Aggregate
+from discreet.analytics.table.expressions import Column, Constant, Expression, Logic
+from discreet.analytics.table.semantics import literal
 from discreet.errors import InvalidArgument
-from discreet.queries.aggregated import Kind
 
 _CLAUSES = {
     "having": "filter the released result",
@@ -36,20 +37,6 @@ _CLAUSES = {
     "qualify": "there are no windows over private rows",
     "query": "list the values: there are no subqueries",
 }
-_KINDS: dict[type, Kind] = {
-    ast.Sum: "sum",
-    ast.Avg: "mean",
-    ast.VariancePop: "variance",
-    ast.StddevPop: "std",
-    ast.Median: "quantile",
-    ast.PercentileCont: "quantile",
-    ast.Min: "quantile",
-    ast.Max: "quantile",
-    ast.Corr: "correlation",
-    ast.CovarPop: "covariance",
-}
-#: The quantiles that stand for the extremes, unless another one is asked for.
-_RANKS: dict[type, float] = {ast.Median: 0.5, ast.Min: LOWEST, ast.Max: HIGHEST}
 _NEAREST = {
     "Stddev": "STDDEV_POP, which divides by n",
     "StddevSamp": "STDDEV_POP, which divides by n",
@@ -91,7 +78,7 @@ class Parsed:
 
 
 def parse(text: str, columns: tuple[str, ...], person: str | None) -> Parsed:
-    """The plan of a query over one table with these columns; `person` names the person's id."""
+    """What a query asks of one table with these columns; `person` names the person's id."""
     if not isinstance(text, str):
         raise _check.fail("sql", "be text", type(text).__name__, "such as SELECT COUNT(*) FROM people")
     try:
@@ -103,10 +90,93 @@ def parse(text: str, columns: tuple[str, ...], person: str | None) -> Parsed:
     return _Reader(columns, person).select(statements[0])
 
 
+class Call:
+    """A call of an aggregate's function, as the aggregate reads it: each argument is checked when it is read.
+
+    Attributes:
+        name: the function, spelled as the aggregate does.
+        person: the person's column, if the account protects persons.
+    """
+
+    def __init__(self, reader: _Reader, node: Any, name: str) -> None:
+        self._reader = reader
+        self._node = node
+        self.name = name
+        self.person = reader.person
+        anonymous = isinstance(node, ast.Anonymous)
+        given = node.expressions if anonymous else [node.this, node.args.get("expression")]
+        self._arguments = [argument for argument in given if argument is not None]
+        self._unread = set(range(len(self._arguments)))
+        self._key = node.name.lower() if anonymous else node.key
+
+    def alias(self, *columns: str) -> str:
+        """The name of the result without AS."""
+        return "_".join((self._key, *columns))
+
+    @property
+    def star(self) -> bool:
+        """Whether the argument is *."""
+        if not isinstance(self._node.this, ast.Star):
+            return False
+        _only(self._read(0))
+        return True
+
+    @property
+    def distinct(self) -> list[str] | None:
+        """The columns of DISTINCT, None without it."""
+        if not isinstance(self._node.this, ast.Distinct):
+            return None
+        node = self._read(0)
+        _only(node, "expressions")
+        return [self._reader.column(column) for column in node.expressions]
+
+    def column(self, position: int = 0) -> str:
+        """An argument that is a column."""
+        return self._reader.column(self._read(position))
+
+    def clamped(self, position: int = 0) -> tuple[str, tuple[float, float] | None]:
+        """An argument that is a column, perhaps in CLAMP(column, lower, upper), and these bounds."""
+        return self._reader.clamped(self._read(position))
+
+    def number(self, position: int) -> int | float | None:
+        """An argument that is a number, None if there is none."""
+        return self._reader.number(self._read(position)) if position < len(self._arguments) else None
+
+    def refused(self, instead: str) -> InvalidArgument:
+        """The error for a call that cannot be answered, with what to write instead."""
+        return _refused(self._node, instead)
+
+    def require_all_read(self) -> None:
+        """Refuse arguments that the aggregate did not read."""
+        if self._unread:
+            raise _refused(self._node, f"{self.name} with fewer arguments")
+
+    def _read(self, position: int) -> Any:
+        if position >= len(self._arguments):
+            raise _refused(self._node, f"{self.name} with more arguments")
+        self._unread.discard(position)
+        return self._arguments[position]
+
+
+def _function(node: Any) -> str:
+    """What identifies a function, however it is spelled."""
+    return node.name.upper() if isinstance(node, ast.Anonymous) else type(node).__name__
+
+
+@lru_cache(maxsize=8)
+def _functions(aggregates: tuple[type[Aggregate], ...]) -> dict[str, tuple[str, type[Aggregate]]]:
+    """The functions of all aggregates, each as its aggregate spells it, with any number of arguments."""
+    named = [(name, aggregate) for aggregate in aggregates for name in aggregate.sql_names]
+    read = {
+        name: sqlglot.parse_one(f"{name}(x)", read="duckdb", error_level=sqlglot.ErrorLevel.IGNORE) for name, _ in named
+    }
+    return {_function(read[name]): (name, aggregate) for name, aggregate in named}
+
+
 class _Reader:
     def __init__(self, columns: tuple[str, ...], person: str | None) -> None:
         self._columns = columns
-        self._person = person
+        self.person = person
         self._table: set[str] = set()
 
     def select(self, query: ast.Select) -> Parsed:
@@ -118,20 +188,20 @@ class _Reader:
         groups: tuple[str, ...] = ()
         if group is not None:
             _only(group, "expressions")
-            groups = tuple(self._name(one) for one in group.expressions)
-        found: dict[str, Aggregate] = {}
+            groups = tuple(self.column(one) for one in group.expressions)
+        aggregates: dict[str, Aggregate] = {}
         for item in query.expressions:
             alias, inner = (item.alias, item.this) if isinstance(item, ast.Alias) else ("", item)
             if isinstance(inner, ast.Column):
-                if alias or self._name(inner) not in groups:
+                if alias or self.column(inner) not in groups:
                     raise _refused(inner, "a column of GROUP BY under its own name, or an aggregate")
                 continue
             name, aggregate = self._aggregate(inner)
             label = alias or name
-            if label in found:
+            if label in aggregates:
                 raise _check.fail("sql", "name each result once", label, "use AS to name them")
-            found[label] = aggregate
-        return Parsed(condition, groups, found)
+            aggregates[label] = aggregate
+        return Parsed(condition, groups, aggregates)
 
     def _source(self, query: ast.Select) -> None:
         source = query.args.get("from_")
@@ -143,7 +213,8 @@ class _Reader:
             _only(source.this.args["alias"], "this")  # it may not rename columns
         self._table = {source.this.name.lower(), source.this.alias_or_name.lower()}
 
-    def _name(self, node: Any) -> str:
+    def column(self, node: Any) -> str:
+        """The name of a column of the table."""
         if not isinstance(node, ast.Column) or not isinstance(node.this, ast.Identifier):
             raise _refused(node, "a column's name")
         _only(node, "this", "table")
@@ -157,45 +228,26 @@ class _Reader:
         return alike[0]
 
     def _aggregate(self, node: Any) -> tuple[str, Aggregate]:
-        if isinstance(node, ast.Count):
-            _only(node, "this", "big_int")
-            if isinstance(node.this, ast.Star):
-                _only(node.this)
-                return "count", Aggregate("count")
-            if isinstance(node.this, ast.Distinct):
-                _only(node.this, "expressions")
-                if [self._name(one) for one in node.this.expressions] != [self._person]:
-                    raise _refused(node, "COUNT(DISTINCT person) of the account's person column")
-                return "persons", Aggregate("persons")
-            column = self._name(node.this)
-            return f"count_{column}", Aggregate("count", column)
-        kind = _KINDS.get(type(node))
-        if kind is None:
-            raise _refused(
-                node, "COUNT, SUM, AVG, VAR_POP, STDDEV_POP, COVAR_POP, CORR, MEDIAN, QUANTILE_CONT, MIN or MAX"
-            )
-        _only(node, "this", "expression")
-        rank: float | None = None
-        if kind in ("correlation", "covariance"):
-            (one, own), (two, others) = self._clamped(node.this), self._clamped(node.expression)
-            if own is not None and one == two:
-                raise _refused(node, "two different columns")
-            given_bounds = {name: pair for name, pair in ((one, own), (two, others)) if pair is not None}
-            return f"{node.key}_{one}_{two}", Aggregate(kind, one, given_bounds, other=two)
-        if kind == "quantile":
-            given = node.args.get("expression")
-            rank = _RANKS.get(type(node), 0.5) if given is None else float(self._number(given))
-        column, bounds = self._clamped(node.this)
-        return f"{node.key}_{column}", Aggregate(kind, column, bounds, rank)
+        functions = _functions(registry.AGGREGATES)
+        if _function(node) not in functions:
+            names = [name for aggregate in registry.AGGREGATES for name in aggregate.sql_names]
+            raise _refused(node, f"{', '.join(names[:-1])} or {names[-1]}")
+        name, aggregate = functions[_function(node)]
+        _only(node, "this", "expression", "big_int", *(["expressions"] if isinstance(node, ast.Anonymous) else []))
+        call = Call(self, node, name)
+        asked = aggregate.from_sql(call)
+        call.require_all_read()
+        return asked
 
-    def _clamped(self, node: Any) -> tuple[str, tuple[float, float] | None]:
+    def clamped(self, node: Any) -> tuple[str, tuple[float, float] | None]:
+        """A column, and its bounds if it stands in CLAMP(column, lower, upper)."""
         if isinstance(node, ast.Anonymous) and node.name.upper() == "CLAMP":
             _only(node, "this", "expressions")
             if len(node.expressions) != 3:
                 raise _refused(node, "CLAMP(column, lower, upper)")
             column, low, high = node.expressions
-            return self._name(column), (self._number(low), self._number(high))
-        return self._name(node), None
+            return self.column(column), (self.number(low), self.number(high))
+        return self.column(node), None
 
     def _condition(self, node: Any, *, negated: bool) -> Expression:
         """The rows for which a condition is true in SQL's three-valued logic, or for which its NOT is."""
@@ -225,7 +277,7 @@ class _Reader:
                 missing = self._value(node.this).is_null()
                 return ~missing if negated else missing
             case ast.Column():
-                return Column(self._name(node)) == Constant(not negated)
+                return Column(self.column(node)) == Constant(not negated)
             case _:
                 raise _refused(node, "comparisons, BETWEEN, IN, IS NULL, AND, OR and NOT")
 
@@ -234,7 +286,7 @@ class _Reader:
             case ast.Paren():
                 return self._value(node.this)
             case ast.Column():
-                return Column(self._name(node))
+                return Column(self.column(node))
             case ast.Add() | ast.Sub() | ast.Mul() | ast.Div():
                 _only(node, "this", "expression", "typed", "safe")
                 a, b = self._value(node.this), self._value(node.expression)
@@ -250,13 +302,14 @@ class _Reader:
             case ast.Literal() if node.is_string:
                 return Constant(literal(node.name))
             case ast.Literal() | ast.Neg():
-                return Constant(self._number(node))
+                return Constant(self.number(node))
             case _:
                 raise _refused(node, "columns, literals, +, -, *, / and ABS")
 
-    def _number(self, node: Any) -> int | float:
+    def number(self, node: Any) -> int | float:
+        """A number that stands in the query."""
         if isinstance(node, ast.Neg):
-            return -self._number(node.this)
+            return -self.number(node.this)
         if not isinstance(node, ast.Literal) or node.is_string:
             raise _refused(node, "a number")
         try:

@@ -1,4 +1,4 @@
-"""Group keys: public facts that are given as a list or as a table, never taken from data."""
+"""Group keys: public facts, given as a list or as a table and never taken from data."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import ibis
 import pyarrow as pa
 
 from discreet import _check
-from discreet.analytics.expressions import Column as ColumnExpression
-from discreet.analytics.expressions import Comparison, Constant, Expression, Logic
-from discreet.analytics.semantics import exact, literal, number
-from discreet.analytics.source import arrow_table
+from discreet.analytics.table.expressions import Column as ColumnExpression
+from discreet.analytics.table.expressions import Compared, Constant, Expression, Logic
+from discreet.analytics.table.semantics import exact, literal, number
+from discreet.analytics.table.source import arrow_table
 
-#: More keys than this are refused: each is answered, and each answer takes noise and memory.
+#: The most keys of a question: each is answered, and each answer takes noise and memory.
 MAX_KEYS = 1 << 20
 _REMEDY = "list the groups that are publicly known to be possible; absent ones are answered as noisy zeros"
 
@@ -50,11 +50,11 @@ class Membership(Expression):
     def to_filter(self, table: Any) -> Any:
         column = self.inner.to_ibis(table)
         column = number(column, "keys") if column.type().is_decimal() else column
-        for value in {type(one): one for one in self.values}.values():  # refuses a key of another kind
-            Comparison("==", self.inner, Constant(value)).to_ibis(table)
-        whole = {value for value in self.values if type(value) is int}
-        if column.type().is_integer() and len(whole) == len(self.values) == max(whole) - min(whole) + 1:
-            return (column >= min(whole)) & (column <= max(whole))  # the same rows, found faster
+        for value in {type(key): key for key in self.values}.values():  # refuses a key of another type
+            Compared("==", self.inner, Constant(value)).to_ibis(table)
+        integers = {value for value in self.values if type(value) is int}
+        if column.type().is_integer() and len(integers) == len(self.values) == max(integers) - min(integers) + 1:
+            return (column >= min(integers)) & (column <= max(integers))  # the same rows, found faster
         return column.isin([exact(value) if isinstance(value, float) else value for value in self.values])
 
 
@@ -68,8 +68,8 @@ def public_keys(columns: tuple[str, ...], keys: object) -> Keys:
         if set(keys) != set(columns):
             raise _check.fail("keys", f"name the columns {columns}", tuple(keys), "give one list for each")
         rows: list[Any] = list(product(*(_several(keys[column]) for column in columns)))
-    elif (found := _rows_of(columns, keys)) is not None:
-        rows = found
+    elif (listed := _rows_of(columns, keys)) is not None:
+        rows = listed
     else:
         rows = [key if isinstance(key, tuple) else (key,) for key in _several(keys)]
     if not 0 < len(rows) <= MAX_KEYS:
@@ -91,7 +91,7 @@ def _several(keys: object) -> list[Any]:
 
 
 def _rows_of(columns: tuple[str, ...], keys: object) -> list[tuple[Any, ...]] | None:
-    """The distinct rows of a public table, in its order; None for what is no table."""
+    """The distinct rows of a public table, in its order; None if `keys` is no table."""
     if isinstance(keys, ibis.Table):
         table: pa.Table = keys.to_pyarrow()
     elif isinstance(keys, pa.Table | pa.RecordBatch) or type(keys).__name__ in ("DataFrame", "LazyFrame"):
@@ -105,25 +105,25 @@ def _rows_of(columns: tuple[str, ...], keys: object) -> list[tuple[Any, ...]] | 
 
 
 def _listed(columns: Sequence[str], values: Sequence[tuple[Any, ...]]) -> Expression:
-    """Whether the columns hold one of the tuples; values of the first column with the same followers go together."""
-    firsts: dict[Any, dict[tuple[Any, ...], None]] = {}
+    """Whether the columns hold one of the tuples; first values with the same rests share a condition."""
+    rests_by_first: dict[Any, dict[tuple[Any, ...], None]] = {}
     for first, *rest in values:
-        firsts.setdefault(first, {})[tuple(rest)] = None
+        rests_by_first.setdefault(first, {})[tuple(rest)] = None
     if len(columns) == 1:
-        return Membership(ColumnExpression(columns[0]), tuple(firsts))
-    alike: dict[tuple[tuple[Any, ...], ...], list[Any]] = {}
-    for first, rests in firsts.items():
-        alike.setdefault(tuple(rests), []).append(first)
+        return Membership(ColumnExpression(columns[0]), tuple(rests_by_first))
+    firsts_by_rests: dict[tuple[tuple[Any, ...], ...], list[Any]] = {}
+    for first, rests in rests_by_first.items():
+        firsts_by_rests.setdefault(tuple(rests), []).append(first)
     return _either(
         [
-            Logic("and", (Membership(ColumnExpression(columns[0]), tuple(own)), _listed(columns[1:], rests)))
-            for rests, own in alike.items()
+            Logic("and", (Membership(ColumnExpression(columns[0]), tuple(firsts)), _listed(columns[1:], rests)))
+            for rests, firsts in firsts_by_rests.items()
         ]
     )
 
 
 def _either(parts: Sequence[Expression]) -> Expression:
-    """A balanced tree: a list of thousands would be nested too deeply for engines."""
+    """A balanced tree of conditions: a chain of thousands would be nested too deeply for engines."""
     if len(parts) == 1:
         return parts[0]
     half = len(parts) // 2

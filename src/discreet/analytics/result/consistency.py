@@ -1,4 +1,4 @@
-"""Free post-processing on request: counts that are not negative, whole numbers, groups that add up to their total."""
+"""Free post-processing on request: nonnegative counts, whole numbers, groups that add up to their total."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet import _check
-from discreet.analytics.spending import TOTAL_SHARE
+from discreet.analytics.plan.spending import TOTAL_SHARE
 from discreet.numeric.search import bisect
 from discreet.release import NoiseLaw
 
 
 @dataclass(frozen=True)
 class Consistency:
-    """What released counts and sums are made to satisfy. It looks at released numbers alone, so it is free.
+    """What released counts and sums should satisfy. This uses released numbers alone, so it is free.
 
     Attributes:
         nonnegative: counts, and sums whose bounds allow no negative value, are moved up to 0.
         integer: counts are rounded to whole numbers.
-        total: the groups' counts and sums are moved so that they add up to their total, which is measured as well, for
-            this part of the column's own share of the budget.
+        total: the groups' counts and sums are moved so that they add up to their total, which is measured as well, at
+            the cost of this part of the column's share of the budget.
     """
 
     nonnegative: bool = False
@@ -73,24 +73,24 @@ class Settled:
 
 
 def settled(groups: Measured, total: Measured | None, wanted: Consistency, *, counts: bool, lower: float) -> Settled:
-    """What was measured, made consistent.
+    """The measured numbers, made consistent.
 
-    Moving a negative number to 0 moves it toward the truth, which is not negative: its error stays. Every other
+    Moving a negative number to 0 moves it toward the truth, which is not negative, so its error stays. Every other
     step adds to the errors as much as it moves the numbers.
     """
     floor = wanted.nonnegative and (counts or lower >= 0)
-    whole = wanted.integer and counts
+    round_counts = wanted.integer and counts
     if total is None or groups.values.size == 0:
         values = np.maximum(groups.values, 0) if floor else groups.values
-        rounded = np.rint(values).astype(np.int64) if whole else values
+        rounded = np.rint(values).astype(np.int64) if round_counts else values
         return Settled(rounded, groups.errors + np.abs(rounded - values))
     fitted, (target, target_error) = least_squares(groups, total)
     aim = max(target, 0.0) if floor else target
-    aim = float(np.rint(aim)) if whole else aim
+    aim = float(np.rint(aim)) if round_counts else aim
     lowered = _excess(fitted.values, aim) if floor else (target - aim) / fitted.values.size
     values = fitted.values - lowered
     values = np.maximum(values, 0.0) if floor else values
-    rounded = _rounded(values, int(aim)) if whole else values
+    rounded = _rounded(values, int(aim)) if round_counts else values
     errors = fitted.errors + abs(lowered) + np.abs(rounded - values)
     return Settled(rounded, errors, (aim, target_error + abs(aim - target)))
 
@@ -101,18 +101,18 @@ def least_squares(groups: Measured, total: Measured) -> tuple[Measured, tuple[fl
     Weighted by the variances v of a group and w of the total: each of G groups moves by (total − sum)·c with
     c = v/(w + Gv), and so they add up to sum + (total − sum)·Gc. The errors are quantiles of the same sums of noises.
     """
-    many, v, w = groups.values.size, groups.variance, total.variance
-    pull = v / (w + many * v) if w + many * v > 0 else 1 / (many + 1)  # with hardly any noise all weigh alike
+    count, v, w = groups.values.size, groups.variance, total.variance
+    pull = v / (w + count * v) if w + count * v > 0 else 1 / (count + 1)  # with hardly any noise all weigh alike
     gap = float(total.values.ravel()[0]) - float(groups.values.sum())
-    own, rest = (groups.noise, groups.step), (total.noise, total.step)
-    half = quantile([(1 - pull, 1, *own), (pull, many - 1, *own), (pull, 1, *rest)])
-    whole = quantile([(1 - many * pull, many, *own), (many * pull, 1, *rest)])
-    moved = Measured(groups.values + pull * gap, np.full(many, half), groups.noise, groups.step)
-    return moved, (float(groups.values.sum()) + many * pull * gap, whole)
+    of_group, of_total = (groups.noise, groups.step), (total.noise, total.step)
+    group_error = quantile([(1 - pull, 1, *of_group), (pull, count - 1, *of_group), (pull, 1, *of_total)])
+    total_error = quantile([(1 - count * pull, count, *of_group), (count * pull, 1, *of_total)])
+    moved = Measured(groups.values + pull * gap, np.full(count, group_error), groups.noise, groups.step)
+    return moved, (float(groups.values.sum()) + count * pull * gap, total_error)
 
 
 def quantile(parts: list[tuple[float, int, NoiseLaw, float]], level: float = 0.95) -> float:
-    """A t that |Σ weight·noise| stays within with probability `level`; each independent noise comes `many` times.
+    """A t with P(|Σ weight·noise| ≤ t) ≥ `level`, where each independent noise occurs `many` times.
 
     By Gil-Pelaez: a symmetric sum with the characteristic function φ has P(|S| ≤ t) = (2/π)∫ φ(s) sin(st)/s ds. Noise
     is taken as continuous here; one weighted grid step is added for each part.
@@ -138,7 +138,7 @@ def quantile(parts: list[tuple[float, int, NoiseLaw, float]], level: float = 0.9
 
 
 def _excess(values: NDArray[np.float64], total: float) -> float:
-    """By how much to lower all numbers so that those left above 0 add up to `total` ≥ 0: the nearest such numbers."""
+    """By how much to lower all numbers so that those still above 0 add up to `total` ≥ 0; the nearest such numbers."""
     ordered = np.sort(values)[::-1]
     excess = (np.cumsum(ordered) - total) / np.arange(1, values.size + 1)
     last = int(np.flatnonzero(ordered - excess > 0)[-1]) if np.any(ordered - excess > 0) else 0
@@ -146,7 +146,7 @@ def _excess(values: NDArray[np.float64], total: float) -> float:
 
 
 def _rounded(values: NDArray[np.float64], total: int) -> NDArray[np.int64]:
-    """Whole numbers beside `values` that add up to `total`: those with the largest fractions are rounded up."""
+    """Whole numbers next to `values` that add up to `total`: those with the largest fractions are rounded up."""
     floors = np.floor(values).astype(np.int64)
     short = total - int(floors.sum())
     order = np.argsort(-(values - floors), kind="stable")

@@ -1,7 +1,7 @@
 """A row's level on a public grid, computed by the engine: the integers of `queries.Grid.levels`, bit for bit.
 
-There are two forms. The portable one asks on which side of the grid a value lies. DuckDB's is about twice as fast: it
-takes no branch unless a value is missing or huge. Neither can fail because of what a row holds.
+There are two forms. The portable one tests on which side of the grid a value lies. DuckDB's form is about twice as
+fast: it takes no branch unless a value is missing or huge. Neither can fail because of what a row holds.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 import ibis
 
 from discreet import _check
-from discreet.analytics.semantics import exact
+from discreet.analytics.table.semantics import exact
 from discreet.queries.grid import Grid
 
-#: Adding and subtracting it, times a step of 2^e, rounds a float below 2^51 steps to whole ones, ties to even levels.
+#: Adding and subtracting this many steps of 2^e rounds a float below 2^51 steps to whole steps, ties to even levels.
 _ROUND = 1.5 * 2**52
 
 
@@ -26,8 +26,8 @@ _ROUND = 1.5 * 2**52
 class Levels:
     """How a column becomes integers that stand for levels, NULL where a row has no value, in two steps.
 
-    `parts` are computed first, each once; `row` makes the integer out of them. It is the level itself, or, where
-    `offset` is given, twice the level less `offset`.
+    `parts` are computed first, each once; `row` computes the integer from them. It is the level itself or, with an
+    `offset`, twice the level minus `offset`.
     """
 
     parts: dict[str, Any]
@@ -53,8 +53,8 @@ def levels(value: Any, grid: Grid) -> Levels:
 def level(value: Any, grid: Grid, missing: int | None) -> Any:
     """A row's level; NULL and NaN become `missing`.
 
-    From the two ends of the grid outwards the level is the end itself; between them rounding is monotone and stays
-    between. Engines sort NaN above or beside all numbers, so the inner interval and the lower side are asked first.
+    Beyond each end of the grid the level is that end; between the ends rounding is monotone, so it stays between them.
+    Engines sort NaN above all numbers or not at all, so the inner interval and the lower side are tested first.
     """
     center, scale = exact(float(grid.center)), exact(2.0**-grid.exponent)
     magic = exact(_ROUND * float(grid.step))
@@ -70,21 +70,21 @@ def level(value: Any, grid: Grid, missing: int | None) -> Any:
 
 
 def _end(grid: Grid, end: int) -> float:
-    """The float nearest to one end of the grid, moved outwards until its own level is that end."""
+    """The float nearest to one end of the grid, moved outward until its own level is that end."""
     value = float(grid.center + end * grid.step)
-    outwards = math.inf if end == grid.upper else -math.inf
-    for _ in range(4):
+    outward = math.inf if end == grid.upper else -math.inf
+    for _ in range(4):  # if four floats do not suffice, the steps are too fine for floats of this size
         if round(Fraction(value - float(grid.center)) / grid.step) == end:
             return value
-        value = math.nextafter(value, outwards)
+        value = math.nextafter(value, outward)
     raise _check.fail("bounds", "be wider, for numbers this large", value, "subtract a public offset first")
 
 
 def _branchless(value: Any, grid: Grid) -> Levels:
     """|x − lower| − |x − upper|, which is 2·clamp(x) − lower − upper; x is the rounded level before it is clamped.
 
-    A cast rounds ties to even and gives NULL where the result does not fit 32 bits: such a value is missing, or so far
-    out that its level is an end of the grid.
+    A cast rounds ties to even and gives NULL if the result does not fit 32 bits: the value is then missing, or so large
+    that its level is an end of the grid.
     """
     middle = exact(float(grid.center))
     near = ((value - middle) * exact(2.0**-grid.exponent)).try_cast("int32").cast("int64")

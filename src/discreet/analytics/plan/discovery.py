@@ -1,8 +1,8 @@
-"""Private discovery of group keys: those that enough people have, chosen with noise and a threshold.
+"""Private discovery of group keys: those that enough people have, selected with noise and a threshold.
 
 Keys that come from data are an output like any other. Each row counts in one key, each person in at most `max_groups`
-keys, whatever rows they have; a noisy count of rows or persons decides, and a key that one of them alone has comes out
-with probability at most δ (docs/proofs/discover.md).
+keys, whatever rows they have. A noisy count of rows or persons is compared with a threshold; a key that one of them
+alone has comes out with probability at most δ (docs/proofs/discover.md).
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import numpy as np
 import pyarrow as pa
 
 from discreet import _check
-from discreet.analytics.compiling import narrow
-from discreet.analytics.expressions import Column
-from discreet.analytics.keys import MAX_KEYS, Keys
-from discreet.analytics.semantics import SMALLEST, exact, literal
+from discreet.analytics.engine.compiling import narrow
+from discreet.analytics.engine.grouping import key_columns
+from discreet.analytics.plan.keys import MAX_KEYS, Keys
+from discreet.analytics.table.semantics import SMALLEST, exact, literal
 from discreet.errors import InvalidArgument
 from discreet.mechanisms import KeySelection
 from discreet.neighbors import Person, Relation, Unit
 from discreet.queries.discovered import key_counts, keys_moved
 
-#: Dates from the first of these years on, and before the second, may be keys.
+#: Dates in years from the first to before the second may be keys: every driver can return these.
 _YEARS = (1700, 2200)
 
 
 @dataclass(frozen=True)
 class Discover:
-    """How to find keys: the share of ε that it gets beside the aggregates, and the fewest rows or persons of a key."""
+    """How to find keys: the search's share of ε beside the aggregates, and the fewest rows or persons of a key."""
 
     share: float = 1.0
     least: int = 1
@@ -45,15 +45,15 @@ class Discover:
 def discover(*, share: float = 1.0, least: int = 1) -> Discover:
     """Find the group keys in the data, privately: `group_by("city", keys=dp.discover())`.
 
-    A release then needs `delta`: for each row or person, the probability with which any key comes out that they alone
-    have. Take it far below one over the number of people. The account must have room for it: open it with a budget of
-    `dp.ApproxDP(ε, δ)` and `aside=`, the part of δ that such releases may use. Keys come out sorted. A missing value
-    is no key, nor is an infinite one or a date before 1700 or after 2199. Rare keys are left out, with their rows.
+    A release then needs `delta`: the largest probability, for each row or person, that a key comes out that they alone
+    have. Choose it far below one over the number of people. The account must have room for it: open it with a budget of
+    `dp.ApproxDP(ε, δ)` and `aside=`, the part of δ that such releases may use. Keys come out sorted. Missing and
+    infinite values and dates before 1700 or after 2199 are never keys. Rare keys are left out, with their rows.
 
     Args:
         share: how much of ε the search gets, relative to the shares of the aggregates.
-        least: keys that fewer rows or persons have never come out, whatever the noise; engines then leave them out
-            early. The threshold rises by as much.
+        least: keys with fewer rows or persons never come out, whatever the noise, and engines drop them early. The
+            threshold rises by as much.
 
     Guarantee: (ε, δ)-DP for one unit. Each row counts in one key; of each person at most `max_groups` keys count,
     chosen under a fresh secret key from that person's rows alone.
@@ -62,8 +62,8 @@ def discover(*, share: float = 1.0, least: int = 1) -> Discover:
 
 
 def candidates(table: Any, columns: Sequence[str], unit: Unit, least: int, secret: int) -> Any:
-    """One row for each key that occurs, with g0, g1, … and how many units have it. None of it may be shown."""
-    groups = {f"g{i}": Column(name).to_ibis(table) for i, name in enumerate(columns)}
+    """One row for each key that occurs, with g0, g1, … and how many units have it. None of it is public."""
+    groups = key_columns(table, columns)
     rows = narrow(table.filter(*(_plain(value) for value in groups.values())), None, unit, groups)
     if isinstance(unit, Person):
         rows = _limited(rows.distinct(), list(groups), unit, secret)
@@ -72,9 +72,9 @@ def candidates(table: Any, columns: Sequence[str], unit: Unit, least: int, secre
 
 
 def _plain(value: Any) -> Any:
-    """Whether a value may be a key: present, finite, of a size that literals hold, and a date that drivers hand over.
+    """Whether a value may be a key: present, finite, of a size that literals hold, and a date that drivers can return.
 
-    A value that a driver fails on would make the whole query fail, whoever's it is.
+    A value that a driver cannot return would make the whole query fail, and that would reveal a single row.
     """
     kind = value.type()
     if kind.is_floating():
@@ -92,7 +92,7 @@ def _plain(value: Any) -> Any:
 def _limited(pairs: Any, groups: list[str], unit: Person, secret: int) -> Any:
     """At most `max_groups` of each person's keys, in the order of a hash under a secret key, then of the keys.
 
-    That the limit holds does not rest on the hash: it only makes the choice fair. Rows of others play no part.
+    The limit holds whatever the hash does: it only makes the choice fair. Other people's rows do not matter.
     """
     mixed = _hash(pairs["person"]) ^ secret
     for place, name in enumerate(groups):
@@ -103,13 +103,13 @@ def _limited(pairs: Any, groups: list[str], unit: Person, secret: int) -> Any:
 
 
 def _hash(value: Any) -> Any:
-    """A hash by the engine, of the text of what some engines cannot hash."""
+    """The engine's own hash; of the text of a value, for types that some engines cannot hash."""
     kind = value.type()
     return (value if kind.is_string() or kind.is_integer() else value.cast("string")).hash()
 
 
 def chosen(table: pa.Table, columns: tuple[str, ...], selection: KeySelection, unit: Unit, relation: Relation) -> Keys:
-    """The keys that come out of an engine's candidates, sorted; of more than `MAX_KEYS` the first ones.
+    """The keys selected among an engine's candidates, sorted; if there are more than `MAX_KEYS`, the first ones.
 
     Guarantee: as `KeySelection.release`; what follows it looks at released keys alone. Values that no literal can hold
     (text with NUL, integers beyond 64 bits) are no keys, whoever has them.
@@ -118,12 +118,12 @@ def chosen(table: pa.Table, columns: tuple[str, ...], selection: KeySelection, u
     passed = pa.array(np.asarray(selection.release(counts).value))
     released = table.filter(passed).select([f"g{i}" for i in range(len(columns))])
     rows = zip(*(column.to_pylist() for column in released.columns), strict=True)
-    found = sorted({row for row in rows if _fit(row)})
-    return Keys(columns, tuple(found[:MAX_KEYS]))
+    selected = sorted({row for row in rows if _fit(row)})
+    return Keys(columns, tuple(selected[:MAX_KEYS]))
 
 
 def _fit(key: tuple[Any, ...]) -> bool:
-    """Whether literals can hold a key that came out."""
+    """Whether literals can hold a selected key."""
     try:
         return all(literal(value) is not None for value in key)
     except InvalidArgument:

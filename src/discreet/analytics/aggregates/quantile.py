@@ -1,0 +1,93 @@
+"""A quantile of a column, chosen among public levels; the median, and low and high quantiles for the extremes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, OfColumn, resolve_bounds
+from discreet.analytics.aggregates.measurement import Choice, utility_bound
+from discreet.analytics.aggregates.terms import EachLevel, Level
+from discreet.bounded import Scores
+from discreet.mechanisms import Exponential
+from discreet.neighbors import Relation, Unit
+from discreet.queries.grid import Grid
+from discreet.queries.statistics.quantile import fraction, scores_of_levels
+from discreet.queries.weighted import scale
+
+if TYPE_CHECKING:
+    from discreet.analytics.plan.sql import Call
+
+#: The quantiles that stand for the extremes, which belong to single people.
+LOWEST, HIGHEST = 0.01, 0.99
+#: Levels on each side of the middle that a quantile is chosen among: fine enough to read, and cheap to count.
+_LEVELS = 512
+
+
+@dataclass(frozen=True)
+class Quantile(OfColumn):
+    """A quantile of clamped values; errors say how many rows may lie between the answer and the true quantile."""
+
+    name = "quantile"
+    sql_names = ("MEDIAN", "QUANTILE_CONT", "MIN", "MAX")
+    error_in = "rank"
+
+    rank: float = 0.5
+
+    def measurement(self, unit: Unit, declared: Mapping[str, Bounds]) -> Choice:
+        """One row moves each score as `queries.statistics.quantile.scores_of_levels` says."""
+        bounds = resolve_bounds(self.column, self.bounds, declared)
+        weight = scale(unit)
+        grid = Grid.over(bounds, center=True, levels=_LEVELS)
+        levels = EachLevel(Level(self.column, grid))
+        return _BestLevel(self, unit, (levels,), grid, fraction(self.rank), weight)
+
+    @classmethod
+    def from_sql(cls, call: Call) -> tuple[str, Aggregate]:
+        """MEDIAN(column), QUANTILE_CONT(column, rank), or MIN(column) and MAX(column) as low and high quantiles."""
+        standard = {"MIN": LOWEST, "MAX": HIGHEST}.get(call.name, 0.5)
+        given = call.number(1)
+        column, bounds = call.clamped()
+        return call.alias(column), cls(column, bounds, standard if given is None else float(given))
+
+
+@dataclass(frozen=True)
+class _BestLevel(Choice):
+    """How well each level splits the rows, in units of 1/`scale` rows."""
+
+    grid: Grid
+    quantile: Fraction
+    scale: int
+
+    def scores(self, counts: Sequence[int], relation: Relation) -> Scores:
+        return scores_of_levels(self.grid, self.quantile, counts, self.unit, scale=self.scale, relation=relation)
+
+    def mechanism(self, epsilon: Fraction) -> Exponential:
+        return Exponential(epsilon)
+
+    def score_error(self, epsilon: float, relation: Relation) -> float:
+        """In ranks: so many rows may lie between the answer and the true quantile."""
+        scores = self.scores([0] * self.coordinates, relation)
+        return utility_bound(scores, 2, epsilon, relation) / float(self.quantile.denominator * self.scale)
+
+
+def quantile(column: str, quantile: float, *, bounds: Bounds | None = None, share: float = 1.0) -> Aggregate:
+    """A quantile of `column`, chosen among about a thousand levels of `bounds`."""
+    return Quantile(column, bounds, quantile, share=share)
+
+
+def median(column: str, *, bounds: Bounds | None = None, share: float = 1.0) -> Aggregate:
+    """The median of `column`, chosen among about a thousand levels of `bounds`."""
+    return Quantile(column, bounds, 0.5, share=share)
+
+
+def min(column: str, *, bounds: Bounds | None = None, rank: float = LOWEST, share: float = 1.0) -> Aggregate:
+    """A low quantile of `column`, by default the 1% quantile: the minimum itself is one person's value."""
+    return Quantile(column, bounds, rank, share=share)
+
+
+def max(column: str, *, bounds: Bounds | None = None, rank: float = HIGHEST, share: float = 1.0) -> Aggregate:
+    """A high quantile of `column`, by default the 99% quantile: the maximum itself is one person's value."""
+    return Quantile(column, bounds, rank, share=share)

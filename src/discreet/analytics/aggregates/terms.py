@@ -1,0 +1,86 @@
+"""The integers of a row that an engine sums, described without naming an engine; `engine.compiling` translates them.
+
+Each of a row's integers depends on that row alone. Wherever a level is used, the column is clamped first, so an
+aggregate cannot forget to enforce its bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from discreet.analytics.table.expressions import Expression
+from discreet.queries.grid import Grid
+
+
+@dataclass(frozen=True)
+class EachRow:
+    """1 for each row."""
+
+
+@dataclass(frozen=True)
+class EachPerson:
+    """1 for each person, however many rows they have in a group."""
+
+
+@dataclass(frozen=True, eq=False)
+class Holds:
+    """1 for each row for which a condition holds, 0 for the others."""
+
+    condition: Expression
+
+
+@dataclass(frozen=True)
+class Level:
+    """The level of a column's value on a public grid; `missing` for a row without a value."""
+
+    column: str
+    grid: Grid
+    missing: int = 0
+
+
+@dataclass(frozen=True)
+class Combined:
+    """An integer computed from the levels of some columns; a row that lacks one of the values counts as nothing.
+
+    `combine` takes one argument for each level and must work on integers, arrays and an engine's columns alike:
+    +, −, × and // of a nonnegative number by a constant do. Its size is bounded by the ends of the grids.
+    """
+
+    levels: tuple[Level, ...]
+    combine: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class HasValues:
+    """1 for each row that has all the values of another term."""
+
+    term: Level | Combined
+
+
+@dataclass(frozen=True)
+class InCell:
+    """1 for each row that lies in one of some public cells, which are tuples of values of some columns.
+
+    Cells are tried in order, so a row lies in one of them at most, whatever values the engine calls equal.
+    """
+
+    columns: tuple[str, ...]
+    cells: tuple[tuple[Any, ...], ...]
+    cell: int
+
+
+@dataclass(frozen=True)
+class EachLevel:
+    """1 for each row on each level of a column: as many integers as the grid has levels, in a query of their own."""
+
+    level: Level
+
+    @property
+    def size(self) -> int:
+        """How many levels there are."""
+        return self.level.grid.upper - self.level.grid.lower + 1
+
+
+Term = EachRow | EachPerson | Holds | Level | Combined | HasValues | InCell | EachLevel

@@ -1,0 +1,306 @@
+"""The query that runs in the engine: clamp, scale and round each row to integers, bound each person, and sum.
+
+The integers are those of `queries.Grid.levels`, bit for bit. Nothing here can fail because of what a row holds: there
+is no integer division by data, no cast that a value may not fit, and no sum that can overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import ibis
+
+from discreet.analytics.aggregates.terms import Combined, EachPerson, EachRow, HasValues, Holds, InCell, Level, Term
+from discreet.analytics.engine.grouping import in_groups, key_columns
+from discreet.analytics.engine.levels import Levels, level, levels
+from discreet.analytics.plan.keys import Keys
+from discreet.analytics.table.expressions import Column, Compared, Constant, Expression, Logic
+from discreet.analytics.table.semantics import number
+from discreet.neighbors import Person, Unit
+from discreet.queries.aggregated import groups_of
+from discreet.queries.weighted import WEIGHT
+
+
+@dataclass(frozen=True)
+class RowTerm:
+    """An integer of a row as the engine computes it, NULL where the row has no value.
+
+    It is computed in two steps: `parts` first, then `row` from a table that has these. With `levels`, the integer
+    stands for a level and its sum is translated; with `missing`, a row without a value counts as that much.
+    """
+
+    parts: dict[str, Any]
+    row: Callable[[Any], Any]
+    levels: Levels | None = None
+    missing: int = 0
+
+    @classmethod
+    def plain(cls, name: str, value: Any) -> RowTerm:
+        """A term that is computed in one step."""
+        return cls({name: value}, lambda table: table[name])
+
+    @classmethod
+    def of_level(cls, name: str, near: Levels, missing: int = 0) -> RowTerm:
+        """The level of a column."""
+        return cls(_named(name, near), partial(_from_parts, name, near), near, missing)
+
+
+def _named(name: str, near: Levels) -> dict[str, Any]:
+    return {f"{name}_{part}": value for part, value in near.parts.items()}
+
+
+def _from_parts(name: str, near: Levels, table: Any) -> Any:
+    return near.row({part: table[f"{name}_{part}"] for part in near.parts})
+
+
+@dataclass(frozen=True)
+class GroupSums:
+    """Of a group: the number of rows and of persons, and of each term the sum and the number of rows that have it."""
+
+    rows: Any
+    terms: dict[str, tuple[Any, Any]]
+    persons: Any = None
+
+
+def totals(table: Any, asked: Sequence[Sequence[Term]], keys: Keys | None, unit: Unit) -> Any:
+    """One row for each group that occurs, with the columns c0_0, c0_1, … of the terms of each aggregate."""
+    groups = [] if keys is None else list(key_columns(table, keys.columns))
+    terms, columns = _compiled(table, asked)
+    rows = _rows(table, keys, unit, terms)
+    if isinstance(unit, Person):
+        counts_persons = any(isinstance(term, EachPerson) for aggregate in asked for term in aggregate)
+        if groups and not counts_persons:
+            sums, pieces = _weighed_rows(rows, list(terms), _owners(table, keys, unit))
+        else:
+            sums, pieces = _weighed_pieces(rows, list(terms), groups, keys, unit)
+    else:
+        sums, pieces = GroupSums(rows.count(), {name: (rows[name].sum(), rows[name].count()) for name in terms}), rows
+    outputs = {_ROWS: sums.rows, _PERSONS: sums.persons}
+    for name, term in terms.items():
+        outputs |= _outputs(name, term, sums)
+    return _by(pieces, groups, **{column: outputs[name] for column, name in columns.items()})
+
+
+def _outputs(name: str, term: RowTerm, sums: GroupSums) -> dict[str, Any]:
+    """A term's total, under its name, and how many rows have a value, under #name."""
+    summed, counted = sums.terms[name]
+    total = summed.fill_null(0)
+    if term.levels is not None:
+        total = term.levels.total(total, counted)
+    if term.missing:
+        total = total + (sums.rows - counted) * term.missing
+    return {name: total, f"#{name}": counted}
+
+
+def level_counts(table: Any, asked: Level, keys: Keys | None, unit: Unit) -> Any:
+    """One row for each group and level that occur: how many rows lie there. For quantiles."""
+    groups = [] if keys is None else list(key_columns(table, keys.columns))
+    value = _value(table, asked.column)
+    near = levels(value, asked.grid)
+    table = table.filter(_there(value))
+    rows = _rows(table, keys, unit, {"row": RowTerm.of_level("row", near)})
+    if isinstance(unit, Person):
+        pieces = rows.join(_owners(table, keys, unit), "person")
+        counted = _by(pieces, [*groups, "row"], rows=pieces["weight"].sum())
+    else:
+        counted = _by(rows, [*groups, "row"], rows=rows.count())
+    return counted.mutate(level=near.each(counted["row"])).drop("row")
+
+
+#: Names for the sums that need no term of their own.
+_ROWS, _PERSONS = "rows", "persons"
+
+
+def _compiled(table: Any, asked: Sequence[Sequence[Term]]) -> tuple[dict[str, RowTerm], dict[str, str]]:
+    """The row terms t0_0, t0_1, … by name, and for each output column c0_0, … the name of its sum."""
+    terms: dict[str, RowTerm] = {}
+    columns: dict[str, str] = {}
+    for i, aggregate in enumerate(asked):
+        compiler = _Compiler(table, i)
+        names: dict[int, str] = {}  # by identity: terms may hold functions, which do not compare
+        for j, term in enumerate(aggregate):
+            if isinstance(term, HasValues):
+                columns[f"c{i}_{j}"] = f"#{names[id(term.term)]}"
+            elif isinstance(term, EachRow | EachPerson):
+                columns[f"c{i}_{j}"] = _ROWS if isinstance(term, EachRow) else _PERSONS
+            else:
+                name = names[id(term)] = columns[f"c{i}_{j}"] = f"t{i}_{j}"
+                terms[name] = compiler.row_term(name, term)
+    return terms, columns
+
+
+class _Compiler:
+    """Translates the terms of one aggregate; levels and cells that several terms use are computed once."""
+
+    def __init__(self, table: Any, position: int) -> None:
+        self._table = table
+        self._position = position
+        self._levels: dict[Level, tuple[str, Levels]] = {}
+        self._clamped: dict[Level, tuple[Any, Any]] = {}
+        self._cells: dict[int, tuple[str, Any]] = {}  # by identity of the cells, which may be thousands
+
+    def row_term(self, name: str, term: Term) -> RowTerm:
+        """A term as the engine computes it."""
+        match term:
+            case Holds(condition):
+                return RowTerm.plain(name, _one_if(condition.to_ibis(self._table)))
+            case Level():
+                return RowTerm.of_level(*self._level(term), term.missing)
+            case Combined(levels=(only,), combine=combine):
+                shared, near = self._level(only)
+                return RowTerm(_named(shared, near), partial(_combined, shared, near, combine))
+            case Combined():
+                return RowTerm.plain(name, self._joint(term))
+            case InCell(cell=cell):
+                shared, value = self._cell(term)
+                return RowTerm({shared: value}, partial(_in_cell, shared, cell))
+        raise TypeError(f"{type(term).__name__} is no integer of a row")
+
+    def _level(self, term: Level) -> tuple[str, Levels]:
+        if term not in self._levels:
+            name = f"l{self._position}_{len(self._levels)}"
+            self._levels[term] = name, levels(_value(self._table, term.column), term.grid)
+        return self._levels[term]
+
+    def _cell(self, term: InCell) -> tuple[str, Any]:
+        key = id(term.cells)
+        if key not in self._cells:
+            self._cells[key] = f"cell{self._position}_{len(self._cells)}", _cell(self._table, term)
+        return self._cells[key]
+
+    def _joint(self, term: Combined) -> Any:
+        """An integer of several columns, all clamped before they are combined; NULL where one value is missing."""
+        for one in term.levels:
+            if one not in self._clamped:
+                value = _value(self._table, one.column)
+                self._clamped[one] = _there(value), level(value, one.grid, 0)
+        there, *others = (self._clamped[one][0] for one in term.levels)
+        for other in others:
+            there = there & other
+        combined = term.combine(*(self._clamped[one][1] for one in term.levels))
+        return ibis.cases((there, combined.cast("int64")), else_=ibis.null("int64"))
+
+
+def _combined(name: str, near: Levels, combine: Callable[[Any], Any], table: Any) -> Any:
+    return combine(near.each(_from_parts(name, near, table))).cast("int64")
+
+
+def _cell(table: Any, term: InCell) -> Any:
+    """The number of the first cell that fits, −1 for none: a row lies in one at most, even if two cells are equal."""
+    fits = ((_equal(term.columns, cell).to_filter(table), number) for number, cell in enumerate(term.cells))
+    return ibis.cases(*fits, else_=-1)
+
+
+def _equal(columns: Sequence[str], cell: Sequence[Any]) -> Expression:
+    """Whether a row lies in one cell."""
+    return Logic(
+        "and",
+        tuple(Compared("==", Column(name), Constant(value)) for name, value in zip(columns, cell, strict=True)),
+    )
+
+
+def weight(many: Any, limit: int) -> Any:
+    """The weight of each of a person's `many` rows (or groups): together they weigh no more than `limit` would.
+
+    The quotient is below `WEIGHT`, where a float's error is far smaller than the distance 1/many to the next integer,
+    so the floor is exact.
+    """
+    shared = (ibis.literal(WEIGHT * limit, type="int64") / many).floor().cast("int64")
+    return ibis.cases((many > limit, shared), else_=ibis.literal(WEIGHT, type="int64"))
+
+
+def _owners(table: Any, keys: Keys | None, unit: Person) -> Any:
+    """Each person with the weight of one of their rows; it is computed from the ids alone and joined to the rows."""
+    ids = narrow(table, keys, unit, {}).select("person")
+    counted = ids.group_by("person").aggregate(own_rows=ids.count())
+    return counted.select("person", weight=weight(counted["own_rows"], unit.max_rows).cast("int32"))
+
+
+def _weighed_rows(rows: Any, names: Sequence[str], owners: Any) -> tuple[GroupSums, Any]:
+    """The weighted sums over rows, and the table of these."""
+    pieces = rows.join(owners, "person")
+    row_weight = pieces["weight"]
+    # Few rows lack a value, so summing the weights of those is cheaper.
+    lacking = {name: row_weight.sum(where=pieces[name].isnull()).fill_null(0) for name in names}
+    terms = {name: ((row_weight * pieces[name]).sum(), row_weight.sum() - lacking[name]) for name in names}
+    return GroupSums(row_weight.sum(), terms), pieces
+
+
+def _weighed_pieces(
+    rows: Any, names: Sequence[str], groups: list[str], keys: Keys | None, unit: Person
+) -> tuple[GroupSums, Any]:
+    """The weighted sums and the number of persons, from one piece for each person and group."""
+    parts = {f"sum_{name}": rows[name].sum().fill_null(0).cast("int64") for name in names}
+    parts |= {f"count_{name}": rows[name].count() for name in names}
+    pieces = _by(rows, ["person", *groups], rows=rows.count(), **parts)
+    if groups:
+        counted = pieces.group_by("person").aggregate(
+            own_rows=pieces["rows"].sum().cast("int64"), own_groups=pieces.count()
+        )
+        most = groups_of(unit, 1 if keys is None else len(keys.values))
+        once = weight(counted["own_groups"], most)
+        owners = counted.select("person", weight=weight(counted["own_rows"], unit.max_rows), once=once)
+        pieces = pieces.join(owners, "person")
+        row_weight, persons = pieces["weight"], pieces["once"].sum()
+    else:
+        row_weight, persons = weight(pieces["rows"], unit.max_rows), pieces.count() * WEIGHT
+    terms = {
+        name: ((row_weight * pieces[f"sum_{name}"]).sum(), (row_weight * pieces[f"count_{name}"]).sum())
+        for name in names
+    }
+    return GroupSums((row_weight * pieces["rows"]).sum(), terms, persons), pieces
+
+
+def _value(table: Any, column: str) -> Any:
+    return number(table[column], f"an aggregate of {column!r}")
+
+
+def _one_if(condition: Any) -> Any:
+    return ibis.cases((condition, ibis.literal(1, type="int64")), else_=ibis.literal(0, type="int64"))
+
+
+def _in_cell(name: str, cell: int, table: Any) -> Any:
+    return _one_if(table[name] == cell)
+
+
+def _there(value: Any) -> Any:
+    return value.notnull() & ~value.isnan()
+
+
+def _person(value: Any) -> Any:
+    """A person's id. −0.0 and 0.0 become one id on every engine, so grouping and joining agree on who is who."""
+    zero = ibis.literal(0, type=value.type()) if value.type().is_floating() else None
+    return value if zero is None else ibis.cases((value == zero, zero), else_=value)
+
+
+def _somebody(person: Any) -> Any:
+    """Whether a row has a person: otherwise no person's limit would cover it."""
+    return person.notnull()
+
+
+def _by(table: Any, groups: Iterable[str], **columns: Any) -> Any:
+    names = list(groups)
+    return table.group_by(names).aggregate(**columns) if names else table.aggregate(**columns)
+
+
+def narrow(table: Any, keys: Keys | None, unit: Unit, columns: dict[str, Any]) -> Any:
+    """The rows of public groups that have a person, with only what is summed, under names of our own."""
+    columns = ({} if keys is None else key_columns(table, keys.columns)) | columns
+    table = in_groups(table, keys)
+    if isinstance(unit, Person):
+        columns["person"] = _person(Column(str(unit.column)).to_ibis(table))
+        table = table.filter(_somebody(columns["person"]))
+    return table.select(**(columns or {"row": ibis.literal(1)}))
+
+
+def _rows(table: Any, keys: Keys | None, unit: Unit, terms: Mapping[str, RowTerm]) -> Any:
+    """The rows that count, each with its group, its person and its terms."""
+    parts: dict[str, Any] = {}
+    for term in terms.values():
+        parts |= term.parts
+    first = narrow(table, keys, unit, parts)
+    kept = [name for name in first.columns if name not in parts]
+    return first.select(*kept, **{name: term.row(first) for name, term in terms.items()})

@@ -1,0 +1,122 @@
+"""What is asked: the rows, the groups, who is protected and the aggregates; and its exact answer, which nobody sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from discreet.analytics.aggregates.measurement import Measurement, Sums
+from discreet.analytics.engine import compiling
+from discreet.analytics.engine.grouping import scattered
+from discreet.analytics.plan import discovery
+from discreet.analytics.plan.discovery import Discover
+from discreet.analytics.plan.keys import MAX_KEYS, Keys
+from discreet.bounded import Bounded, Scores
+from discreet.neighbors import Relation, Unit
+
+
+@dataclass(frozen=True)
+class Question:
+    """The engine's rows, the groups, who is protected, and what is measured under each name.
+
+    Where the groups are to be discovered, `keys` is an example that stands for them until `with_keys` puts in those
+    that were released. The sensitivities then hold for any number of groups.
+    """
+
+    table: Any
+    keys: Keys | None
+    unit: Unit
+    asked: Mapping[str, Measurement]
+    discover: Discover | None = None
+
+    def __str__(self) -> str:
+        asked = ", ".join(f"{name}={measurement}" for name, measurement in self.asked.items())
+        by = "" if self.keys is None else f" by {', '.join(self.keys.columns)}"
+        return asked + by + ("" if self.discover is None else " (discovered)")
+
+    @property
+    def groups(self) -> int:
+        """How many groups are answered."""
+        return 1 if self.keys is None else len(self.keys.values)
+
+    @property
+    def universe(self) -> int:
+        """How many groups there can be: those that are listed, or any number of discovered ones."""
+        return self.groups if self.discover is None else MAX_KEYS
+
+    @property
+    def grouping(self) -> tuple[str, ...]:
+        """The columns whose values decide in which group or cell a row counts."""
+        cells = [name for measurement in self.asked.values() for name in measurement.aggregate.cell_columns]
+        return (*(() if self.keys is None else self.keys.columns), *cells)
+
+    def with_keys(self, keys: Keys) -> Question:
+        """The same question about the keys that were discovered."""
+        return replace(self, keys=keys)
+
+    def candidates(self, secret: int) -> Any:
+        """The query that finds candidates for keys."""
+        assert self.keys is not None
+        assert self.discover is not None
+        return discovery.candidates(self.table, self.keys.columns, self.unit, self.discover.least, secret)
+
+    def queries(self) -> list[Any]:
+        """What runs in the engine: one query for all sums, then one for each quantile."""
+        return self._built
+
+    @cached_property
+    def _built(self) -> list[Any]:
+        shared = [measurement.terms for measurement in self._shared().values()]
+        built = [compiling.totals(self.table, shared, self.keys, self.unit)] if shared else []
+        alone = [measurement.levels for measurement in self.asked.values()]
+        return built + [
+            compiling.level_counts(self.table, c.level, self.keys, self.unit) for c in alone if c is not None
+        ]
+
+    def _shared(self) -> dict[str, Measurement]:
+        """What is summed in one query."""
+        return {name: measurement for name, measurement in self.asked.items() if measurement.levels is None}
+
+    def shape(self, sums: Sums, relation: Relation, *, groups: int | None = None) -> Bounded:
+        """The sensitivity of sums without their value: zeros for each group, for calibration."""
+        if groups is not None:
+            return sums.shape(groups, groups, relation)
+        return sums.shape(self.groups, self.universe, relation)
+
+    def values(self, tables: list[list[dict[str, Any]]], relation: Relation) -> dict[str, Sequence[Bounded | Scores]]:
+        """The exact, unprotected values from the answers to `queries`: one of all groups, or scores of each group."""
+        remaining = iter(tables)
+        labels = None if self.keys is None else self.keys.labels()
+        shared = self._shared()
+        together = next(remaining) if shared else []
+        totals = {
+            name: _totals(together, position, measurement, self.keys)
+            for position, (name, measurement) in enumerate(shared.items())
+        }
+        for name, measurement in self.asked.items():
+            if name not in shared:
+                totals[name] = _level_counts(next(remaining), measurement, self.keys)
+        return {name: self.asked[name].values(own, relation, labels, self.universe) for name, own in totals.items()}
+
+
+def _totals(table: list[dict[str, Any]], position: int, measurement: Measurement, keys: Keys | None) -> list[list[int]]:
+    """One measurement's integers for each public group, in the order of the keys."""
+    names = [f"c{position}_{j}" for j in range(measurement.coordinates)]
+
+    def integers(row: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
+        return ((j, int(row[name] or 0)) for j, name in enumerate(names))
+
+    return scattered(table, keys, measurement.coordinates, integers)
+
+
+def _level_counts(table: list[dict[str, Any]], measurement: Measurement, keys: Keys | None) -> list[list[int]]:
+    """For each public group, how many rows lie on each level of the grid."""
+    assert measurement.levels is not None
+    lowest = measurement.levels.level.grid.lower
+
+    def integers(row: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
+        return ((int(row["level"]) - lowest, int(row["rows"] or 0)),)
+
+    return scattered(table, keys, measurement.coordinates, integers)

@@ -1,0 +1,1 @@
+"""What comes out: released numbers with their errors, free post-processing, and pictures."""
