@@ -32,6 +32,7 @@ LAYERS: list[set[str]] = [
 #: Third-party packages that all layers may import (the base install), and what an extra gives to one of them.
 THIRD_PARTY = {"numpy", "scipy"}
 EXTRAS = {
+    "datasets": {"pyarrow"},
     "ledger": {"psycopg"},
     "analytics": {"ibis", "pyarrow", "pandas", "polars", "duckdb", "sqlglot", "matplotlib"},
     "apps": {"click", "rich", "jinja2", "markupsafe", "matplotlib"},

@@ -55,13 +55,14 @@ def test_everything_that_was_released_was_charged(played):
     report = json.loads((folder / "report.json").read_text())
     purposes = [one["purpose"] for one in report["charges"]]
     assert purposes == [
-        "how many people",
-        "hours of work a week by education",
-        "who earns over $50,000",
+        "number of people",
+        "hours of work per week by education",
+        "people who earn over $50,000 by sex",
         "income classifier",
         *(f"accuracy after {step} steps" for step in LOOKS),
         "accuracy on held-out people",
     ]
+    assert [(one["analyst"], one["charges"]) for one in report["by_analyst"]] == [("bob", 2 + len(LOOKS)), ("ann", 3)]
     assert len(report["answers"]) == 3
     (training,) = report["trainings"]
     assert len(training["evaluations"]) == 1

@@ -15,6 +15,13 @@ from tests.apps.conftest import Run
 from tests.apps.test_commands import INIT, QUERY, leaves
 
 BAD = {
+    "data adult": [
+        "discreet data adult",
+        "discreet data adult people.parquet",
+        "discreet data adult nowhere/people.parquet",
+        "discreet data adult . --overwrite",
+        "discreet data adult new.parquet --part both",
+    ],
     "ledger init": [
         "discreet ledger init",
         "discreet ledger init x.ledger --account a",
@@ -265,7 +272,7 @@ def test_no_words_whatever_lead_to_a_traceback_or_an_unexpected_failure(words, f
     code = main(words)
     left = capsys.readouterr()
     assert code in (0, 1, 2, 3)
-    assert "unexpectedly" not in left.err, words
+    assert "unexpected failure" not in left.err, words
     assert "Traceback" not in left.err
     if code == 2 and left.err.startswith("error: "):
         assert left.err.count("\n") == 1, left.err

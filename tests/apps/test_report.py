@@ -17,8 +17,7 @@ import discreet as dp
 from discreet import events as ev
 from discreet.accounting import closed_forms
 from discreet.apps import report as report_package
-from discreet.apps.report import Answer, Evaluation, Training, collect, figures, render
-from discreet.apps.report.content import Charge
+from discreet.apps.report import Answer, Charge, Evaluation, Training, charts, collect, render
 
 CSS = (Path(report_package.__file__).parent / "report.css").read_text()
 ATTACK = "</script><script>alert(1)</script>"
@@ -116,7 +115,7 @@ def test_the_page_counts_charges_in_one_way(tmp_path):
     account.spend(ev.Laplace(20.0), purpose="a count")
     report = collect(account)
     assert len(report.charges) == 2
-    assert any(one.answer.startswith("2 charges are listed below") for one in report.promise)
+    assert any(one.answer.startswith("2 charges are listed in this report") for one in report.promise)
 
 
 def test_the_page_needs_nothing_from_elsewhere(made):
@@ -143,7 +142,7 @@ def test_the_budget_rises_at_its_charges_and_not_before(monkeypatch):
     """The first charge is drawn at 1: between 0 and 1 nothing is used."""
     drawn: list[tuple] = []
     monkeypatch.setattr(Axes, "step", lambda axes, x, y, **how: drawn.append((list(x), list(y), how["where"])))
-    figures.budget([Charge(n, "", "", "spend", "", "", 0.25, 0.25 * n) for n in (1, 2)])
+    charts.budget_steps([Charge(n, "", "", "spend", "", "", 0.25, 0.25 * n) for n in (1, 2)])
     (places, heights, where) = drawn[0]
     assert where == "post"
     assert (places, heights) == ([0, 1, 2, 2.5], [0.0, 25.0, 50.0, 50.0])
@@ -152,7 +151,7 @@ def test_the_budget_rises_at_its_charges_and_not_before(monkeypatch):
 def test_a_group_may_be_written_in_any_script():
     """Warnings are errors here: the browser draws the text, so matplotlib's fonts need not have it."""
     rows = ({"who": "李雷", "n": 3, "n_error": 1.0},)
-    assert "李雷" in figures.answer(Answer("q", rows, 1, "ε = 1"), "n", 0)
+    assert "李雷" in charts.answer(Answer("q", rows, 1, "ε = 1"), "n", 0)
 
 
 def test_a_screen_reader_finds_its_way(made):
@@ -168,11 +167,11 @@ def test_a_screen_reader_finds_its_way(made):
     ids = [attributes["id"] for _, attributes in elements.found if "id" in attributes]
     assert len(ids) == len(set(ids)), "an id that stands twice"
     for _, attributes in elements.found:
-        if "aria-labeledby" in attributes:
-            assert attributes["aria-labeledby"] in ids
+        if "aria-labelledby" in attributes:
+            assert attributes["aria-labelledby"] in ids
     assert all(one.get("aria-hidden") == "true" for one in elements["svg"]), "each figure has its words beside it"
     for figure in elements["figure"]:
-        assert figure.get("aria-labeledby") or figure.get("aria-label")
+        assert figure.get("aria-labelledby") or figure.get("aria-label")
 
 
 def test_every_figure_names_its_parts_apart(made):

@@ -12,6 +12,7 @@ from discreet.datasets._adult import (
     SEX,
     WORKCLASS,
     adult,
+    write_adult,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "SEX",
     "WORKCLASS",
     "adult",
+    "write_adult",
 ]

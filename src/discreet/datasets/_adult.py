@@ -6,13 +6,16 @@ small integers; no row was changed. The lists below are the data dictionary: pub
 
 from __future__ import annotations
 
+import os
 from importlib import resources
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet import _check
+from discreet.errors import InvalidArgument, MissingExtra
 
 WORKCLASS = (
     "Private",
@@ -157,3 +160,32 @@ def adult(part: Literal["train", "test"] = "train") -> dict[str, NDArray[Any]]:
             else:
                 columns[column] = stored[name].astype(np.int64)
     return columns
+
+
+def write_adult(
+    path: str | os.PathLike[str], *, part: Literal["train", "test"] = "train", overwrite: bool = False
+) -> Path:
+    """Write the Adult data to a Parquet file, as the examples of the command line use it.
+
+    The columns are those of `adult`, except that `hours_per_week` is called `hours`.
+
+    Args:
+        path: the file to write.
+        part: "train" or "test".
+        overwrite: whether to replace a file that exists.
+
+    Guarantee: none. These are rows about people, published long ago.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ModuleNotFoundError as missing:
+        raise MissingExtra("Parquet files need pyarrow: pip install 'discreet[analytics]'") from missing
+    columns = {"hours" if name == "hours_per_week" else name: column for name, column in adult(part).items()}
+    target = Path(path)
+    try:
+        with target.open("wb" if overwrite else "xb") as file:
+            pq.write_table(pa.table(columns), file)
+    except FileExistsError:
+        raise InvalidArgument(f"path must not exist, got {str(target)!r}: choose another, or overwrite it") from None
+    return target
