@@ -18,6 +18,7 @@ from discreet import events as ev
 from discreet.accounting import closed_forms
 from discreet.apps import report as report_package
 from discreet.apps.report import Answer, Charge, Evaluation, Training, charts, collect, render
+from discreet.apps.report.titles import charge_title
 
 CSS = (Path(report_package.__file__).parent / "report.css").read_text()
 ATTACK = "</script><script>alert(1)</script>"
@@ -146,6 +147,72 @@ def test_the_budget_rises_at_its_charges_and_not_before(monkeypatch):
     (places, heights, where) = drawn[0]
     assert where == "post"
     assert (places, heights) == ([0, 1, 2, 2.5], [0.0, 25.0, 50.0, 50.0])
+
+
+def test_a_few_charges_are_bars_that_begin_where_the_last_one_ended(monkeypatch):
+    drawn: list[tuple] = []
+    monkeypatch.setattr(Axes, "barh", lambda axes, y, width, **how: drawn.append((list(width), how.get("left"))))
+    charts.budget([Charge(n, "", "", "spend", f"question {n}", "", 0.25, 0.25 * n) for n in (1, 2)])
+    assert drawn[1] == ([25.0, 25.0], [0.0, 25.0])
+
+
+def test_many_charges_are_drawn_as_steps():
+    charges = [Charge(n, "", "", "spend", "q", "", 0.001, 0.001 * n) for n in range(1, 500)]
+    assert "charges, in order" in charts.budget(charges)
+
+
+def test_results_and_budget_come_first_and_the_questions_are_folded(made):
+    page = made[2]
+    sections = re.findall(r'<section id="(\w+)"', page)
+    assert sections == ["results", "budget", "promise", "attack", "reproduce"]
+    assert len(made[1].summary) == 3
+    assert all(sentence.count(". ") == 0 and sentence.endswith(".") for sentence in made[1].summary)
+    for paragraph in made[1].promise:
+        assert f"<details><summary>{paragraph.question}</summary>" in page
+
+
+def test_spending_is_broken_down_by_analyst_and_adds_up(made):
+    account, report, page = made
+    assert {one.analyst: one.charges for one in report.by_analyst} == {"census": 2, "ann": 1}
+    assert sum(one.used for one in report.by_analyst) == pytest.approx(account.statement().used, rel=1e-12)
+    assert '<th scope="row">ann</th>' in page
+    machine = json.loads(report.to_json())["by_analyst"]
+    assert machine == [{"analyst": one.analyst, "charges": one.charges, "used": one.used} for one in report.by_analyst]
+
+
+@pytest.mark.parametrize(
+    ("purpose", "title"),
+    [
+        ("", "Charge without a purpose"),
+        ("who earns over $50,000", "Who earns over $50,000"),
+        ("count=count()", "Count"),
+        ("mean=mean(hours_per_week) by education", "Mean of hours_per_week by education"),
+        ("hours=mean(hours), n=count() by sex, age", "Mean of hours and count, by sex, age"),
+        ("correlation=correlation(age, hours)", "Correlation of age and hours"),
+        ("n=count() by city (discovered)", "Count by city"),
+        ("select sex, count(*) from people group by sex", "SQL query by sex"),
+        ("SELECT COUNT(*) FROM people", "SQL query"),
+        ("a=b(c", "A=b(c"),
+    ],
+)
+def test_a_charge_is_titled_by_its_purpose_and_not_by_code(purpose, title):
+    assert charge_title(purpose) == title
+
+
+def test_a_table_s_own_purpose_is_one_that_the_titles_know(tmp_path):
+    account = dp.Ledger(tmp_path / "t.ledger").account("t", budget=dp.PureDP(10.0))
+    people = dp.Private({"age": [30, 40, 50], "sex": ["f", "m", "f"]}, account=account, bounds={"age": (0, 100)})
+    people.group_by("sex", keys=["f", "m"]).mean("age").release(epsilon=1)
+    (charge,) = collect(account).charges
+    assert charge.title == "Mean of age by sex"
+
+
+def test_the_sql_of_an_answer_is_folded_and_not_its_title(tmp_path):
+    account = dp.Ledger(tmp_path / "q.ledger").account("q", budget=dp.PureDP(1.0))
+    rows = ({"sex": "f", "n": 3}, {"sex": "m", "n": 4})
+    page = render(collect(account, answers=[Answer("People by sex", rows, 1, "ε = 1", sql="SELECT 1 FROM t")]))
+    assert "<h3>People by sex</h3>" in page
+    assert re.search(r"<details><summary>What was the SQL\?</summary>.*SELECT 1 FROM t", page)
 
 
 def test_a_group_may_be_written_in_any_script():

@@ -41,6 +41,14 @@ def test_a_training_that_does_not_fit_is_refused_before_anything_is_written(run:
     assert not list((folder / "model").iterdir())
 
 
+def test_a_model_that_was_paid_for_is_kept_even_if_its_evaluation_does_not_fit(run: Run, folder):
+    run(INIT)
+    (folder / "config.toml").write_text(CONFIG.replace("epsilon = 0.5", "epsilon = 50.0"))
+    done = run("discreet train config.toml")
+    assert done.code == 3, done
+    assert (folder / "model" / "model.pt").stat().st_size > 0
+
+
 BROKEN = {
     "a misspelt key": ("batch_size = 40", "batchsize = 40"),
     "an unknown key": ("epochs = 1", "epochs = 1\ncolor = 3"),

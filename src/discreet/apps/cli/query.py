@@ -121,7 +121,7 @@ def command(
         return
     with output.working("Answering"):
         result = answer.release(epsilon=epsilon, delta=delta, rho=rho, noise=noise, purpose=purpose, key=key)
-    charged_answer = _result(result, _cost(epsilon, delta, rho), sql, purpose)
+    charged_answer = _result(result, _cost(epsilon, delta, rho), sql)
 
     def show() -> None:
         if output.json:
@@ -148,10 +148,10 @@ def _cost(epsilon: float | None, delta: float | None, rho: float | None) -> str:
     return ", ".join(f"{name} = {value:g}" for name, value in amounts if value is not None)
 
 
-def _result(result: Any, cost: str, sql: str, purpose: str | None) -> dict[str, Any]:
+def _result(result: Any, cost: str, sql: str) -> dict[str, Any]:
     return {
         "sql": sql,
-        "purpose": purpose,
+        "purpose": result.receipt.purpose,
         "cost": cost,
         "rows": to_json_value(result.rows()),
         "group_columns": result.group_columns,

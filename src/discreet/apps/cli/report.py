@@ -10,9 +10,8 @@ import click
 
 from discreet.apps.cli.command import Command, options, with_output
 from discreet.apps.cli.printing import Output, read_text
-from discreet.apps.cli.shared_options import account_of, account_options, open_account, open_ledger
+from discreet.apps.cli.shared_options import account_of, account_options, open_account
 from discreet.errors import InvalidArgument, MissingExtra
-from discreet.ledger import Ledger
 
 
 @click.command(
@@ -43,9 +42,8 @@ def command(
         from discreet.apps.report import collect, render
     except ModuleNotFoundError as missing:
         raise MissingExtra("reports need Jinja and matplotlib: pip install 'discreet[report]'") from missing
-    read = [(path, _read_result(path)) for path in result]
+    answers = [answer_of(path) for path in result]
     opened = open_account(ledger, account_of(named, account))
-    answers = [answer_of(path, content, open_ledger(ledger)) for path, content in read]
     # A server's URL may contain a password.
     location = "LEDGER" if "://" in ledger else shlex.quote(ledger)
     commands = [
@@ -61,45 +59,25 @@ def command(
         output.say(f"wrote {out}")
 
 
-def _read_result(path: str) -> Any:
-    try:
-        return json.loads(read_text(path))
-    except ValueError:
-        raise _not_a_result(path) from None
-
-
-def _not_a_result(path: str) -> InvalidArgument:
-    return InvalidArgument(f"--result must be the output of discreet query --json, got {path!r}")
-
-
-def answer_of(path: str, content: Any, ledger: Ledger) -> Any:
-    """An answer for the report from the output of `discreet query --json`, titled by its purpose in the ledger."""
+def answer_of(path: str) -> Any:
+    """An answer for the report from the output of `discreet query --json`."""
     from discreet.apps.report import Answer
     from discreet.apps.report.titles import result_title
 
     try:
+        content = json.loads(read_text(path))
         rows = tuple(dict(row) for row in content["rows"])
         group_columns = int(content["group_columns"])
         # Discovered keys may leave no row at all.
         if rows and (any(row.keys() != rows[0].keys() for row in rows) or not 0 <= group_columns <= len(rows[0])):
             raise ValueError("rows of different columns")
-        purpose = content.get("purpose") or _purpose(content.get("receipt"), ledger)
         return Answer(
-            title=result_title(purpose, tuple(rows[0]) if rows else (), group_columns),
+            # Files of version 0.1 have no purpose.
+            title=result_title(str(content.get("purpose") or ""), tuple(rows[0]) if rows else (), group_columns),
             rows=rows,
             group_columns=group_columns,
             cost=f"Cost: {content['cost']}",
             sql=str(content["sql"]),
         )
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        raise _not_a_result(path) from None
-
-
-def _purpose(receipt: Any, ledger: Ledger) -> str:
-    """The purpose of the charge that a receipt names, or "" if this ledger has no such charge."""
-    if not isinstance(receipt, dict):
-        return ""
-    for account in ledger.accounts():
-        if account.name == receipt.get("account"):
-            return next((e.purpose for e in account.history() if e.sequence == receipt.get("sequence")), "")
-    return ""
+        raise InvalidArgument(f"--result must be the output of discreet query --json, got {path!r}") from None
