@@ -1,4 +1,4 @@
-"""Each command does what its help says: the examples run as typed, and machines get JSON."""
+"""Each command does what its help says: the examples run as typed, and --json prints JSON."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def leaves(group: click.Group = program, path: str = "") -> dict[str, click.Comm
 
 def in_order() -> list[str]:
     names = [*FIRST, *(name for name in leaves() if name not in FIRST)]
-    return [name for name in names if name != "demo"]  # which has tests of its own
+    return [name for name in names if name != "demo"]  # it has its own tests
 
 
 @pytest.mark.parametrize("name", leaves())
@@ -119,7 +119,7 @@ def test_a_terminal_gets_a_table_with_lines_and_a_pipe_gets_plain_text(folder):
     with subprocess.Popen(line, stdout=theirs, stderr=theirs, stdin=theirs) as process:
         os.close(theirs)
         shown = b""
-        with contextlib.suppress(OSError):  # how the end of a terminal is told
+        with contextlib.suppress(OSError):  # raised at the end of a terminal
             while part := os.read(ours, 4096):
                 shown += part
         os.close(ours)
@@ -433,7 +433,7 @@ def test_completion_completes(monkeypatch, capsys):
 
 
 def test_the_reference_of_the_command_line_is_not_stale():
-    """Run `python -m tools.make_cli_reference` after a change."""
+    """Run `python -m tools.make_cli_reference` after changing a command."""
     assert make_cli_reference.PAGE.read_text(encoding="utf-8") == make_cli_reference.text()
 
 

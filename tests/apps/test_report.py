@@ -1,4 +1,4 @@
-"""The page says what the ledger says, needs nothing from elsewhere, and can be read by everyone."""
+"""The page agrees with the ledger, loads nothing from the network, and is accessible."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ATTACK = "</script><script>alert(1)</script>"
 
 
 def sample(folder: Path, budget: dp.Guarantee | None = None):
-    """A report with everything in it, some of it hostile."""
+    """A report with every kind of content, some of it hostile."""
     ledger = dp.Ledger(folder / "sample.ledger")
     account = ledger.account("census", budget=budget or dp.ApproxDP(3.0, 1e-6))
     account.spend(ev.DiscreteLaplace(1, dp.mechanisms.Laplace(10).scale), purpose="how many people")
@@ -77,7 +77,7 @@ class Elements(HTMLParser):
 def test_the_page_says_what_the_ledger_says(made):
     account, _, page = made
     embedded = re.search(r'<script type="application/json" id="report-json">(.*?)</script>', page, re.DOTALL)
-    assert "<" not in embedded[1], "a comment or a tag inside of the JSON could swallow the page"
+    assert "<" not in embedded[1], "a comment or a tag inside the JSON could swallow the page"
     machine = json.loads(embedded[1])
     assert machine["statement"] == json.loads(account.statement().to_json())
     statement = account.statement()
@@ -108,7 +108,7 @@ def test_a_reservation_that_was_closed_early_shows_what_came_back(tmp_path):
 
 
 def test_the_page_counts_charges_in_one_way(tmp_path):
-    """A plan that ran to its end is one charge, in the words as in the table."""
+    """A plan that ran to its end is one charge, in the text and in the table."""
     account = dp.Ledger(tmp_path / "a.ledger").account("a", budget=dp.ApproxDP(3.0, 1e-6))
     plan = account.reserve(ev.Repeated(ev.Gaussian(20.0), 5), key="plan", purpose="a model")
     plan.start_block(5)
@@ -232,11 +232,11 @@ def test_a_screen_reader_finds_its_way(made):
     assert len(elements["caption"]) == len(elements["table"])
     assert all(one.get("scope") in ("col", "row") for one in elements["th"])
     ids = [attributes["id"] for _, attributes in elements.found if "id" in attributes]
-    assert len(ids) == len(set(ids)), "an id that stands twice"
+    assert len(ids) == len(set(ids)), "a duplicate id"
     for _, attributes in elements.found:
         if "aria-labelledby" in attributes:
             assert attributes["aria-labelledby"] in ids
-    assert all(one.get("aria-hidden") == "true" for one in elements["svg"]), "each figure has its words beside it"
+    assert all(one.get("aria-hidden") == "true" for one in elements["svg"]), "a table or a caption replaces each chart"
     for figure in elements["figure"]:
         assert figure.get("aria-labelledby") or figure.get("aria-label")
 

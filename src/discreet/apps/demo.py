@@ -149,7 +149,7 @@ def _ask(people: Any, done: Callable[[str, str, str], None]) -> list[pages.Answe
     answers.append(pages.Answer("Hours of work per week, by education", tuple(result.rows()), 1, "Cost: ε = 0.3"))
     by_level = {row["education"]: row for row in result.rows()}
     examples = ", ".join(f"{name} {by_level[name]['mean']:.1f} h" for name in ("HS-grad", "Masters"))
-    done("hours", f"16 means for the price of one: {examples}, …", "ε = 0.3")
+    done("hours", f"16 means, one price: {examples}, …", "ε = 0.3")
 
     sql = "SELECT sex, COUNT(*) AS people FROM people WHERE income = '>50K' GROUP BY sex"
     result = people.sql(sql, epsilon=0.1, keys=datasets.SEX, purpose="people who earn over $50,000 by sex")
