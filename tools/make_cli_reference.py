@@ -21,8 +21,8 @@ Python do the same.
 - **Output.** Tables in a terminal, plain text in a pipe, JSON with `--json`. Every command takes `--json`.
 - **Errors.** One line on the standard error, `error: …`, with the problem and the remedy. `--debug` adds a traceback,
   which may quote data.
-- **Exit codes.** 0: success. 2: invalid input. 3: the budget has no room, and nothing was charged. 1: any other
-  failure, such as a ledger that does not verify.
+- **Exit codes.** 0: success. 2: invalid input. 3: the budget has no room, and what was refused is not charged. 1: any
+  other failure, such as a ledger that does not verify.
 - **Charged answers.** If an answer was charged but cannot be printed (a closed pipe, a full disk), it is saved as
   `discreet-answer-….json` in the current folder, and the error says so.
 - **Completion.** `eval "$(discreet completion bash)"` in `~/.bashrc`, or the same with `zsh` in `~/.zshrc`;

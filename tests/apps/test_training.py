@@ -46,6 +46,7 @@ def test_a_model_that_was_paid_for_is_kept_even_if_its_evaluation_does_not_fit(r
     (folder / "config.toml").write_text(CONFIG.replace("epsilon = 0.5", "epsilon = 50.0"))
     done = run("discreet train config.toml")
     assert done.code == 3, done
+    assert "the model is trained, charged and saved in" in done.err
     assert (folder / "model" / "model.pt").stat().st_size > 0
 
 

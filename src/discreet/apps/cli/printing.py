@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +65,14 @@ class Output:
         if self.json or not sys.stderr.isatty():
             yield
             return
-        with Console(stderr=True).status(Text(what)):
+        spinner = Console(stderr=True).status(Text(what))
+        spinner.start()
+        try:
             yield
+        finally:
+            # A terminal that has gone must not cost a charged answer.
+            with suppress(OSError, ValueError):
+                spinner.stop()
 
     def write(self, path: str | Path, text: str) -> None:
         """Write a file that the user named."""

@@ -48,7 +48,7 @@ def program(context: click.Context) -> None:
     """One privacy budget for everything that touches your data.
 
     Every command takes --json and --debug, and shows an example in its --help. Exit codes: 0 success, 2 invalid input,
-    3 the budget has no room (nothing was charged), 1 any other failure.
+    3 the budget has no room, 1 any other failure.
     """
     context.ensure_object(Output)
 

@@ -12,7 +12,7 @@ from discreet import _check, mechanisms, queries
 from discreet.apps import report as pages
 from discreet.apps.training.config import Config, Images
 from discreet.apps.training.data import load
-from discreet.errors import InvalidArgument, MissingExtra
+from discreet.errors import BudgetExceeded, InvalidArgument, MissingExtra
 from discreet.ledger import Account, Ledger
 from discreet.neighbors import Rows
 
@@ -83,7 +83,13 @@ def carry_out(config: Config, *, progress: bool = False, source: str = "config.t
         scores = []
         if held_out is not None and config.evaluation is not None:
             guesses = zoo.predict(model, held_out[0])
-            scores.append(evaluate(account, held_out[1], guesses, config.evaluation.epsilon))
+            try:
+                scores.append(evaluate(account, held_out[1], guesses, config.evaluation.epsilon))
+            except BudgetExceeded as error:
+                saved = folder / "model.pt"
+                raise BudgetExceeded(
+                    f"the model is trained, charged and saved in {saved}, but its evaluation is refused: {error}"
+                ) from error
         training = training_of(run, config.purpose, scores)
         commands = [f"discreet train {shlex.quote(source)}"]
         page = pages.collect(
