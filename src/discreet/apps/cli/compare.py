@@ -23,8 +23,7 @@ _FORMATS = (".svg", ".png", ".pdf")
     "compare",
     cls=Command,
     example="""discreet compare --epsilon 1 --delta 1e-6 --l1 1
-    discreet compare --epsilon 1 --delta 1e-6 --l2 1 --dimension 100000 --steps 1000 --plot noise.svg
-    discreet compare --epsilon 1 --delta 1e-6 --l1 1 --sayings""",
+    discreet compare --epsilon 1 --delta 1e-6 --l2 1 --dimension 100000 --steps 1000 --plot noise.svg""",
 )
 @click.option("--epsilon", type=float, required=True, help="ε of all releases together.")
 @click.option("--delta", type=float, required=True, help="δ of all releases together.")
