@@ -1,7 +1,7 @@
-"""A headless Chromium, driven over a pipe, to look at pages in the tests and to take the documents' screenshots.
+"""A headless Chromium for the browser tests and the screenshots in the docs.
 
-It speaks the DevTools protocol on two pipes (`--remote-debugging-pipe`): JSON messages that end in a zero byte. So it
-needs no package beyond the browser itself.
+It speaks the DevTools protocol over two pipes (`--remote-debugging-pipe`): JSON messages that end in a zero byte. It
+needs no package besides the browser.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _FLAGS = (
 
 
 def find() -> str | None:
-    """The path of a Chromium, or None where there is none."""
+    """The path of Chromium, or None if it is not installed."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Browser:
-    """One browser with one page; used in a `with` statement."""
+    """A browser with one page. Use it in a `with` statement."""
 
     def __init__(self, timeout: float = 60.0) -> None:
         program = find()
         if program is None:
-            raise FileNotFoundError("there is no chromium: apt-get install chromium")
+            raise FileNotFoundError("chromium is not installed: apt-get install chromium")
         self._timeout = timeout
         self._profile = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
         to_browser, self._out = os.pipe()
@@ -70,7 +70,7 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def open(self, path: Path, *, width: int, height: int, dark: bool = False, media: str = "screen") -> None:
-        """Show a file in a window of this size, and wait until it is loaded."""
+        """Open a file in a window of this size, and wait until it has loaded."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
         self.call(
@@ -82,28 +82,28 @@ class Browser:
         self._wait("Page.loadEventFired")
 
     def evaluate(self, expression: str) -> Any:
-        """The value of an expression in the page."""
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        if "exceptionDetails" in found:
-            raise RuntimeError(found["exceptionDetails"]["text"])
-        return found["result"].get("value")
+        """Evaluate a JavaScript expression in the page."""
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        if "exceptionDetails" in result:
+            raise RuntimeError(result["exceptionDetails"]["text"])
+        return result["result"].get("value")
 
     def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        """Save what is seen, or the whole page, as a PNG file."""
-        found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(found["data"]))
+        """Save the visible part, or the whole page, as a PNG file."""
+        image = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(image["data"]))
 
     def accessibility(self) -> list[dict[str, Any]]:
-        """What a screen reader is told: the nodes of the accessibility tree."""
+        """The nodes of the accessibility tree, which screen readers use."""
         nodes: list[dict[str, Any]] = self.call("Accessibility.getFullAXTree")["nodes"]
         return [node for node in nodes if not node.get("ignored")]
 
     def pdf(self, path: Path) -> None:
-        """Print the page into a PDF file."""
+        """Print the page to a PDF file."""
         path.write_bytes(base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"]))
 
     def call(self, method: str, **parameters: Any) -> Any:
-        """One command of the DevTools protocol, and its result."""
+        """Send one command of the DevTools protocol and return its result."""
         self._count += 1
         message: dict[str, Any] = {"id": self._count, "method": method, "params": parameters}
         if self._session is not None:
@@ -126,7 +126,7 @@ class Browser:
             ready, _, _ = select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))
             more = os.read(self._in, 1 << 16) if ready else b""
             if not more:
-                raise TimeoutError("the browser does not answer")
+                raise TimeoutError("the browser does not respond")
             self._buffer += more
         text, _, self._buffer = self._buffer.partition(b"\0")
         message: dict[str, Any] = json.loads(text)
@@ -146,7 +146,7 @@ class Browser:
                 self.requests.append(parameters["request"]["url"])
 
     def close(self) -> None:
-        """End the browser and remove its profile."""
+        """Close the browser and remove its profile."""
         self._process.terminate()
         self._process.wait(timeout=self._timeout)
         os.close(self._in)

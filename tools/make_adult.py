@@ -1,7 +1,7 @@
-"""Make src/discreet/datasets/adult.npz out of the UCI files: `python tools/make_adult.py DIR`.
+"""Make src/discreet/datasets/adult.npz from the UCI files: `python tools/make_adult.py DIR`.
 
-Text columns become small codes into the public lists of `discreet.datasets`; numbers become the smallest integers that
-hold them. Unknown values ("?") get the code 255.
+Text columns are stored as indexes into the public lists of `discreet.datasets`, numbers as the smallest integer type
+that holds them. Unknown values ("?") get the code 255.
 """
 
 import gzip

@@ -1,4 +1,4 @@
-"""Write docs/cli.md from the commands themselves: `python -m tools.make_cli_reference`. A test finds it stale."""
+"""Write docs/cli.md from the commands' help: `python -m tools.make_cli_reference`. A test fails if it is stale."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
 _INTRODUCTION = """\
 # The command line
 
-<!-- Written by tools/make_cli_reference.py from the commands' own help. Change the commands, then run it again. -->
+<!-- Written by tools/make_cli_reference.py from the commands' help. Change the commands, then run it again. -->
 
-`pip install 'discreet[all]'` brings the command `discreet`. It is a thin skin over the Python API: whatever it does, a
-few lines of Python do too.
+`pip install 'discreet[all]'` installs the command `discreet`. It is a thin layer over the Python API: a few lines of
+Python do the same.
 
-- **Output.** Tables in a terminal, plain text in a pipe, JSON with `--json`, with every command.
-- **Errors.** One line on the standard error, `error: …`, that says what is wrong and what to do. `--debug` adds a
-  traceback, which may quote data.
-- **Exit codes.** 0: it worked. 2: something that was given is wrong. 3: the budget has no room, and nothing was
-  charged. 1: anything else, such as a ledger that does not verify.
+- **Output.** Tables in a terminal, plain text in a pipe, JSON with `--json`. Every command takes `--json`.
+- **Errors.** One line on the standard error, `error: …`, with the problem and the remedy. `--debug` adds a traceback,
+  which may quote data.
+- **Exit codes.** 0: success. 2: invalid input. 3: the budget has no room, and what was refused is not charged. 1: any
+  other failure, such as a ledger that does not verify.
+- **Charged answers.** If an answer was charged but cannot be printed (a closed pipe, a full disk), it is saved as
+  `discreet-answer-….json` in the current folder, and the error says so.
 - **Completion.** `eval "$(discreet completion bash)"` in `~/.bashrc`, or the same with `zsh` in `~/.zshrc`;
   `discreet completion fish | source` for fish.
 
 ## A first session
 
 ```sh
+discreet data adult people.parquet
 discreet ledger init census.ledger --account census --epsilon 3 --delta 1e-6
 discreet query people.parquet "SELECT sex, AVG(hours) AS hours FROM people GROUP BY sex" \\
     --keys sex=Female,Male --bounds hours=0,100 --epsilon 0.2 --ledger census.ledger --preview
@@ -37,12 +40,14 @@ discreet query people.parquet "SELECT sex, AVG(hours) AS hours FROM people GROUP
 discreet report census.ledger --result hours.json --out report.html
 ```
 
-The preview spends nothing. The second query is charged to the ledger before it runs.
+The first command writes a table of people in the 1994 US census; use your own Parquet or CSV file instead. The preview
+spends nothing. The second query is charged to the ledger before it runs.
 
 ## A training
 
-`discreet train` reads a TOML file. Everything in it is public: bounds and categories come from what is known without
-looking at the data, and `examples` is about how many people there are.
+`discreet train` reads a TOML file. Everything in it is public: take bounds and categories from what is known without
+looking at the data, and give an estimate of the number of people as `examples`.
+`discreet data adult others.parquet --part test` writes the file for the evaluation.
 
 ```toml
 [data]
@@ -51,8 +56,8 @@ label = "income"
 classes = ["<=50K", ">50K"]
 
 [data.columns]
-age = [17, 90]                   # two numbers are bounds: clamped, and scaled to [-1, 1]
-sex = ["Female", "Male"]         # a list is all possible values: one input for each
+age = [17, 90]                   # two numbers are bounds: values are clamped and scaled to [-1, 1]
+sex = ["Female", "Male"]         # a list has all possible values: one input for each
 
 [model]
 kind = "mlp"                     # logistic, mlp, or cnn for images
@@ -64,7 +69,7 @@ learning_rate = 0.02
 epsilon = 1.0
 delta = 1e-6
 examples = 32000
-batch_size = 1024                # on average: each example joins each batch on its own
+batch_size = 1024                # on average: each example joins each batch independently
 epochs = 10
 clip_norm = 1.0
 
@@ -73,7 +78,7 @@ file = "census.ledger"
 account = "census"
 purpose = "income model"
 
-[evaluate]                       # optional: a charged look at people who were not trained on
+[evaluate]                       # optional: a charged evaluation on people who were not trained on
 file = "others.parquet"
 epsilon = 0.1
 
@@ -86,7 +91,7 @@ folder = "income"                # model.pt, report.html, statement.json
 
 
 def text() -> str:
-    """The whole page."""
+    """The complete page."""
     parts = [_INTRODUCTION]
     for path, command in _walk(program, "discreet"):
         settings = {**program.context_settings, "terminal_width": 100, "max_content_width": 100}
@@ -96,11 +101,11 @@ def text() -> str:
 
 
 def _walk(command: click.Command, path: str) -> list[tuple[str, click.Command]]:
-    found = [(path, command)]
+    commands = [(path, command)]
     if isinstance(command, click.Group):
         for name in sorted(command.commands):
-            found += _walk(command.commands[name], f"{path} {name}")
-    return found
+            commands += _walk(command.commands[name], f"{path} {name}")
+    return commands
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Take the pictures of the documents: `python -m tools.make_screenshots`. It plays the demo and needs a Chromium."""
+"""Make the pictures in the docs: `python -m tools.make_screenshots`. Runs the demo, and needs Chromium."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from rich.text import Text
 from tools.chromium import Browser
 
 IMAGES = Path(__file__).parent.parent / "docs" / "img"
+#: Width, height and dark mode of each picture of the report's top.
 SHOTS = {
-    "report-desktop": (1000, 860, False),
+    "report-desktop": (1280, 900, False),
     "report-phone": (390, 844, False),
-    "report-dark": (1000, 860, True),
+    "report-dark": (1280, 900, True),
 }
 
 
 def terminal(command: str, shown: str) -> str:
-    """What a command printed, as a picture of a terminal that loads no font from elsewhere."""
+    """A command's output as an SVG picture of a terminal. It loads no font from the network."""
     console = Console(record=True, width=112, file=io.StringIO(), force_terminal=True)
     console.print(Text(f"$ {command}", style="bold green"))
     console.print(Text(shown.rstrip()))
@@ -33,21 +34,21 @@ def terminal(command: str, shown: str) -> str:
 
 
 def main() -> None:
-    """Play the demo, and take all pictures of it."""
+    """Run the demo and take all pictures."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(sys.executable).parent / "discreet"
         environment = {**os.environ, "COLUMNS": "112"}
-        played = subprocess.run(
+        demo = subprocess.run(
             [program, "demo"], cwd=folder, env=environment, capture_output=True, text=True, check=True
         )
-        (IMAGES / "demo.svg").write_text(terminal("make demo", played.stdout), encoding="utf-8")
+        (IMAGES / "demo.svg").write_text(terminal("make demo", demo.stdout), encoding="utf-8")
         with Browser() as browser:
             for name, (width, height, dark) in SHOTS.items():
                 browser.open(Path(folder) / "demo" / "report.html", width=width, height=height, dark=dark)
                 browser.screenshot(IMAGES / f"{name}.png")
-            browser.open(Path(folder) / "demo" / "report.html", width=1000, height=860)
-            browser.evaluate("document.querySelector('#results').scrollIntoView()")
-            browser.screenshot(IMAGES / "report-results.png")
+            browser.open(Path(folder) / "demo" / "report.html", width=1280, height=900)
+            browser.evaluate("document.querySelector('#budget').scrollIntoView()")
+            browser.screenshot(IMAGES / "report-budget.png")
 
 
 if __name__ == "__main__":

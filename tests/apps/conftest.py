@@ -1,4 +1,4 @@
-"""A folder with what the commands' examples speak of, and a way to run commands in it as they are typed."""
+"""A folder with the files that the examples name, and a fixture that runs commands in it as typed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from discreet.apps.cli import main
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command left: its exit code, and what it wrote."""
+    """The exit code of a command, and what it wrote."""
 
     code: int
     out: str
@@ -109,14 +109,14 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def run(folder, capsys) -> Run:
-    """Run one command line as it is typed, `discreet` and quotes and all."""
+    """Run one command line as typed, including `discreet` and quotes."""
 
     def typed(line: str) -> Outcome:
         words = shlex.split(line)
         assert words[0] == "discreet", line
         capsys.readouterr()
         code = main(words[1:])
-        left = capsys.readouterr()
-        return Outcome(code, left.out, left.err)
+        written = capsys.readouterr()
+        return Outcome(code, written.out, written.err)
 
     return typed

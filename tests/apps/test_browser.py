@@ -1,4 +1,4 @@
-"""The report in a real browser: no complaint in the console, nothing fetched, readable on a phone and in the dark."""
+"""The report in a real browser: no console messages, no requests, readable on a phone and in dark mode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tools import chromium
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(chromium.find() is None, reason="there is no chromium: apt-get install chromium"),
+    pytest.mark.skipif(chromium.find() is None, reason="chromium is not installed: apt-get install chromium"),
 ]
 
 PHONE, DESKTOP = (390, 844), (1200, 900)
@@ -32,7 +32,7 @@ def page(tmp_path_factory):
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("size", [PHONE, DESKTOP])
-def test_it_opens_without_a_complaint_and_fetches_nothing(browser, page, size, dark):
+def test_it_opens_without_console_messages_and_requests_nothing(browser, page, size, dark):
     browser.open(page, width=size[0], height=size[1], dark=dark)
     assert browser.messages == []
     assert [url for url in browser.requests if not url.startswith("data:")] == [page.as_uri()]
@@ -73,7 +73,7 @@ def test_print_is_dark_on_light_and_hides_the_navigation(browser, page, tmp_path
         "[...document.querySelectorAll('details:not(.machine)')].map(d => d.getBoundingClientRect().height)"
     )
     assert heights
-    assert min(heights) > 40, "paper can't be clicked: what is folded away must be printed"
+    assert min(heights) > 40, "print must unfold everything: paper cannot be clicked"
     browser.pdf(tmp_path / "report.pdf")
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
 

@@ -1,4 +1,4 @@
-"""Each command does what its help says: the examples run as typed, and machines get JSON."""
+"""Each command does what its help says: the examples run as typed, and --json prints JSON."""
 
 from __future__ import annotations
 
@@ -33,8 +33,11 @@ QUERY = (
     "--keys sex=Female,Male --bounds hours=0,100 --epsilon 0.2 --ledger census.ledger --account census"
 )
 
+#: The program in a process of its own.
+COMMAND = (sys.executable, "-c", "import sys; from discreet.apps.cli import main; sys.exit(main())")
+
 #: Commands whose examples need what these leave behind, first ones first.
-FIRST = ("ledger init", "ledger allot", "ledger accounts", "query")
+FIRST = ("data adult", "ledger init", "ledger allot", "ledger accounts", "query")
 
 
 def leaves(group: click.Group = program, path: str = "") -> dict[str, click.Command]:
@@ -47,7 +50,7 @@ def leaves(group: click.Group = program, path: str = "") -> dict[str, click.Comm
 
 def in_order() -> list[str]:
     names = [*FIRST, *(name for name in leaves() if name not in FIRST)]
-    return [name for name in names if name != "demo"]  # which has tests of its own
+    return [name for name in names if name != "demo"]  # it has its own tests
 
 
 @pytest.mark.parametrize("name", leaves())
@@ -64,6 +67,7 @@ def test_every_command_has_help_an_example_and_the_common_flags(name, run: Run):
 
 
 def test_the_examples_run_as_typed(run: Run, folder):
+    (folder / "people.parquet").unlink()  # the first example writes it
     for name in in_order():
         for line in leaves()[name].examples:
             done = run(line)
@@ -74,11 +78,12 @@ def test_the_examples_run_as_typed(run: Run, folder):
             (folder / "hours.json").write_text(run(f"{QUERY} --json").out)
 
 
-def test_every_example_answers_with_json_where_it_is_asked_to(run: Run, folder):
+def test_every_example_prints_json_on_request(run: Run, folder):
+    (folder / "people.parquet").unlink()  # the first example writes it
     for name in in_order():
         for line in leaves()[name].examples:
             if "--steps 1000" in line:
-                continue  # the same command as a quicker one
+                continue  # slow, and the same command as the first example
             done = run(f"{line} --json")
             assert done.code == 0, (line, done.err)
             json.loads(done.out)
@@ -93,11 +98,13 @@ def test_the_installed_command_is_this_one():
     assert done.stdout.strip() == f"discreet {dp.__version__}"
 
 
-def test_a_terminal_without_greek_letters_is_no_reason_to_fail():
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+@pytest.mark.parametrize("flag", ["--json", "--delta=1e-6"])
+def test_a_terminal_without_greek_letters_is_no_reason_to_fail(encoding, flag):
     done = subprocess.run(
-        [Path(sys.executable).parent / "discreet", "price", "gaussian", "--noise", "4", "--delta", "1e-6"],
+        [*COMMAND, "price", "gaussian", "--noise", "4", "--delta", "1e-6", flag],
         capture_output=True,
-        env={"PYTHONIOENCODING": "ascii", "PATH": ""},
+        env={**os.environ, "PYTHONIOENCODING": encoding},
         check=True,
     )
     assert b"1e-06" in done.stdout
@@ -112,7 +119,7 @@ def test_a_terminal_gets_a_table_with_lines_and_a_pipe_gets_plain_text(folder):
     with subprocess.Popen(line, stdout=theirs, stderr=theirs, stdin=theirs) as process:
         os.close(theirs)
         shown = b""
-        with contextlib.suppress(OSError):  # how the end of a terminal is told
+        with contextlib.suppress(OSError):  # raised at the end of a terminal
             while part := os.read(ours, 4096):
                 shown += part
         os.close(ours)
@@ -237,7 +244,7 @@ def test_an_answer_without_a_group_says_so_and_has_a_place_in_the_report(run: Ru
     line = 'discreet query few.csv "SELECT sex, COUNT(*) AS n FROM t GROUP BY sex" --discover --epsilon 1 --delta 1e-9'
     said = run(f"{line} --ledger c.ledger")
     assert said.code == 0, said.err
-    assert "no key was common enough to come out" in said.out
+    assert "no key was common enough to be released" in said.out
     (folder / "none.json").write_text(run(f"{line} --ledger c.ledger --json").out)
     assert json.loads((folder / "none.json").read_text())["rows"] == []
     done = run("discreet report c.ledger --result none.json")
@@ -298,6 +305,16 @@ def test_a_preview_spends_nothing_and_a_query_is_charged_first(run: Run, folder)
     (folder / "receipt.json").write_text(json.dumps(done["receipt"]))
     assert run("discreet ledger verify census.ledger --receipt receipt.json").code == 0
     assert json.loads(run("discreet ledger accounts census.ledger --json").out)[0]["charges"] == 1
+
+
+def test_a_preview_shows_its_sql_only_on_request(run: Run):
+    run(INIT)
+    short, long = run(f"{QUERY} --preview"), run(f"{QUERY} --preview --show-sql")
+    assert "SELECT" not in short.out
+    assert "costs      ε = 0.2" in short.out
+    assert long.out.startswith(short.out)
+    assert "SELECT" in long.out
+    assert "SELECT" in json.loads(run(f"{QUERY} --preview --json").out)["sql"]
 
 
 def test_a_query_that_does_not_fit_is_refused_with_code_3_and_charges_nothing(run: Run):
@@ -384,6 +401,15 @@ def test_an_event_can_be_given_as_the_ledger_writes_it(run: Run, folder):
 # --- compare and completion ---------------------------------------------------------------------------------------
 
 
+def test_compare_shows_common_claims_only_on_request(run: Run):
+    line = "discreet compare --epsilon 1 --delta 1e-6 --l1 1"
+    plain, with_sayings = run(line), run(f"{line} --sayings")
+    assert "verdict" not in plain.out
+    assert "verdict" in with_sayings.out
+    assert with_sayings.out.startswith(plain.out)
+    assert json.loads(run(f"{line} --json").out)["sayings"]  # machines get the field as before
+
+
 def test_compare_draws_what_it_says(run: Run, folder):
     assert run("discreet compare --epsilon 1 --delta 1e-6 --l1 1 --plot noise.svg").code == 0
     assert (folder / "noise.svg").read_text().lstrip().startswith("<?xml")
@@ -407,7 +433,7 @@ def test_completion_completes(monkeypatch, capsys):
 
 
 def test_the_reference_of_the_command_line_is_not_stale():
-    """Run `python -m tools.make_cli_reference` after a change."""
+    """Run `python -m tools.make_cli_reference` after changing a command."""
     assert make_cli_reference.PAGE.read_text(encoding="utf-8") == make_cli_reference.text()
 
 

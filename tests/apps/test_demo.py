@@ -1,4 +1,4 @@
-"""The demo runs to its end as typed, spends one budget, is refused, and its report says what the ledger says."""
+"""The demo runs as typed until a question is refused, and its report agrees with the ledger."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.apps.conftest import fill
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
-    """The example of the help, as typed, once for all tests."""
+    """Run the example in the help as typed, once for all tests."""
     folder = tmp_path_factory.mktemp("demo")
     fill(folder)
     with pytest.MonkeyPatch.context() as patch:
@@ -55,13 +55,14 @@ def test_everything_that_was_released_was_charged(played):
     report = json.loads((folder / "report.json").read_text())
     purposes = [one["purpose"] for one in report["charges"]]
     assert purposes == [
-        "how many people",
-        "hours of work a week by education",
-        "who earns over $50,000",
+        "number of people",
+        "hours of work per week by education",
+        "people who earn over $50,000 by sex",
         "income classifier",
         *(f"accuracy after {step} steps" for step in LOOKS),
         "accuracy on held-out people",
     ]
+    assert [(one["analyst"], one["charges"]) for one in report["by_analyst"]] == [("bob", 2 + len(LOOKS)), ("ann", 3)]
     assert len(report["answers"]) == 3
     (training,) = report["trainings"]
     assert len(training["evaluations"]) == 1
@@ -79,7 +80,7 @@ def test_the_budget_is_spent_so_that_one_more_question_is_refused(played):
 
 
 def test_no_exact_loss_is_written_down(played):
-    """What a run saw on the way is exact, and must be in no report."""
+    """The losses of a run are exact, so no report may show them."""
     folder, _ = played
     report = json.loads((folder / "report.json").read_text())
     (training,) = report["trainings"]
@@ -88,13 +89,13 @@ def test_no_exact_loss_is_written_down(played):
 
 
 def test_the_model_is_of_use(played):
-    """Far above the 76% of always guessing the more common class; the noise of training moves it by about 0.5%."""
+    """Guessing the more common class gives 76%. The noise of training moves the accuracy by about 0.5%."""
     report = json.loads((played[0] / "report.json").read_text())
     assert report["trainings"][0]["evaluations"][0]["value"] > 0.82
 
 
 def test_each_stage_says_what_it_did_and_what_it_cost(tmp_path, monkeypatch, capsys):
-    """The lines, without playing again: a stage is one short line."""
+    """A stage is printed as one short line."""
     import discreet.apps.demo as module
 
     stage = module.Stage("count", "32,557 ± 30 people", "ε = 0.1", 0.0254)

@@ -1,4 +1,4 @@
-"""The page says what the ledger says, needs nothing from elsewhere, and can be read by everyone."""
+"""The page agrees with the ledger, loads nothing from the network, and is accessible."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ import discreet as dp
 from discreet import events as ev
 from discreet.accounting import closed_forms
 from discreet.apps import report as report_package
-from discreet.apps.report import Answer, Evaluation, Training, collect, figures, render
-from discreet.apps.report.content import Charge
+from discreet.apps.report import Answer, Charge, Evaluation, Training, charts, collect, render
+from discreet.apps.report.titles import charge_title
 
 CSS = (Path(report_package.__file__).parent / "report.css").read_text()
 ATTACK = "</script><script>alert(1)</script>"
 
 
 def sample(folder: Path, budget: dp.Guarantee | None = None):
-    """A report with everything in it, some of it hostile."""
+    """A report with every kind of content, some of it hostile."""
     ledger = dp.Ledger(folder / "sample.ledger")
     account = ledger.account("census", budget=budget or dp.ApproxDP(3.0, 1e-6))
     account.spend(ev.DiscreteLaplace(1, dp.mechanisms.Laplace(10).scale), purpose="how many people")
@@ -77,7 +77,7 @@ class Elements(HTMLParser):
 def test_the_page_says_what_the_ledger_says(made):
     account, _, page = made
     embedded = re.search(r'<script type="application/json" id="report-json">(.*?)</script>', page, re.DOTALL)
-    assert "<" not in embedded[1], "a comment or a tag inside of the JSON could swallow the page"
+    assert "<" not in embedded[1], "a comment or a tag inside the JSON could swallow the page"
     machine = json.loads(embedded[1])
     assert machine["statement"] == json.loads(account.statement().to_json())
     statement = account.statement()
@@ -108,7 +108,7 @@ def test_a_reservation_that_was_closed_early_shows_what_came_back(tmp_path):
 
 
 def test_the_page_counts_charges_in_one_way(tmp_path):
-    """A plan that ran to its end is one charge, in the words as in the table."""
+    """A plan that ran to its end is one charge, in the text and in the table."""
     account = dp.Ledger(tmp_path / "a.ledger").account("a", budget=dp.ApproxDP(3.0, 1e-6))
     plan = account.reserve(ev.Repeated(ev.Gaussian(20.0), 5), key="plan", purpose="a model")
     plan.start_block(5)
@@ -116,7 +116,7 @@ def test_the_page_counts_charges_in_one_way(tmp_path):
     account.spend(ev.Laplace(20.0), purpose="a count")
     report = collect(account)
     assert len(report.charges) == 2
-    assert any(one.answer.startswith("2 charges are listed below") for one in report.promise)
+    assert any(one.answer.startswith("2 charges are listed in this report") for one in report.promise)
 
 
 def test_the_page_needs_nothing_from_elsewhere(made):
@@ -143,16 +143,82 @@ def test_the_budget_rises_at_its_charges_and_not_before(monkeypatch):
     """The first charge is drawn at 1: between 0 and 1 nothing is used."""
     drawn: list[tuple] = []
     monkeypatch.setattr(Axes, "step", lambda axes, x, y, **how: drawn.append((list(x), list(y), how["where"])))
-    figures.budget([Charge(n, "", "", "spend", "", "", 0.25, 0.25 * n) for n in (1, 2)])
+    charts.budget_steps([Charge(n, "", "", "spend", "", "", 0.25, 0.25 * n) for n in (1, 2)])
     (places, heights, where) = drawn[0]
     assert where == "post"
     assert (places, heights) == ([0, 1, 2, 2.5], [0.0, 25.0, 50.0, 50.0])
 
 
+def test_a_few_charges_are_bars_that_begin_where_the_last_one_ended(monkeypatch):
+    drawn: list[tuple] = []
+    monkeypatch.setattr(Axes, "barh", lambda axes, y, width, **how: drawn.append((list(width), how.get("left"))))
+    charts.budget([Charge(n, "", "", "spend", f"question {n}", "", 0.25, 0.25 * n) for n in (1, 2)])
+    assert drawn[1] == ([25.0, 25.0], [0.0, 25.0])
+
+
+def test_many_charges_are_drawn_as_steps():
+    charges = [Charge(n, "", "", "spend", "q", "", 0.001, 0.001 * n) for n in range(1, 500)]
+    assert "charges, in order" in charts.budget(charges)
+
+
+def test_results_and_budget_come_first_and_the_questions_are_folded(made):
+    page = made[2]
+    sections = re.findall(r'<section id="(\w+)"', page)
+    assert sections == ["results", "budget", "promise", "attack", "reproduce"]
+    assert len(made[1].summary) == 3
+    assert all(sentence.count(". ") == 0 and sentence.endswith(".") for sentence in made[1].summary)
+    for paragraph in made[1].promise:
+        assert f"<details><summary>{paragraph.question}</summary>" in page
+
+
+def test_spending_is_broken_down_by_analyst_and_adds_up(made):
+    account, report, page = made
+    assert {one.analyst: one.charges for one in report.by_analyst} == {"census": 2, "ann": 1}
+    assert sum(one.used for one in report.by_analyst) == pytest.approx(account.statement().used, rel=1e-12)
+    assert '<th scope="row">ann</th>' in page
+    machine = json.loads(report.to_json())["by_analyst"]
+    assert machine == [{"analyst": one.analyst, "charges": one.charges, "used": one.used} for one in report.by_analyst]
+
+
+@pytest.mark.parametrize(
+    ("purpose", "title"),
+    [
+        ("", "Charge without a purpose"),
+        ("who earns over $50,000", "Who earns over $50,000"),
+        ("count=count()", "Count"),
+        ("mean=mean(hours_per_week) by education", "Mean of hours_per_week by education"),
+        ("hours=mean(hours), n=count() by sex, age", "Mean of hours and count, by sex, age"),
+        ("correlation=correlation(age, hours)", "Correlation of age and hours"),
+        ("n=count() by city (discovered)", "Count by city"),
+        ("select sex, count(*) from people group by sex", "SQL query by sex"),
+        ("SELECT COUNT(*) FROM people", "SQL query"),
+        ("a=b(c", "A=b(c"),
+    ],
+)
+def test_a_charge_is_titled_by_its_purpose_and_not_by_code(purpose, title):
+    assert charge_title(purpose) == title
+
+
+def test_a_table_s_own_purpose_is_one_that_the_titles_know(tmp_path):
+    account = dp.Ledger(tmp_path / "t.ledger").account("t", budget=dp.PureDP(10.0))
+    people = dp.Private({"age": [30, 40, 50], "sex": ["f", "m", "f"]}, account=account, bounds={"age": (0, 100)})
+    people.group_by("sex", keys=["f", "m"]).mean("age").release(epsilon=1)
+    (charge,) = collect(account).charges
+    assert charge.title == "Mean of age by sex"
+
+
+def test_the_sql_of_an_answer_is_folded_and_not_its_title(tmp_path):
+    account = dp.Ledger(tmp_path / "q.ledger").account("q", budget=dp.PureDP(1.0))
+    rows = ({"sex": "f", "n": 3}, {"sex": "m", "n": 4})
+    page = render(collect(account, answers=[Answer("People by sex", rows, 1, "ε = 1", sql="SELECT 1 FROM t")]))
+    assert "<h3>People by sex</h3>" in page
+    assert re.search(r"<details><summary>What was the SQL\?</summary>.*SELECT 1 FROM t", page)
+
+
 def test_a_group_may_be_written_in_any_script():
     """Warnings are errors here: the browser draws the text, so matplotlib's fonts need not have it."""
     rows = ({"who": "李雷", "n": 3, "n_error": 1.0},)
-    assert "李雷" in figures.answer(Answer("q", rows, 1, "ε = 1"), "n", 0)
+    assert "李雷" in charts.answer(Answer("q", rows, 1, "ε = 1"), "n", 0)
 
 
 def test_a_screen_reader_finds_its_way(made):
@@ -166,13 +232,13 @@ def test_a_screen_reader_finds_its_way(made):
     assert len(elements["caption"]) == len(elements["table"])
     assert all(one.get("scope") in ("col", "row") for one in elements["th"])
     ids = [attributes["id"] for _, attributes in elements.found if "id" in attributes]
-    assert len(ids) == len(set(ids)), "an id that stands twice"
+    assert len(ids) == len(set(ids)), "a duplicate id"
     for _, attributes in elements.found:
-        if "aria-labeledby" in attributes:
-            assert attributes["aria-labeledby"] in ids
-    assert all(one.get("aria-hidden") == "true" for one in elements["svg"]), "each figure has its words beside it"
+        if "aria-labelledby" in attributes:
+            assert attributes["aria-labelledby"] in ids
+    assert all(one.get("aria-hidden") == "true" for one in elements["svg"]), "a table or a caption replaces each chart"
     for figure in elements["figure"]:
-        assert figure.get("aria-labeledby") or figure.get("aria-label")
+        assert figure.get("aria-labelledby") or figure.get("aria-label")
 
 
 def test_every_figure_names_its_parts_apart(made):

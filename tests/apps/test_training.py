@@ -1,4 +1,4 @@
-"""`discreet train` and `discreet check`: public facts in, private outputs out, and clear words about what is wrong."""
+"""`discreet train` and `discreet check`: public facts in, private outputs out, and clear errors."""
 
 from __future__ import annotations
 
@@ -39,6 +39,15 @@ def test_a_training_that_does_not_fit_is_refused_before_anything_is_written(run:
     done = run("discreet train config.toml")
     assert done.code == 3
     assert not list((folder / "model").iterdir())
+
+
+def test_a_model_that_was_paid_for_is_kept_even_if_its_evaluation_does_not_fit(run: Run, folder):
+    run(INIT)
+    (folder / "config.toml").write_text(CONFIG.replace("epsilon = 0.5", "epsilon = 50.0"))
+    done = run("discreet train config.toml")
+    assert done.code == 3, done
+    assert "the model is trained, charged and saved in" in done.err
+    assert (folder / "model" / "model.pt").stat().st_size > 0
 
 
 BROKEN = {
@@ -101,7 +110,7 @@ def test_an_account_for_persons_is_not_trained_as_if_for_rows(run: Run):
 
 
 def test_a_row_is_encoded_by_itself():
-    """Changing one row changes that row of the result and nothing else; strange values are zeros."""
+    """Changing one row changes only that row of the result. Strange values become zeros."""
     facts = {"age": (0.0, 100.0), "sex": ("f", "m")}
     columns = {
         "age": np.array([10, None, float("nan"), float("inf"), 1e308, "x"], dtype=object),
@@ -176,7 +185,7 @@ def test_a_model_that_mixes_examples_is_found_with_its_remedy(run: Run):
 
 
 def test_what_only_shows_when_the_model_runs_is_found_too(run: Run, folder):
-    """A mean over the batch in the forward pass: no module gives it away."""
+    """A mean over the batch in the forward pass, which no module shows."""
     code = """
 from torch import nn
 
@@ -194,7 +203,7 @@ def build():
     return Mixed()
 """
     (folder / "mixed.py").write_text(code)
-    assert run("discreet check mixed.py:build").code == 0  # as far as its modules show
+    assert run("discreet check mixed.py:build").code == 0  # its modules look fine
     done = run("discreet check mixed.py:build --shape 4 --classes 2 --json")
     assert done.code == 1
     assert json.loads(done.out)["trainable"] is False

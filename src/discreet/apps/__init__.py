@@ -1,1 +1,1 @@
-"""What most people see first: the command line (`cli`) and the report (`report`), thin over the Python API."""
+"""The applications: the command line (`cli`), the report (`report`), training from a file (`training`) and the demo."""

@@ -1,4 +1,4 @@
-"""The `discreet` command. Here is only its door, so that a missing extra is one line and not a traceback."""
+"""The `discreet` command. It imports the program lazily, so that a missing extra gives one line, not a traceback."""
 
 import collections.abc
 import sys
@@ -9,7 +9,7 @@ __all__ = ["main"]
 def main(arguments: collections.abc.Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    0: it worked. 2: something that was given is wrong. 3: the budget has no room. 1: anything else.
+    0: success. 2: invalid input. 3: the budget has no room. 1: any other failure.
     """
     try:
         from discreet.apps.cli import program

@@ -1,4 +1,4 @@
-"""`discreet compare`: which noise to add, at the same guarantee first and at the same noise then."""
+"""`discreet compare`: which noise to add, compared at the same guarantee and at the same amount of noise."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
-from discreet.accounting.folklore import Saying, sayings
+from discreet.accounting.folklore import Saying
+from discreet.accounting.folklore import sayings as check_sayings
 from discreet.accounting.noises import Noises, Option, Task, noises
 from discreet.apps.cli.command import Command, with_output
-from discreet.apps.cli.output import Output, plain
+from discreet.apps.cli.printing import Output, to_json_value
 from discreet.errors import InvalidArgument, MissingExtra
 from discreet.guarantees import ApproxDP
 
@@ -24,14 +25,17 @@ _FORMATS = (".svg", ".png", ".pdf")
     example="""discreet compare --epsilon 1 --delta 1e-6 --l1 1
     discreet compare --epsilon 1 --delta 1e-6 --l2 1 --dimension 100000 --steps 1000 --plot noise.svg""",
 )
-@click.option("--epsilon", type=float, required=True, help="ε of all steps together.")
-@click.option("--delta", type=float, required=True, help="δ of all steps together.")
-@click.option("--l1", type=float, help="How much one unit changes the L1 norm.  [default: √dimension · l2]")
-@click.option("--l2", type=float, help="How much one unit changes the L2 norm.  [default: l1]")
-@click.option("--dimension", type=int, default=1, show_default=True, help="How many numbers a release has.")
-@click.option("--steps", type=int, default=1, show_default=True, help="How many releases there are.")
-@click.option("--grid", type=float, help="Step of the grid for discrete noise.  [default: 1, or l2/1024 and finer]")
-@click.option("--plot", metavar="FILE", help="Draw it, as .svg, .png or .pdf.")
+@click.option("--epsilon", type=float, required=True, help="ε of all releases together.")
+@click.option("--delta", type=float, required=True, help="δ of all releases together.")
+@click.option(
+    "--l1", type=float, help="L1 sensitivity: how far one unit can move a release.  [default: √dimension · l2]"
+)
+@click.option("--l2", type=float, help="L2 sensitivity: how far one unit can move a release.  [default: l1]")
+@click.option("--dimension", type=int, default=1, show_default=True, help="Numbers in a release.")
+@click.option("--steps", type=int, default=1, show_default=True, help="Number of releases.")
+@click.option("--grid", type=float, help="Grid step of discrete noise.  [default: 1, or l2/1024 and finer]")
+@click.option("--plot", metavar="FILE", help="Draw a chart into FILE (.svg, .png or .pdf).")
+@click.option("--sayings", is_flag=True, help="Also check common claims about this choice against the numbers.")
 @with_output
 def command(
     output: Output,
@@ -43,32 +47,36 @@ def command(
     steps: int,
     grid: float | None,
     plot: str | None,
+    sayings: bool,
 ) -> None:
-    """Laplace, L2-Laplace and Gaussian noise, and their discrete forms, priced by one accountant.
+    """Compare Laplace, L2-Laplace and Gaussian noise and their discrete forms, priced by one accountant.
 
-    First all of them at the same (ε, δ), then at the same noise, then which to use when. Last, what is often said about
-    this choice, with the numbers: where it holds and where it does not.
+    First at the same (ε, δ), then at the same amount of noise, then which to use when.
     """
     if plot is not None and Path(plot).suffix not in _FORMATS:
-        raise InvalidArgument(f"--plot must end in {', '.join(_FORMATS)}, got {plot!r}: the ending says the format")
+        raise InvalidArgument(f"--plot must end in {', '.join(_FORMATS)}, got {plot!r}: the ending sets the format")
     task = Task.of(ApproxDP(epsilon, delta), l1=l1, l2=l2, dimension=dimension, steps=steps, grid=grid)
     with output.working("Pricing every kind of noise"):
-        found = noises(task)
-        said = sayings(found)
+        compared = noises(task)
+        checked = check_sayings(compared) if sayings or output.json else ()
     if plot is not None:
-        draw(found, plot)
+        draw(compared, plot)
     if output.json:
-        output.emit(_answer(found, said))
+        output.emit(_answer(compared, checked))
         return
-    _show(output, found, said)
+    _show(output, compared)
+    if checked:
+        output.say("\nCommon claims, and what the accountant finds\n")
+        rows = [(saying.says, saying.verdict, saying.because) for saying in checked]
+        output.table(("claim", "verdict", "because"), rows)
     if plot is not None:
-        output.say(f"\ndrawn into {plot}")
+        output.say(f"\nwrote {plot}")
 
 
-def _answer(found: Noises, said: tuple[Saying, ...]) -> dict[str, Any]:
-    task = found.task
+def _answer(compared: Noises, checked: tuple[Saying, ...]) -> dict[str, Any]:
+    task = compared.task
     return {
-        "task": plain(
+        "task": to_json_value(
             {
                 "epsilon": task.budget.epsilon,
                 "delta": task.budget.delta,
@@ -79,85 +87,83 @@ def _answer(found: Noises, said: tuple[Saying, ...]) -> dict[str, Any]:
                 "grid": task.grid,
             }
         ),
-        "same_guarantee": [_option(one, task) for one in found.same_guarantee],
-        "same_noise": [_option(one, task) for one in found.same_noise],
-        "best": found.best.name,
-        "advice": list(found.advice),
-        "sayings": [asdict(one) for one in said],
+        "same_guarantee": [_option(option, task) for option in compared.same_guarantee],
+        "same_noise": [_option(option, task) for option in compared.same_noise],
+        "best": compared.best.name,
+        "advice": list(compared.advice),
+        "sayings": [asdict(saying) for saying in checked],
     }
 
 
-def _option(one: Option, task: Task) -> dict[str, Any]:
-    price = None if one.epsilon is None else {"lower": one.epsilon.lower, "upper": one.epsilon.upper}
+def _option(option: Option, task: Task) -> dict[str, Any]:
+    price = None if option.epsilon is None else {"lower": option.epsilon.lower, "upper": option.epsilon.upper}
     return {
-        "name": one.name,
-        "found": one.found,
-        "scale": one.scale,
-        "standard_deviation": one.standard_deviation,
-        "variance": one.variance,
-        "expected_error": one.expected_error,
-        "tail_95": one.tail(),
-        "worst_coordinate_95": one.worst(task.dimension),
-        "epsilon": plain(price),
-        "note": one.note,
+        "name": option.name,
+        "found": option.found,
+        "scale": option.scale,
+        "standard_deviation": option.standard_deviation,
+        "variance": option.variance,
+        "expected_error": option.expected_error,
+        "tail_95": option.tail(),
+        "worst_coordinate_95": option.worst(task.dimension),
+        "epsilon": to_json_value(price),
+        "note": option.note,
     }
 
 
-def _show(output: Output, found: Noises, said: tuple[Saying, ...]) -> None:
-    task = found.task
-    steps = "one release" if task.steps == 1 else f"{task.steps:,} releases"
-    many = "one number" if task.dimension == 1 else f"{task.dimension:,} numbers"
-    output.say(f"{steps} of {many}; one unit moves them by at most Δ₁ = {task.l1:.6g} and Δ₂ = {task.l2:.6g}\n")
-    output.say(f"At the same guarantee, {task.budget} for all of it together:\n")
+def _show(output: Output, compared: Noises) -> None:
+    task = compared.task
+    releases = "One release" if task.steps == 1 else f"{task.steps:,} releases"
+    numbers = "one number" if task.dimension == 1 else f"{task.dimension:,} numbers"
+    output.say(f"{releases} of {numbers}, L1 sensitivity {task.l1:.6g}, L2 sensitivity {task.l2:.6g}\n")
+    output.say(f"At the same guarantee: {task.budget} in total\n")
     heads = ("noise", "found by", "scale", "std", "variance", "mean error", "95% error", "worst, 95%", "note")
     numeric = ("scale", "std", "variance", "mean error", "95% error", "worst, 95%", "epsilon")
-    output.table(heads, [_cells(one, task) for one in found.same_guarantee], right=numeric)
-    deviation = found.same_noise[0].standard_deviation
-    output.say(f"\nAt the same noise, a standard deviation of {deviation:.5g} on each number:\n")
+    output.table(heads, [_cells(option, task) for option in compared.same_guarantee], right=numeric)
+    deviation = compared.same_noise[0].standard_deviation
+    output.say(f"\nAt the same noise: a standard deviation of {deviation:.5g} on each number\n")
     rows = [
-        (one.name, one.scale, None if one.epsilon is None else one.epsilon.upper, one.note) for one in found.same_noise
+        (option.name, option.scale, None if option.epsilon is None else option.epsilon.upper, option.note)
+        for option in compared.same_noise
     ]
     output.table(("noise", "scale", "epsilon", "note"), rows, right=numeric)
     output.say("\nWhich to use\n")
-    for line in found.advice:
+    for line in compared.advice:
         output.say(f"- {line}")
-    output.say("\nWhat is often said, and what the accountant finds\n")
-    output.table(("saying", "verdict", "because"), [(one.says, one.verdict, one.because) for one in said])
 
 
-def _cells(one: Option, task: Task) -> tuple[str | float | None, ...]:
-    worst = one.worst(task.dimension)
+def _cells(option: Option, task: Task) -> tuple[str | float | None, ...]:
     return (
-        one.name,
-        one.found,
-        one.scale,
-        one.standard_deviation,
-        one.variance,
-        one.expected_error,
-        one.tail(),
-        worst,
-        one.note,
+        option.name,
+        option.found,
+        option.scale,
+        option.standard_deviation,
+        option.variance,
+        option.expected_error,
+        option.tail(),
+        option.worst(task.dimension),
+        option.note,
     )
 
 
-def draw(found: Noises, path: str) -> None:
-    """Two panels: the noise at the same guarantee, and ε at the same noise."""
+def draw(compared: Noises, path: str) -> None:
+    """Draw two panels: the noise at the same guarantee, and ε at the same noise."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as missing:
         raise MissingExtra("plots need matplotlib: pip install 'discreet[report]'") from missing
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
-    same = [one for one in found.same_guarantee if one.standard_deviation is not None]
-    wide = left.barh([one.name for one in same], [one.standard_deviation or 0.0 for one in same], color="#2a9d8f")
-    left.set_title(
-        f"Standard deviation at ({found.task.budget.epsilon:g}, {found.task.budget.delta:g})-DP", fontsize=10
-    )
-    priced = [one for one in found.same_noise if one.epsilon is not None]
-    uppers = [one.epsilon.upper if one.epsilon is not None else 0.0 for one in priced]
-    dear = right.barh([one.name for one in priced], uppers, color="#e76f51")
+    feasible = [option for option in compared.same_guarantee if option.standard_deviation is not None]
+    deviations = [option.standard_deviation or 0.0 for option in feasible]
+    deviation_bars = left.barh([option.name for option in feasible], deviations, color="#2a9d8f")
+    budget = compared.task.budget
+    left.set_title(f"Standard deviation at ({budget.epsilon:g}, {budget.delta:g})-DP", fontsize=10)
+    priced = [option for option in compared.same_noise if option.epsilon is not None]
+    uppers = [option.epsilon.upper if option.epsilon is not None else 0.0 for option in priced]
+    price_bars = right.barh([option.name for option in priced], uppers, color="#e76f51")
     right.set_title("ε at the same standard deviation", fontsize=10)
-    for axes, bars in ((left, wide), (right, dear)):
+    for axes, bars in ((left, deviation_bars), (right, price_bars)):
         axes.set_xscale("log")
         axes.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
         axes.margins(x=0.15)
@@ -166,4 +172,4 @@ def draw(found: Noises, path: str) -> None:
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:
-        raise InvalidArgument(f"--plot must be a place to write to, got {path!r}: {error.strerror}") from None
+        raise InvalidArgument(f"--plot must be writable, got {path!r}: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""Shell completion: the script that a shell reads once."""
+"""`discreet completion`: a script that makes a shell complete the commands."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import click
 from click.shell_completion import get_completion_class
 
 from discreet.apps.cli.command import Command, with_output
-from discreet.apps.cli.output import Output
+from discreet.apps.cli.printing import Output
 
-_WHERE = {
+_STARTUP_FILE = {
     "bash": "~/.bashrc",
     "zsh": "~/.zshrc",
     "fish": "~/.config/fish/config.fish",
@@ -16,7 +16,7 @@ _WHERE = {
 
 
 @click.command("completion", cls=Command, example="discreet completion bash")
-@click.argument("shell", type=click.Choice(sorted(_WHERE)))
+@click.argument("shell", type=click.Choice(sorted(_STARTUP_FILE)))
 @with_output
 def command(output: Output, shell: str) -> None:
     """Print the script that completes `discreet` in your SHELL.
@@ -25,10 +25,10 @@ def command(output: Output, shell: str) -> None:
     `discreet completion fish | source` to ~/.config/fish/config.fish.
     """
     root = click.get_current_context().find_root().command
-    found = get_completion_class(shell)
-    assert found is not None
-    script = found(root, {}, "discreet", "_DISCREET_COMPLETE").source()
+    completion = get_completion_class(shell)
+    assert completion is not None
+    script = completion(root, {}, "discreet", "_DISCREET_COMPLETE").source()
     if output.json:
-        output.emit({"shell": shell, "belongs_in": _WHERE[shell], "script": script})
+        output.emit({"shell": shell, "belongs_in": _STARTUP_FILE[shell], "script": script})
     else:
         click.echo(script)

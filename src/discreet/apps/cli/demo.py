@@ -1,4 +1,4 @@
-"""`discreet demo`: the whole idea on real data, in under three minutes."""
+"""`discreet demo`: private queries and training on one budget, in under a minute."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ from pathlib import Path
 import click
 
 from discreet.apps.cli.command import Command, with_output
-from discreet.apps.cli.output import Output, percent
+from discreet.apps.cli.printing import Output, percent
 from discreet.errors import MissingExtra
 from discreet.ledger.statement import ADAPTIVE
 
 
 @click.command("demo", cls=Command, example="discreet demo")
-@click.option("--folder", default="demo", show_default=True, help="Where ledger, model and report go.")
+@click.option(
+    "--folder", default="demo", show_default=True, help="Where to write the ledger, the model and the report."
+)
 @with_output
 def command(output: Output, folder: str) -> None:
-    """Open a budget, ask, train, evaluate and be refused: on the Adult data, without a network.
+    """Query, train and evaluate on one budget until it is spent. Uses the Adult data and no network.
 
-    Writes FOLDER/report.html. The ledger of an earlier demo in FOLDER is replaced.
+    Writes FOLDER/report.html, and replaces the ledger of an earlier demo in FOLDER.
     """
     try:
         from discreet.apps.demo import Stage, answer, play
     except ModuleNotFoundError as missing:
-        raise MissingExtra("the demo needs everything: pip install 'discreet[all]'") from missing
+        raise MissingExtra("the demo needs all extras: pip install 'discreet[all]'") from missing
 
     def tell(stage: Stage) -> None:
         if output.json:
             return
         if stage.name == "budget":
-            output.say("The Adult data: people of the 1994 census of the United States.\n")
-
+            output.say("The Adult data: people in the 1994 US census. Two analysts share one budget.\n")
         output.say(f"{stage.name:<9} {stage.did:<60} {stage.cost:<24} {percent(stage.used):>7} used")
 
     done = play(Path(folder), tell)
@@ -38,12 +39,15 @@ def command(output: Output, folder: str) -> None:
         output.emit(answer(done))
         return
     statement = done.report.statement
-    output.say(f"\nThe ledger's statement for {done.account}: {statement.budget}, {percent(statement.used)} used")
-    output.say(f"  that bound {ADAPTIVE}")
+    output.say(f"\nAccount {done.account}: {statement.budget}, {percent(statement.used)} used")
+    output.say(f"  this bound {ADAPTIVE}")
     if statement.tight is not None:
         output.say(
-            f"  had all of it been fixed in advance: ε = {statement.tight.upper:.4g} at δ = {statement.delta:g}\n"
+            f"  if everything had been fixed in advance: ε = {statement.tight.upper:.4g} at δ = {statement.delta:g}\n"
         )
-    rows = [(one.sequence, one.purpose, percent(one.used_after)) for one in done.report.charges]
-    output.table(("#", "charged for", "budget used"), rows, right=("#", "budget used"))
+    charges = done.report.charges
+    rows = [
+        (charge.sequence, charge.title, done.report.analyst(charge), percent(charge.used_after)) for charge in charges
+    ]
+    output.table(("#", "purpose", "by", "budget used"), rows, right=("#", "budget used"))
     output.say(f"\nwrote {done.page}: open it in a browser")

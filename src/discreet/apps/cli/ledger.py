@@ -1,4 +1,4 @@
-"""`discreet ledger`: open a budget, part it, and see who spent what."""
+"""`discreet ledger`: open a budget, divide it, and see who spent what."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ from typing import Any
 import click
 
 from discreet import _check
-from discreet.apps.cli.command import (
-    Command,
+from discreet.apps.cli.command import Command, options, with_output
+from discreet.apps.cli.printing import Output, percent, printable, read_text
+from discreet.apps.cli.shared_options import (
     account_of,
     account_options,
     budget_of,
     budget_options,
     open_account,
     open_ledger,
-    options,
     relation_option,
     unit_of,
     unit_options,
-    with_output,
 )
-from discreet.apps.cli.output import Output, percent, printable, read_text
 from discreet.errors import InvalidArgument, LedgerError
 from discreet.guarantees import RDP
 from discreet.ledger import Account, Ledger
@@ -35,9 +33,9 @@ LEDGER = click.argument("ledger", metavar="LEDGER")
 
 @click.group("ledger")
 def group() -> None:
-    """Open a budget, part it among people, and see who spent what.
+    """Open a budget, divide it among people, and see who spent what.
 
-    LEDGER is the path of a SQLite file, or a postgresql:// URL.
+    LEDGER is the path of a SQLite file or a postgresql:// URL.
     """
 
 
@@ -45,9 +43,9 @@ def group() -> None:
     "init", cls=Command, example="discreet ledger init census.ledger --account census --epsilon 3 --delta 1e-6"
 )
 @LEDGER
-@click.option("--account", required=True, help="What the budget is for: one account for each dataset.")
+@click.option("--account", required=True, help="The account's name: one account per dataset.")
 @options(budget_options, unit_options, relation_option)
-@click.option("--aside", type=float, default=0.0, help="Part of δ kept for events that bring their own.")
+@click.option("--aside", type=float, default=0.0, help="Part of δ reserved for releases that need their own δ.")
 @with_output
 def init(
     output: Output,
@@ -63,32 +61,31 @@ def init(
     relation: str,
     aside: float,
 ) -> None:
-    """Open an account with a budget that never changes, in a new ledger or in one that exists."""
+    """Open an account with a fixed budget, in a new or an existing ledger."""
     budget = budget_of(epsilon, delta, rho, mu)
     protected = unit_of(unit, max_rows, max_groups)
     with Ledger(ledger) as opened:
-        made = opened.account(account, budget, protected, as_relation(relation), aside=aside)
-        _show_account(output, made, "open")
+        _show_account(output, opened.account(account, budget, protected, as_relation(relation), aside=aside))
 
 
 @group.command("accounts", cls=Command, example="discreet ledger accounts census.ledger")
 @LEDGER
 @with_output
 def accounts(output: Output, ledger: str) -> None:
-    """List all accounts and sub-accounts with what is used of them."""
-    found = [(account, account.statement()) for account in open_ledger(ledger).accounts()]
+    """List all accounts and sub-accounts, and how much of each is used."""
+    standings = [(account, account.statement()) for account in open_ledger(ledger).accounts()]
     if output.json:
-        output.emit([_account(account, statement) for account, statement in found])
+        output.emit([_account(account, standing) for account, standing in standings])
         return
     rows = [
         (
             account.name,
             str(_alone(account.budget)),
             str(account.neighbors),
-            percent(statement.used),
-            len(statement.lines),
+            percent(standing.used),
+            len(standing.lines),
         )
-        for account, statement in found
+        for account, standing in standings
     ]
     output.table(("account", "budget", "protects", "used", "charges"), rows, right=("used", "charges"))
 
@@ -98,7 +95,7 @@ def accounts(output: Output, ledger: str) -> None:
 )
 @LEDGER
 @click.argument("names", metavar="[ACCOUNT] NAME", nargs=-1)
-@click.option("--account", help="The same as ACCOUNT; may be left out where the ledger has one dataset.")
+@click.option("--account", help="Same as ACCOUNT. Optional if the ledger has only one dataset.")
 @options(budget_options)
 @with_output
 def allot(
@@ -111,46 +108,45 @@ def allot(
     rho: float | None,
     mu: float | None,
 ) -> None:
-    """Open a sub-account NAME of ACCOUNT with a budget of its own.
+    """Open a sub-account NAME of ACCOUNT with its own budget.
 
-    What it spends is charged to ACCOUNT as well, in the same transaction. Parts may add up to more than the whole; the
-    whole binds.
+    Whatever it spends is also charged to ACCOUNT, in the same transaction. The budgets of sub-accounts may add up to
+    more than ACCOUNT's, which always holds.
     """
     if not 1 <= len(names) <= 2:
-        raise InvalidArgument(f"NAME must be given once, got {len(names)} names: say what the sub-account is called")
+        raise InvalidArgument(f"NAME must be one name, got {len(names)}: it names the sub-account")
     budget = budget_of(epsilon, delta, rho, mu)
     above = account_of(names[0] if len(names) == 2 else None, account)
-    made = open_account(ledger, above).allot(names[-1], budget)
-    _show_account(output, made, "open")
+    _show_account(output, open_account(ledger, above).allot(names[-1], budget))
 
 
 @group.command("statement", cls=Command, example="discreet ledger statement census.ledger --account census")
 @LEDGER
 @options(account_options)
-@click.option("--delta", type=float, help="δ of the tight figure.  [default: the budget's]")
+@click.option("--delta", type=float, help="δ of the tight bound.  [default: the budget's]")
 @with_output
 def statement(output: Output, ledger: str, named: str | None, account: str | None, delta: float | None) -> None:
-    """Show what was spent from ACCOUNT by whom for what, and what that means.
+    """Show who spent what from ACCOUNT, and for which purpose.
 
-    ACCOUNT may be left out where the ledger has one dataset only. `discreet report` makes a page of it.
+    ACCOUNT is optional if the ledger has only one dataset. `discreet report` makes a page of it.
     """
     if delta is not None:
         _check.delta(delta)
-    found = open_account(ledger, account_of(named, account)).statement(delta)
+    standing = open_account(ledger, account_of(named, account)).statement(delta)
     if output.json:
-        output.emit(json.loads(found.to_json()))
+        output.emit(json.loads(standing.to_json()))
         return
-    output.say(f"Account {found.account}: {found.budget}")
-    output.say(f"  used       {percent(found.used)}")
-    if not isinstance(found.spent, RDP):  # nine Rényi orders tell a reader nothing; --json has them
-        output.say(f"  spent      {found.spent}")
-    output.say(f"  remaining  {found.room}")
-    output.say(f"  bound      {found.budget}\n             {ADAPTIVE}")
-    output.say(f"  tight      {_tight(found)}\n             {FIXED}\n")
+    output.say(f"Account {standing.account}: {standing.budget}")
+    output.say(f"  used       {percent(standing.used)}")
+    if not isinstance(standing.spent, RDP):  # Rényi orders mean nothing to a reader; --json has them
+        output.say(f"  spent      {standing.spent}")
+    output.say(f"  remaining  {standing.room}")
+    output.say(f"  bound      {standing.budget}\n             {ADAPTIVE}")
+    output.say(f"  tight      {_tight(standing)}\n             {FIXED}\n")
     heads = ("#", "time", "by", "what", "share", "purpose", "event")
     rows = [
         (line.sequence, line.time[:19], line.by, line.kind, percent(line.share), line.purpose, repr(line.event))
-        for line in found.lines
+        for line in standing.lines
     ]
     output.table(heads, rows, right=("#", "share"))
 
@@ -161,70 +157,70 @@ def statement(output: Output, ledger: str, named: str | None, account: str | Non
     "--receipt",
     multiple=True,
     metavar="FILE",
-    help="A receipt kept elsewhere, that must be there: its JSON, or what `discreet query --json` printed.",
+    help="A receipt that the ledger must contain: its JSON, or the output of `discreet query --json`.",
 )
 @with_output
 def verify(output: Output, ledger: str, receipt: tuple[str, ...]) -> int:
-    """Recompute everything from the entries; exit code 1 where something disagrees."""
+    """Recompute everything from the entries. The exit code is 1 if anything disagrees."""
     with output.working("Recomputing every entry"):
-        found = open_ledger(ledger).verify([_receipt(path) for path in receipt])
+        result = open_ledger(ledger).verify([_receipt(path) for path in receipt])
     if output.json:
         output.emit(
             {
-                "agrees": bool(found),
-                "accounts": found.accounts,
-                "entries": found.entries,
-                "account": found.account,
-                "sequence": found.sequence,
-                "problem": found.problem,
+                "agrees": bool(result),
+                "accounts": result.accounts,
+                "entries": result.entries,
+                "account": result.account,
+                "sequence": result.sequence,
+                "problem": result.problem,
             }
         )
-    elif found:
-        output.say(str(found))
+    elif result:
+        output.say(str(result))
     else:
-        click.echo(printable(f"error: {found}: keep the file and compare it with a backup"), err=True)
-    return 0 if found else 1
+        click.echo(printable(f"error: {result}: keep the file and compare it with a backup"), err=True)
+    return 0 if result else 1
 
 
 def _receipt(path: str) -> str:
-    """A receipt that was kept by itself, or in what `discreet query --json` printed."""
+    """A receipt from its own file, or from the output of `discreet query --json`."""
     text = read_text(path)
     try:
         kept = json.loads(text)
         text = json.dumps(kept["receipt"]) if isinstance(kept, dict) and "receipt" in kept else text
         anchor(text)
     except (ValueError, LedgerError):
-        remedy = 'keep what discreet query --json prints, or its "receipt"'
+        remedy = 'give the output of discreet query --json, or its "receipt"'
         raise InvalidArgument(f"--receipt must be a receipt of a ledger, got {path!r}: {remedy}") from None
     return text
 
 
-def _tight(found: Statement) -> str:
-    if found.tight is None:
-        return found.tight_note
-    return f"ε between {found.tight.lower:.6g} and {found.tight.upper:.6g} at δ = {found.delta:g}"
+def _tight(standing: Statement) -> str:
+    if standing.tight is None:
+        return standing.tight_note
+    return f"ε between {standing.tight.lower:.6g} and {standing.tight.upper:.6g} at δ = {standing.delta:g}"
 
 
 def _alone(budget: Any) -> Any:
-    """A budget without whom it protects, for a table that says so in another column."""
+    """A budget without whom it protects, which the table shows in another column."""
     return type(budget)(**{name: getattr(budget, name) for name in budget.__match_args__})
 
 
-def _account(account: Account, found: Statement) -> dict[str, Any]:
+def _account(account: Account, standing: Statement) -> dict[str, Any]:
     return {
         "account": account.name,
         "budget": str(account.budget),
         "protects": str(account.neighbors),
-        "used": found.used,
-        "remaining": str(found.remaining),
-        "room": found.room,
-        "charges": len(found.lines),
+        "used": standing.used,
+        "remaining": str(standing.remaining),
+        "room": standing.room,
+        "charges": len(standing.lines),
     }
 
 
-def _show_account(output: Output, account: Account, verb: str) -> None:
-    found = account.statement()
+def _show_account(output: Output, account: Account) -> None:
+    standing = account.statement()
     if output.json:
-        output.emit(_account(account, found))
+        output.emit(_account(account, standing))
     else:
-        output.say(f"Account {account.name} is {verb}: {account.budget}; used: {percent(found.used)}.")
+        output.say(f"Account {account.name} is open: {account.budget}; used: {percent(standing.used)}.")

@@ -1,7 +1,9 @@
-"""All commands together, and what becomes of an error: one line with the remedy, and a code that scripts can use."""
+"""The `discreet` program: its list of commands, and how errors become one line and an exit code."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -9,21 +11,34 @@ from collections.abc import Sequence
 import click
 
 import discreet
-from discreet.apps.cli import compare, completion, demo, learning, ledger, price, query, report
-from discreet.apps.cli.output import Output, printable
+from discreet.apps.cli import check, compare, completion, data, demo, ledger, price, query, report, train
+from discreet.apps.cli.printing import NotPrinted, Output, print_any_character, printable
 from discreet.errors import (
     BudgetExceeded,
     DiscreetError,
     Exhausted,
     InvalidArgument,
     KeyReused,
-    LedgerError,
     NotALedger,
     TermsDiffer,
     UnknownEvent,
 )
 
 OK, FAILED, BAD_INPUT, NO_BUDGET = 0, 1, 2, 3
+
+#: Every command and command group. Each lives in its own file; a new one is added here.
+COMMANDS: tuple[click.Command, ...] = (
+    demo.command,
+    data.group,
+    ledger.group,
+    query.command,
+    train.command,
+    check.command,
+    report.command,
+    price.group,
+    compare.command,
+    completion.command,
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -32,29 +47,20 @@ OK, FAILED, BAD_INPUT, NO_BUDGET = 0, 1, 2, 3
 def program(context: click.Context) -> None:
     """One privacy budget for everything that touches your data.
 
-    Each command takes --json for machines and --debug for a traceback, and has an example in its --help. Exit codes:
-    0 it worked, 2 something given is wrong, 3 the budget has no room, 1 anything else.
+    Every command takes --json and --debug, and shows an example in its --help. Exit codes: 0 success, 2 invalid input,
+    3 the budget has no room, 1 any other failure.
     """
     context.ensure_object(Output)
 
 
-for part in (
-    demo.command,
-    ledger.group,
-    query.command,
-    learning.train,
-    learning.check,
-    report.command,
-    price.group,
-    compare.command,
-    completion.command,
-):
-    program.add_command(part)
+for command in COMMANDS:
+    program.add_command(command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     output = Output()
+    print_any_character()
     try:
         answer = program.main(
             None if arguments is None else list(arguments), prog_name="discreet", standalone_mode=False, obj=output
@@ -63,28 +69,35 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo(error.format_message(), err=True)
         return BAD_INPUT
     except click.UsageError as error:
-        where = f"; see {error.ctx.command_path} --help" if error.ctx is not None else ""
-        return _failed(output, error.format_message().rstrip(".") + where, BAD_INPUT)
+        hint = f"; see {error.ctx.command_path} --help" if error.ctx is not None else ""
+        return _failed(output, error.format_message().rstrip(".") + hint, BAD_INPUT)
     except click.ClickException as error:
         return _failed(output, error.format_message(), BAD_INPUT)
     except (click.Abort, KeyboardInterrupt):
-        return _failed(output, "stopped before it was done; what was charged stays charged", FAILED)
+        return _failed(output, "interrupted; anything already charged stays charged", FAILED)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has gone: nobody is left to tell
+        _drop_standard_output()
         return FAILED
     except BudgetExceeded as error:
         return _failed(output, str(error), NO_BUDGET)
     except (InvalidArgument, UnknownEvent, Exhausted, TermsDiffer, KeyReused, NotALedger) as error:
         return _failed(output, str(error), BAD_INPUT)
-    except LedgerError as error:
+    except NotPrinted as error:
+        _drop_standard_output()
         return _failed(output, str(error), FAILED)
     except DiscreetError as error:
         return _failed(output, str(error), FAILED)
     except Exception as error:
-        # The message of a foreign exception may quote data; its type does not.
-        text = f"this failed unexpectedly ({type(error).__name__}); --debug shows where, and may show data"
+        # A foreign exception's message may quote data. Its type does not.
+        text = f"unexpected failure ({type(error).__name__}); --debug shows where, and may show data"
         return _failed(output, text, FAILED)
     return answer if isinstance(answer, int) else OK
+
+
+def _drop_standard_output() -> None:
+    """Discard what is still buffered for a reader that has gone, so that Python does not fail on it at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _failed(output: Output, message: str, code: int) -> int:

@@ -1,4 +1,4 @@
-"""`discreet query`: one private answer from a file, charged to a ledger."""
+"""`discreet query`: a private answer from a file, charged to a ledger."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import click
 
 from discreet import codec
 from discreet.accounting.adaptive.advice import room_words
-from discreet.apps.cli.command import Command, assignment, open_account, options, unit_of, unit_options, with_output
-from discreet.apps.cli.output import Output, plain, read_text
+from discreet.apps.cli.command import Command, options, with_output
+from discreet.apps.cli.printing import Output, read_text, to_json_value
+from discreet.apps.cli.shared_options import assignment, open_account, unit_of, unit_options
 from discreet.errors import InvalidArgument, MissingExtra
 
 
@@ -26,31 +27,34 @@ from discreet.errors import InvalidArgument, MissingExtra
 @click.argument("data", metavar="DATA")
 @click.argument("sql", metavar="SQL")
 @click.option("--ledger", required=True, help="The ledger that holds the account.")
-@click.option("--account", help="The account to charge; may be left out where the ledger has one dataset.")
-@click.option("--epsilon", type=float, help="What the answer may cost.")
-@click.option("--delta", type=float, help="With --epsilon: δ, for Gaussian noise and for discovered keys.")
-@click.option("--rho", type=float, help="Instead of --epsilon: what it may cost in zCDP.")
+@click.option("--account", help="The account to charge. Optional if the ledger has only one dataset.")
+@click.option("--epsilon", type=float, help="ε to spend on the answer.")
+@click.option("--delta", type=float, help="δ to spend, for Gaussian noise and discovered keys.")
+@click.option("--rho", type=float, help="Instead of --epsilon: ρ (zCDP) to spend on the answer.")
 @click.option(
     "--noise",
     type=click.Choice(["auto", "laplace", "gaussian"]),
     default="auto",
     show_default=True,
-    help="Which noise; auto takes the smaller one.",
+    help="Which noise; auto takes the one with the smaller error.",
 )
-@click.option("--error", type=float, help="With --preview, instead of --epsilon: the 95% error that is wanted.")
-@click.option("--bounds", multiple=True, metavar="COLUMN=LOWER,UPPER", help="Public bounds of a column; repeatable.")
+@click.option("--error", type=float, help="With --preview, instead of --epsilon: the 95% error to aim for.")
+@click.option("--bounds", multiple=True, metavar="COLUMN=LOWER,UPPER", help="Public bounds of a column. Repeatable.")
 @click.option(
     "--keys",
     multiple=True,
     metavar="COLUMN=A,B,…",
-    help="Public group keys of a column, or COLUMN=@FILE with one in a line; repeatable.",
+    help="Public group keys of a column, or COLUMN=@FILE with one key per line. Repeatable.",
 )
-@click.option("--discover", is_flag=True, help="Find group keys privately instead of --keys; needs --delta.")
+@click.option("--discover", is_flag=True, help="Instead of --keys: find the group keys privately. Needs --delta.")
 @options(unit_options)
-@click.option("--rows", type=int, default=1000, show_default=True, help="With --preview: rows in a group, as a guess.")
-@click.option("--purpose", help="What it is for, in the ledger.  [default: what was asked]")
-@click.option("--key", help="A name for this release: a repetition is refused instead of charged twice.")
-@click.option("--preview", is_flag=True, help="Show cost, expected error and SQL. Spends nothing, touches no row.")
+@click.option(
+    "--rows", type=int, default=1000, show_default=True, help="With --preview: a guess of the rows in a group."
+)
+@click.option("--purpose", help="Purpose to record in the ledger.  [default: the question]")
+@click.option("--key", help="A name for this release. A second release of that name is refused, not charged.")
+@click.option("--preview", is_flag=True, help="Show the cost and the expected error. Spends nothing, reads no row.")
+@click.option("--show-sql", is_flag=True, help="With --preview: also show the SQL that the engine would run.")
 @with_output
 def command(
     output: Output,
@@ -73,12 +77,13 @@ def command(
     purpose: str | None,
     key: str | None,
     preview: bool,
+    show_sql: bool,
 ) -> None:
-    """Answer SQL about DATA (a Parquet or CSV file) with noise, charged to an account before the query runs.
+    """Answer SQL about DATA (a Parquet or CSV file) with noise. The account is charged before the query runs.
 
-    SELECT with COUNT, SUM, AVG, MEDIAN, … FROM one table, WHERE and GROUP BY with public keys. Each number comes with
-    its 95% error. Keys that look like numbers are numbers; put '…' around one that is text. Dates are 2024-12-31, and
-    DATE '2024-12-31' in SQL.
+    SQL is a SELECT of COUNT, SUM, AVG, MEDIAN, … FROM one table, with WHERE and GROUP BY. Each number comes with its
+    95% error. Keys that look like numbers are numbers; quote those that are text. Write dates as 2024-12-31 in --keys
+    and as DATE '2024-12-31' in SQL.
 
     Guarantee: ε-DP for the account's unit and relation. Column names and types, keys and bounds are public.
     """
@@ -88,11 +93,11 @@ def command(
     except ModuleNotFoundError as missing:
         raise MissingExtra("queries need Ibis and DuckDB: pip install 'discreet[analytics]'") from missing
     if epsilon is None and rho is None and not (preview and error is not None):
-        raise InvalidArgument("--epsilon must be given, got none: it is what the answer may cost")
+        raise InvalidArgument("--epsilon must be given: it is what the answer may cost")
     if error is not None and not (preview and epsilon is None and rho is None):
-        raise InvalidArgument("--error must go with --preview and without --epsilon: it finds the ε for an error")
+        raise InvalidArgument("--error must be used with --preview and without --epsilon: it finds the ε for an error")
     if discover and keys:
-        raise InvalidArgument("--discover must stand without --keys: the keys are given, or found")
+        raise InvalidArgument("--discover must not be used with --keys: keys are either given or discovered")
     charged = open_account(ledger, account)
     private = Private(
         data,
@@ -100,63 +105,83 @@ def command(
         unit=unit_of(unit, max_rows, max_groups, charged.neighbors.unit),
         bounds=dict(_bounds(text) for text in bounds),
     )
-    # Column types are public, and a shell has no dates: their keys are written as text.
+    # A shell has no dates, so keys of date columns are written as text. Column types are public.
     types = private.schema()
     given = {name: _dated(name, listed, types.get(name)) for name, listed in map(_keys, keys)} or None
     answer = private.plan(sql, keys=discovered() if discover else given)
     if preview:
-        found = answer.preview(epsilon=epsilon, delta=delta, rho=rho, noise=noise, error_target=error, rows=rows)
+        expected = answer.preview(epsilon=epsilon, delta=delta, rho=rho, noise=noise, error_target=error, rows=rows)
         if output.json:
-            output.emit(_preview(found))
-        else:
-            output.say(str(found))
+            output.emit(_preview(expected))
+            return
+        # The engine's SQL is long and says little to most readers.
+        output.say(str(expected).partition("\nruns\n")[0])
+        if show_sql:
+            output.say("runs\n" + "\n".join(f"  {line}" for line in expected.sql.splitlines()))
         return
     with output.working("Answering"):
         result = answer.release(epsilon=epsilon, delta=delta, rho=rho, noise=noise, purpose=purpose, key=key)
-    cost = _cost(epsilon, delta, rho)
-    if output.json:
-        output.emit(_result(result, cost, sql))
-        return
+    charged_answer = _result(result, _cost(epsilon, delta, rho), sql)
+
+    def show() -> None:
+        if output.json:
+            output.emit(charged_answer)
+        else:
+            _show(output, result, charged_answer["cost"])
+
+    receipt = result.receipt
+    output.print_charged(charged_answer, f"{receipt.account}-{receipt.sequence}", show)
+
+
+def _show(output: Output, result: Any, cost: str) -> None:
+    rows = result.rows()
     numbers = [name for name, column in result.columns.items() if all(isinstance(v, int | float) for v in column)]
-    output.table(tuple(result.columns), [tuple(row.values()) for row in result.rows()], right=numbers)
-    if not result.rows():
-        output.say("no key was common enough to come out")
+    output.table(tuple(result.columns), [tuple(row.values()) for row in rows], right=numbers)
+    if not rows:
+        output.say("no key was common enough to be released")
     receipt = result.receipt
     output.say(f"\ncharged {cost} to {receipt.account} as entry {receipt.sequence}; errors are at 95%")
 
 
 def _cost(epsilon: float | None, delta: float | None, rho: float | None) -> str:
-    named = (("ε", epsilon), ("δ", delta), ("ρ", rho))
-    return ", ".join(f"{name} = {value:g}" for name, value in named if value is not None)
+    amounts = (("ε", epsilon), ("δ", delta), ("ρ", rho))
+    return ", ".join(f"{name} = {value:g}" for name, value in amounts if value is not None)
 
 
 def _result(result: Any, cost: str, sql: str) -> dict[str, Any]:
     return {
         "sql": sql,
+        "purpose": result.receipt.purpose,
         "cost": cost,
-        "rows": plain(result.rows()),
+        "rows": to_json_value(result.rows()),
         "group_columns": result.group_columns,
         "event": codec.encode_tree(result.event),
         "receipt": json.loads(result.receipt.to_json()),
     }
 
 
-def _preview(found: Any) -> dict[str, Any]:
+def _preview(expected: Any) -> dict[str, Any]:
     return {
-        "cost": found.cost,
-        "epsilon": found.epsilon,
-        "event": codec.encode_tree(found.event),
-        "protects": str(found.neighbors),
-        "groups": found.groups,
+        "cost": expected.cost,
+        "epsilon": expected.epsilon,
+        "event": codec.encode_tree(expected.event),
+        "protects": str(expected.neighbors),
+        "groups": expected.groups,
         "columns": [
-            {"name": one.name, "epsilon": one.epsilon, "error": one.error, "unit": one.unit.strip(), "noise": one.noise}
-            for one in found.columns
+            {
+                "name": column.name,
+                "epsilon": column.epsilon,
+                "error": column.error,
+                "unit": column.unit.strip(),
+                "noise": column.noise,
+            }
+            for column in expected.columns
         ],
-        "sql": found.sql,
-        "remaining": str(found.remaining),
-        "room": room_words(found.remaining, found.budget),
-        "room_afterwards": None if found.afterwards is None else room_words(found.afterwards, found.budget),
-        "affordable": found.affordable,
+        "sql": expected.sql,
+        "remaining": str(expected.remaining),
+        "room": room_words(expected.remaining, expected.budget),
+        "room_afterwards": None if expected.afterwards is None else room_words(expected.afterwards, expected.budget),
+        "affordable": expected.affordable,
     }
 
 
@@ -174,12 +199,12 @@ def _keys(text: str) -> tuple[str, list[Any]]:
     if value.startswith("@"):
         listed = [line.strip() for line in read_text(value[1:]).splitlines() if line.strip()]
     else:
-        listed = [part.strip() for part in value.split(",")]
-    return name, [_literal(part) for part in listed]
+        listed = [key.strip() for key in value.split(",")]
+    return name, [_literal(key) for key in listed]
 
 
 def _dated(name: str, listed: list[Any], kind: Any) -> list[Any]:
-    """The keys of a column of dates or times as such; those of other columns as they are."""
+    """The keys of a date or time column as dates; other keys unchanged."""
     if kind is None or not (kind.is_date() or kind.is_timestamp()):
         return listed
     read = date.fromisoformat if kind.is_date() else datetime.fromisoformat
@@ -192,7 +217,7 @@ def _dated(name: str, listed: list[Any], kind: Any) -> list[Any]:
 
 
 def _literal(text: str) -> Any:
-    """A key as it was meant: 'quoted' is text, a number is a number, true and false are themselves."""
+    """A key from the command line: 'quoted' is text, otherwise a number, true, false or text."""
     if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
         return text[1:-1]
     if text in ("true", "false"):

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from discreet.apps.cli.command import Command, account_of, account_options, open_account, options, with_output
-from discreet.apps.cli.output import Output, read_text
+from discreet.apps.cli.command import Command, options, with_output
+from discreet.apps.cli.printing import Output, read_text
+from discreet.apps.cli.shared_options import account_of, account_options, open_account
 from discreet.errors import InvalidArgument, MissingExtra
 
 
@@ -20,9 +21,9 @@ from discreet.errors import InvalidArgument, MissingExtra
 )
 @click.argument("ledger", metavar="LEDGER")
 @options(account_options)
-@click.option("--out", metavar="FILE", default="report.html", show_default=True, help="Where the page goes.")
-@click.option("--title", help="The page's title.  [default: the account's name]")
-@click.option("--result", multiple=True, metavar="FILE", help="What `discreet query --json` printed; repeatable.")
+@click.option("--out", metavar="FILE", default="report.html", show_default=True, help="Where to write the page.")
+@click.option("--title", help="Title of the page.  [default: the account's name]")
+@click.option("--result", multiple=True, metavar="FILE", help="Output of `discreet query --json` to show. Repeatable.")
 @with_output
 def command(
     output: Output,
@@ -33,9 +34,9 @@ def command(
     title: str | None,
     result: tuple[str, ...],
 ) -> None:
-    """Write ACCOUNT as one self-contained HTML page: promise, budget, results, and what an attacker can do.
+    """Write ACCOUNT as one HTML page: results, budget, promise, and what an attacker can do.
 
-    The page loads nothing from elsewhere. With --json the same is printed for machines, and the page is written too.
+    The page loads nothing from the network. With --json its content is also printed.
     """
     try:
         from discreet.apps.report import collect, render
@@ -43,9 +44,12 @@ def command(
         raise MissingExtra("reports need Jinja and matplotlib: pip install 'discreet[report]'") from missing
     answers = [answer_of(path) for path in result]
     opened = open_account(ledger, account_of(named, account))
-    # A server's address may hold a password.
-    shown = "LEDGER" if "://" in ledger else shlex.quote(ledger)
-    commands = [f"discreet ledger verify {shown}", f"discreet report {shown} --account {shlex.quote(opened.name)}"]
+    # A server's URL may contain a password.
+    location = "LEDGER" if "://" in ledger else shlex.quote(ledger)
+    commands = [
+        f"discreet ledger verify {location}",
+        f"discreet report {location} --account {shlex.quote(opened.name)}",
+    ]
     with output.working("Drawing"):
         report = collect(opened, title=title, answers=answers, commands=commands)
         output.write(out, render(report))
@@ -56,21 +60,24 @@ def command(
 
 
 def answer_of(path: str) -> Any:
-    """An answer for the report from what `discreet query --json` printed."""
+    """An answer for the report from the output of `discreet query --json`."""
     from discreet.apps.report import Answer
+    from discreet.apps.report.titles import result_title
 
     try:
-        found = json.loads(read_text(path))
-        rows = tuple(dict(row) for row in found["rows"])
-        made = Answer(
-            title=str(found["sql"]),
-            rows=rows,
-            group_columns=int(found["group_columns"]),
-            cost=f"Cost: {found['cost']}",
-        )
-        # Where keys are discovered there may be no row at all.
-        if rows and (any(row.keys() != rows[0].keys() for row in rows) or not 0 <= made.group_columns <= len(rows[0])):
+        content = json.loads(read_text(path))
+        rows = tuple(dict(row) for row in content["rows"])
+        group_columns = int(content["group_columns"])
+        # Discovered keys may leave no row at all.
+        if rows and (any(row.keys() != rows[0].keys() for row in rows) or not 0 <= group_columns <= len(rows[0])):
             raise ValueError("rows of different columns")
+        return Answer(
+            # Files of version 0.1 have no purpose.
+            title=result_title(str(content.get("purpose") or ""), tuple(rows[0]) if rows else (), group_columns),
+            rows=rows,
+            group_columns=group_columns,
+            cost=f"Cost: {content['cost']}",
+            sql=str(content["sql"]),
+        )
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise InvalidArgument(f"--result must be the output of discreet query --json, got {path!r}") from None
-    return made

@@ -1,6 +1,7 @@
-"""One self-contained HTML page that says what an account promised, spent and released, and the same as JSON."""
+"""A report on an account: what was promised, spent and released, as one self-contained HTML page and as JSON."""
 
-from discreet.apps.report.content import Answer, Charge, Evaluation, Report, Training, collect
+from discreet.apps.report._collect import collect
+from discreet.apps.report.document import Answer, Charge, Evaluation, Report, Training
 from discreet.apps.report.page import render
 
 __all__ = ["Answer", "Charge", "Evaluation", "Report", "Training", "collect", "render"]

@@ -1,4 +1,4 @@
-"""What `discreet train` reads: every public fact of a training, checked before any data is opened."""
+"""The configuration of `discreet train`: all public facts of a training, checked before any data is opened."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 from discreet import _check
 from discreet.errors import InvalidArgument
 
+#: What is public about a column: the bounds of a number, or all values of a category.
 Fact = tuple[float, float] | tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A Parquet or CSV file: numbers with public bounds, categories with public values, one column as label."""
+    """A Parquet or CSV file: numbers with public bounds, categories with public values, and a label column."""
 
     file: Path
     label: str
@@ -26,7 +27,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Images:
-    """A pair of idx files, as MNIST has them, packed with gzip or not."""
+    """A pair of idx files, the format of MNIST, optionally compressed with gzip."""
 
     images: Path
     labels: Path
@@ -45,7 +46,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Budget:
-    """What the training may cost, and how it runs."""
+    """What the training may cost, and how long it runs."""
 
     epsilon: float
     delta: float
@@ -57,8 +58,8 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """People who were not trained on, and what a private look at the accuracy may cost."""
+class HeldOut:
+    """People who are not trained on, and the ε for measuring the accuracy on them."""
 
     data: Table | Images
     epsilon: float
@@ -66,7 +67,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Config:
-    """A whole training."""
+    """A complete configuration."""
 
     data: Table | Images
     model: Model
@@ -75,29 +76,29 @@ class Config:
     account: str
     folder: Path
     purpose: str
-    evaluation: Evaluation | None
+    evaluation: HeldOut | None
 
 
 def read_config(path: str | Path, text: str) -> Config:
-    """The training that a TOML text describes; relative paths in it start where the file lies."""
+    """Parse and check a configuration. Relative paths start at the folder of the file."""
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidArgument(f"CONFIG must be TOML, got {str(path)!r}: {error}") from None
     here = Path(path).parent
-    whole = _Section("the file", tree)
-    data = _data(whole.section("data"), here)
-    model = whole.section("model", optional=True)
-    plan = whole.section("plan")
-    ledger = whole.section("ledger")
-    output = whole.section("output", optional=True)
+    root = _Section("the file", tree)
+    data = _data(root.section("data"), here)
+    model = root.section("model", optional=True)
+    plan = root.section("plan")
+    ledger = root.section("ledger")
+    output = root.section("output", optional=True)
     evaluation = None
     if "evaluate" in tree:
-        section = whole.section("evaluate")
+        section = root.section("evaluate")
         epsilon = section.number("epsilon")
-        evaluation = Evaluation(_held_out(section, data, here), epsilon)
+        evaluation = HeldOut(_held_out(section, data, here), epsilon)
         section.done()
-    made = Config(
+    config = Config(
         data=data,
         model=Model(
             kind=model.text("kind", "mlp"),
@@ -114,15 +115,15 @@ def read_config(path: str | Path, text: str) -> Config:
             clip_norm=plan.number("clip_norm", 1.0),
             sampling=plan.text("sampling", "poisson"),
         ),
-        ledger=_place(ledger.text("file"), here),
+        ledger=_location(ledger.text("file"), here),
         account=ledger.text("account"),
         purpose=ledger.text("purpose", "private training"),
         folder=here / output.text("folder", "trained"),
         evaluation=evaluation,
     )
-    for section in (model, plan, ledger, output, whole):
+    for section in (model, plan, ledger, output, root):
         section.done()
-    return made
+    return config
 
 
 def _data(section: _Section, here: Path) -> Table | Images:
@@ -142,15 +143,13 @@ def _data(section: _Section, here: Path) -> Table | Images:
         columns=facts,
     )
     if len(set(table.classes)) < 2 or not facts or table.label in facts:
-        raise InvalidArgument(
-            "[data] must have two classes or more and at least one column that is not the label: list them"
-        )
+        raise InvalidArgument("[data] must list at least two classes, and at least one column besides the label")
     section.done()
     return table
 
 
 def _held_out(section: _Section, data: Table | Images, here: Path) -> Table | Images:
-    """Other people with the same columns."""
+    """The data of other people, with the same columns."""
     if isinstance(data, Table):
         return Table(here / section.text("file"), data.label, data.classes, data.columns)
     return Images(here / section.text("images"), here / section.text("labels"), data.classes)
@@ -158,22 +157,22 @@ def _held_out(section: _Section, data: Table | Images, here: Path) -> Table | Im
 
 def _fact(name: str, values: list[Any]) -> Fact:
     """Two numbers are bounds; anything else is a list of categories."""
-    numbers = [one for one in values if isinstance(one, int | float) and not isinstance(one, bool)]
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(values) == 2 and len(numbers) == 2:
         low, high = _check.bounds(tuple(values), f"[data.columns] {name}")
         return float(low), float(high)
     if len(values) < 2 or len(set(values)) != len(values):
         remedy = "give [lower, upper] for a number, or all possible values of a category"
         raise _check.fail(f"[data.columns] {name}", "be bounds or distinct categories", values, remedy)
-    return tuple(str(one) if isinstance(one, str) else one for one in values)
+    return tuple(str(value) if isinstance(value, str) else value for value in values)
 
 
-def _place(text: str, here: Path) -> str:
+def _location(text: str, here: Path) -> str:
     return text if "://" in text else str(here / text)
 
 
 class _Section:
-    """One table of the file, of which every key must be asked for."""
+    """A table of the file. Every key in it must be read, so that a misspelt one is found."""
 
     def __init__(self, name: str, content: Mapping[str, Any]) -> None:
         self._name = name
@@ -190,14 +189,13 @@ class _Section:
         self._asked.add(key)
         value = self._content.get(key, default)
         if value is None:
-            raise InvalidArgument(f"{key} must be given in {self._name}, got nothing: it is {words}")
+            raise InvalidArgument(f"{key} must be given in {self._name}: it is {words}")
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise _check.fail(f"{key} in {self._name}", f"be {words}", value, "see docs/cli.md for an example")
+            raise _check.fail(f"{key} in {self._name}", f"be {words}", value, "docs/cli.md has an example")
         return value
 
     def section(self, key: str, *, optional: bool = False) -> _Section:
-        found = self._get(key, dict, f"a table [{key}]", {} if optional else None)
-        return _Section(f"[{key}]", found)
+        return _Section(f"[{key}]", self._get(key, dict, f"a table [{key}]", {} if optional else None))
 
     def text(self, key: str, default: str | None = None) -> str:
         return str(self._get(key, str, "a text", default))
@@ -214,12 +212,12 @@ class _Section:
         return list(self._get(key, list, "a list"))
 
     def whole_numbers(self, key: str, default: list[int]) -> list[int]:
-        found = self._get(key, list, "a list of integers", default)
-        return [_check.integer(f"{key} in {self._name}", one, "it lists hidden units") for one in found]
+        sizes = self._get(key, list, "a list of integers", default)
+        return [_check.integer(f"{key} in {self._name}", size, "it lists hidden units") for size in sizes]
 
     def done(self) -> None:
-        """Refuse what nobody asked for: a misspelt key must not be silently without effect."""
+        """Refuse keys that were not read: a misspelt key must not be ignored silently."""
         left = sorted(set(self._content) - self._asked)
         if left:
             known = ", ".join(sorted(self._asked))
-            raise InvalidArgument(f"{left[0]!r} must not stand in {self._name}: known there are {known}")
+            raise InvalidArgument(f"{left[0]!r} is unknown in {self._name}: it takes {known}")

@@ -1,4 +1,4 @@
-"""From files to arrays that a model takes: each row by itself, by public facts alone."""
+"""From files to a model's arrays. Each row is encoded by itself, using only public facts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def load(source: Table | Images) -> Arrays:
     """Inputs and labels, one row for each example.
 
     Guarantee: a row of the result depends on one row of the data and on public facts. Rows whose label is none of the
-    classes are left out. Nothing that is raised quotes a value.
+    classes are dropped. No error message quotes a value.
     """
     return load_images(source) if isinstance(source, Images) else load_table(source)
 
@@ -36,8 +36,8 @@ def load_table(source: Table) -> Arrays:
     table = engine_table(source.file)
     for name in (*source.columns, source.label):
         if name not in table.columns:
-            known = ", ".join(table.columns)
-            raise InvalidArgument(f"{name!r} must be a column of {source.file.name}, which has {known}")
+            names = ", ".join(table.columns)
+            raise InvalidArgument(f"{name!r} must be a column of {source.file.name}, which has {names}")
     for name, fact in {**source.columns, source.label: source.classes}.items():
         _check_kind(name, table[name], fact)
     arrow = table.select(*source.columns, source.label).to_pyarrow()
@@ -46,9 +46,9 @@ def load_table(source: Table) -> Arrays:
 
 
 def _check_kind(name: str, column: Any, fact: Fact) -> None:
-    """Refuse facts that no cell can have: all rows would be 0, or none would have a label, and the budget be spent.
+    """Refuse facts that no cell can match: the budget would be spent on inputs of 0, or on no labels.
 
-    A column's type is public. Text may hold numbers, as in a CSV file of which nothing is known.
+    A column's type is public. Text columns may hold numbers, as in a CSV file without types.
     """
     from discreet.analytics.table.expressions import Constant
     from discreet.analytics.table.semantics import family
@@ -61,16 +61,16 @@ def _check_kind(name: str, column: Any, fact: Fact) -> None:
         kinds = sorted({family(Constant(value).to_ibis(None)) for value in fact})
         wanted, fits = " and ".join(kinds), all(alike.get(kind, kind) == own for kind in kinds)
     if not fits:
-        remedy = "text stands in quotes, numbers and dates do not; bounds are for numbers"
+        remedy = "quote text, but not numbers and dates; give bounds only for numbers"
         raise InvalidArgument(f"{name} must be a column of {wanted}, got one of type {column.type()}: {remedy}")
 
 
 def encode(
     columns: Mapping[str, NDArray[Any]], facts: Mapping[str, Fact], label: str, classes: tuple[Any, ...]
 ) -> Arrays:
-    """Numbers clamped to their bounds and scaled to [−1, 1], categories as one column for each public value.
+    """Numbers clamped to their bounds and scaled to [−1, 1]; categories as one column for each public value.
 
-    What is missing, not a number, or none of the categories is 0.
+    Missing values, values that are not numbers, and unknown categories become 0.
 
     >>> inputs, labels = encode(
     ...     {"age": np.array([75, 150]), "sex": np.array(["m", None]), "rich": np.array([1, 0])},
@@ -79,18 +79,18 @@ def encode(
     >>> inputs.tolist(), labels.tolist()
     ([[0.5, 0.0, 1.0], [1.0, 0.0, 0.0]], [1, 0])
     """
-    parts = [
+    inputs = [
         _scaled(columns[name], fact) if is_bounds(fact) else _one_hot(columns[name], fact)
         for name, fact in facts.items()
     ]
-    places = _places(columns[label], classes)
-    known = places >= 0
-    return np.concatenate(parts, axis=1)[known], places[known]
+    labels = _indexes(columns[label], classes)
+    labeled = labels >= 0
+    return np.concatenate(inputs, axis=1)[labeled], labels[labeled]
 
 
 def is_bounds(fact: Fact) -> bool:
     """Whether a fact is (lower, upper) rather than a list of categories."""
-    return len(fact) == 2 and all(isinstance(one, float) for one in fact)
+    return len(fact) == 2 and all(isinstance(bound, float) for bound in fact)
 
 
 def _scaled(column: NDArray[Any], fact: Fact) -> NDArray[np.float32]:
@@ -102,28 +102,29 @@ def _scaled(column: NDArray[Any], fact: Fact) -> NDArray[np.float32]:
 
 def _number(value: object) -> float:
     try:
-        return float(value)  # type: ignore[arg-type]  # what is no number is caught
+        return float(value)  # type: ignore[arg-type]  # other types raise, and are caught
     except (TypeError, ValueError, OverflowError):
         return math.nan
 
 
 def _one_hot(column: NDArray[Any], values: tuple[Any, ...]) -> NDArray[np.float32]:
-    places = _places(column, values)
-    made = np.zeros((len(places), len(values)), dtype=np.float32)
-    known = np.flatnonzero(places >= 0)
-    made[known, places[known]] = 1.0
-    return made
+    indexes = _indexes(column, values)
+    encoded = np.zeros((len(indexes), len(values)), dtype=np.float32)
+    rows = np.flatnonzero(indexes >= 0)
+    encoded[rows, indexes[rows]] = 1.0
+    return encoded
 
 
-def _places(column: NDArray[Any], values: tuple[Any, ...]) -> NDArray[np.int64]:
-    known = {value: place for place, value in enumerate(values)}
-    return np.array([_place(value, known) for value in column.tolist()], dtype=np.int64)
+def _indexes(column: NDArray[Any], values: tuple[Any, ...]) -> NDArray[np.int64]:
+    """The index of each cell in `values`, or -1."""
+    index_of = {value: index for index, value in enumerate(values)}
+    return np.array([_index(cell, index_of) for cell in column.tolist()], dtype=np.int64)
 
 
-def _place(value: object, known: dict[Any, int]) -> int:
+def _index(cell: object, index_of: dict[Any, int]) -> int:
     try:
-        return known.get(value, -1)
-    except TypeError:
+        return index_of.get(cell, -1)
+    except TypeError:  # a list or another cell that cannot be hashed
         return -1
 
 
@@ -131,14 +132,14 @@ def load_images(source: Images) -> Arrays:
     """Two idx files: images as floats in [−1, 1] with one channel, and their labels."""
     pixels, labels = _idx(source.images, 3), _idx(source.labels, 1)
     if len(pixels) != len(labels):
-        raise InvalidArgument(f"{source.labels.name} must hold one label for each image of {source.images.name}")
-    known = labels < source.classes
-    images = (pixels[known].astype(np.float32) / 127.5 - 1.0)[:, None]
-    return images, labels[known].astype(np.int64)
+        raise InvalidArgument(f"{source.labels.name} must hold one label for each image in {source.images.name}")
+    labeled = labels < source.classes
+    images = (pixels[labeled].astype(np.float32) / 127.5 - 1.0)[:, None]
+    return images, labels[labeled].astype(np.int64)
 
 
 def _idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """An idx file of bytes, as LeCun's MNIST page describes it: two zeros, 8, the dimensions, their sizes, the data."""
+    """An idx file of bytes, as on LeCun's MNIST page: two zeros, 8, the number of dimensions, their sizes, the data."""
     try:
         raw = path.read_bytes()
         content = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
@@ -150,5 +151,7 @@ def _idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
         raise InvalidArgument(f"{str(path)!r} must be an idx file of bytes with {dimensions} dimensions")
     shape = struct.unpack(f">{dimensions}I", content[4:head])
     if len(content) != head + math.prod(shape):
-        raise InvalidArgument(f"{str(path)!r} must be as long as its head says: it is cut off, or has more")
+        raise InvalidArgument(
+            f"{str(path)!r} must be as long as its header says: it is truncated, or has trailing bytes"
+        )
     return np.frombuffer(content, dtype=np.uint8, offset=head).reshape(shape)

@@ -1,4 +1,4 @@
-"""A training from its configuration to a folder: charge, train, look at it privately, write everything down."""
+"""A training run from its configuration to a folder: charge, train, evaluate privately, write the files."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from discreet import _check, mechanisms, queries
 from discreet.apps import report as pages
 from discreet.apps.training.config import Config, Images
 from discreet.apps.training.data import load
-from discreet.errors import InvalidArgument, MissingExtra
+from discreet.errors import BudgetExceeded, InvalidArgument, MissingExtra
 from discreet.ledger import Account, Ledger
 from discreet.neighbors import Rows
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it. The run's exact losses are not part of it: they are not private."""
+    """What a run may show. Its exact losses are not part of it, because they are not private."""
 
     training: pages.Training
     guarantee: str
@@ -28,29 +28,27 @@ class Outcome:
 
 
 def carry_out(config: Config, *, progress: bool = False, source: str = "config.toml") -> Outcome:
-    """Train as a configuration says, charged to its account before the first step.
+    """Train according to a configuration. The account is charged before the first step.
 
-    Guarantee: that of the plan, for the account's unit and relation; the evaluation is a release of its own and is
-    charged as such. The folder holds private outputs and public facts only.
+    Guarantee: that of the plan, for the account's unit and relation. The evaluation is a separate release with its own
+    charge. The folder holds private outputs and public facts only.
     """
     try:
         from discreet.learning import Plan, train, zoo
     except ModuleNotFoundError as missing:
         raise MissingExtra("training needs torch: pip install 'discreet[learning]'") from missing
     if not Path(config.ledger).exists() and "://" not in config.ledger:
-        raise InvalidArgument(f"file in [ledger] must be a ledger, got {config.ledger!r}: discreet ledger init")
+        raise InvalidArgument(
+            f"file in [ledger] must exist, got {config.ledger!r}: create it with discreet ledger init"
+        )
     with Ledger(config.ledger, create=False) as ledger:
-        known = [one.name for one in ledger.accounts()]
-        if config.account not in known:
-            raise _check.fail(
-                "account in [ledger]",
-                "be one of the ledger's",
-                config.account,
-                ", ".join(known) or "discreet ledger init",
-            )
+        names = [account.name for account in ledger.accounts()]
+        if config.account not in names:
+            remedy = f"it has {', '.join(names)}" if names else "open it with discreet ledger init"
+            raise _check.fail("account in [ledger]", "be an account of the ledger", config.account, remedy)
         account = ledger.account(config.account)
         if not isinstance(account.neighbors.unit, Rows):
-            remedy = "train from Python with persons=… for an account that protects persons"
+            remedy = "for an account that protects persons, train from Python with persons=…"
             raise _check.fail("account", "protect rows", str(account.neighbors), remedy)
         plan = Plan.for_epsilon(
             config.budget.epsilon,
@@ -80,16 +78,23 @@ def carry_out(config: Config, *, progress: bool = False, source: str = "config.t
                 progress=progress,
                 compile=False,
             )
+        # Saved at once: the training is paid for, whatever happens to the evaluation or the report.
+        run.save(folder / "model.pt")
         scores = []
         if held_out is not None and config.evaluation is not None:
             guesses = zoo.predict(model, held_out[0])
-            scores.append(evaluate(account, held_out[1], guesses, config.evaluation.epsilon))
+            try:
+                scores.append(evaluate(account, held_out[1], guesses, config.evaluation.epsilon))
+            except BudgetExceeded as error:
+                saved = folder / "model.pt"
+                raise BudgetExceeded(
+                    f"the model is trained, charged and saved in {saved}, but its evaluation is refused: {error}"
+                ) from error
         training = training_of(run, config.purpose, scores)
         commands = [f"discreet train {shlex.quote(source)}"]
         page = pages.collect(
             account, title=f"Privacy report: {config.purpose}", trainings=[training], commands=commands
         )
-    run.save(folder / "model.pt")
     (folder / "report.html").write_text(pages.render(page), encoding="utf-8")
     (folder / "statement.json").write_text(page.to_json(), encoding="utf-8")
     files = tuple(folder / name for name in ("model.pt", "report.html", "statement.json"))
@@ -99,9 +104,9 @@ def carry_out(config: Config, *, progress: bool = False, source: str = "config.t
 def evaluate(
     account: Account, truth: Any, predicted: Any, epsilon: float, purpose: str = "accuracy on held-out people"
 ) -> pages.Evaluation:
-    """The accuracy on people who were not trained on, with noise, charged before it is drawn.
+    """The accuracy on people who were not trained on, with noise. The account is charged before the noise is drawn.
 
-    Guarantee: ε-DP for the account's relation, for one row; the accuracy is released and nothing else.
+    Guarantee: ε-DP for one row under the account's relation. Only the accuracy is released.
     """
     bounded = queries.accuracy(truth, predicted, relation=account.neighbors.relation)
     noise = mechanisms.Laplace.for_epsilon(bounded, epsilon)
@@ -118,7 +123,7 @@ def training_of(
     evaluations: Sequence[pages.Evaluation],
     scores: Sequence[tuple[int, pages.Evaluation]] = (),
 ) -> pages.Training:
-    """What a report may show of a run: the plan, ε and the clip norm. The losses on the way are not private."""
+    """What a report may show of a run: the plan and ε by step. The losses are not private."""
     steps = tuple(int(steps) for steps, _ in run.history.epsilon)
     spent = tuple(float(epsilon) for _, epsilon in run.history.epsilon)
     return pages.Training(
@@ -133,10 +138,10 @@ def training_of(
 
 
 def make_folder(path: Path) -> Path:
-    """A folder to write to, made where it is missing."""
+    """Make a folder to write to, unless it exists."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = error.strerror or "it cannot be made"
-        raise InvalidArgument(f"folder must be a place to write to, got {str(path)!r}: {reason}") from None
+        raise InvalidArgument(f"folder must be writable, got {str(path)!r}: {reason}") from None
     return path
