@@ -1,9 +1,9 @@
 """Which example each element of a tensor may depend on.
 
-A tensor's elements are free of examples, or belong to examples along one dimension, or all belong to one example, or may
-depend on several. The answer is kept for a *storage*, as stripes of bytes that belong to example 0, 1, 2, … in turn. A
-view is then read off its own strides, so views, permutations and reshapes need no rules, and a write through one view is
-seen through every other one.
+The elements of a tensor are free of examples, belong to examples along one dimension, all belong to one example, or may
+depend on several. The answer is kept per *storage*, as stripes of bytes that belong to example 0, 1, 2, … in turn. What
+a view depends on follows from its strides, so views, permutations and reshapes need no rules, and a write through one
+view is seen through every other one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Free:
-    """Depends on no example: parameters, constants, and random numbers (`random`), which are alike at every position."""
+    """Depends on no example: parameters, constants, and random numbers (`random`), alike at every position."""
 
     random: bool = False
 
@@ -113,7 +113,7 @@ def in_memory(tensor: Tensor, dependence: Dependence, examples: int) -> Memory:
     step = stride * dependence.inner
     if step == 0:
         return Mixed("a tensor whose examples share their memory")
-    phase = (tensor.storage_offset() * size - dependence.offset * stride) % (step * examples)
+    phase = int(tensor.storage_offset() * size - dependence.offset * stride) % (step * examples)
     # A view of part of each row leaves open where the rows begin: at multiples of their length, if that fits.
     for stripes in (Stripes(step, phase - phase % step), Stripes(step, phase)):
         # Read back: stripes are right only if no other dimension crosses them.

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
@@ -34,28 +32,13 @@ from discreet.learning.engine.independence.dependence import (
     joined,
     settled,
 )
-from discreet.learning.engine.independence.rules import Call
+from discreet.learning.engine.independence.rules.base import Call
 from discreet.learning.engine.independence.table import DRAWS, RESHAPES, RULES, name_of
 
 #: Free values of up to this many elements are known while tracing: index vectors, masks of positions.
 _REMEMBERED = 1 << 20
 
-#: Methods that hand values to Python or to other libraries, where they can no longer be followed.
-_ESCAPES = {
-    Tensor.tolist,
-    Tensor.numpy,
-    Tensor.__array__,
-    Tensor.item,
-    Tensor.__bool__,
-    Tensor.__int__,
-    Tensor.__float__,
-    Tensor.__index__,
-    Tensor.__dlpack__,
-    Tensor.data_ptr,
-    Tensor.untyped_storage,
-    Tensor.__repr__,
-    Tensor.__format__,
-}
+Forward = Callable[[Mapping[str, Tensor], Any], Tensor]
 
 
 class Unproved(Exception):
@@ -70,30 +53,15 @@ class Proof:
     operations: int
 
 
-class _Escapes(TorchFunctionMode):
-    """Refuses to let Python read values that depend on examples."""
-
-    def __init__(self, watch: Watch) -> None:
-        super().__init__()
-        self._watch = watch
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func in _ESCAPES and args and isinstance(args[0], Tensor) and not isinstance(self._watch.of(args[0]), Free):
-            name = getattr(func, "__name__", str(func))
-            raise Unproved(f"Python reads values of examples by {name} {where()}")
-        return func(*args, **(kwargs or {}))
-
-
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
     """Follows what each tensor depends on, operation by operation.
 
     Args:
         batch: the tensors that hold one example in each row.
         examples: how many rows they have.
-        outliving: tensors that exist after the pass (parameters, buffers): nothing of examples may be written there.
-        values: what is known of tensors without data while tracing, by identity.
+        values: tensors without data that stand for parameters and constants while tracing, each with its value.
+
+    What was there before the pass (parameters, buffers, attributes) outlives it: examples must not be written there.
     """
 
     def __init__(self, batch: Sequence[Tensor], examples: int, values: Sequence[tuple[Tensor, Tensor]] = ()) -> None:
@@ -158,10 +126,17 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         return result
 
     def _call(
-        self, func: Any, given: dict[str, Any], inputs: Sequence[Tensor], before: Sequence[Dependence], results: Sequence[Tensor]
+        self,
+        func: Any,
+        given: dict[str, Any],
+        inputs: Sequence[Tensor],
+        before: Sequence[Dependence],
+        results: Sequence[Tensor],
     ) -> Call:
         own = {id(tensor): dependence for tensor, dependence in zip(inputs, before, strict=True)}
-        return Call(name_of(func), given, tuple(results), self.examples, lambda value: own.get(id(value), FREE), self._value)
+        return Call(
+            name_of(func), given, tuple(results), self.examples, lambda value: own.get(id(value), FREE), self._value
+        )
 
     def _answers(self, func: Any, call: Call, before: Sequence[Dependence]) -> list[Dependence]:
         count = len(call.results)
@@ -253,7 +228,7 @@ def _fits(own: Dependence, shape: tuple[int, ...]) -> bool:
 
 def _key(tensor: Tensor) -> StorageWeakRef:
     with torch._C.DisableTorchFunction():
-        return StorageWeakRef(tensor.untyped_storage())
+        return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]  # torch's own
 
 
 def _given(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,10 +247,12 @@ def where() -> str:
     return f"(in {frame.f_code.co_name}, {Path(frame.f_code.co_filename).name}:{frame.f_lineno})"
 
 
-def prove(forward: Any, fixed: Mapping[str, Tensor], batch: Any) -> Proof:
+def prove(forward: Forward, fixed: Mapping[str, Tensor], batch: Any) -> Proof:
     """Trace `forward(fixed, batch)` and prove that the losses that it returns belong to one example each.
 
-    Raises `Unproved` with the operation and the line that could not be followed.
+    The pass runs on tensors without data, so it can read no example. Values of `fixed` are looked at only to see that
+    a constant is the same for every position in the batch; give trainable parameters values in general position, not
+    the zeros that some start with. Raises `Unproved` with the operation and the line that could not be followed.
     """
     leaves, structure = pytree.tree_flatten(batch)
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
@@ -289,7 +266,7 @@ def prove(forward: Any, fixed: Mapping[str, Tensor], batch: Any) -> Proof:
             filled[place] = row
         watch = Watch(rows, examples, list(zip(tensors, fixed.values(), strict=False)))
         seen.append(watch)
-        with _Escapes(watch), watch:
+        with watch:
             losses = forward(dict(zip(fixed, tensors, strict=False)), pytree.tree_unflatten(filled, structure))
         verdict(watch, losses)
         return losses
@@ -298,8 +275,10 @@ def prove(forward: Any, fixed: Mapping[str, Tensor], batch: Any) -> Proof:
     trace: Any = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)
     try:
         trace(*tensors)
-    except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:
-        raise Unproved(f"the pass depends on values of the batch ({type(error).__name__})") from error
+    except Unproved:
+        raise
+    except Exception as error:  # a model may fail in any way on tensors without data
+        raise Unproved(f"the pass could not be traced without data ({type(error).__name__})") from error
     return Proof(examples, seen[-1].operations)
 
 

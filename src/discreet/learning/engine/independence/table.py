@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from discreet.learning.engine.independence import rules
-from discreet.learning.engine.independence.rules import Rule
+from discreet.learning.engine.independence.rules import elementwise, layers, places
+from discreet.learning.engine.independence.rules.base import Rule
 
 _POINTWISE = """
     abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor
@@ -16,8 +16,8 @@ _POINTWISE = """
     logit lt masked_fill maximum minimum mish mul nan_to_num native_dropout ne neg nextafter polar pow prelu
     _prelu_kernel rad2deg reciprocal relu relu6 remainder round rsqrt rsub selu sgn sigmoid sign signbit silu sin sinc
     sinh softplus softshrink special_entr special_erfcx special_i0 special_log_ndtr special_ndtr special_xlog1py sqrt
-    square sub tan tanh threshold tril triu true_divide trunc where xlogy zero _to_copy _conj complex real imag
-    _fused_dropout bernoulli rrelu_with_noise angle bucketize
+    square sub tan tanh threshold true_divide trunc where xlogy zero _to_copy _conj complex real imag
+    _fused_dropout bernoulli angle bucketize
     _log_softmax_backward_data
 """
 _REDUCTIONS = """
@@ -25,8 +25,8 @@ _REDUCTIONS = """
     count_nonzero nansum aminmax median nanmedian mode kthvalue
 """
 _WITHIN = """
-    _softmax _log_softmax _safe_softmax softmax log_softmax cumsum cumprod cummax cummin _cummax_helper logcumsumexp sort
-    argsort topk flip roll glu diff renorm
+    _softmax _log_softmax _safe_softmax softmax log_softmax cumsum cumprod cummax cummin _cummax_helper logcumsumexp
+    sort argsort topk flip roll glu
 """
 _CONSTANTS = """
     zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty new_empty_strided sym_size
@@ -38,10 +38,11 @@ _LEADING = {
     1: "max_pool1d_with_indices avg_pool1d adaptive_avg_pool1d upsample_nearest1d upsample_linear1d reflection_pad1d "
     "replication_pad1d _upsample_nearest_exact1d",
     2: "max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d adaptive_max_pool2d upsample_nearest2d "
-    "upsample_bilinear2d upsample_bicubic2d reflection_pad2d replication_pad2d _upsample_nearest_exact2d im2col "
-    "_upsample_bilinear2d_aa _upsample_bicubic2d_aa pixel_shuffle pixel_unshuffle",
+    "upsample_bilinear2d upsample_bicubic2d reflection_pad2d replication_pad2d _upsample_nearest_exact2d "
+    "_upsample_bilinear2d_aa _upsample_bicubic2d_aa tril triu",
     3: "max_pool3d_with_indices avg_pool3d _adaptive_avg_pool3d adaptive_max_pool3d upsample_nearest3d "
-    "upsample_trilinear3d reflection_pad3d replication_pad3d _upsample_nearest_exact3d",
+    "upsample_trilinear3d reflection_pad3d replication_pad3d _upsample_nearest_exact3d im2col "
+    "pixel_shuffle pixel_unshuffle",
 }
 _ATTENTION = """
     _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu
@@ -51,67 +52,68 @@ _ATTENTION = """
 _LOSSES = "mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss"
 
 _OTHERS: dict[str, Rule] = {
-    "copy": rules.overwritten,
-    "linear": rules.linear,
-    "convolution": rules.first_dimension("input", "weight", "bias"),
-    "_convolution": rules.first_dimension("input", "weight", "bias"),
-    "mkldnn_convolution": rules.first_dimension("self", "weight", "bias"),
-    "constant_pad_nd": rules.padded,
-    "native_layer_norm": rules.layer_norm,
-    "_fused_rms_norm": rules.rms_norm,
-    "native_group_norm": rules.group_norm,
-    "native_batch_norm": rules.batch_norm,
-    "cudnn_batch_norm": rules.batch_norm,
-    "_native_batch_norm_legit": rules.batch_norm,
-    "_native_batch_norm_legit_no_training": rules.batch_norm,
-    "_batch_norm_with_update": rules.batch_norm,
-    "embedding": rules.embedding,
-    "_embedding_bag": rules.embedding_bag,
-    "_embedding_bag_forward_only": rules.embedding_bag,
-    "nll_loss_forward": rules.nll,
-    "nll_loss2d_forward": rules.nll,
-    "cat": rules.concatenated,
-    "stack": rules.stacked,
-    "repeat": rules.repeated,
-    "mkldnn_rnn_layer": rules.recurrent_layer,
-    "gather": rules.gathered,
-    "scatter": rules.scattered,
-    "scatter_add": rules.scattered,
-    "scatter_reduce": rules.scattered,
-    "index_select": rules.index_select,
-    "index": rules.indexed,
-    "index_put": rules.put,
-    "_unsafe_index": rules.indexed,
-    "_unsafe_index_put": rules.put,
-    "_index_put_impl": rules.put,
-    "_thnn_fused_lstm_cell": rules.rows,
-    "_thnn_fused_gru_cell": rules.rows,
+    "copy": elementwise.overwritten,
+    "linear": layers.linear,
+    "convolution": layers.first_dimension("input", "weight", "bias"),
+    "_convolution": layers.first_dimension("input", "weight", "bias"),
+    "mkldnn_convolution": layers.first_dimension("self", "weight", "bias"),
+    "constant_pad_nd": elementwise.padded,
+    "native_layer_norm": layers.layer_norm,
+    "_fused_rms_norm": layers.rms_norm,
+    "native_group_norm": layers.group_norm,
+    "native_batch_norm": layers.batch_norm,
+    "cudnn_batch_norm": layers.batch_norm,
+    "_native_batch_norm_legit": layers.batch_norm,
+    "_native_batch_norm_legit_no_training": layers.batch_norm,
+    "_batch_norm_with_update": layers.batch_norm,
+    "embedding": layers.embedding,
+    "_embedding_bag": layers.embedding_bag,
+    "_embedding_bag_forward_only": layers.embedding_bag,
+    "nll_loss_forward": layers.nll,
+    "nll_loss2d_forward": layers.nll,
+    "cat": places.concatenated,
+    "stack": places.stacked,
+    "repeat": places.repeated,
+    "mkldnn_rnn_layer": layers.recurrent_layer,
+    "gather": places.gathered,
+    "scatter": places.scattered,
+    "scatter_add": places.scattered,
+    "scatter_reduce": places.scattered,
+    "index_select": places.index_select,
+    "index": places.indexed,
+    "index_put": places.put,
+    "_unsafe_index": places.indexed,
+    "_unsafe_index_put": places.put,
+    "_index_put_impl": places.put,
+    "_thnn_fused_lstm_cell": layers.rows,
+    "_thnn_fused_gru_cell": layers.rows,
 }
 
 
 def _table() -> dict[str, Rule]:
     rows: list[tuple[str, Rule]] = [
-        (_POINTWISE, rules.pointwise),
-        (_REDUCTIONS, rules.reduction),
-        (_WITHIN, rules.within),
-        (_CONSTANTS, rules.constant),
-        (_DRAWN, rules.drawn),
-        (_PRODUCTS, rules.product),
-        (_ATTENTION, rules.attention),
-        (_LOSSES, rules.unreduced),
-        *((names, rules.leading(count)) for count, names in _LEADING.items()),
+        (_POINTWISE, elementwise.pointwise),
+        (_REDUCTIONS, elementwise.reduction),
+        (_WITHIN, elementwise.within),
+        (_CONSTANTS, elementwise.constant),
+        (_DRAWN, elementwise.drawn),
+        (_PRODUCTS, layers.product),
+        (_ATTENTION, layers.attention),
+        (_LOSSES, elementwise.unreduced),
+        *((names, elementwise.leading(count)) for count, names in _LEADING.items()),
     ]
     table = {f"aten.{name}": rule for names, rule in rows for name in names.split()}
     return table | {f"aten.{name}": rule for name, rule in _OTHERS.items()}
 
 
 RULES = _table()
+_WRITTEN = "uniform normal exponential cauchy log_normal random geometric rand randn randint"
 #: Random numbers written in place, or made from sizes alone.
-DRAWS = {"aten.uniform", "aten.normal", "aten.exponential", "aten.cauchy", "aten.log_normal", "aten.random", "aten.geometric",
-         "aten.rand", "aten.randn", "aten.randint"}  # fmt: skip
+DRAWS = {f"aten.{name}" for name in _WRITTEN.split()}
 
+_LOOKS = "transpose t squeeze unsqueeze swapaxes swapdims as_strided detach"
 #: Operations in place that change how a tensor looks at its memory, and no value.
-RESHAPES = {f"aten.{name}" for name in "transpose t squeeze unsqueeze swapaxes swapdims as_strided detach".split()}
+RESHAPES = {f"aten.{name}" for name in _LOOKS.split()}
 
 
 def name_of(operation: torch._ops.OpOverload) -> str:
