@@ -1,0 +1,11 @@
+"""Proof that the loss of an example depends on that example alone.
+
+The forward pass is traced under a mode that sees every aten operation. For each tensor it tracks which example each
+element may depend on (`dependence`), by one conservative rule per operation (`rules`). An operation without a rule
+makes its result depend on all examples. `prove` accepts a model if each loss depends on its own example alone, and if
+nothing that outlives the pass was written from examples. docs/proofs/independence.md has the theorem.
+"""
+
+from discreet.learning.engine.independence.proof import Proof, Unproved, Watch, prove
+
+__all__ = ["Proof", "Unproved", "Watch", "prove"]

@@ -1,0 +1,291 @@
+"""The proof itself: a mode that follows what each tensor of a forward pass depends on."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from discreet.learning.engine.independence.dependence import (
+    FREE,
+    RANDOM,
+    Along,
+    Dependence,
+    Free,
+    Memory,
+    Mixed,
+    Single,
+    free_of,
+    in_memory,
+    in_view,
+    joined,
+    settled,
+)
+from discreet.learning.engine.independence.rules.base import Call
+from discreet.learning.engine.independence.table import DRAWS, RESHAPES, RULES, name_of
+
+#: Free values of up to this many elements are known while tracing: index vectors, masks of positions.
+_REMEMBERED = 1 << 20
+
+Forward = Callable[[Mapping[str, Tensor], Any], Tensor]
+
+
+class Unproved(Exception):
+    """Why the examples of a batch could not be proved independent, in words."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was proved for one shape of a batch: the loss of each example depends on that example alone."""
+
+    examples: int
+    operations: int
+
+
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
+    """Follows what each tensor depends on, operation by operation.
+
+    Args:
+        batch: the tensors that hold one example in each row.
+        examples: how many rows they have.
+        values: tensors without data that stand for parameters and constants while tracing, each with its value.
+
+    What was there before the pass (parameters, buffers, attributes) outlives it: examples must not be written there.
+    """
+
+    def __init__(self, batch: Sequence[Tensor], examples: int, values: Sequence[tuple[Tensor, Tensor]] = ()) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's own
+        self.examples = examples
+        self.operations = 0
+        self._memory: dict[StorageWeakRef, Memory] = {}
+        self._own: set[StorageWeakRef] = set()
+        self._values: dict[StorageWeakRef, tuple[Tensor, Tensor]] = {}
+        for tensor in batch:
+            key = _key(tensor)
+            memory = in_memory(tensor, Along(0), examples)
+            self._memory[key] = memory if self._memory.get(key, memory) == memory else Mixed("rows that overlap")
+            self._own.add(key)
+        for fake, value in values:
+            self._remember(fake, value)
+
+    def of(self, value: Any) -> Dependence:
+        """What a tensor depends on; anything else is free."""
+        if not isinstance(value, Tensor):
+            return FREE
+        return in_view(value, self._memory.get(_key(value), FREE), self.examples)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if name_of(func) in RESHAPES and func._schema.is_mutable:
+            return func(*args, **kwargs)
+        given = _given(func, args, kwargs)
+        inputs = [leaf for leaf in pytree.tree_leaves(list(given.values())) if isinstance(leaf, Tensor)]
+        before = [self.of(tensor) for tensor in inputs]
+        known = {_key(tensor) for tensor in inputs}
+        schema = func._schema
+        writes = [given[a.name] for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        written = [leaf for leaf in pytree.tree_leaves(writes) if isinstance(leaf, Tensor)]
+        if torch.Tag.dynamic_output_shape in func.tags and not all(isinstance(own, Free) for own in before):
+            masks = [i for i in given.get("indices") or () if i is not None and i.dtype in (torch.bool, torch.uint8)]
+            if masks or "indices" not in given:
+                raise Unproved(f"{name_of(func)} makes a shape that depends on values of examples {where()}")
+        in_place = bool(written) and all(r.alias_info is not None and r.alias_info.is_write for r in schema.returns)
+        # An operation in place changes values that its rule looks at, so the rule is asked first.
+        answers = self._answers(func, self._call(func, given, inputs, before, written), before) if in_place else []
+        result = func(*args, **kwargs)
+        self.operations += 1
+        results = tuple(leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor))
+        if not results and not written:
+            if any(not isinstance(own, Free) for own in before) and not name_of(func).startswith("prim."):
+                raise Unproved(f"{name_of(func)} reads values of examples {where()}")
+            return result
+        fresh = [] if in_place else [tensor for tensor in results if _key(tensor) not in known]
+        if not in_place and (fresh or written):
+            answers = self._answers(func, self._call(func, given, inputs, before, results), before)
+            for tensor, answer in zip(results, answers, strict=True):
+                if any(tensor is one for one in fresh):
+                    self._own.add(_key(tensor))
+                    self._memory[_key(tensor)] = in_memory(tensor, answer, self.examples)
+            if isinstance(answers[0], Free) and not answers[0].random and not written:
+                self._compute(func, args, kwargs, fresh)
+        for place, tensor in enumerate(written):
+            self._write(tensor, answers[place] if in_place else _worst(answers), name_of(func))
+        return result
+
+    def _call(
+        self,
+        func: Any,
+        given: dict[str, Any],
+        inputs: Sequence[Tensor],
+        before: Sequence[Dependence],
+        results: Sequence[Tensor],
+    ) -> Call:
+        own = {id(tensor): dependence for tensor, dependence in zip(inputs, before, strict=True)}
+        return Call(
+            name_of(func), given, tuple(results), self.examples, lambda value: own.get(id(value), FREE), self._value
+        )
+
+    def _answers(self, func: Any, call: Call, before: Sequence[Dependence]) -> list[Dependence]:
+        count = len(call.results)
+        seeded = torch.Tag.nondeterministic_seeded in func.tags
+        bound = [own for own in before if not isinstance(own, Free)]
+        if call.name in DRAWS or (seeded and not bound):
+            return [RANDOM] * count
+        if not bound:
+            return [free_of(before)] * count
+        mixed = next((own for own in bound if isinstance(own, Mixed)), None)
+        rule = RULES.get(call.name)
+        if mixed is not None:
+            answer: Any = FREE if rule is RULES["aten.zeros_like"] else mixed
+        elif rule is not None and rule in (RULES["aten.zeros_like"], RULES["aten.rand_like"]):
+            answer = rule(call)
+        elif len(set(bound)) == 1 and isinstance(bound[0], Single) and (rule is not None or not seeded):
+            answer = bound[0]  # nothing but this example took part
+        elif rule is None:
+            answer = call.mixed("no rule says that it keeps examples apart")
+        else:
+            with _outside():
+                answer = rule(call)
+        each = list(answer) if isinstance(answer, (list, tuple)) else [answer] * count
+        shapes = [tuple(out.shape) for out in call.results]
+        checked = [settled(own, shape, self.examples) if _fits(own, shape) else call.mixed("no rule for this shape")
+                   for own, shape in zip(each, shapes, strict=True)]  # fmt: skip
+        place = where() if any(isinstance(own, Mixed) for own in checked) and mixed is None else ""
+        return [Mixed(f"{own.reason} {place}".strip()) if isinstance(own, Mixed) else own for own in checked]
+
+    def _write(self, tensor: Tensor, answer: Dependence, name: str) -> None:
+        key = _key(tensor)
+        if key not in self._own and not isinstance(answer, Free):
+            raise Unproved(f"{name} writes what depends on examples into something that outlives the pass {where()}")
+        self._values.pop(key, None)
+        self._memory[key] = joined(tensor, self._memory.get(key, FREE), answer, self.examples)
+
+    def _value(self, tensor: Tensor) -> Tensor | None:
+        """The value of a free tensor, where it is known."""
+        if not isinstance(tensor, FakeTensor):
+            return tensor.detach()
+        entry = self._values.get(_key(tensor))
+        if entry is None:
+            return None
+        base, value = entry
+        same = tensor.dtype == base.dtype and value.is_contiguous()
+        if not same:
+            return None
+        offset = tensor.storage_offset() - base.storage_offset()
+        with _outside():
+            return value.reshape(-1).as_strided(tensor.shape, tensor.stride(), offset)
+
+    def _remember(self, fake: Tensor, value: Tensor) -> None:
+        if value.numel() <= _REMEMBERED and fake.is_contiguous():
+            with _outside():
+                self._values[_key(fake)] = (fake, value.detach().contiguous())
+
+    def _compute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fresh: Sequence[Tensor]) -> None:
+        """While tracing, compute small free values alongside, so that a vector of indices is known."""
+        if len(fresh) != 1 or not isinstance(fresh[0], FakeTensor) or fresh[0].numel() > _REMEMBERED:
+            return
+        leaves, structure = pytree.tree_flatten((args, {**kwargs, **({"device": "cpu"} if "device" in kwargs else {})}))
+        real = [self._value(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        if any(value is None and isinstance(leaf, Tensor) for value, leaf in zip(real, leaves, strict=True)):
+            return
+        with _outside():
+            given, named = pytree.tree_unflatten(real, structure)
+            try:
+                self._remember(fresh[0], func(*given, **named))
+            except (RuntimeError, TypeError):
+                return
+
+
+def _worst(answers: Sequence[Dependence]) -> Dependence:
+    """What is written beside the results, such as running statistics: free only if all results are."""
+    bound = [answer for answer in answers if not isinstance(answer, Free)]
+    return Mixed("written from examples") if bound else FREE
+
+
+@contextlib.contextmanager
+def _outside() -> Iterator[None]:
+    """Values that rules look at are computed outside of the trace."""
+    with _disable_current_modes(), torch.no_grad():
+        yield
+
+
+def _fits(own: Dependence, shape: tuple[int, ...]) -> bool:
+    return not isinstance(own, Along) or own.dim < len(shape)
+
+
+def _key(tensor: Tensor) -> StorageWeakRef:
+    with torch._C.DisableTorchFunction():
+        return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]  # torch's own
+
+
+def _given(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """An operation's arguments by name, with the defaults of those that were left out."""
+    schema = func._schema.arguments
+    named = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
+    return named | {argument.name: value for argument, value in zip(schema, args, strict=False)} | dict(kwargs)
+
+
+def where() -> str:
+    """The line of the user's code that is running."""
+    frame = sys._getframe(1)
+    ours, theirs = str(Path(__file__).parents[3]), str(Path(torch.__file__).parent)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((ours, theirs, "<")):
+        frame = frame.f_back
+    return f"(in {frame.f_code.co_name}, {Path(frame.f_code.co_filename).name}:{frame.f_lineno})"
+
+
+def prove(forward: Forward, fixed: Mapping[str, Tensor], batch: Any) -> Proof:
+    """Trace `forward(fixed, batch)` and prove that the losses that it returns belong to one example each.
+
+    The pass runs on tensors without data, so it can read no example. Values of `fixed` are looked at only to see that
+    a constant is the same for every position in the batch; give trainable parameters values in general position, not
+    the zeros that some start with. Raises `Unproved` with the operation and the line that could not be followed.
+    """
+    leaves, structure = pytree.tree_flatten(batch)
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    examples = leaves[places[0]].shape[0]
+    seen: list[Watch] = []
+
+    def flat(*tensors: Tensor) -> Tensor:
+        rows = tensors[len(fixed) :]
+        filled = list(leaves)
+        for place, row in zip(places, rows, strict=True):
+            filled[place] = row
+        watch = Watch(rows, examples, list(zip(tensors, fixed.values(), strict=False)))
+        seen.append(watch)
+        with watch:
+            losses = forward(dict(zip(fixed, tensors, strict=False)), pytree.tree_unflatten(filled, structure))
+        verdict(watch, losses)
+        return losses
+
+    tensors = [tensor.detach() for tensor in (*fixed.values(), *(leaves[place] for place in places))]
+    trace: Any = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)
+    try:
+        trace(*tensors)
+    except Unproved:
+        raise
+    except Exception as error:  # a model may fail in any way on tensors without data
+        raise Unproved(f"the pass could not be traced without data ({type(error).__name__})") from error
+    return Proof(examples, seen[-1].operations)
+
+
+def verdict(watch: Watch, losses: Tensor) -> None:
+    """Raise `Unproved` unless each loss belongs to the example of its row."""
+    own = watch.of(losses)
+    right = isinstance(own, Free) or own == settled(Along(0), tuple(losses.shape), watch.examples)
+    if not right:
+        why = own.reason if isinstance(own, Mixed) else "the losses are not in the order of the examples"
+        raise Unproved(why)

@@ -1,0 +1,87 @@
+"""Rules of operations that work element by element, or along dimensions that they name."""
+
+from __future__ import annotations
+
+from discreet.learning.engine.independence.dependence import (
+    FREE,
+    RANDOM,
+    Along,
+)
+from discreet.learning.engine.independence.rules.base import Answer, Call, Rule, aligned
+
+
+def pointwise(call: Call) -> Answer:
+    """Each element of the result comes from the elements of the inputs at its place."""
+    return [aligned(call, list(call.tensors()), tuple(out.shape)) for out in call.results]
+
+
+def overwritten(call: Call) -> Answer:
+    """Values of the source, in place of what was there."""
+    return aligned(call, [call.given["src"]], tuple(call.out.shape))
+
+
+def constant(call: Call) -> Answer:
+    """Only shapes and types of the inputs are read."""
+    return FREE
+
+
+def drawn(call: Call) -> Answer:
+    """Random numbers that no value of the inputs has part in."""
+    return RANDOM
+
+
+def _dims(call: Call, rank: int) -> set[int]:
+    dims = call.given.get("dim", call.given.get("dims"))
+    if dims is None or (isinstance(dims, (list, tuple)) and not dims):
+        return set(range(rank))
+    listed = dims if isinstance(dims, (list, tuple)) else [dims]
+    return {dim % max(rank, 1) for dim in listed}
+
+
+def reduction(call: Call) -> Answer:
+    """Dimensions are summed away, or become 1: the examples must not be among them."""
+    source = call.given["self"]
+    own = call.of(source)
+    dims = _dims(call, source.dim())
+    if not isinstance(own, Along) or own.dim in dims:
+        return call.mixed("reduces over the examples")
+    kept = call.out.dim() == source.dim()
+    dim = own.dim if kept else own.dim - sum(other < own.dim for other in dims)
+    return Along(dim, own.inner, own.offset)
+
+
+def within(call: Call) -> Answer:
+    """Elements move or meet along some dimensions, which must not be that of the examples."""
+    source = call.given["self"]
+    own = call.of(source)
+    if not isinstance(own, Along) or own.dim in _dims(call, source.dim()):
+        return call.mixed("works across the examples")
+    return own
+
+
+def leading(trailing: int) -> Rule:
+    """Works on the last dimensions only: pooling, interpolation, padding of images."""
+
+    def rule(call: Call) -> Answer:
+        source = call.given["self"]
+        own = call.of(source)
+        if not isinstance(own, Along) or own.dim >= source.dim() - trailing:
+            return call.mixed("works across the examples")
+        return own
+
+    return rule
+
+
+def padded(call: Call) -> Answer:
+    """Constant padding; dimensions come in pairs from the last one on."""
+    source, pad = call.given["self"], call.given["pad"]
+    own = call.of(source)
+    if not isinstance(own, Along):
+        return call.mixed("not along a dimension")
+    pair = source.dim() - 1 - own.dim
+    return call.mixed("pads the batch") if any(pad[2 * pair : 2 * pair + 2]) else own
+
+
+def unreduced(call: Call) -> Answer:
+    """A loss element by element; reduced over everything it is one number for all examples."""
+    return call.mixed("averages over the batch") if call.given["reduction"] else pointwise(call)
