@@ -155,7 +155,8 @@ class _Indexing:
         padded = (*indices, *(None for _ in range(source.dim() - len(indices))))
         used = [place for place, index in enumerate(padded) if index is not None]
         adjacent = used == list(range(used[0], used[-1] + 1))
-        shape = torch.broadcast_shapes(*(index.shape for index in padded if index is not None))  # type: ignore[no-untyped-call]  # torch's own
+        shapes = [index.shape for index in padded if index is not None]
+        shape = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]  # torch's own
         return cls(padded, tuple(shape), used[0] if adjacent else 0)
 
 
