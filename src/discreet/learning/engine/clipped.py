@@ -6,6 +6,7 @@ It keeps no state, so `make_fx` can trace all of it and a compiler gets one grap
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from discreet.errors import DiscreetError, InvalidArgument
 from discreet.learning.clipping import Clipping
 from discreet.learning.engine.fallback import Forward, per_example
 from discreet.learning.engine.graph.marks import mark
+from discreet.learning.engine.independence import Watch, verdict
 from discreet.learning.engine.layout import Layout
 from discreet.learning.engine.operations.arithmetic import power_sums, weighted_total
 from discreet.learning.engine.operations.memory_format import in_format_of
@@ -52,12 +54,14 @@ class Coverage:
         layouts: where the examples are in the output of each.
         fallback: the parameters that need the fallback.
         unused: the parameters that no loss depends on.
+        alone: why each example has to run alone; empty if examples are proved not to mix.
     """
 
     signatures: tuple[tuple[str, ...], ...]
     layouts: tuple[Layout | None, ...]
     fallback: tuple[str, ...]
     unused: tuple[str, ...]
+    alone: str = ""
 
 
 def uses_by_name(
@@ -136,20 +140,34 @@ def clip(
     clip_norm: Tensor,
     clipping: Clipping,
     coverage: Coverage,
+    watch: Watch | None = None,
 ) -> ClippedSum:
     """The clipped sum of a batch.
 
+    Args:
+        forward: the losses of a batch, as a function of parameters and batch.
+        trainable: the parameters that get gradients.
+        frozen: everything else that the model reads.
+        batch: one example per row.
+        mask: which rows are examples.
+        clip_norm: the largest norm of one example's gradient.
+        clipping: how gradients are bounded.
+        coverage: what the dry run found.
+        watch: while tracing, proves that the losses depend on one example each; raises `Unproved` if it can't.
+
     Guarantee:
-        Neighbors: add/remove or zero-out one example. If each loss depends on its own example alone (which the dry run
-        tests), one example moves `sums` by at most `clipping.sensitivity` in the clipping's norm, up to rounding.
+        Neighbors: add/remove or zero-out one example. If each loss depends on its own example alone (which `watch`
+        proves), one example moves `sums` by at most `clipping.sensitivity` in the clipping's norm, up to rounding.
         `norms`, `losses` and `finite` are not protected.
     """
     examples = mask.shape[0]
     with torch.enable_grad():
         live = {name: tensor.detach().requires_grad_() for name, tensor in trainable.items()}
         recorder = ForwardRecorder(live, HANDLERS, examples, coverage.layouts, frozenset(coverage.fallback))
-        with recorder:
+        with recorder, watch or contextlib.nullcontext():
             losses = forward({**frozen, **live}, batch)
+        if watch is not None:
+            verdict(watch, losses)
         unexpected = recorder.without_rule.keys() - set(coverage.unused)
         if tuple(site.signature for site in recorder.sites) != coverage.signatures or unexpected:
             raise DiscreetError(
@@ -162,5 +180,24 @@ def clip(
         check_inputs_unchanged(recorder.sites)
     with torch.no_grad():
         uses = uses_by_name(recorder.sites, gradients, coverage.layouts, examples)
-        by_fallback = per_example(forward, {**frozen, **live}, coverage.fallback, batch) if coverage.fallback else {}
+        by_fallback = per_example(forward, {**frozen, **live}, coverage.fallback, batch)[0] if coverage.fallback else {}
         return clip_uses(uses, by_fallback, trainable, losses, mask, clip_norm, clipping)
+
+
+def clip_alone(
+    forward: Forward,
+    trainable: Mapping[str, Tensor],
+    frozen: Mapping[str, Tensor],
+    batch: Any,
+    mask: Tensor,
+    clip_norm: Tensor,
+    clipping: Clipping,
+    coverage: Coverage,
+) -> ClippedSum:
+    """The clipped sum of a batch whose examples run one by one, so that nothing can mix them. Slower than `clip`.
+
+    Guarantee: as `clip`, by construction: the loss and the gradient of an example come from a batch of that example.
+    """
+    gradients, losses = per_example(forward, {**frozen, **trainable}, coverage.fallback, batch)
+    with torch.no_grad():
+        return clip_uses({}, gradients, trainable, losses, mask, clip_norm, clipping)

@@ -18,9 +18,10 @@ from discreet.errors import InvalidArgument
 from discreet.learning import losses as losses_of
 from discreet.learning.clipping import Clipping
 from discreet.learning.compatibility import check
-from discreet.learning.engine.clipped import ClippedSum, Coverage, clip
+from discreet.learning.engine.clipped import ClippedSum, Coverage, clip, clip_alone
 from discreet.learning.engine.dry_run.search import find_coverage
-from discreet.learning.engine.graph.compilation import Compiled, NotCompiled, compile_flat
+from discreet.learning.engine.graph.compilation import Compiled, NotCompiled, compile_flat, run_flat
+from discreet.learning.engine.independence import Unproved, Watch, general_position, prove
 from discreet.learning.engine.model_tensors import ModelTensors
 
 _log = logging.getLogger("discreet.learning")
@@ -116,7 +117,7 @@ class Engine:
         check(model)
         self.model, self.clipping, self.dtype = model, clipping, dtype
         self._with_loss = _ModelWithLoss(model, losses_of.per_example(loss))
-        self._compile, self._lend = compile, lend
+        self._compile, self._lend, self._python_only = compile, lend, False
         self._coverage: Coverage | None = None
         self._reasons: dict[str, str] = {}
         self._compiled: dict[Any, Compiled] = {}
@@ -228,13 +229,22 @@ class Engine:
         if self._coverage is not None and modes == self._modes:
             return
         started = time.perf_counter()
-        self._coverage, self._reasons = find_coverage(self._forward, trainable, rest, batch)
+        why = self._unproved(trainable, rest, batch)
+        self._coverage, self._reasons = find_coverage(self._forward, trainable, rest, batch, why)
         self._modes, self._compiled = modes, {}
         self._seconds += time.perf_counter() - started
         if self._coverage.fallback:
             _log.warning("fallback (slower) for %s", ", ".join(self._coverage.fallback))
         if self._coverage.unused:
             _log.warning("not used by the loss, so never trained: %s", ", ".join(self._coverage.unused))
+
+    def _unproved(self, trainable: Mapping[str, Tensor], rest: Mapping[str, Tensor], batch: Any) -> str:
+        """Why the examples of this batch could not be proved not to mix; empty if they were."""
+        try:
+            prove(self._forward, {**rest, **general_position(trainable)}, batch)
+        except Unproved as reason:
+            return str(reason)
+        return ""
 
     def _run(self, batch: Any, mask: Tensor, norm: Tensor) -> ClippedSum:
         trainable, rest = self._tensors()
@@ -243,25 +253,37 @@ class Engine:
         leaves, structure = pytree.tree_flatten(batch)
         tensor_leaves = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         constants = [(i, type(leaf), leaf) for i, leaf in enumerate(leaves) if i not in tensor_leaves]
-        if not self._compile or not all(isinstance(leaf, Hashable) for _, _, leaf in constants):
+        if coverage.alone:
+            return clip_alone(self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage)
+        if self._python_only:
             return clip(self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage)
         arguments = [*trainable.values(), *rest.values(), *(leaves[i] for i in tensor_leaves), mask, norm]
         arguments = [a.detach() for a in arguments]
+        hashable = all(isinstance(leaf, Hashable) for _, _, leaf in constants)
         key = (structure, *constants, *((a.shape, a.stride(), a.dtype, a.device) for a in arguments))
-        if key not in self._compiled:
-            flat = _flattened(
-                self._forward, self.clipping, coverage, tuple(trainable), tuple(rest), leaves, tensor_leaves, structure
-            )
+        function = self._compiled.get(key) if hashable else None
+        if function is None:
+            flat = _flattened(self._forward, self.clipping, coverage, trainable, rest, leaves, tensor_leaves, structure)
             try:
-                self._compiled[key] = compile_flat(flat, arguments, len(trainable) + len(rest), self._lend)
+                if self._compile and hashable:
+                    function = compile_flat(flat, arguments, len(trainable) + len(rest), self._lend)
+                else:
+                    function = run_flat(flat, arguments)
+            except Unproved as reason:
+                raise InvalidArgument(
+                    f"examples must not affect each other, but in a batch of this shape it is not proved: {reason}; "
+                    "give all batches the shape of the first one"
+                ) from None
             except Exception as error:  # the compiler may raise anything; the model itself ran in the dry run
                 why = error if isinstance(error, NotCompiled) else f"torch.compile failed ({type(error).__name__})"
                 _log.warning("%s; continuing without it, slower", why)
-                self._compile = False
+                self._python_only, self._compile = not self._compile, False
                 return self._run(batch, mask, norm)
-            self._seconds += self._compiled[key].seconds
+            if hashable:
+                self._compiled[key] = function
+            self._seconds += function.seconds
         with torch.no_grad():
-            norms, values, finite, *sums = self._compiled[key].function(*arguments)
+            norms, values, finite, *sums = function.function(*arguments)
         return ClippedSum(dict(zip(trainable, sums, strict=True)), norms, values, finite)
 
 
@@ -269,20 +291,23 @@ def _flattened(
     forward: Callable[[Mapping[str, Tensor], Any], Tensor],
     clipping: Clipping,
     coverage: Coverage,
-    trainable: Sequence[str],
-    rest: Sequence[str],
+    trainable: Mapping[str, Tensor],
+    rest: Mapping[str, Tensor],
     leaves: Sequence[Any],
     tensor_leaves: Sequence[int],
     structure: Any,
 ) -> Callable[..., Sequence[Tensor]]:
-    """The clipped sum as a function of a flat list of tensors."""
+    """The clipped sum as a function of a flat list of tensors, which proves its examples apart while it is traced."""
     constants = [None if i in tensor_leaves else leaf for i, leaf in enumerate(leaves)]
+    values = [*general_position(trainable).values(), *rest.values()]
 
     def flat(*arguments: Tensor) -> Sequence[Tensor]:
         first, second = len(trainable), len(trainable) + len(rest)
         filled = list(constants)
         for position, value in zip(tensor_leaves, arguments[second:-2], strict=True):
             filled[position] = value
+        rows = arguments[second:-2]
+        watch = Watch(rows, rows[0].shape[0], list(zip(arguments, values, strict=False)))
         result = clip(
             forward,
             dict(zip(trainable, arguments[:first], strict=True)),
@@ -292,6 +317,7 @@ def _flattened(
             arguments[-1],
             clipping,
             coverage,
+            watch,
         )
         return [result.norms, result.losses, result.finite, *result.sums.values()]
 

@@ -15,8 +15,8 @@ Forward = Callable[[Mapping[str, Tensor], Any], Tensor]
 
 def per_example(
     forward: Forward, parameters: Mapping[str, Tensor], names: tuple[str, ...], batch: Any
-) -> dict[str, Tensor]:
-    """The gradients [B, *shape] of the named parameters.
+) -> tuple[dict[str, Tensor], Tensor]:
+    """The gradients [B, *shape] of the named parameters, and the losses [B].
 
     Guarantee:
         Each example runs alone, so its gradient depends on no other example. If a model draws random numbers (dropout),
@@ -30,8 +30,9 @@ def per_example(
         return forward({**fixed, **free}, alone).sum()
 
     batch_dims = pytree.tree_map(lambda x: 0 if isinstance(x, Tensor) else None, batch)
-    gradients = torch.func.vmap(torch.func.grad(loss_of_one), in_dims=(None, batch_dims), randomness="different")
+    both = torch.func.grad_and_value(loss_of_one)
+    lifted = torch.func.vmap(both, in_dims=(None, batch_dims), randomness="different")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)  # a fallback is slow by nature
-        result: dict[str, Tensor] = gradients(differentiated, batch)
-    return result
+        gradients, losses = lifted(differentiated, batch)
+    return gradients, losses

@@ -129,7 +129,7 @@ def check_fallback(
     """Refuse a model for which the fallback fails or does not reproduce the ordinary gradients."""
     trial.reset()
     try:
-        gradients = per_example(trial.forward, {**trial.frozen, **live}, names, trial.batch)
+        gradients, _ = per_example(trial.forward, {**trial.frozen, **live}, names, trial.batch)
     except RuntimeError as error:
         raise DiscreetError(
             f"no path covers the parameters {', '.join(names)}: no rule fits, and vmap of the model failed with "

@@ -61,7 +61,7 @@ def _layout(gradients: Sequence[Tensor | None]) -> Layout | None:
     return Layout(0, "shared") if layout is None else layout
 
 
-def _cover(trial: Trial) -> tuple[Coverage, dict[str, str]]:
+def _cover(trial: Trial, alone: str) -> tuple[Coverage, dict[str, str]]:
     """The coverage of one trial, and why each parameter in doubt was doubted."""
     before = {name: tensor.clone() for name, tensor in (trial.frozen | trial.trainable).items()}
     with DynamicShapes() as shapes:  # type: ignore[no-untyped-call]  # torch's own
@@ -82,7 +82,9 @@ def _cover(trial: Trial) -> tuple[Coverage, dict[str, str]]:
     check_mixing(trial, exact, _SEEDS if draws else 1)
     moving = parameters_with_moving_examples(trial, signatures, layouts)
     doubtful = dict(recorder.without_rule) | dict.fromkeys(moving, "positions of the examples that depend on values")
-    if shapes.found:
+    if alone:
+        doubtful = dict.fromkeys(live, f"examples that are not proved apart: {alone}")
+    elif shapes.found:
         doubtful |= dict.fromkeys(live, "a shape that depends on values")
     del recorder, losses, outputs
     # Each round runs without the parameters in doubt and doubts those whose rules fail, until all others agree.
@@ -119,7 +121,7 @@ def _cover(trial: Trial) -> tuple[Coverage, dict[str, str]]:
     fallback = tuple(name for name in exact if name in doubtful)
     if fallback:
         check_fallback(trial, fallback, exact, live, draws)
-    return Coverage(signatures, tuple(layouts), fallback, unused), doubtful
+    return Coverage(signatures, tuple(layouts), fallback, unused, alone), doubtful
 
 
 def find_coverage(
@@ -127,8 +129,11 @@ def find_coverage(
     trainable: Mapping[str, Tensor],
     frozen: Mapping[str, Tensor],
     batch: Any,
+    alone: str = "",
 ) -> tuple[Coverage, dict[str, str]]:
     """Every use of every parameter, and why the fallback's parameters need it.
+
+    With `alone`, the reason why examples could not be proved apart, every parameter goes through the fallback.
 
     Guarantee:
         Looks at three examples of the batch. Its answer is which rule each parameter has; errors name parameters and
@@ -137,7 +142,7 @@ def find_coverage(
     trials = make_trials(forward, trainable, frozen, batch)
     first = next(trials)
     try:
-        return _cover(first)
+        return _cover(first, alone)
     except InvalidArgument:
         raise
     except (RuntimeError, ValueError, TypeError, NotImplementedError, DiscreetError) as error:
@@ -145,4 +150,4 @@ def find_coverage(
         if second is None:
             raise
         del error
-        return _cover(second)
+        return _cover(second, alone)

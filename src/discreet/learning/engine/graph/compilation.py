@@ -34,16 +34,33 @@ class Compiled:
     seconds: float
 
 
+def trace_flat(function: FlatFunction, arguments: Sequence[Tensor]) -> Any:
+    """The graph of a function of tensors, for these shapes. Calling it runs no Python code of the model."""
+    trace: Any = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # parts of the tracer warn about each other, never about the model
+        return trace(*arguments)
+
+
+def run_flat(function: FlatFunction, arguments: Sequence[Tensor]) -> Compiled:
+    """Trace a function of tensors, to be run as it is."""
+    start = time.perf_counter()
+    graph = trace_flat(function, arguments)
+    if backward_draws(graph):
+        raise NotCompiled("a traced graph would draw other random numbers in the backward pass")
+    remove_marks(graph)
+    return Compiled(graph, time.perf_counter() - start)
+
+
 def compile_flat(function: FlatFunction, arguments: Sequence[Tensor], fixed: int, lend: bool = False) -> Compiled:
     """Trace and compile a function of tensors, of which the first `fixed` keep their addresses from call to call.
 
     With `lend`, a call may overwrite what the call before it returned.
     """
     start = time.perf_counter()
-    trace: Any = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # parts of the compiler warn about each other, never about the model
-        graph: Any = trace(*arguments)
+        graph = trace_flat(function, arguments)
         originals = [(arguments[position], arguments[position].clone()) for position in written_arguments(graph)]
         if backward_draws(graph) or any(value.dim() == 0 and value.dtype == torch.float64 for _, value in originals):
             # torch.compile (2.13) treats a float64 scalar as a constant that nobody writes to.

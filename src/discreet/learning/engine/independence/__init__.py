@@ -6,6 +6,6 @@ makes its result depend on all examples. `prove` accepts a model if each loss de
 nothing that outlives the pass was written from examples. docs/proofs/independence.md has the theorem.
 """
 
-from discreet.learning.engine.independence.proof import Proof, Unproved, Watch, prove
+from discreet.learning.engine.independence.proof import Proof, Unproved, Watch, general_position, prove, verdict
 
-__all__ = ["Proof", "Unproved", "Watch", "prove"]
+__all__ = ["Proof", "Unproved", "Watch", "general_position", "prove", "verdict"]

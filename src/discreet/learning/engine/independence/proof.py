@@ -247,6 +247,17 @@ def where() -> str:
     return f"(in {frame.f_code.co_name}, {Path(frame.f_code.co_filename).name}:{frame.f_lineno})"
 
 
+def general_position(trainable: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Values for trainable parameters that do not agree by chance, as the zeros do that some of them start with."""
+    generator = torch.Generator().manual_seed(20)
+    return {
+        name: tensor.detach()
+        if tensor.numel() > _REMEMBERED or not tensor.is_floating_point()
+        else (tensor.detach() + torch.randn(tensor.shape, generator=generator).to(tensor)).detach()
+        for name, tensor in trainable.items()
+    }
+
+
 def prove(forward: Forward, fixed: Mapping[str, Tensor], batch: Any) -> Proof:
     """Trace `forward(fixed, batch)` and prove that the losses that it returns belong to one example each.
 

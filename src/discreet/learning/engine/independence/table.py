@@ -103,7 +103,8 @@ def _table() -> dict[str, Rule]:
         *((names, elementwise.leading(count)) for count, names in _LEADING.items()),
     ]
     table = {f"aten.{name}": rule for names, rule in rows for name in names.split()}
-    return table | {f"aten.{name}": rule for name, rule in _OTHERS.items()}
+    ours = {f"discreet.{name}": layers.recurrence for name in ("lstm_steps", "gru", "rnn")}
+    return table | ours | {f"aten.{name}": rule for name, rule in _OTHERS.items()}
 
 
 RULES = _table()

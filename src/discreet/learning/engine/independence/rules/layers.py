@@ -200,6 +200,21 @@ def recurrent_layer(call: Call) -> Answer:
     return [own, *last, *(call.mixed("scratch space") for _ in call.results[3:])]
 
 
+def recurrence(call: Call) -> Answer:
+    """Our own recurrences: gates [time, examples, …], states [examples, …]; examples stay the last but one dimension."""
+    own = only(call, "gates", [name for name in ("u", "c") if isinstance(call.given.get(name), Tensor)])
+    if dim_of(own) != 1:
+        return own if isinstance(own, Mixed) else call.mixed("steps over the examples")
+    for name in ("hidden", "cell"):
+        state = call.given.get(name)
+        if not isinstance(state, Tensor):
+            continue
+        seen, rows_of = call.of(state), Along(0)
+        if seen != rows_of and not (isinstance(seen, Free) and alike(call, state, rows_of, state.dim())):
+            return call.mixed("states of other examples")
+    return [Along(out.dim() - 2) for out in call.results]
+
+
 def rows(call: Call) -> Answer:
     """Every matrix row by row: one step of a recurrent cell. Vectors (biases) are free."""
     tensors = [t for t in call.tensors() if t.dim() == 2]
