@@ -163,7 +163,7 @@ def test_the_ledger_accepts_what_the_filter_of_accounting_accepts(ledger, budget
             plain = after
         left = account.remaining()
         assert left.protecting(None) == plain.remaining()
-    assert account._ledger.verify()
+    assert ledger.verify()
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
@@ -232,6 +232,15 @@ def test_many_small_spends_cannot_slip_under_the_budget(new_sqlite):
         for _ in range(128):
             account.spend(tiny)
         assert not account.would_afford(tiny)  # a float sum would not have moved at all
+
+
+def test_what_fits_only_before_it_is_rounded_for_storage_is_refused(ledger):
+    account = ledger.account("c", budget=dp.PureDP(0.3))
+    event = ev.Exponential(Fraction(3, 10) - Fraction(1, 3**1000))
+    assert not account.would_afford(event)
+    with pytest.raises(BudgetExceeded):
+        account.spend(event)
+    assert ledger.verify()
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from hypothesis.errors import Flaky
 
 import discreet as dp
 from discreet.errors import BudgetExceeded, DiscreetError
-from discreet.ledger import account, charging, records, terms, verify
+from discreet.ledger import account, charging, terms, verify
 from discreet.ledger.chain import digest
-from discreet.ledger.sqlite import SQLiteStore
+from discreet.ledger.stores import records
+from discreet.ledger.stores.sqlite import SQLiteStore, SQLiteTransaction
 from tests.ledger import test_accounts, test_machine, test_verify
 
 # A mutant that breaks the replay of a failure has failed too.
@@ -130,8 +131,6 @@ def commit_forgotten(patch):
     def write(self, work, *, keyed=False):
         connection, epoch = self._pool.take()
         connection.execute("BEGIN IMMEDIATE")
-        from discreet.ledger.sqlite import SQLiteTransaction
-
         try:
             return work(SQLiteTransaction(connection))
         finally:

@@ -15,8 +15,8 @@ import discreet as dp
 from discreet import events as ev
 from discreet.codec import canonical, parse, sum_text, sum_value
 from discreet.errors import DiscreetError, LedgerError, NotALedger
-from discreet.ledger import schema
 from discreet.ledger.chain import Entry, digest, seal
+from discreet.ledger.stores import schema
 
 
 @pytest.fixture
@@ -223,6 +223,38 @@ def test_a_step_of_the_schema_that_fails_leaves_the_old_one(ledger, place, monke
             dp.Ledger(place.location)
     with dp.Ledger(place.location) as again:
         assert again.verify()
+
+
+# --- rows that are missing or of another type
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "DELETE FROM discreet_account WHERE name = 'census'",
+        "UPDATE discreet_entry SET account = 'ghost' WHERE sequence = 1",
+        "UPDATE discreet_entry SET body = CAST(body AS BLOB) WHERE sequence = 1",
+        "UPDATE discreet_account SET terms = CAST(terms AS BLOB)",
+        "DROP TABLE discreet_entry",
+    ],
+)
+def test_verify_finds_what_is_missing_or_of_another_type(new_sqlite, edit):
+    place = new_sqlite()
+    with dp.Ledger(place.location) as ledger:
+        ledger.account("census", budget=dp.PureDP(1.0)).spend(ev.Laplace(10.0))
+        place.execute(edit)
+        assert not ledger.verify()
+
+
+def test_an_account_that_vanished_affords_nothing(new_sqlite):
+    place = new_sqlite()
+    with dp.Ledger(place.location) as ledger:
+        account = ledger.account("census", budget=dp.PureDP(1.0))
+        place.execute("DELETE FROM discreet_account")
+        event = ev.Laplace(10.0)
+        for attempt in (account.remaining, lambda: account.would_afford(event), lambda: account.spend(event)):
+            with pytest.raises(DiscreetError):
+                attempt()
 
 
 # --- files

@@ -10,11 +10,12 @@ from discreet.accounting.adaptive.filter import Price
 from discreet.codec import encode
 from discreet.errors import DiscreetError, NotALedger, UnknownEvent
 from discreet.events import Repeated
-from discreet.ledger import charging, records
+from discreet.ledger import charging
 from discreet.ledger.chain import NOTHING, Entry, digest
 from discreet.ledger.receipt import Receipt, anchor
-from discreet.ledger.records import AccountRow
-from discreet.ledger.store import Store, Transaction
+from discreet.ledger.stores import records
+from discreet.ledger.stores.base import Store, Transaction
+from discreet.ledger.stores.records import AccountRow
 from discreet.ledger.terms import Terms
 
 # The same formula may end in another last digit on another processor.
