@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
 from fractions import Fraction
 
 import pytest
@@ -13,6 +15,7 @@ from discreet import events as ev
 from discreet.errors import BudgetExceeded, NotALedger
 from discreet.ledger.stores import records, session, sqlite
 from discreet.ledger.stores.base import no_step
+from discreet.ledger.stores.sqlite import SQLiteStore
 from discreet.ledger.terms import Amounts, Grid, State, settled
 from tests.ledger.faults import hooked
 
@@ -36,6 +39,19 @@ def take_turns(location):
 
 def test_a_row_that_another_connection_changed_is_read_again(place):
     take_turns(place.location)
+
+
+def test_trusting_rows_that_were_written_here_forever_would_be_noticed(new_sqlite, monkeypatch):
+    begin = SQLiteStore._begin
+
+    def trusting(self, connection):
+        current = getattr(connection, "current", {})
+        begin(self, connection)
+        connection.current = current
+
+    monkeypatch.setattr(SQLiteStore, "_begin", trusting)
+    with pytest.raises((NotALedger, AssertionError)):
+        take_turns(new_sqlite().location)
 
 
 def test_a_spend_that_was_rolled_back_is_not_remembered(place):
@@ -70,12 +86,15 @@ def test_a_refused_spend_leaves_what_is_known_as_it_was(place):
 
 def test_no_more_rows_are_remembered_than_are_needed(new_sqlite, monkeypatch):
     monkeypatch.setattr(records, "_MOST_CHECKED", 3)
+    monkeypatch.setattr(sqlite, "_MOST_CURRENT", 3)
     with dp.Ledger(new_sqlite().location) as ledger:
         accounts = [ledger.account(f"c{number}", budget=dp.PureDP(1.0)) for number in range(9)]
         for sequence in (1, 2):
             for account in accounts:
                 assert account.spend(TENTH).sequence == sequence
         assert 1 <= len(records._checked) <= 3
+        [connection] = ledger._backend.store._pool._free
+        assert 1 <= len(connection.current) <= 4
         assert ledger.verify()
 
 
@@ -103,6 +122,17 @@ def test_what_a_receipt_says_is_what_is_stored(place):
             assert (receipt.account, receipt.sequence) == (receipt.entry.account, receipt.entry.sequence)
             assert (receipt.event, receipt.key) == (receipt.entry.event, receipt.entry.key)
         assert ledger.verify(receipts)
+
+
+def test_a_timestamp_is_the_one_that_isoformat_writes(new_sqlite):
+    with dp.Ledger(new_sqlite().location) as ledger:
+        before = datetime.now().astimezone()
+        texts = [ledger._backend.timestamp() for _ in range(50)]
+        after = datetime.now().astimezone()
+        for text in texts:
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00", text)
+            assert datetime.fromisoformat(text).isoformat(timespec="microseconds") == text
+            assert before <= datetime.fromisoformat(text) <= after
 
 
 # --- totals

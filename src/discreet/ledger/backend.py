@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
+from time import time_ns
 from typing import TypeVar
 
 from discreet.errors import NotALedger, TermsDiffer
@@ -18,6 +20,11 @@ T = TypeVar("T")
 def now() -> datetime:
     """The time in UTC, by this machine's clock."""
     return datetime.now(UTC)
+
+
+@lru_cache(maxsize=1)
+def _to_the_second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 class Backend:
@@ -37,10 +44,18 @@ class Backend:
 
         For `keyed`, see `Store.write`.
         """
-        time = self._clock().isoformat(timespec="microseconds")  # once, so that a retry writes the same text
+        time = self.timestamp()  # once, so that a retry writes the same text
         result = self.store.write(lambda transaction: work(transaction, time), keyed=keyed)
         self.on_step("returning")
         return result
+
+    def timestamp(self) -> str:
+        """The time that entries carry, in ISO format with microseconds."""
+        if self._clock is not now:
+            return self._clock().isoformat(timespec="microseconds")
+        # The same text. `isoformat` of a time with a zone takes 5 µs, which is 4% of a spend.
+        seconds, microseconds = divmod(time_ns() // 1000, 1_000_000)
+        return f"{_to_the_second(seconds)}.{microseconds:06d}+00:00"
 
     def find_terms(self, name: str) -> Terms | None:
         """The terms of an account, or None; an edited row is refused."""

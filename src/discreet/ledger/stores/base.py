@@ -32,6 +32,10 @@ class Transaction(Protocol):
     #: Suffix of a SELECT that locks the rows it returns until the transaction ends.
     for_update: str
 
+    #: Account rows (`records.AccountRow`) that are certain to be in the database as they stand here, by name, so they
+    #: need not be read. Whoever changes a row puts the new one here.
+    current: dict[str, Any]
+
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Run a query and return its rows."""
 

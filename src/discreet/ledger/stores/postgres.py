@@ -90,6 +90,7 @@ class PostgresTransaction:
         self._contended = False  # whether any lock of this transaction had to wait
         self._queued = False  # whether it queued for an account; its commit then goes to memory first
         self.committed = False
+        self.current: dict[str, Any] = {}  # empty at first: others may have written since the last transaction
         self._buffered: list[SqlStatement] = [(begin, ())]
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:

@@ -33,6 +33,8 @@ _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRA
 # than the kernel's clock ticks (at most 10 ms), and 0.1 s is then enough.
 _SETTLED_COARSE, _SETTLED_FINE = 2_000_000_000, 100_000_000
 _TICK = 10_000_000
+# Account rows that a connection keeps in `current`, which bounds its memory.
+_MOST_CURRENT = 256
 # Seconds between two attempts to lock a file that others hold. SQLite's own waits grow to 0.1 s, but a spend takes less
 # than 1 ms: short waits let several processes take turns without idling in between.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.01
@@ -50,6 +52,10 @@ class _Connection(sqlite3.Connection):
     #: again: reading a file's timestamps makes the kernel write a new one at the next commit, which then takes 1.5
     #: times as long.
     seen: tuple[int, ...] | None = None
+    #: Rows that this connection wrote last, and SQLite's `data_version` at that time. As long as the version is the
+    #: same, no other connection has written, and the rows need not be read: that saves a tenth of a spend.
+    current: dict[str, Any]
+    version: int | None = None
 
 
 class SQLiteTransaction:
@@ -57,8 +63,9 @@ class SQLiteTransaction:
 
     for_update = ""  # BEGIN IMMEDIATE has locked the whole file
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, current: dict[str, Any] | None = None) -> None:
         self._connection = connection
+        self.current = {} if current is None else current
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, values).fetchall()
@@ -121,15 +128,18 @@ class SQLiteStore:
         try:
             if writes:
                 self._begin(connection)
+                transaction = SQLiteTransaction(connection, connection.current)
             else:
                 connection.execute("BEGIN")
-            result = work(SQLiteTransaction(connection))
+                transaction = SQLiteTransaction(connection)
+            result = work(transaction)
             on_step("committing")
             connection.execute("COMMIT")
             on_step("committed")
             if writes:
                 self._same_files(connection)
         except BaseException:
+            connection.version = None  # `current` may hold rows that are now rolled back
             try:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
@@ -142,13 +152,20 @@ class SQLiteStore:
         return result
 
     def _begin(self, connection: _Connection) -> None:
-        """Lock the file for writing."""
+        """Lock the file for writing, and forget the rows in `current` if another connection has written since.
+
+        SQLite's `data_version` changes with every commit of another connection, in this process or any other, and with
+        none of this one.
+        """
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
             if _code(error) not in _BUSY:
                 raise
             self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+        [(version,)] = connection.execute("PRAGMA data_version")
+        if version != connection.version or len(connection.current) > _MOST_CURRENT:
+            connection.version, connection.current = version, {}
         self._same_files(connection)  # before anything is written over what others wrote
 
     def _patiently(self, attempt: Callable[[], T]) -> T:
