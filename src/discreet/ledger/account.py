@@ -208,7 +208,7 @@ def _check_chargeable(event: Event) -> None:
         raise _check.fail(
             "event", "be run with the operating system's randomness", event, "leave insecure_seed out to release"
         )
-    if any(isinstance(part, NonPrivate) for part in event.walk()):
+    if any(isinstance(inner, NonPrivate) for inner in event.walk()):
         raise _check.fail("event", "be private", event, "a release without noise has no finite price")
 
 
@@ -220,22 +220,22 @@ def _fits(standing: Sequence[AdaptiveFilter], event: Event) -> bool:
     return all(isinstance(before.spend(event), AdaptiveFilter) for before in standing)
 
 
-def _exceeded(full: NoRoom, event: Event, asked_of: str) -> BudgetExceeded:
-    """The refusal in words, with the largest amount that would fit in every account that it touches."""
-    amount = advice.largest(event, lambda smaller: _fits(full.standing, smaller))
-    refused = full.refused
-    whose = f"account {full.terms.name!r}"
-    if full.terms.name != asked_of:
+def _exceeded(refusal: NoRoom, event: Event, asked_of: str) -> BudgetExceeded:
+    """The refusal in words, with the largest amount that would fit in every account on the path."""
+    amount = advice.largest(event, lambda smaller: _fits(refusal.standing, smaller))
+    refused, terms = refusal.refused, refusal.terms
+    whose = f"account {terms.name!r}"
+    if terms.name != asked_of:
         whose += f", which {asked_of!r} is a part of,"
-    terms, reason = full.terms, refused.reason
+    reason = refused.reason
     if refused.price is not None:
         reason = f"it costs {advice.price_words(refused.price, event, terms.budget, terms.neighbors.relation)}"
     room = advice.room_words(refused.remaining, terms.budget)
-    where = "what remains" if terms.name == asked_of else "what remains there"  # the part itself may have less
+    where = "what remains" if terms.name == asked_of else "what remains there"  # the sub-account itself may have less
     return BudgetExceeded(
         f"{whose} has no room for this: {reason}, and {where} is {room}. Nothing was charged. Asked was "
         f"{event!r}; {advice.words(event, amount)}",
-        account=full.terms.name,
+        account=terms.name,
         asked=event,
         price=refused.price,
         remaining=refused.remaining,
