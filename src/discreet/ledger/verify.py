@@ -18,8 +18,8 @@ from discreet.ledger.stores.base import Store, Transaction
 from discreet.ledger.stores.records import AccountRow
 from discreet.ledger.terms import Terms
 
-# Prices are computed in floats first, and another processor may round the last digits of the same formula differently.
-# A recorded price may be smaller than today's by this factor.
+# Another processor may compute other last digits for the same formula, so a recorded price may be smaller than today's
+# by this factor.
 _TOLERANCE = 1 + Fraction(1, 10**9)
 
 
