@@ -141,6 +141,25 @@ def test_a_refusal_is_recognized_in_any_language(server, clock, monkeypatch):
     assert clock.slept == [postgres._REFUSED_PAUSE]
 
 
+def test_a_server_that_comes_up_after_the_first_attempt_is_used(new_postgres, clock, monkeypatch):
+    """Its answer to the ping then looks like a refusal."""
+    import psycopg
+
+    place = new_postgres()
+    connect, failures = psycopg.connect, [True]
+
+    def late(*arguments, **options):
+        if failures:
+            failures.pop()
+            raise psycopg.OperationalError("connection failed: Connection refused")
+        return connect(*arguments, **options)
+
+    monkeypatch.setattr(psycopg, "connect", late)
+    with opened(place) as ledger:
+        ledger.account("census", budget=dp.PureDP(1.0)).spend(STEP)
+    assert clock.slept == [postgres._REFUSED_PAUSE]
+
+
 @pytest.mark.parametrize("code", ["28P01", "28000", "3D000", "42501"])
 def test_an_error_with_a_code_that_retrying_cannot_fix_is_raised_at_once(new_postgres, clock, monkeypatch, code):
     """Also after the first connection, and whatever the message says."""

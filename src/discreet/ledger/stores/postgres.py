@@ -235,7 +235,7 @@ class PostgresStore:
         except self._driver.Error as error:
             if _starts(error.sqlstate, _HOPELESS):
                 raise LedgerUnavailable(f"{self._place} cannot be opened ({_line(error)})") from error
-            raise _Lost(_line(error), committing=False, refused=self._refuses(error)) from error
+            raise _Lost(_line(error), committing=False, refused=self._refuses()) from error
         committing = False
         try:
             transaction = PostgresTransaction(session, begin, self._may_queue and begin == _WRITE)
@@ -273,7 +273,7 @@ class PostgresStore:
         self._pool.give_back(session, epoch)
         return result
 
-    def _refuses(self, error: Exception) -> bool:
+    def _refuses(self) -> bool:
         """Whether the server answers and refuses us, so that waiting for the whole timeout is pointless.
 
         libpq does not expose the SQLSTATE of a failed connection, only a message, which the server translates. Its ping
