@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 import discreet as dp
 from discreet import events as ev
 from discreet.errors import BudgetExceeded, NotALedger
-from discreet.ledger import session, sqlite
-from discreet.ledger.sqlite import SQLiteStore
+from discreet.ledger.stores import records, session, sqlite
+from discreet.ledger.stores.base import no_step
+from discreet.ledger.stores.sqlite import SQLiteStore
 from discreet.ledger.terms import Amounts, Grid, State, settled
+from tests.ledger.faults import hooked
 
 TENTH = ev.Laplace(10.0)
 
@@ -39,13 +41,13 @@ def test_a_row_that_another_connection_changed_is_read_again(place):
     take_turns(place.location)
 
 
-def test_believing_what_was_written_here_for_ever_would_be_noticed(new_sqlite, monkeypatch):
+def test_trusting_rows_that_were_written_here_forever_would_be_noticed(new_sqlite, monkeypatch):
     begin = SQLiteStore._begin
 
     def trusting(self, connection):
-        known = getattr(connection, "known", {})
+        current = getattr(connection, "current", {})
         begin(self, connection)
-        connection.known = known
+        connection.current = current
 
     monkeypatch.setattr(SQLiteStore, "_begin", trusting)
     with pytest.raises((NotALedger, AssertionError)):
@@ -64,10 +66,10 @@ def test_a_spend_that_was_rolled_back_is_not_remembered(place):
             if name == "recorded":
                 raise Broken
 
-        ledger._on_step = fail
+        hooked(ledger, fail)
         with pytest.raises(Broken):
             account.spend(TENTH)
-        ledger._on_step = lambda name: None
+        hooked(ledger, no_step)
         assert account.spend(TENTH).sequence == 2
         assert ledger.verify()
 
@@ -83,15 +85,16 @@ def test_a_refused_spend_leaves_what_is_known_as_it_was(place):
 
 
 def test_no_more_rows_are_remembered_than_are_needed(new_sqlite, monkeypatch):
-    monkeypatch.setattr(sqlite, "_REMEMBERED", 3)
+    monkeypatch.setattr(records, "_MOST_CHECKED", 3)
+    monkeypatch.setattr(sqlite, "_MOST_CURRENT", 3)
     with dp.Ledger(new_sqlite().location) as ledger:
         accounts = [ledger.account(f"c{number}", budget=dp.PureDP(1.0)) for number in range(9)]
         for sequence in (1, 2):
             for account in accounts:
                 assert account.spend(TENTH).sequence == sequence
-        connection, epoch = ledger._store._pool.take()
-        assert 1 <= len(connection.known) <= 4
-        ledger._store._pool.give_back(connection, epoch)
+        assert 1 <= len(records._checked) <= 3
+        [connection] = ledger._backend.store._pool._free
+        assert 1 <= len(connection.current) <= 4
         assert ledger.verify()
 
 
@@ -121,10 +124,10 @@ def test_what_a_receipt_says_is_what_is_stored(place):
         assert ledger.verify(receipts)
 
 
-def test_a_time_is_written_as_the_clock_of_the_library_writes_it(new_sqlite):
+def test_a_timestamp_is_the_one_that_isoformat_writes(new_sqlite):
     with dp.Ledger(new_sqlite().location) as ledger:
         before = datetime.now().astimezone()
-        texts = [ledger._write_time() for _ in range(50)]
+        texts = [ledger._backend.timestamp() for _ in range(50)]
         after = datetime.now().astimezone()
         for text in texts:
             assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00", text)
@@ -264,7 +267,7 @@ def test_a_statement_that_fails_ends_the_message_and_the_session_goes_on(new_pos
 
     with dp.Ledger(new_postgres().location) as ledger:
         ledger.account("c", budget=dp.PureDP(1.0))
-        found, epoch = ledger._store._pool.take()
+        found, epoch = ledger._backend.store._pool.take()
         twice = ("INSERT INTO discreet_schema (number) VALUES (?)", (1,))
         for _ in range(2):
             with pytest.raises(psycopg.errors.UniqueViolation):
@@ -273,5 +276,5 @@ def test_a_statement_that_fails_ends_the_message_and_the_session_goes_on(new_pos
         assert found.send([("SELECT name, sequence, parent FROM discreet_account", ())]) == [("c", 0, None)]
         assert found.send([("SELECT ?::text, ?::bigint", ("ünd ' \\", 2**60)), ("SELECT 1", ())]) == [(1,)]
         assert found.send([("SELECT ?::text, ?::bigint", ("ünd ' \\", 2**60))]) == [("ünd ' \\", 2**60)]
-        ledger._store._pool.give_back(found, epoch)
+        ledger._backend.store._pool.give_back(found, epoch)
         assert ledger.verify()

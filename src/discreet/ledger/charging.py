@@ -11,11 +11,11 @@ from discreet.accounting.adaptive.filter import AdaptiveFilter, Price, Refused
 from discreet.codec import canonical, encode
 from discreet.errors import Exhausted, KeyReused, NotALedger
 from discreet.events import Event, Repeated
-from discreet.ledger import records
 from discreet.ledger.chain import Entry, Origin, entry_text
 from discreet.ledger.receipt import Receipt
-from discreet.ledger.records import AccountRow
-from discreet.ledger.store import Step, Transaction
+from discreet.ledger.stores import records
+from discreet.ledger.stores.base import OnStep, Transaction
+from discreet.ledger.stores.records import AccountRow
 from discreet.ledger.terms import Terms
 
 
@@ -39,7 +39,7 @@ class NoRoom(Exception):
         self.standing = tuple(standing)
 
 
-def charge(transaction: Transaction, path: Sequence[Terms], request: Request, time: str, on_step: Step) -> Receipt:
+def charge(transaction: Transaction, path: Sequence[Terms], request: Request, time: str, on_step: OnStep) -> Receipt:
     """Charge `request` to the last account of `path` and to all above it, which are locked from the top down."""
     rows = [records.held(transaction, terms.name) for terms in path]
     on_step("locked")
@@ -107,7 +107,7 @@ def _replayed(terms: Terms, known: tuple[Entry, str], request: Request) -> Recei
 # --- reservations
 
 
-def start(transaction: Transaction, terms: Terms, reservation: int, steps: int, time: str, on_step: Step) -> int:
+def start(transaction: Transaction, terms: Terms, reservation: int, steps: int, time: str, on_step: OnStep) -> int:
     """Record that `steps` more steps of a reservation are about to run; how many were started in all."""
     row = records.held(transaction, terms.name)
     on_step("locked")
@@ -137,7 +137,7 @@ def start(transaction: Transaction, terms: Terms, reservation: int, steps: int, 
 
 
 def close(
-    transaction: Transaction, path: Sequence[Terms], reservation: int, step: Event, time: str, on_step: Step
+    transaction: Transaction, path: Sequence[Terms], reservation: int, step: Event, time: str, on_step: OnStep
 ) -> Receipt:
     """Replace the price of the reserved steps by that of the steps that were started, here and in all accounts above.
 
