@@ -9,7 +9,8 @@ from discreet.errors import NotALedger
 from discreet.ledger import schema
 from discreet.ledger.chain import Entry, digest, seal
 from discreet.ledger.store import Transaction
-from discreet.ledger.terms import State, Terms
+from discreet.ledger.terms import Terms
+from discreet.ledger.totals import Totals
 
 _PAGE = 2000
 
@@ -29,13 +30,13 @@ class AccountRow(NamedTuple):
     sequence: int
     head: str
     seal: str
-    totals: State | None = None  # those of `state`, of a row that was written here or found intact
+    totals: Totals | None = None  # those of `state`, of a row that was written here or found intact
 
     def intact(self) -> bool:
         """Whether the row is as a ledger wrote it."""
         return self.seal == seal(self.name, self.parent, self.terms, self.state, self.sequence, self.head)
 
-    def filter_state(self) -> State:
+    def filter_state(self) -> Totals:
         """What was spent; an edited row is refused."""
         if self.totals is not None:
             return self.totals
@@ -46,7 +47,7 @@ class AccountRow(NamedTuple):
             raise NotALedger(
                 f"the row of account {self.name!r} was edited: nothing can be charged to it; verify() says more"
             )
-        totals = State.of_text(self.state)
+        totals = Totals.of_text(self.state)
         _remember(self._replace(totals=totals))
         return totals
 
@@ -108,13 +109,13 @@ def insert_account(transaction: Transaction, terms: Terms, entry: Entry) -> None
     transaction.run(_APPEND, entry.account, entry.sequence, entry.key, entry.reservation, body, head)
 
 
-def append(transaction: Transaction, row: AccountRow, entry: Entry, state: State) -> str:
+def append(transaction: Transaction, row: AccountRow, entry: Entry, state: Totals) -> str:
     """Write `entry` after the last one of a locked account, with the totals that follow it; its hash."""
     return append_text(transaction, row, entry.body(), entry.key, entry.reservation, state)
 
 
 def append_text(
-    transaction: Transaction, row: AccountRow, body: str, key: str | None, reservation: int | None, state: State
+    transaction: Transaction, row: AccountRow, body: str, key: str | None, reservation: int | None, state: Totals
 ) -> str:
     """Write an entry's text after the last one of a locked account, with the totals that follow it; its hash."""
     name, parent, terms = row[:3]

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from discreet import _check
+from discreet.accounting.adaptive.budgets import form_of
 from discreet.apps.cli.command import (
     Command,
     account_of,
@@ -24,7 +25,6 @@ from discreet.apps.cli.command import (
 )
 from discreet.apps.cli.output import Output, percent, printable, read_text
 from discreet.errors import InvalidArgument, LedgerError
-from discreet.guarantees import RDP
 from discreet.ledger import Account, Ledger
 from discreet.ledger.receipt import anchor
 from discreet.ledger.statement import ADAPTIVE, FIXED, Statement
@@ -142,7 +142,7 @@ def statement(output: Output, ledger: str, named: str | None, account: str | Non
         return
     output.say(f"Account {found.account}: {found.budget}")
     output.say(f"  used       {percent(found.used)}")
-    if not isinstance(found.spent, RDP):  # nine Rényi orders tell a reader nothing; --json has them
+    if form_of(found.budget).readable:  # amounts at Rényi orders tell a reader nothing; --json has them
         output.say(f"  spent      {found.spent}")
     output.say(f"  remaining  {found.room}")
     output.say(f"  bound      {found.budget}\n             {ADAPTIVE}")

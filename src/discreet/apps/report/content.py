@@ -17,15 +17,15 @@ import numpy as np
 
 import discreet
 from discreet.accounting._profile import profile, supporting_lines
-from discreet.accounting.forms.conversions import gdp_delta, rdp_delta, zcdp_delta
+from discreet.accounting.adaptive.budgets import form_of
 from discreet.accounting.tight import epsilon
 from discreet.apps.report import words
 from discreet.errors import UnknownEvent
 from discreet.events import Composed, Event, Repeated
-from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
+from discreet.guarantees import Guarantee
 from discreet.ledger import Account
 from discreet.ledger.statement import Statement, events_of
-from discreet.ledger.terms import Terms, used
+from discreet.ledger.terms import Terms
 from discreet.neighbors import Relation
 
 #: Where the attacker's curve is shown; 0.05 is the usual false alarm of a test.
@@ -203,7 +203,7 @@ def _charges(account: Account, statement: Statement) -> tuple[Charge, ...]:
     for entry in entries:
         if entry.change:
             state = state.changed(entry.change, entry.claimed)
-        after[entry.sequence] = used(terms, state)
+        after[entry.sequence] = terms.used(state)
     before = {later: after[earlier] for earlier, later in pairwise(sorted(after))}
     # The end of a plan that ran to its end hands nothing back and is no charge.
     shown = [one for one in statement.lines if one.kind != "close" or after[one.sequence] < before[one.sequence]]
@@ -225,19 +225,7 @@ def _charges(account: Account, statement: Statement) -> tuple[Charge, ...]:
 def _trade_off(budget: Guarantee, events: Sequence[Event], relation: Relation) -> TradeOff:
     alarms = np.array(_FALSE_ALARMS)
     epsilons = np.concatenate([[0.0], np.geomspace(1e-3, 100.0, 200)])
-    match budget:
-        case PureDP(loss):
-            epsilons, deltas = np.array([loss]), np.array([0.0])
-        case ApproxDP(loss, delta):
-            epsilons, deltas = np.array([loss]), np.array([delta])
-        case ZCDP():
-            deltas = np.array([zcdp_delta(budget, float(e)) for e in epsilons])
-        case GDP():
-            deltas = np.array([gdp_delta(budget, float(e)) for e in epsilons])
-        case RDP():
-            deltas = np.array([rdp_delta(budget, float(e)) for e in epsilons])
-        case _:
-            raise TypeError(f"a budget of no known kind: {budget}")
+    epsilons, deltas = np.array(form_of(budget).profile([float(e) for e in epsilons])).T
     promised = supporting_lines(alarms, epsilons, deltas)
     so_far: tuple[float, ...] | None
     try:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from discreet import events as ev
+from discreet.accounting.adaptive.budgets import form_of
 from discreet.events import Event
-from discreet.guarantees import RDP, ApproxDP, Guarantee, PureDP, strength
+from discreet.guarantees import Guarantee
 from discreet.ledger.statement import ADAPTIVE, Statement
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Neighbors, Person
 
@@ -87,13 +88,7 @@ def _relation(neighbors: Neighbors) -> str:
 
 
 def _accountant(budget: Guarantee) -> str:
-    rule = {
-        "ApproxDP": "a Rényi filter at a fixed set of orders, with δ divided among them",
-        "PureDP": "the sum of the ε, as exact fractions",
-        "ZCDP": "the sum of the ρ, as exact fractions",
-        "GDP": "the sum of the μ², as exact fractions",
-        "RDP": "the sum at every Rényi order",
-    }[type(budget).__name__]
+    rule = form_of(budget).rule
     return (
         f"The bound: {rule}, valid when answers decide what is asked next. The tight figure: privacy loss "
         "distributions, inverted numerically with a certificate from both sides; the upper end is shown."
@@ -139,12 +134,4 @@ def _randomness(events: Sequence[Event]) -> str:
 
 def headline(budget: Guarantee) -> tuple[str, str]:
     """The budget as a large figure and a few words."""
-    match budget:
-        case ApproxDP(epsilon, delta):
-            return f"ε = {epsilon:g}", f"δ = {delta:g}, {strength(epsilon)} protection"
-        case PureDP(epsilon):
-            return f"ε = {epsilon:g}", f"pure, {strength(epsilon)} protection"
-        case RDP():
-            return "Rényi DP", str(budget)
-        case _:
-            return str(budget).partition(",")[0], "a form for adding up costs"
+    return form_of(budget).headline()
