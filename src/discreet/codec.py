@@ -326,7 +326,6 @@ def encode_neighbors(neighbors: Neighbors) -> dict[str, Any]:
     return {"relation": neighbors.relation.value, "unit": shown}
 
 
-@lru_cache(maxsize=256)
 def neighbors_text(neighbors: Neighbors) -> str:
     """A unit and a relation as canonical text."""
     return canonical(encode_neighbors(neighbors))

@@ -32,7 +32,8 @@ from discreet.guarantees import Guarantee
 from discreet.ledger.totals import Amounts, Totals, charge_text
 from discreet.neighbors import Neighbors
 
-# How many events an account keeps the price of. Pricing an event takes milliseconds, a spend some tens of microseconds.
+# How many events an account keeps the price of. Pricing may take milliseconds, all the rest of a spend some tens of
+# microseconds.
 _PRICES_KEPT = 256
 
 _LONGEST_NAME = 200
@@ -89,7 +90,7 @@ class Terms:
 
     @cached_property
     def neighbors_text(self) -> str:
-        """The unit and the relation as entries state them."""
+        """The unit and the relation as entries state them. Cached, because every entry does."""
         return neighbors_text(self.neighbors)
 
     def beginning(self) -> Totals:
