@@ -1,4 +1,4 @@
-"""What remains, in words that a person understands: true when it is said, and not much less than the truth."""
+"""What people are told of a budget: what remains and what would fit, true and not much less than the truth."""
 
 from __future__ import annotations
 

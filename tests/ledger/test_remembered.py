@@ -1,4 +1,4 @@
-"""What is remembered to save time: it never stands in for what is stored, and gives the same texts and totals."""
+"""Caches: they never stand in for what is stored, and give the same texts and totals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TENTH = ev.Laplace(10.0)
 
 
 def take_turns(location):
-    """Two connections that each know what they wrote themselves."""
+    """Two connections, each of which knows what it wrote itself."""
     with dp.Ledger(location) as one, dp.Ledger(location) as two:
         accounts = one.account("c", budget=dp.PureDP(1.0)), two.account("c", budget=dp.PureDP(1.0))
         for turn in (0, 0, 1, 1, 0, 1, 0, 0):
@@ -162,11 +162,11 @@ def test_totals_are_the_same_whether_they_were_read_or_kept(prices, spends):
 
 
 @pytest.mark.parametrize("looks", [1, 2, 3])
-def test_a_price_is_on_the_grid_that_was_asked_for_whatever_another_thread_asks_meanwhile(looks):
+def test_a_price_is_over_the_denominators_asked_for_whatever_another_thread_asks_meanwhile(looks):
     coarse, fine = Denominators([4]), Denominators([1024])
 
     class Shared(Amounts):
-        """What it remembers is changed by another thread after so many looks at it."""
+        """A price whose cache another thread changes after so many looks at it."""
 
         left, kept = 0, None
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -159,16 +160,22 @@ class Form(ABC, Generic[G]):
     def size_words(self, event: Event, relation: Relation) -> str:
         """How large `event` is, as the ε to ask for: rounded down, so that asking for this much fits if `event` does.
 
-        An event that is ε-DP is stated by that ε, every other one by its ε at `reading_delta`.
+        It is the pure ε of an event that has one, if the budget reads in those terms; else the ε at `reading_delta`.
+        Empty if no theorem says.
         """
         with contextlib.suppress(UnknownEvent):
             loss = pure(event, relation).epsilon
-            if not math.isinf(loss):
+            if loss <= self._largest_pure:
                 return f"ε = {round_down(loss):g}"
         with contextlib.suppress(UnknownEvent):
             delta = self.reading_delta
             return f"ε = {round_down(epsilon(event, delta, relation).upper):g} at δ = {delta:g}"
         return ""
+
+    @property
+    def _largest_pure(self) -> float:
+        """The largest pure ε that is stated without a δ."""
+        return sys.float_info.max
 
     def headline(self) -> tuple[str, str]:
         """The budget as a large figure and a few words."""
@@ -330,24 +337,15 @@ class ApproxForm(_ByOrder[ApproxDP]):
 
     def price_words(self, price: Guarantee, event: Event, relation: Relation) -> str:
         assert isinstance(price, RDP)  # as `shown` gives it
-        return str(self._read(event, relation) or ApproxDP(rdp_epsilon(price, self.budget.delta), self.budget.delta))
-
-    def size_words(self, event: Event, relation: Relation) -> str:
-        match self._read(event, relation):
-            case PureDP(loss):
-                return f"ε = {round_down(loss):g}"
-            case ApproxDP(loss, delta):
-                return f"ε = {round_down(loss):g} at δ = {delta:g}"
-            case _:
-                return ""
-
-    def _read(self, event: Event, relation: Relation) -> PureDP | ApproxDP | None:
-        """What `event` costs by itself, rounded up, or None if no theorem says."""
         with contextlib.suppress(UnknownEvent):
             whole, tight = pure(event, relation), epsilon(event, self.budget.delta, relation).upper
             saves_little = whole.epsilon <= _DELTA_SAVES_LITTLE * tight
-            return whole if saves_little else ApproxDP(tight, self.budget.delta)
-        return None
+            return str(whole if saves_little else ApproxDP(tight, self.budget.delta))
+        return str(ApproxDP(rdp_epsilon(price, self.budget.delta), self.budget.delta))
+
+    @property
+    def _largest_pure(self) -> float:
+        return _DELTA_SAVES_LITTLE * self.budget.epsilon
 
     def headline(self) -> tuple[str, str]:
         loss, delta = self.budget.epsilon, self.budget.delta
