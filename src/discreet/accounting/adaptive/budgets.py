@@ -45,7 +45,7 @@ READING_DELTA = 1e-6
 
 # The smallest positive amount that a guarantee holds (see `reported`). Less than this remaining is shown as 0.
 _SMALLEST_SHOWN = 1e-150
-# A pure ε is said without a δ if the δ would save at most this factor: a caller who asked for ε = 0.2 reads that it
+# A pure ε is stated without a δ if the δ would save at most this factor: a caller who asked for ε = 0.2 reads that it
 # costs 0.2.
 _DELTA_SAVES_LITTLE = 1.01
 
@@ -127,19 +127,21 @@ class Form(ABC, Generic[G]):
 
     def used(self, spent: Price, limits: Sequence[Fraction]) -> float:
         """The share of the budget that is used, from 0 to 1. For an (ε, δ) budget, at the order with most room."""
-        shares = [1.0 if s is None else float(min(Fraction(1), s / limit)) for s, limit in self._voting(spent, limits)]
-        if shares:
-            return min(shares) if self.any_order else max(shares)
-        return float(any(s is None or s > 0 for s in spent))
+        pairs = self._with_room(spent, limits)
+        taken = [1.0 if amount is None else float(min(Fraction(1), amount / limit)) for amount, limit in pairs]
+        if taken:
+            return min(taken) if self.any_order else max(taken)
+        return float(any(amount is None or amount > 0 for amount in spent))
 
     def share(self, change: Price, limits: Sequence[Fraction], *, refund: bool = False) -> float:
         """The share of the budget that one charge took, or that one refund gave back (which is negative)."""
-        shares = [1.0 if c is None else float(c / limit) for c, limit in self._voting(change, limits)]
-        if not shares:
+        pairs = self._with_room(change, limits)
+        taken = [1.0 if amount is None else float(amount / limit) for amount, limit in pairs]
+        if not taken:
             return 0.0
-        return min(shares) if self.any_order and not refund else max(shares)
+        return min(taken) if self.any_order and not refund else max(taken)
 
-    def _voting(self, amounts: Price, limits: Sequence[Fraction]) -> list[tuple[Fraction | None, Fraction]]:
+    def _with_room(self, amounts: Price, limits: Sequence[Fraction]) -> list[tuple[Fraction | None, Fraction]]:
         """Amounts beside their limits, without the orders that never had room."""
         return [(amount, limit) for amount, limit in zip(amounts, limits, strict=True) if limit > 0]
 
@@ -160,16 +162,17 @@ class Form(ABC, Generic[G]):
     def size_words(self, event: Event, relation: Relation) -> str:
         """How large `event` is, as the ε to ask for: rounded down, so that asking for this much fits if `event` does.
 
-        It is the pure ε of an event that has one, if the budget reads in those terms; else the ε at `reading_delta`.
-        Empty if no theorem says.
+        It is the pure ε of an event that has a finite one (for an (ε, δ) budget, one within its ε); otherwise the ε at
+        `reading_delta`. Empty if no theorem gives a finite one.
         """
         with contextlib.suppress(UnknownEvent):
             loss = pure(event, relation).epsilon
             if loss <= self._largest_pure:
                 return f"ε = {round_down(loss):g}"
         with contextlib.suppress(UnknownEvent):
-            delta = self.reading_delta
-            return f"ε = {round_down(epsilon(event, delta, relation).upper):g} at δ = {delta:g}"
+            loss = epsilon(event, self.reading_delta, relation).upper
+            if not math.isinf(loss):
+                return f"ε = {round_down(loss):g} at δ = {self.reading_delta:g}"
         return ""
 
     @property
