@@ -28,7 +28,7 @@ from discreet.errors import (
     TermsDiffer,
     UnknownEvent,
 )
-from discreet.ledger.terms import added, settled
+from discreet.ledger.totals import added, settled
 
 QUARTER = ev.Laplace(4.0)
 BUDGETS = [

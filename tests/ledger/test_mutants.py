@@ -9,7 +9,7 @@ from hypothesis.errors import Flaky
 
 import discreet as dp
 from discreet.errors import BudgetExceeded, DiscreetError
-from discreet.ledger import account, charging, terms, verify
+from discreet.ledger import account, charging, terms, totals, verify
 from discreet.ledger.chain import digest
 from discreet.ledger.stores import records
 from discreet.ledger.stores.sqlite import SQLiteStore, SQLiteTransaction
@@ -109,7 +109,7 @@ def seal_not_checked(patch):
 
 
 def float_sums(patch):
-    patch.setattr(terms, "settled", lambda total: Fraction(float(Fraction(*total))).as_integer_ratio())
+    patch.setattr(totals, "settled", lambda total: Fraction(float(Fraction(*total))).as_integer_ratio())
 
 
 def all_steps_handed_back(patch):
@@ -148,7 +148,7 @@ def commit_forgotten(patch):
 
 
 def rounded_down(patch):
-    patch.setattr(terms, "settled", lambda total: Fraction(int(Fraction(*total) * 64), 64).as_integer_ratio())
+    patch.setattr(totals, "settled", lambda total: Fraction(int(Fraction(*total) * 64), 64).as_integer_ratio())
 
 
 small_spends = test_accounts.test_many_small_spends_cannot_slip_under_the_budget

@@ -1,4 +1,4 @@
-"""What is remembered to save time: it never stands in for what is stored, and gives the same texts and totals."""
+"""Caches: they never stand in for what is stored, and give the same texts and totals."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from discreet.errors import BudgetExceeded, NotALedger
 from discreet.ledger.stores import records, session, sqlite
 from discreet.ledger.stores.base import no_step
 from discreet.ledger.stores.sqlite import SQLiteStore
-from discreet.ledger.terms import Amounts, Grid, State, settled
+from discreet.ledger.totals import Amounts, Denominators, Totals, settled
 from tests.ledger.faults import hooked
 
 TENTH = ev.Laplace(10.0)
 
 
 def take_turns(location):
-    """Two connections that each know what they wrote themselves."""
+    """Two connections, each of which knows what it wrote itself."""
     with dp.Ledger(location) as one, dp.Ledger(location) as two:
         accounts = one.account("c", budget=dp.PureDP(1.0)), two.account("c", budget=dp.PureDP(1.0))
         for turn in (0, 0, 1, 1, 0, 1, 0, 0):
@@ -150,12 +150,12 @@ AMOUNTS = st.one_of(
 @given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=4), st.lists(st.integers(0, 3), max_size=12))
 def test_totals_are_the_same_whether_they_were_read_or_kept(prices, spends):
     known = [Amounts(price) for price in prices]
-    kept = read = State.of_ratios([(0, 1), (0, 1)], Fraction(0))
+    kept = read = Totals.of_ratios([(0, 1), (0, 1)], Fraction(0))
     exact: list[Fraction | None] = [Fraction(0), Fraction(0)]
     for choice in spends:
         price = known[choice % len(known)]
         kept = kept.changed(price, Fraction(0))
-        read = State.of_text(read.text()).changed(tuple(price), Fraction(0))
+        read = Totals.of_text(read.text()).changed(tuple(price), Fraction(0))
         exact = [
             None if old is None or new is None else Fraction(*settled((old + new).as_integer_ratio()))
             for old, new in zip(exact, price, strict=True)
@@ -165,31 +165,31 @@ def test_totals_are_the_same_whether_they_were_read_or_kept(prices, spends):
 
 
 @pytest.mark.parametrize("looks", [1, 2, 3])
-def test_a_price_is_on_the_grid_that_was_asked_for_whatever_another_thread_asks_meanwhile(looks):
-    coarse, fine = Grid([4]), Grid([1024])
+def test_a_price_is_over_the_denominators_asked_for_whatever_another_thread_asks_meanwhile(looks):
+    coarse, fine = Denominators([4]), Denominators([1024])
 
     class Shared(Amounts):
-        """What it remembers is changed by another thread after so many looks at it."""
+        """A price whose cache another thread changes after so many looks at it."""
 
-        left, last = 0, None
+        left, kept = 0, None
 
         @property
-        def _on(self):
-            found = self.last
+        def _last(self):
+            found = self.kept
             self.left -= 1
             if self.left == 0:
-                Amounts.on(self, fine)
+                Amounts.over(self, fine)
             return found
 
-        @_on.setter
-        def _on(self, value):
-            self.last = value
+        @_last.setter
+        def _last(self, value):
+            self.kept = value
 
     price = Shared([Fraction(1, 2)])
-    assert price.on(coarse) == (2,)
+    assert price.over(coarse) == (2,)
     price.left = looks
-    assert price.on(coarse) == (2,)
-    assert price.on(fine) == (512,)
+    assert price.over(coarse) == (2,)
+    assert price.over(fine) == (512,)
 
 
 @pytest.mark.parametrize(
@@ -222,8 +222,8 @@ def test_a_price_is_on_the_grid_that_was_asked_for_whatever_another_thread_asks_
 )
 def test_totals_in_any_other_form_are_refused(totals):
     with pytest.raises(NotALedger):
-        State.of_text(f'{{"claimed":"0/1","spent":[{totals}]}}')
-    assert State.of_text('{"claimed":"0/1","spent":["3/2^3","5/1","1/3",null]}').spent == (
+        Totals.of_text(f'{{"claimed":"0/1","spent":[{totals}]}}')
+    assert Totals.of_text('{"claimed":"0/1","spent":["3/2^3","5/1","1/3",null]}').spent == (
         Fraction(3, 8),
         Fraction(5),
         Fraction(1, 3),

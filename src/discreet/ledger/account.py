@@ -21,7 +21,8 @@ from discreet.ledger.reservation import Reservation
 from discreet.ledger.statement import Statement, compose
 from discreet.ledger.stores import records
 from discreet.ledger.stores.base import Transaction
-from discreet.ledger.terms import State, Terms, checked_name, checked_text
+from discreet.ledger.terms import Terms, checked_name, checked_text
+from discreet.ledger.totals import Totals
 from discreet.neighbors import Neighbors
 
 
@@ -101,7 +102,7 @@ class Account:
         except (InvalidArgument, UnknownEvent):
             return False
         pairs = zip(self._path, self._standing(), strict=True)
-        return all(isinstance(terms.charged(state, event), State) for terms, state in pairs)
+        return all(isinstance(terms.charged(state, event), Totals) for terms, state in pairs)
 
     def remaining(self) -> Guarantee:
         """What this account may still spend, rounded down; an (ε, δ) budget is shown at each Rényi order.
@@ -116,7 +117,7 @@ class Account:
         if not self.would_afford(event):
             return None
         after = self._terms.charged(self._standing()[-1], event)
-        return self._terms.filter(after).remaining() if isinstance(after, State) else None
+        return self._terms.filter(after).remaining() if isinstance(after, Totals) else None
 
     def allot(self, name: str, budget: Guarantee, *, aside: float = 0.0) -> Account:
         """Open or reopen a sub-account with a budget of its own, for example one for each analyst.
@@ -142,7 +143,7 @@ class Account:
         `delta` is the δ of the tight figure. By default it is the δ of an (ε, δ) budget, and 1e-6 for other budgets.
         """
 
-        def work(transaction: Transaction) -> tuple[State, tuple[Entry, ...]]:
+        def work(transaction: Transaction) -> tuple[Totals, tuple[Entry, ...]]:
             row = records.find(transaction, self.name)
             if row is None:
                 raise NotALedger(f"account {self.name!r} has vanished from the ledger: it was edited")
@@ -186,9 +187,9 @@ class Account:
         except NoRoom as refusal:
             raise _exceeded(refusal, request.event, self.name) from None
 
-    def _standing(self) -> list[State]:
-        def work(transaction: Transaction) -> list[State]:
-            standing: list[State] = []
+    def _standing(self) -> list[Totals]:
+        def work(transaction: Transaction) -> list[Totals]:
+            standing: list[Totals] = []
             for terms in self._path:
                 row = records.find(transaction, terms.name)
                 if row is None:
@@ -229,12 +230,12 @@ def _exceeded(refusal: NoRoom, event: Event, asked_of: str) -> BudgetExceeded:
         whose += f", which {asked_of!r} is a part of,"
     reason = refused.reason
     if refused.price is not None:
-        reason = f"it costs {advice.price_words(refused.price, event, terms.budget, terms.neighbors.relation)}"
-    room = advice.room_words(refused.remaining, terms.budget)
+        reason = f"it costs {terms.form.price_words(refused.price, event, terms.neighbors.relation)}"
+    room = terms.form.room_words(refused.remaining)
     where = "what remains" if terms.name == asked_of else "what remains there"  # the sub-account itself may have less
     return BudgetExceeded(
-        f"{whose} has no room for this: {reason}, and {where} is {room}. Nothing was charged. Asked was "
-        f"{event!r}; {advice.words(event, amount)}",
+        f"{whose} has no room for this: {reason}, and {where} is {room}. Nothing was charged; "
+        f"{advice.words(event, amount, terms.budget, terms.neighbors.relation)}",
         account=terms.name,
         asked=event,
         price=refused.price,

@@ -13,7 +13,7 @@ from hashlib import sha256
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
-from discreet.accounting.adaptive.filter import Price
+from discreet.accounting.adaptive.budgets import Price
 from discreet.codec import (
     canonical,
     decode_neighbors,
@@ -24,7 +24,7 @@ from discreet.codec import (
 )
 from discreet.errors import NotALedger
 from discreet.events import Event
-from discreet.ledger.terms import charge_text, price_of_list
+from discreet.ledger.totals import charge_text, price_of_list
 from discreet.neighbors import Neighbors
 
 #: Stands for the previous hash in an account's first entry.

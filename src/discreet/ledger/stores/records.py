@@ -9,7 +9,8 @@ from discreet.errors import NotALedger
 from discreet.ledger.chain import Entry, digest, seal
 from discreet.ledger.stores import schema
 from discreet.ledger.stores.base import Transaction
-from discreet.ledger.terms import State, Terms
+from discreet.ledger.terms import Terms
+from discreet.ledger.totals import Totals
 
 # Rows per query when a whole account is read: an account of any length is read in constant memory.
 _PAGE = 2000
@@ -38,7 +39,7 @@ class AccountRow(NamedTuple):
         """Whether the seal matches the rest of the row, as a ledger wrote it."""
         return self.seal == seal(self.name, self.parent, self.terms, self.state, self.sequence, self.head)
 
-    def filter_state(self) -> State:
+    def filter_state(self) -> Totals:
         """The totals; an edited row is refused."""
         checked = _checked.get(self.name)
         if checked is not None and checked[0] == self:
@@ -47,7 +48,7 @@ class AccountRow(NamedTuple):
             raise NotALedger(
                 f"the row of account {self.name!r} was edited: nothing can be charged to it; verify() says more"
             )
-        totals = State.of_text(self.state)
+        totals = Totals.of_text(self.state)
         _remember(self, totals)
         return totals
 
@@ -55,12 +56,12 @@ class AccountRow(NamedTuple):
 # The last row of each account that this process wrote or found intact, with its parsed totals. It says nothing about
 # what is in the database: if the row there equals this one in all fields, it need not be hashed and parsed again, which
 # takes about half as long as all the rest of a spend.
-_checked: dict[str, tuple[AccountRow, State]] = {}
+_checked: dict[str, tuple[AccountRow, Totals]] = {}
 # Accounts to remember. The dictionary is emptied when it is full, which bounds its memory without any bookkeeping.
 _MOST_CHECKED = 256
 
 
-def _remember(row: AccountRow, totals: State) -> None:
+def _remember(row: AccountRow, totals: Totals) -> None:
     if len(_checked) >= _MOST_CHECKED:
         _checked.clear()
     _checked[row.name] = row, totals
@@ -111,13 +112,13 @@ def insert_account(transaction: Transaction, terms: Terms, entry: Entry) -> None
     transaction.run(_APPEND, entry.account, entry.sequence, entry.key, entry.reservation, body, head)
 
 
-def append(transaction: Transaction, row: AccountRow, entry: Entry, state: State) -> str:
+def append(transaction: Transaction, row: AccountRow, entry: Entry, state: Totals) -> str:
     """Write `entry` after the last entry of a locked account, with the totals after it; return its hash."""
     return append_text(transaction, row, entry.body(), entry.key, entry.reservation, state)
 
 
 def append_text(
-    transaction: Transaction, row: AccountRow, body: str, key: str | None, reservation: int | None, state: State
+    transaction: Transaction, row: AccountRow, body: str, key: str | None, reservation: int | None, state: Totals
 ) -> str:
     """Write an entry's text after the last entry of a locked account, with the totals after it; return its hash."""
     name, parent, terms = row[:3]
