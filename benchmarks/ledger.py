@@ -1,11 +1,11 @@
-"""How fast a budget is spent durably, beside bare commits of the same database: `python -m benchmarks.ledger`.
+"""How fast a budget is spent durably, compared with bare commits to the same database: `python -m benchmarks.ledger`.
 
-A bare commit is one INSERT that commits by itself: a row as long as an entry of the ledger, in a table with nothing but
-a counted key, by the same driver, with the same settings, forced to the same disk. (A row of one small number is
-measured as well.) A spend prices an event, checks the budget, writes an entry and the account's totals, and forces them
-to disk. Both run in turn, in one run, and the median of the rounds is shown. With eight processes all spend from one
-account, so spends wait for each other; bare commits are measured both for rows of their own and for one row that all of
-them change, which is what one account asks of a database.
+A bare commit is one INSERT in a transaction of its own: a row as long as a ledger entry, in a table with only a counter
+as its key, through the same driver, with the same settings, flushed to the same disk. (A row of one small number is
+measured as well.) A spend prices an event, checks the budget, writes an entry and the account's totals, and flushes
+them to disk. Both alternate within one run, and the table shows the median of the rounds. With eight processes, all
+spend from one account, so spends wait for each other; bare commits are measured both for rows of their own and for one
+row that all processes change, which is what one account asks of a database.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import discreet as dp
 from benchmarks._table import Row, arguments, report
 from discreet.ledger import charging
 from discreet.ledger.charging import Request
+from discreet.ledger.stores.base import Store, Transaction, no_step
+from discreet.ledger.stores.registry import open_store
 
 EVENT = dp.events.Gaussian(1e5)
 BUDGET = dp.ApproxDP(3.0, 1e-6)
@@ -35,19 +37,31 @@ PROCESSES = 8
 Worker = Callable[[], Callable[[], object]]
 
 
+@contextlib.contextmanager
+def opened_store(location: str) -> Iterator[Store]:
+    """The store of a ledger that exists."""
+    store = open_store(location, create=False, timeout=30.0, on_step=no_step)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
 def fill(location: str, name: str, rows: int) -> None:
-    """An account with `rows` entries, many to a transaction."""
+    """Make an account with `rows` entries, many in each transaction."""
     with dp.Ledger(location) as ledger:
-        account = ledger.account(name, budget=BUDGET)
-        request = Request("spend", EVENT, "benchmark", None)
-        for start in range(0, rows, 500):
+        path = (ledger.account(name, budget=BUDGET).spend(EVENT, purpose="benchmark").terms,)
+    request = Request("spend", EVENT, "benchmark", None)
+    time_text = datetime.now(UTC).isoformat(timespec="microseconds")
+    with opened_store(location) as store:
+        for start in range(1, rows, 500):
             count = min(500, rows - start)
 
-            def work(transaction: Any, count: int = count) -> None:
+            def work(transaction: Transaction, count: int = count) -> None:
                 for _ in range(count):
-                    charging.charge(transaction, account._path, request, ledger._write_time(), ledger._on_step)
+                    charging.charge(transaction, path, request, time_text, no_step)
 
-            ledger._store.write(work)
+            store.write(work)
 
 
 def spending(location: str, name: str) -> Worker:
@@ -61,24 +75,24 @@ def spending(location: str, name: str) -> Worker:
 
 
 def entry_length(location: str, name: str) -> int:
-    """How many characters an entry of an account has."""
+    """How many characters the longest entry of an account has."""
 
-    def work(transaction: Any) -> int:
+    def work(transaction: Transaction) -> int:
         lengths = "LENGTH(account) + LENGTH(body) + LENGTH(hash)"
         [(length,)] = transaction.rows(f"SELECT MAX({lengths}) FROM discreet_entry WHERE account = ?", name)
         return int(length)
 
-    with dp.Ledger(location) as ledger:
-        return ledger._store.read(work)
+    with opened_store(location) as store:
+        return store.read(work)
 
 
 def bare_sqlite(path: Path, length: int, *, shared: bool = False) -> Worker:
     """A process that commits one row to a file with the same settings."""
-    with contextlib.closing(sqlite3.connect(path)) as made:
-        made.execute("PRAGMA journal_mode = WAL")
-        made.execute("CREATE TABLE IF NOT EXISTS bare (id INTEGER PRIMARY KEY, x INTEGER, body TEXT)")
-        made.execute("INSERT OR IGNORE INTO bare VALUES (1, 0, ?)", ("x" * length,))
-        made.commit()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE IF NOT EXISTS bare (id INTEGER PRIMARY KEY, x INTEGER, body TEXT)")
+        connection.execute("INSERT OR IGNORE INTO bare VALUES (1, 0, ?)", ("x" * length,))
+        connection.commit()
 
     def start() -> Callable[[], object]:
         connection = sqlite3.connect(path, isolation_level=None, timeout=30)
@@ -97,9 +111,9 @@ def bare_postgres(url: str, length: int, *, shared: bool = False) -> Worker:
     """A process that commits one row to the same server."""
     import psycopg
 
-    with psycopg.connect(url) as made:
-        made.execute("CREATE TABLE IF NOT EXISTS bare (id SERIAL PRIMARY KEY, x INTEGER, body TEXT)")
-        made.execute("INSERT INTO bare VALUES (0, 0, %s) ON CONFLICT DO NOTHING", ("x" * length,))
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS bare (id SERIAL PRIMARY KEY, x INTEGER, body TEXT)")
+        connection.execute("INSERT INTO bare VALUES (0, 0, %s) ON CONFLICT DO NOTHING", ("x" * length,))
 
     def start() -> Callable[[], object]:
         connection = psycopg.connect(url, autocommit=True)
@@ -113,8 +127,8 @@ def bare_postgres(url: str, length: int, *, shared: bool = False) -> Worker:
     return start
 
 
-def counted(action: Callable[[], object], seconds: float) -> float:
-    """How often an action is done in a second."""
+def rate_of(action: Callable[[], object], seconds: float) -> float:
+    """How many times a second an action runs, after ten runs to warm up."""
     for _ in range(10):
         action()
     begin = time.perf_counter()
@@ -126,20 +140,20 @@ def counted(action: Callable[[], object], seconds: float) -> float:
 
 
 def in_turn(workers: list[Worker], seconds: float, rounds: int) -> list[float]:
-    """The median rate of each, measured one after the other so that a slow moment of the disk meets all of them."""
+    """The median rate of each; they take turns, so that a slow moment of the disk affects all of them."""
     actions = [worker() for worker in workers]
-    rates = [[counted(action, seconds) for action in actions] for _ in range(rounds)]
+    rates = [[rate_of(action, seconds) for action in actions] for _ in range(rounds)]
     return [statistics.median(column) for column in zip(*rates, strict=True)]
 
 
 def together(worker: Worker, seconds: float) -> float:
-    """The rate of all processes at once: what they finished within one and the same span of time."""
+    """The total rate of all processes, over one span of time that they share."""
     context = multiprocessing.get_context("fork")
     barrier, results = context.Barrier(PROCESSES), context.Queue()
 
     def run() -> None:
         action = worker()
-        for _ in range(150):  # until the log on disk has the length that it keeps
+        for _ in range(150):  # warm-up, until the database's log on disk has grown to its lasting size
             action()
         barrier.wait()
         deadline, done = time.perf_counter() + seconds, 0
@@ -160,17 +174,17 @@ def together(worker: Worker, seconds: float) -> float:
 
 
 def compare(kind: str, location: str, bare: Callable[..., Worker], sizes: tuple[int, int], quick: bool) -> list[Row]:
-    """All rows of one database; `bare` makes a process that commits rows of a given length."""
+    """All table rows for one database; `bare` makes a process that commits rows of a given length."""
     few, many = sizes
-    seconds, rounds = (0.2, 6) if quick else (0.3, 25)  # short turns, so that whatever else happens meets all alike
+    seconds, rounds = (0.2, 6) if quick else (0.3, 25)  # short turns, so that disturbances affect all alike
     fill(location, "few", few)
     fill(location, "many", many)
     length = entry_length(location, "many")
     own, shared, small = bare(length), bare(length, shared=True), bare(0)
     spend = spending(location, "many")
     rate_own, rate_small, rate_few, rate_many = in_turn([own, small, spending(location, "few"), spend], seconds, rounds)
-    in_all = [[together(worker, 0.6) for worker in (own, shared, spend)] for _ in range(1 if quick else 7)]
-    all_own, all_shared, all_spend = (statistics.median(column) for column in zip(*in_all, strict=True))
+    totals = [[together(worker, 0.6) for worker in (own, shared, spend)] for _ in range(1 if quick else 7)]
+    all_own, all_shared, all_spend = (statistics.median(column) for column in zip(*totals, strict=True))
     per_second = "durable spends per second"
     one, eight = f"{kind}, 1 process, {many:.0e} rows", f"{kind}, 8 processes, {many:.0e} rows"
     commits = f"bare {kind} commits"
@@ -187,36 +201,40 @@ def compare(kind: str, location: str, bare: Callable[..., Worker], sizes: tuple[
             1 / rate_few,
             "lower",
         ),
-        *whole(kind, location, many),
+        *open_and_verify(kind, location, many),
     ]
 
 
-def whole(kind: str, location: str, rows: int) -> Iterator[Row]:
-    """Opening and verifying, beside reading the same rows and hashing them once."""
+def open_and_verify(kind: str, location: str, rows: int) -> Iterator[Row]:
+    """Opening and verifying, compared with reading the same rows and hashing them once."""
     begin = time.perf_counter()
     with dp.Ledger(location) as ledger:
         ledger.account("many").remaining()
         opened = time.perf_counter() - begin
         begin = time.perf_counter()
-        found = ledger.verify()
+        verification = ledger.verify()
         verified = time.perf_counter() - begin
-        if not found:
-            raise RuntimeError(str(found))
+    if not verification:
+        raise RuntimeError(str(verification))
 
-        def read(transaction: Any) -> None:
+    with opened_store(location) as store:
+
+        def read(transaction: Transaction) -> None:
             for (body,) in transaction.rows("SELECT body FROM discreet_entry ORDER BY account, sequence"):
                 hashlib.sha256(body.encode()).hexdigest()
 
         begin = time.perf_counter()
-        ledger._store.read(read)
+        store.read(read)
         hashed = time.perf_counter() - begin
     note = "no peer keeps a ledger"
     yield Row(f"{kind}, open a ledger of {rows:.0e} rows", "seconds", opened, "none", None, "lower", note)
-    yield Row(f"{kind}, verify {found.entries} rows", "seconds", verified, "read and hash the rows", hashed, "lower")
+    yield Row(
+        f"{kind}, verify {verification.entries} rows", "seconds", verified, "read and hash the rows", hashed, "lower"
+    )
 
 
 def postgres_rows(sizes: tuple[int, int], quick: bool) -> list[Row]:
-    """The rows of PostgreSQL, or why there are none."""
+    """The table rows for PostgreSQL, or one that says why there are none."""
     case = "PostgreSQL, 1 process"
     try:
         import psycopg  # noqa: F401
@@ -238,7 +256,7 @@ def postgres_rows(sizes: tuple[int, int], quick: bool) -> list[Row]:
 def main() -> None:
     args = arguments(__doc__ or "").parse_args()
     sizes = (100, 5_000) if args.quick else (100, 100_000)
-    # On the disk that ledgers would be on, not on a disk of memory.
+    # On a real disk, where ledgers would be, not in /dev/shm.
     folder = Path(tempfile.mkdtemp(prefix="discreet-ledger-"))
     try:
         bare = partial(bare_sqlite, folder / "bare.sqlite")

@@ -1,8 +1,9 @@
 """Events, budgets and neighbors as text, so that a ledger read years later means what was run.
 
-Every kind has a tag in a fixed table, and every field a kind of number. Decoding looks names up in that table alone and
-imports nothing that the text names. One value has one text: canonical JSON with sorted keys, real numbers that a float
-holds as `float.hex`, all other rationals as "n/d", so that equal events have equal codes and none loses a digit.
+Every kind of event has a tag in a fixed table, and every field a kind of number. Decoding looks tags up in that table
+and imports nothing that the text names. Each value has exactly one text: canonical JSON with sorted keys, where a real
+number that a float holds is written by `float.hex` and every other rational as "n/d". Equal events have equal texts,
+and no digit is lost.
 
 >>> encode(ev.Repeated(ev.Gaussian(2.0), 3))
 '{"count":3,"event":{"noise_multiplier":"0x1.0000000000000p+1","tag":"gaussian"},"tag":"repeated"}'
@@ -29,10 +30,17 @@ from discreet.events import Event
 from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
 from discreet.neighbors import Neighbors, Person, Relation, Rows, Unit
 
+# How deep events may nest. Real plans have a few levels; the limit keeps a hostile text from exhausting the stack.
 _DEEPEST = 60
 _RATIO = re.compile(r"(0|-?[1-9][0-9]*)/([1-9][0-9]*)")
 _DYADIC = re.compile(r"(-?[1-9a-f][0-9a-f]*)/2\^([1-9][0-9]{0,5})")
-_LONGEST = 20_000
+# The largest exponent of a stored price. Ledgers round sums to 2^-1200, and this bounds the work for a hostile text.
+_LARGEST_EXPONENT = 20_000
+# How much of an unreadable text an error quotes.
+_QUOTED = 80
+# How many events keep their text. Accounts charge the same few events again and again; without this, verifying their
+# history takes about a fifth longer.
+_TEXTS_KEPT = 4096
 _HEX = re.compile(r"0x[01]\.[0-9a-f]{13}p[+-](0|[1-9][0-9]*)|0x0\.0p\+0|inf")
 
 
@@ -51,17 +59,17 @@ def ratio_text(value: Fraction) -> str:
 
 def ratio_value(text: object) -> Fraction:
     """The rational of its text; anything but the canonical text is refused."""
-    found = _RATIO.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    match = _RATIO.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         raise _bad("a rational number", text)
-    value = Fraction(int(found[1]), int(found[2]))
+    value = Fraction(int(match[1]), int(match[2]))
     if ratio_text(value) != text:
         raise _bad("a rational number in lowest terms", text)
     return value
 
 
 def sum_text(value: Fraction) -> str:
-    """A price or a total: as `ratio_text`, but short where the denominator is a power of two, as sums of floats have.
+    """A price or a total: as `ratio_text`, but shorter if the denominator is a power of two, as in sums of floats.
 
     >>> sum_text(Fraction(-5, 8)), sum_text(Fraction(1, 3))
     ('-5/2^3', '1/3')
@@ -74,15 +82,15 @@ def sum_text(value: Fraction) -> str:
 
 def sum_value(text: object) -> Fraction:
     """The number of its `sum_text`; anything but that text is refused."""
-    found = _DYADIC.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    match = _DYADIC.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         value = ratio_value(text)
-    elif int(found[2]) > _LONGEST:
+    elif int(match[2]) > _LARGEST_EXPONENT:
         raise _bad("a price of sensible length", text)
     else:
-        value = Fraction(int(found[1], 16), 1 << int(found[2]))
+        value = Fraction(int(match[1], 16), 1 << int(match[2]))
     if sum_text(value) != text:
-        raise _bad("a price in its one form", text)
+        raise _bad("a price in canonical form", text)
     return value
 
 
@@ -116,7 +124,7 @@ def _whole_value(value: object) -> int:
 
 def _bad(expected: str, found: object) -> NotALedger:
     shown = repr(found)
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    shown = shown if len(shown) <= _QUOTED else shown[: _QUOTED - 3] + "..."
     return NotALedger(f"a stored code must hold {expected}, found {shown}: the ledger was edited, or is from elsewhere")
 
 
@@ -142,9 +150,9 @@ def _several(field: _Field) -> _Field:
     def read(value: Any, depth: int) -> tuple[Any, ...]:
         if not isinstance(value, list):
             raise _bad("a list", value)
-        return tuple(field.read(part, depth) for part in value)
+        return tuple(field.read(item, depth) for item in value)
 
-    return _Field(lambda value, depth: [field.write(part, depth) for part in value], read)
+    return _Field(lambda value, depth: [field.write(item, depth) for item in value], read)
 
 
 def _write_event(event: Event, depth: int) -> dict[str, Any]:
@@ -160,8 +168,8 @@ def _read_event(value: Any, depth: int) -> Event:
     if depth > _DEEPEST:
         raise _bad("an event of fewer levels", "a deeper one")
     kind, fields = _EVENTS[_tag(value, _EVENTS, "an event")]
-    made: Event = kind(**_fields(value, fields, depth))
-    return made
+    event: Event = kind(**_fields(value, fields, depth))
+    return event
 
 
 def _tag(value: Any, table: dict[str, Any], what: str) -> str:
@@ -183,7 +191,7 @@ _WHOLE = _Field(lambda value, _: int(value), lambda value, _: _whole_value(value
 _EVENT = _Field(_write_event, _read_event)
 _PARTS = _several(_EVENT)
 
-# A tag never changes its meaning and is never used again: a new meaning is a new event with a new tag.
+# A tag never changes its meaning and is never reused: a new meaning is a new event with a new tag.
 _EVENTS: dict[str, tuple[type[Event], dict[str, _Field]]] = {
     "gaussian": (ev.Gaussian, {"noise_multiplier": _REAL}),
     "laplace": (ev.Laplace, {"noise_multiplier": _REAL}),
@@ -242,24 +250,25 @@ def encode_tree(event: Event) -> dict[str, Any]:
 
 
 def decode_tree(value: object) -> Event:
-    """The event of plain JSON values; what no table lists is refused."""
+    """The event of plain JSON values; anything that the table does not list is refused."""
     try:
         event = _read_event(value, 0)
     except InvalidArgument as error:
         raise NotALedger(f"a stored event breaks a rule of its own kind: {error}") from error
     if encode_tree(event) != value:
-        raise _bad("an event in its one canonical form", value)
+        raise _bad("an event in canonical form", value)
     return event
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_TEXTS_KEPT)
 def encode(event: Event) -> str:
-    """`event` as canonical text. Equal events have equal texts, so it may be remembered."""
+    """`event` as canonical text. Equal events have equal texts, so it can be cached."""
     try:
         return canonical(encode_tree(event))
     except ValueError as error:
         if isinstance(error, InvalidArgument):
             raise
+        # Python refuses to write integers beyond its own limit (sys.set_int_max_str_digits).
         raise InvalidArgument(f"event must hold numbers of at most 4300 digits: {error}") from error
 
 
@@ -271,14 +280,40 @@ def decode(text: str) -> Event:
     return event
 
 
+def from_numbers(value: Any, name: str = "event") -> Any:
+    """An event's JSON in which people wrote plain numbers, in the form that `decode_tree` reads.
+
+    `name` is what an error calls the event.
+
+    >>> decode_tree(from_numbers({"tag": "gaussian", "noise_multiplier": 2}))
+    Gaussian(noise_multiplier=2.0)
+    """
+    if not isinstance(value, dict):
+        return value
+    tag = value.get("tag")
+    fields = _EVENTS[tag][1] if isinstance(tag, str) and tag in _EVENTS else {}
+    return {key: _from_number(item, fields.get(key), name) for key, item in value.items()}
+
+
+def _from_number(item: Any, field: _Field | None, name: str) -> Any:
+    if isinstance(item, dict):
+        return from_numbers(item, name)
+    if isinstance(item, list):
+        return [from_numbers(each, name) for each in item]
+    if field in (_REAL, _RATIONAL) and isinstance(item, int | float) and not isinstance(item, bool):
+        _check.real(name, item, "events hold finite numbers")
+        return field.write(item, 0)
+    return item
+
+
 def parse(text: str) -> Any:
     """JSON without floats, repeated names or anything that is not JSON."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
+        members = dict(pairs)
+        if len(members) != len(pairs):
             raise _bad("each name once", [name for name, _ in pairs])
-        return found
+        return members
 
     try:
         return json.loads(text, object_pairs_hook=once, parse_float=_no_float, parse_constant=_no_float)
@@ -297,7 +332,8 @@ def encode_budget(budget: Guarantee) -> dict[str, Any]:
     """A budget as plain JSON values, without the neighbors that it protects."""
     tag = _TAG_OF_GUARANTEE.get(type(budget))
     if tag is None:
-        raise _check.fail("budget", "be a guarantee", budget, "use PureDP, ApproxDP, ZCDP, RDP or GDP")
+        *names, last = (kind.__name__ for kind in _TAG_OF_GUARANTEE)
+        raise _check.fail("budget", "be a guarantee", budget, f"use {', '.join(names)} or {last}")
     return {"tag": tag, **{name: f.write(getattr(budget, name), 0) for name, f in _GUARANTEES[tag][1].items()}}
 
 
@@ -305,10 +341,10 @@ def decode_budget(value: Any) -> Guarantee:
     """The budget of plain JSON values."""
     kind, fields = _GUARANTEES[_tag(value, _GUARANTEES, "a budget")]
     try:
-        made: Guarantee = kind(**_fields(value, fields, 0))
+        budget: Guarantee = kind(**_fields(value, fields, 0))
     except InvalidArgument as error:
         raise NotALedger(f"a stored budget breaks a rule of its own kind: {error}") from error
-    return made
+    return budget
 
 
 def encode_neighbors(neighbors: Neighbors) -> dict[str, Any]:
@@ -326,7 +362,6 @@ def encode_neighbors(neighbors: Neighbors) -> dict[str, Any]:
     return {"relation": neighbors.relation.value, "unit": shown}
 
 
-@lru_cache(maxsize=256)
 def neighbors_text(neighbors: Neighbors) -> str:
     """A unit and a relation as canonical text."""
     return canonical(encode_neighbors(neighbors))

@@ -1,7 +1,8 @@
-"""What is promised: the forms a privacy guarantee takes, and the words that explain them.
+"""Privacy guarantees: the forms that a promise takes, and the words that explain them.
 
-Each is a frozen value that states itself (`str`), explains itself to someone who has never met ε (`explain`) and says
-what it means for a group of people (`group`). Converting an event into a guarantee is the work of `accounting`.
+Each is a frozen value that states itself (`str`), explains itself to readers who have never heard of ε (`explain`) and
+says what it means for a group of people (`group`). `accounting` converts events into guarantees. How a budget in one of
+these forms is spent is in `accounting.adaptive.budgets`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,21 @@ from discreet import _check
 from discreet.neighbors import Neighbors
 from discreet.numeric.rounding import times_up
 
+# The rough scale that people use for ε.
+_STRONG, _MODERATE = 1, 10
+# e^ε is not computed beyond this ε: a float overflows just above e^709.
+_LARGEST_EXPONENT = 700.0
+# More than the relative round-off of a product of three floats, one of them an exponential.
+_ROUND_OFF = 1e-12
+# The group for which `explain` gives an example.
+_FAMILY = 4
+# Orders that `str` shows of an RDP guarantee.
+_ORDERS_SHOWN = 3
+# The 95% quantile of N(0, 1): a test with 5% false alarms.
+_QUANTILE_95 = 1.6448536269514722
+# From about μ = 40 on, that test is always right in floating point. This also stands in for μ = inf.
+_CERTAIN_MU = 1e3
+
 
 def strength(epsilon: float) -> str:
     """The rough scale people use for ε: "strong" up to 1, "moderate" up to 10, "weak" above.
@@ -23,9 +39,9 @@ def strength(epsilon: float) -> str:
     """
     if math.isinf(epsilon):
         return "none"
-    if epsilon <= 1:
+    if epsilon <= _STRONG:
         return "strong"
-    return "moderate" if epsilon <= 10 else "weak"
+    return "moderate" if epsilon <= _MODERATE else "weak"
 
 
 @dataclass(frozen=True)
@@ -65,10 +81,10 @@ def _finite_or_infinite(name: str, value: float, remedy: str) -> None:
 def _odds(epsilon: float) -> str:
     if math.isinf(epsilon):
         return "There is no limit on what the release may tell about anyone."
-    factor = math.exp(min(epsilon, 700.0))
-    shown = f"{factor:.3g}" if epsilon <= 700.0 else "more than 1e304"
+    exponent = min(epsilon, _LARGEST_EXPONENT)
+    shown = f"{math.exp(exponent):.3g}" if epsilon <= _LARGEST_EXPONENT else "more than 1e304"
     # An attacker with even odds can become at most this sure.
-    sure = 1.0 / (1.0 + math.exp(-min(epsilon, 700.0)))
+    sure = 1.0 / (1.0 + math.exp(-exponent))
     return (
         f"Whatever an adversary knew before, seeing the release multiplies their odds about that record by at most "
         f"e^ε = {shown}: a guess that was 50% sure becomes at most {100 * sure:.3g}% sure."
@@ -102,7 +118,7 @@ class PureDP(Guarantee):
         return (
             f"{self}: {strength(self.epsilon)} protection of {self._who()}. {_odds(self.epsilon)} "
             f"This holds always, with no probability of failure. "
-            f"For a family of 4 the same release gives ε = {4 * self.epsilon:.3g}."
+            f"For a family of {_FAMILY} the same release gives ε = {_FAMILY * self.epsilon:.3g}."
         )
 
 
@@ -129,19 +145,19 @@ class ApproxDP(Guarantee):
         k = _people(people)
         if k == 1:
             return self
-        with_delta = math.inf if (k - 1) * self.epsilon > 700 else k * math.exp((k - 1) * self.epsilon) * self.delta
-        with_delta *= 1 + 1e-12  # more than the round-off of the line above
-        return replace(self, epsilon=times_up(k, self.epsilon), delta=min(1.0, with_delta))
+        exponent = (k - 1) * self.epsilon
+        delta = math.inf if exponent > _LARGEST_EXPONENT else k * math.exp(exponent) * self.delta * (1 + _ROUND_OFF)
+        return replace(self, epsilon=times_up(k, self.epsilon), delta=min(1.0, delta))
 
     def explain(self) -> str:
         if math.isinf(self.epsilon):
             return f"{self}: no protection of {self._who()}. {_odds(self.epsilon)}"
-        family = self.group(4)
+        family = self.group(_FAMILY)
         return (
             f"{self}: {strength(self.epsilon)} protection of {self._who()}. {_odds(self.epsilon)} "
             f"δ = {self.delta:.3g} is the probability with which that bound may fail altogether; it should be far "
             f"below one over the number of people. "
-            f"For a family of 4 the same release gives ε = {family.epsilon:.3g}, δ = {family.delta:.3g}."
+            f"For a family of {_FAMILY} the same release gives ε = {family.epsilon:.3g}, δ = {family.delta:.3g}."
         )
 
 
@@ -189,8 +205,10 @@ class RDP(Guarantee):
             _finite_or_infinite("epsilons", epsilon, "each bounds the Rényi divergence of its order")
 
     def __str__(self) -> str:
-        shown = ", ".join(f"({a:.4g}, {e:.4g})" for a, e in zip(self.orders[:3], self.epsilons[:3], strict=True))
-        more = f" and {len(self.orders) - 3} more orders" if len(self.orders) > 3 else ""
+        first = zip(self.orders[:_ORDERS_SHOWN], self.epsilons[:_ORDERS_SHOWN], strict=True)
+        shown = ", ".join(f"({a:.4g}, {e:.4g})" for a, e in first)
+        rest = len(self.orders) - _ORDERS_SHOWN
+        more = f" and {rest} more orders" if rest > 0 else ""
         return self._with_unit(f"RDP at (α, ε) = {shown}{more}")
 
     def group(self, people: int) -> RDP:
@@ -211,7 +229,7 @@ class RDP(Guarantee):
     def explain(self) -> str:
         return (
             f"{self}: the averages of the privacy loss's exponential moments for {self._who()} are bounded at "
-            f"{len(self.orders)} orders. It is a form for adding up costs; convert it to (ε, δ) to read it."
+            f"{len(self.orders)} orders. It is a form for adding up costs; convert it to (ε, δ) to interpret it."
         )
 
 
@@ -222,7 +240,7 @@ class GDP(Guarantee):
     mu: float
 
     def __post_init__(self) -> None:
-        _finite_or_infinite("mu", self.mu, "it is the distance of the two bell curves")
+        _finite_or_infinite("mu", self.mu, "it is the distance between the two bell curves")
 
     def __str__(self) -> str:
         return self._with_unit(f"{self.mu:.6g}-GDP")
@@ -233,7 +251,7 @@ class GDP(Guarantee):
 
     def explain(self) -> str:
         # Power of the best test of N(0,1) against N(μ,1) at a 5% false-alarm rate.
-        power = 0.5 * math.erfc((1.6448536269514722 - min(self.mu, 1e3)) / math.sqrt(2.0))
+        power = 0.5 * math.erfc((_QUANTILE_95 - min(self.mu, _CERTAIN_MU)) / math.sqrt(2.0))
         return (
             f"{self}: an attacker who wants to know whether {self._who()} was used, and accepts 5% false alarms, is "
             f"right in at most {100 * power:.3g}% of the cases where it was."

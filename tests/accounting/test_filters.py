@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet import events as ev
-from discreet.accounting.adaptive.filter import AdaptiveFilter, Refused, default_orders, shares
+from discreet.accounting.adaptive.filter import AdaptiveFilter, Refused
+from discreet.accounting.adaptive.orders import default_orders, shares
 from discreet.accounting.forms.conversions import order_delta, rdp_epsilon, zcdp_epsilon
 from discreet.accounting.forms.rdp import rdp
 from discreet.errors import InvalidArgument

@@ -1,4 +1,4 @@
-"""Every test of the ledger runs on both stores, unless it is about one of them."""
+"""Fixtures of the ledger's tests. A test that uses `place` runs on every store; add new stores to `new_place`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.ledger.places import Place, memory
 from tests.ledger.server import Server, programs
 
 _numbers = itertools.count()
+
+# A busy machine may take longer than hypothesis' default deadline of 0.2 s for one example.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")
@@ -28,18 +33,18 @@ def server():
 def new_postgres(server):
     import psycopg
 
-    made = []
+    names = []
 
     def make() -> Place:
-        made.append(f"test{next(_numbers)}")
+        names.append(f"test{next(_numbers)}")
         with psycopg.connect(server.url(), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {made[-1]}")
-        return Place(server.url(made[-1]), server)
+            connection.execute(f"CREATE DATABASE {names[-1]}")
+        return Place(server.url(names[-1]), server)
 
     yield make
-    # A crash recovery looks at every file of every database.
+    # Crash recovery reads the files of all databases, so leftovers would slow down the tests that crash the server.
     with psycopg.connect(server.url(), autocommit=True) as connection:
-        for name in made:
+        for name in names:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
@@ -57,3 +62,13 @@ def new_place(request):
 @pytest.fixture
 def place(new_place):
     return new_place()
+
+
+@pytest.fixture
+def always_contended(monkeypatch):
+    """Every session of PostgreSQL believes that others contend for the account."""
+    from discreet.ledger.stores import postgres
+    from discreet.ledger.stores.session import Session
+
+    monkeypatch.setattr(postgres, "_CONTENDED", -1.0)
+    monkeypatch.setattr(Session, "contended", True)

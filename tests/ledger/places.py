@@ -1,10 +1,9 @@
-"""Where the tests keep a ledger: a SQLite file, or a database of a PostgreSQL that they started."""
+"""Where the tests keep a ledger: a SQLite file, or a database on a PostgreSQL server that they start."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sqlite3
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from tests.ledger.server import Server
 
 @dataclass(frozen=True)
 class Place:
-    """A location, with a back door that no ledger knows of."""
+    """A location, with direct access to its database that bypasses the ledger."""
 
     location: str
     server: Server | None = None
@@ -44,27 +43,5 @@ class Place:
 
 
 def memory() -> str | None:
-    """A folder in memory, where forcing to disk costs nothing; a killed process loses nothing there either."""
+    """A folder in memory, where a flush costs nothing; what a killed process wrote there is kept as well."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
-
-def in_child(work) -> int:
-    """Run `work` in a forked process; its wait status. Nothing of the test's own clean-up runs in the child."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
-    return os.waitpid(child, 0)[1]
-
-
-def killer(step: str):
-    """A hook that kills the process at the named step."""
-
-    def kill(name: str) -> None:
-        if name == step:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return kill

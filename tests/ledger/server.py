@@ -1,4 +1,4 @@
-"""A PostgreSQL server of our own, on a local socket, for tests and benchmarks: started, restarted and thrown away."""
+"""A temporary PostgreSQL server on a local socket, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pathlib import Path
 
 
 def programs() -> Path | None:
-    """Where initdb and pg_ctl are, or None where PostgreSQL is not installed."""
-    found = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"), key=lambda p: int(p.split("/")[4]))
-    path = found[-1] if found else shutil.which("initdb")
+    """The folder of initdb and pg_ctl, or None if PostgreSQL is not installed."""
+    installed = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"), key=lambda p: int(p.split("/")[4]))
+    path = installed[-1] if installed else shutil.which("initdb")
     return None if path is None else Path(path).parent
 
 
 class Server:
-    """A cluster in a temporary folder; PostgreSQL refuses to run as root, so another user runs it then."""
+    """A cluster in a temporary folder. PostgreSQL refuses to run as root; for root, another user runs it."""
 
     def __init__(self, *, durable: bool = True) -> None:
-        """Without `durable` nothing is forced to disk, which only a loss of power would show."""
+        """Without `durable` the server skips fsync, which only a power failure would reveal."""
         self._durable = durable
-        found = programs()
-        if found is None:
+        folder = programs()
+        if folder is None:
             raise RuntimeError("PostgreSQL is not installed")
-        self._programs = found
+        self._programs = folder
         self.folder = Path(tempfile.mkdtemp(prefix="discreet-pg-"))
         self._user: pwd.struct_passwd | None = None
         if os.getuid() == 0:
@@ -52,7 +52,7 @@ class Server:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            timeout=60,
+            timeout=120,  # seconds; an idle machine needs one
             env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"},
             **identity,  # type: ignore[call-overload]  # a user to run as, only where we are root
         )
@@ -68,18 +68,18 @@ class Server:
         self._run("pg_ctl", "-D", str(self._data), "-w", "-m", mode, "stop")
 
     def signal(self, number: int) -> None:
-        """Send a signal to the server and to all that it started."""
+        """Send a signal to the server and to all of its child processes."""
         main = int((self._data / "postmaster.pid").read_text().split()[0])
         for process in (main, *self._children(main)):
             os.kill(process, number)
 
     @staticmethod
     def _children(process: int) -> list[int]:
-        found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-        return [int(child) for child in found]
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        return [int(child) for child in children]
 
     def url(self, database: str = "postgres") -> str:
-        """Where a database of this server is."""
+        """The URL of a database on this server."""
         return f"postgresql://discreet@/{database}?host={self.folder}"
 
     def remove(self) -> None:

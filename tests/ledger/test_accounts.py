@@ -1,4 +1,4 @@
-"""What an account promises: terms that stay, spends that fit, keys that count once, parts that the whole binds."""
+"""What an account promises: fixed terms, spends that fit, keys that count once, and sub-accounts bound by the whole."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from discreet.errors import (
     TermsDiffer,
     UnknownEvent,
 )
-from discreet.ledger.terms import added, settled
+from discreet.ledger.totals import added, settled
 
 QUARTER = ev.Laplace(4.0)
 BUDGETS = [
@@ -60,15 +60,15 @@ def spent(account):
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 def test_an_account_reopens_under_its_own_terms(ledger, place, budget):
-    made = ledger.account("census", budget=budget, unit=dp.person("id", max_rows=3), relation=dp.REPLACE_ONE)
-    made.spend(ev.Laplace(100.0))
+    opened = ledger.account("census", budget=budget, unit=dp.person("id", max_rows=3), relation=dp.REPLACE_ONE)
+    opened.spend(ev.Laplace(100.0))
     with dp.Ledger(place.location, create=False) as again:
-        found = again.account("census")
+        reopened = again.account("census")
         same = again.account("census", budget=budget, unit=dp.person("id", max_rows=3), relation=dp.REPLACE_ONE)
-        assert found.budget == made.budget == same.budget
-        assert found.neighbors == dp.Neighbors(dp.REPLACE_ONE, dp.person("id", max_rows=3))
-        assert found.remaining() == made.remaining()
-        assert len(found.history()) == 2
+        assert reopened.budget == opened.budget == same.budget
+        assert reopened.neighbors == dp.Neighbors(dp.REPLACE_ONE, dp.person("id", max_rows=3))
+        assert reopened.remaining() == opened.remaining()
+        assert len(reopened.history()) == 2
         assert again.verify()
 
 
@@ -163,7 +163,7 @@ def test_the_ledger_accepts_what_the_filter_of_accounting_accepts(ledger, budget
             plain = after
         left = account.remaining()
         assert left.protecting(None) == plain.remaining()
-    assert account._ledger.verify()
+    assert ledger.verify()
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
@@ -195,7 +195,7 @@ def test_a_refused_spend_changes_nothing_and_says_what_would_fit(new_sqlite, bud
             with pytest.raises(BudgetExceeded) as caught:
                 account.spend(event)
         except UnknownEvent:
-            return  # no theorem gives this form a price: refused for that reason, which is right too
+            return  # no theorem prices the event in this form of budget: that is a valid refusal too
         assert (account.history(), account.remaining()) == before
         error = caught.value
         assert error.asked == event
@@ -224,7 +224,7 @@ def test_the_refusal_travels_between_processes(census):
 
 
 def test_many_small_spends_cannot_slip_under_the_budget(new_sqlite):
-    """In floats 0.1 + 0.1 + 0.1 > 0.3 and 10 × 0.1 < 1; here sums are exact."""
+    """In floats, 0.1 + 0.1 + 0.1 > 0.3 and ten times 0.1 is below 1; here, sums are exact."""
     with dp.Ledger(new_sqlite().location) as ledger:
         account = ledger.account("a", budget=dp.PureDP(1.0))
         tiny = ev.Claimed(2.0**-60)
@@ -232,6 +232,15 @@ def test_many_small_spends_cannot_slip_under_the_budget(new_sqlite):
         for _ in range(128):
             account.spend(tiny)
         assert not account.would_afford(tiny)  # a float sum would not have moved at all
+
+
+def test_what_fits_only_before_it_is_rounded_for_storage_is_refused(ledger):
+    account = ledger.account("c", budget=dp.PureDP(0.3))
+    event = ev.Exponential(Fraction(3, 10) - Fraction(1, 3**1000))
+    assert not account.would_afford(event)
+    with pytest.raises(BudgetExceeded):
+        account.spend(event)
+    assert ledger.verify()
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,18 @@
-"""What remains, in words that a person understands: true when it is said, and not much less than the truth."""
+"""What people are told of a budget: what remains and what would fit, true and not much less than the truth."""
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import pytest
 
 import discreet as dp
 from discreet import events as ev
-from discreet.accounting.adaptive.advice import Room, price_words, room_words
+from discreet.accounting.adaptive.advice import largest, room_words, words
+from discreet.accounting.adaptive.budgets import form_of
 from discreet.accounting.adaptive.filter import AdaptiveFilter
+from discreet.accounting.adaptive.room import Room
 from discreet.accounting.closed_forms import gaussian_noise_multiplier
 
 BUDGETS = [dp.ApproxDP(e, d) for e, d in ((3.0, 1e-6), (0.1, 1e-9), (40.0, 1e-5), (1e-3, 1e-10), (0.0, 1e-6))]
@@ -44,14 +47,14 @@ def test_an_empty_account_has_room_for_nothing():
 @pytest.mark.parametrize("left", [dp.PureDP(0.5), dp.ZCDP(0.5), dp.GDP(0.5), dp.RDP((2.0,), (1.0,))], ids=str)
 def test_other_budgets_say_what_remains_in_their_own_terms(left):
     assert room_words(left, left) == str(left)
-    assert price_words(left, ev.Laplace(1.0), left) == str(left)
+    assert form_of(left).price_words(left, ev.Laplace(1.0), dp.ADD_REMOVE) == str(left)
 
 
 def test_a_price_is_the_epsilon_that_was_asked_for():
     budget = dp.ApproxDP(3.0, 1e-6)
 
     def said(event):
-        return price_words(dp.accounting.rdp(event), event, budget)
+        return form_of(budget).price_words(dp.accounting.rdp(event), event, dp.ADD_REMOVE)
 
     assert said(ev.Composed((ev.Laplace(0.1), ev.Laplace(0.1)))) == "20-DP"
     noise = gaussian_noise_multiplier(20.0, 1e-6)
@@ -62,6 +65,44 @@ def test_a_price_is_the_epsilon_that_was_asked_for():
     assert math.isclose(
         dp.accounting.epsilon(small, delta=1e-6).upper, float(said(small)[1:].split(",")[0]), rel_tol=1e-5
     )
+
+
+REFUSED = [
+    (dp.PureDP(1.0), ev.DiscreteLaplace(10240, Fraction(1024)), r"about ε = 1$"),
+    (dp.ApproxDP(1.0, 1e-6), ev.DiscreteLaplace(10240, Fraction(1024)), r"about ε = 0\.\d+$"),
+    (dp.ApproxDP(1.0, 1e-6), ev.Gaussian(0.1), r"about ε = 0\.\d+ at δ = 1e-06$"),
+    (dp.ZCDP(0.5), ev.DiscreteGaussian(4, Fraction(1), 2), r"about ε = \d\.\d+ at δ = 1e-06$"),
+    (dp.GDP(1.0), ev.Laplace(0.01), r"about ε = \d\.\d+$"),
+    (dp.RDP((2.0, 8.0), (0.1, 0.4)), ev.Gaussian(0.5), r"about ε = \d\.\d+ at δ = 1e-06$"),
+    (dp.ApproxDP(1.0, 1e-6), ev.Repeated(ev.Gaussian(40.0), 600), r"73 of these 600 repetitions$"),
+]
+
+
+@pytest.mark.parametrize(("budget", "event", "said"), REFUSED, ids=str)
+def test_a_refusal_says_in_epsilon_what_would_fit_and_names_no_event(budget, event, said, tmp_path):
+    with dp.Ledger(tmp_path / "a.ledger") as ledger:
+        account = ledger.account("a", budget=budget)
+        with pytest.raises(dp.errors.BudgetExceeded, match=f"the largest that fits is {said}") as refused:
+            account.spend(event)
+        assert f"{type(event).__name__}(" not in str(refused.value)
+        assert account.would_afford(refused.value.fits)
+
+
+@pytest.mark.parametrize("budget", [dp.PureDP(1.0), *BUDGETS[:4]], ids=str)
+def test_the_epsilon_that_is_said_to_fit_fits(budget):
+    account = AdaptiveFilter.start(budget)
+    asked = ev.Laplace(1e-3)
+    advised = words(asked, largest(asked, lambda event: bool(account.spend(event))), budget)
+    epsilon = float(advised.rpartition("ε = ")[2])
+    assert account.spend(ev.Laplace(1 / epsilon))
+    assert not account.spend(ev.Laplace(1 / (1.01 * epsilon)))
+
+
+def test_no_amount_fits_an_empty_budget():
+    account = AdaptiveFilter.start(dp.PureDP(0.0))
+    asked = ev.Laplace(1.0)
+    amount = largest(asked, lambda event: bool(account.spend(event)))
+    assert words(asked, amount, dp.PureDP(0.0)) == "no amount of it fits"
 
 
 def test_a_refusal_from_above_does_not_say_that_so_much_remains_here(tmp_path):

@@ -1,4 +1,4 @@
-"""The codec keeps every event exactly, has one text for one event, and takes nothing that its tables don't list."""
+"""The codec keeps every event exactly, has one text for each, and accepts nothing that its tables do not list."""
 
 from __future__ import annotations
 

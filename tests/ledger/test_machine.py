@@ -1,7 +1,7 @@
-"""No sequence of spends, crashes, retries, parts and plans records less than was released, or more than the budget.
+"""No sequence of spends, crashes, retries, sub-accounts and plans records less than was released or breaks the budget.
 
-The machine keeps its own count of what left: a spend is released once its receipt is there, a step of a plan once its
-block was started. A crash is an error thrown at a random step of the transaction, before or after the commit.
+The machine keeps its own count of releases: a spend is released once its receipt is returned, a step of a plan once its
+block was started. A crash is an error raised at a random step of the transaction, before or after the commit.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ PURE_STEP, GAUSSIAN_STEP = ev.Laplace(50.0), ev.Gaussian(40.0)
 
 
 class Crash(Exception):
-    """The process dies here, as far as the caller can tell."""
+    """To the caller, it looks as if the process died here."""
 
 
 class Machine(RuleBasedStateMachine):
-    """One dataset's budget, parts of it, and everything that can happen to them."""
+    """One dataset's budget, its sub-accounts, and everything that can happen to them."""
 
     budget = dp.PureDP(2.0)
     event = ev.Laplace
@@ -45,8 +45,8 @@ class Machine(RuleBasedStateMachine):
         self.crash_at = None
         self.folder = tempfile.mkdtemp(dir=memory())
         self.location = type(self).make_location(self.folder)
-        self.released = {}  # what left the building, by name of the release
-        self.plans = {}  # key → (part, reserved, started)
+        self.released = {}  # the event of each release, by the name of the release
+        self.plans = {}  # key → [reservation, steps reserved, steps started]
         self.keys = {}
         self.number = 0
         self.last = []
@@ -72,7 +72,7 @@ class Machine(RuleBasedStateMachine):
             raise Crash(name)
 
     def attempt(self, crash, work):
-        """Do something during which a crash may come; None where nothing was returned to release by."""
+        """Run `work`, which may crash at the step `crash`; None if no receipt was returned, so nothing is released."""
         self.crash_at = crash
         try:
             return work()
@@ -96,7 +96,7 @@ class Machine(RuleBasedStateMachine):
         crash=st.none() | st.sampled_from(STEPS),
     )
     def spend_with_a_key(self, part, multiplier, key, crash):
-        """A retry may come at any time, and its release is the same release."""
+        """A retry may come at any time, and it releases the same answer."""
         event = self.event(multiplier)
         try:
             receipt = self.attempt(crash, lambda: self.parts[part].spend(event, key=key))
@@ -109,7 +109,7 @@ class Machine(RuleBasedStateMachine):
             self.released[part, key] = event
             self.keys[part, key] = event
         else:
-            # Nobody knows whether the key was taken.
+            # It is not known whether the key was recorded.
             self.keys[part, key] = self.released.get((part, key))
 
     @rule(part=st.sampled_from([None, "ann"]), count=st.integers(1, 12), crash=st.none() | st.sampled_from(STEPS))
@@ -118,7 +118,7 @@ class Machine(RuleBasedStateMachine):
         work = lambda: self.parts[part].reserve(ev.Repeated(self.step, count), key=key)  # noqa: E731
         plan = self.attempt(crash, work)
         if plan is None and crash is not None:
-            plan = self.attempt(None, work)  # found again, or made now
+            plan = self.attempt(None, work)  # the retry finds the reservation, or makes it now
         if plan is not None:
             self.plans[key] = [plan, count, 0]
 
@@ -167,12 +167,12 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def the_ledger_agrees_with_itself(self):
         if hasattr(self, "ledger") and self.number % 5 == 0:
-            found = self.ledger.verify(self.last)
-            assert found, str(found)
+            verification = self.ledger.verify(self.last)
+            assert verification, str(verification)
 
     @staticmethod
     def prices(event, standing):
-        """What an event costs, computed apart from the ledger, once for each repetition."""
+        """The price of an event, computed without the ledger: the price of one repetition, times the count."""
         count, one = (event.count, event.event) if isinstance(event, ev.Repeated) else (1, event)
         match standing.budget:
             case dp.PureDP():

@@ -1,4 +1,4 @@
-"""The mistakes that a ledger could make: the tests must fail on each of them. A test that cannot fail is not a test."""
+"""Mistakes that a ledger could make. The tests must fail on each of them, or they would prove nothing."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from hypothesis.errors import Flaky
 
 import discreet as dp
 from discreet.errors import BudgetExceeded, DiscreetError
-from discreet.ledger import account, charging, records, terms, verify
+from discreet.ledger import account, charging, terms, totals, verify
 from discreet.ledger.chain import digest
-from discreet.ledger.sqlite import SQLiteStore
+from discreet.ledger.stores import records
+from discreet.ledger.stores.sqlite import SQLiteStore, SQLiteTransaction
 from tests.ledger import test_accounts, test_machine, test_verify
 
-# A mutant that breaks the replay of a failure has failed too.
+# Flaky: the mutant also broke hypothesis' replay of the failure, so it was caught.
 FAILURES = (AssertionError, DiscreetError, pytest.fail.Exception, Flaky)
 
 
 def the_machine(kind=test_machine.Machine, examples=300):
-    """Random histories, played anew up to four times: the first one that shows the mutant ends it."""
+    """Play random histories up to four times; the first failure ends the check."""
 
     def check(place, ledger):
         for _ in range(4):
@@ -59,7 +60,7 @@ def fill(ledger):
 
 
 def charge_after_release(patch):
-    """The receipt is handed out first; the charge follows with the next call, if there is one."""
+    """Return the receipt first, and charge at the next call, if there is one."""
     pending = []
     spend = account.Account.spend
 
@@ -108,7 +109,7 @@ def seal_not_checked(patch):
 
 
 def float_sums(patch):
-    patch.setattr(terms, "settled", lambda total: Fraction(float(Fraction(*total))).as_integer_ratio())
+    patch.setattr(totals, "settled", lambda total: Fraction(float(Fraction(*total))).as_integer_ratio())
 
 
 def all_steps_handed_back(patch):
@@ -125,13 +126,11 @@ def refusal_ignored(patch):
 
 
 def commit_forgotten(patch):
-    """Work is done and rolled back, as a commit that never reaches the disk would be."""
+    """Roll back every seventh transaction, like a commit that never reached the disk."""
 
     def write(self, work, *, keyed=False):
         connection, epoch = self._pool.take()
         connection.execute("BEGIN IMMEDIATE")
-        from discreet.ledger.sqlite import SQLiteTransaction
-
         try:
             return work(SQLiteTransaction(connection))
         finally:
@@ -149,7 +148,7 @@ def commit_forgotten(patch):
 
 
 def rounded_down(patch):
-    patch.setattr(terms, "settled", lambda total: Fraction(int(Fraction(*total) * 64), 64).as_integer_ratio())
+    patch.setattr(totals, "settled", lambda total: Fraction(int(Fraction(*total) * 64), 64).as_integer_ratio())
 
 
 small_spends = test_accounts.test_many_small_spends_cannot_slip_under_the_budget
@@ -186,7 +185,7 @@ MUTANTS = {
 
 
 def beside(place):
-    """Another file beside the one of the test."""
+    """Another file next to the test's own."""
     return type(place)(place.location + ".other")
 
 

@@ -1,4 +1,4 @@
-"""What is remembered to save time: it never stands in for what is stored, and gives the same texts and totals."""
+"""Caches: they never stand in for what is stored, and give the same texts and totals."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from hypothesis import strategies as st
 import discreet as dp
 from discreet import events as ev
 from discreet.errors import BudgetExceeded, NotALedger
-from discreet.ledger import session, sqlite
-from discreet.ledger.sqlite import SQLiteStore
-from discreet.ledger.terms import Amounts, Grid, State, settled
+from discreet.ledger.stores import records, session, sqlite
+from discreet.ledger.stores.base import no_step
+from discreet.ledger.stores.sqlite import SQLiteStore
+from discreet.ledger.totals import Amounts, Denominators, Totals, settled
+from tests.ledger.faults import hooked
 
 TENTH = ev.Laplace(10.0)
 
 
 def take_turns(location):
-    """Two connections that each know what they wrote themselves."""
+    """Two connections, each of which knows what it wrote itself."""
     with dp.Ledger(location) as one, dp.Ledger(location) as two:
         accounts = one.account("c", budget=dp.PureDP(1.0)), two.account("c", budget=dp.PureDP(1.0))
         for turn in (0, 0, 1, 1, 0, 1, 0, 0):
@@ -39,13 +41,13 @@ def test_a_row_that_another_connection_changed_is_read_again(place):
     take_turns(place.location)
 
 
-def test_believing_what_was_written_here_for_ever_would_be_noticed(new_sqlite, monkeypatch):
+def test_trusting_rows_that_were_written_here_forever_would_be_noticed(new_sqlite, monkeypatch):
     begin = SQLiteStore._begin
 
     def trusting(self, connection):
-        known = getattr(connection, "known", {})
+        current = getattr(connection, "current", {})
         begin(self, connection)
-        connection.known = known
+        connection.current = current
 
     monkeypatch.setattr(SQLiteStore, "_begin", trusting)
     with pytest.raises((NotALedger, AssertionError)):
@@ -64,10 +66,10 @@ def test_a_spend_that_was_rolled_back_is_not_remembered(place):
             if name == "recorded":
                 raise Broken
 
-        ledger._on_step = fail
+        hooked(ledger, fail)
         with pytest.raises(Broken):
             account.spend(TENTH)
-        ledger._on_step = lambda name: None
+        hooked(ledger, no_step)
         assert account.spend(TENTH).sequence == 2
         assert ledger.verify()
 
@@ -83,15 +85,16 @@ def test_a_refused_spend_leaves_what_is_known_as_it_was(place):
 
 
 def test_no_more_rows_are_remembered_than_are_needed(new_sqlite, monkeypatch):
-    monkeypatch.setattr(sqlite, "_REMEMBERED", 3)
+    monkeypatch.setattr(records, "_MOST_CHECKED", 3)
+    monkeypatch.setattr(sqlite, "_MOST_CURRENT", 3)
     with dp.Ledger(new_sqlite().location) as ledger:
         accounts = [ledger.account(f"c{number}", budget=dp.PureDP(1.0)) for number in range(9)]
         for sequence in (1, 2):
             for account in accounts:
                 assert account.spend(TENTH).sequence == sequence
-        connection, epoch = ledger._store._pool.take()
-        assert 1 <= len(connection.known) <= 4
-        ledger._store._pool.give_back(connection, epoch)
+        assert 1 <= len(records._checked) <= 3
+        [connection] = ledger._backend.store._pool._free
+        assert 1 <= len(connection.current) <= 4
         assert ledger.verify()
 
 
@@ -121,10 +124,10 @@ def test_what_a_receipt_says_is_what_is_stored(place):
         assert ledger.verify(receipts)
 
 
-def test_a_time_is_written_as_the_clock_of_the_library_writes_it(new_sqlite):
+def test_a_timestamp_is_the_one_that_isoformat_writes(new_sqlite):
     with dp.Ledger(new_sqlite().location) as ledger:
         before = datetime.now().astimezone()
-        texts = [ledger._write_time() for _ in range(50)]
+        texts = [ledger._backend.timestamp() for _ in range(50)]
         after = datetime.now().astimezone()
         for text in texts:
             assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00", text)
@@ -147,12 +150,12 @@ AMOUNTS = st.one_of(
 @given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=4), st.lists(st.integers(0, 3), max_size=12))
 def test_totals_are_the_same_whether_they_were_read_or_kept(prices, spends):
     known = [Amounts(price) for price in prices]
-    kept = read = State.of_ratios([(0, 1), (0, 1)], Fraction(0))
+    kept = read = Totals.of_ratios([(0, 1), (0, 1)], Fraction(0))
     exact: list[Fraction | None] = [Fraction(0), Fraction(0)]
     for choice in spends:
         price = known[choice % len(known)]
         kept = kept.changed(price, Fraction(0))
-        read = State.of_text(read.text()).changed(tuple(price), Fraction(0))
+        read = Totals.of_text(read.text()).changed(tuple(price), Fraction(0))
         exact = [
             None if old is None or new is None else Fraction(*settled((old + new).as_integer_ratio()))
             for old, new in zip(exact, price, strict=True)
@@ -162,31 +165,31 @@ def test_totals_are_the_same_whether_they_were_read_or_kept(prices, spends):
 
 
 @pytest.mark.parametrize("looks", [1, 2, 3])
-def test_a_price_is_on_the_grid_that_was_asked_for_whatever_another_thread_asks_meanwhile(looks):
-    coarse, fine = Grid([4]), Grid([1024])
+def test_a_price_is_over_the_denominators_asked_for_whatever_another_thread_asks_meanwhile(looks):
+    coarse, fine = Denominators([4]), Denominators([1024])
 
     class Shared(Amounts):
-        """What it remembers is changed by another thread after so many looks at it."""
+        """A price whose cache another thread changes after so many looks at it."""
 
-        left, last = 0, None
+        left, kept = 0, None
 
         @property
-        def _on(self):
-            found = self.last
+        def _last(self):
+            found = self.kept
             self.left -= 1
             if self.left == 0:
-                Amounts.on(self, fine)
+                Amounts.over(self, fine)
             return found
 
-        @_on.setter
-        def _on(self, value):
-            self.last = value
+        @_last.setter
+        def _last(self, value):
+            self.kept = value
 
     price = Shared([Fraction(1, 2)])
-    assert price.on(coarse) == (2,)
+    assert price.over(coarse) == (2,)
     price.left = looks
-    assert price.on(coarse) == (2,)
-    assert price.on(fine) == (512,)
+    assert price.over(coarse) == (2,)
+    assert price.over(fine) == (512,)
 
 
 @pytest.mark.parametrize(
@@ -219,8 +222,8 @@ def test_a_price_is_on_the_grid_that_was_asked_for_whatever_another_thread_asks_
 )
 def test_totals_in_any_other_form_are_refused(totals):
     with pytest.raises(NotALedger):
-        State.of_text(f'{{"claimed":"0/1","spent":[{totals}]}}')
-    assert State.of_text('{"claimed":"0/1","spent":["3/2^3","5/1","1/3",null]}').spent == (
+        Totals.of_text(f'{{"claimed":"0/1","spent":[{totals}]}}')
+    assert Totals.of_text('{"claimed":"0/1","spent":["3/2^3","5/1","1/3",null]}').spent == (
         Fraction(3, 8),
         Fraction(5),
         Fraction(1, 3),
@@ -264,7 +267,7 @@ def test_a_statement_that_fails_ends_the_message_and_the_session_goes_on(new_pos
 
     with dp.Ledger(new_postgres().location) as ledger:
         ledger.account("c", budget=dp.PureDP(1.0))
-        found, epoch = ledger._store._pool.take()
+        found, epoch = ledger._backend.store._pool.take()
         twice = ("INSERT INTO discreet_schema (number) VALUES (?)", (1,))
         for _ in range(2):
             with pytest.raises(psycopg.errors.UniqueViolation):
@@ -273,5 +276,5 @@ def test_a_statement_that_fails_ends_the_message_and_the_session_goes_on(new_pos
         assert found.send([("SELECT name, sequence, parent FROM discreet_account", ())]) == [("c", 0, None)]
         assert found.send([("SELECT ?::text, ?::bigint", ("ünd ' \\", 2**60)), ("SELECT 1", ())]) == [(1,)]
         assert found.send([("SELECT ?::text, ?::bigint", ("ünd ' \\", 2**60))]) == [("ünd ' \\", 2**60)]
-        ledger._store._pool.give_back(found, epoch)
+        ledger._backend.store._pool.give_back(found, epoch)
         assert ledger.verify()

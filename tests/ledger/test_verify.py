@@ -1,4 +1,4 @@
-"""Verification finds every edit, deletion and change of order, and says where; edited files are refused untouched."""
+"""Verification finds every edit, deletion and change of order, and says where; edited files are refused as they are."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import discreet as dp
 from discreet import events as ev
 from discreet.codec import canonical, parse, sum_text, sum_value
 from discreet.errors import DiscreetError, LedgerError, NotALedger
-from discreet.ledger import schema
 from discreet.ledger.chain import Entry, digest, seal
+from discreet.ledger.stores import schema
 
 
 @pytest.fixture
@@ -34,10 +34,10 @@ def ledger(place):
 
 
 def test_an_untouched_ledger_agrees_with_itself(ledger):
-    found = ledger.verify()
-    assert found
-    assert found.entries == 9 + 5
-    assert "14 entries of 2 accounts agree" in str(found)
+    verification = ledger.verify()
+    assert verification
+    assert verification.entries == 9 + 5
+    assert "14 entries of 2 accounts agree" in str(verification)
 
 
 MID = "account = 'census' AND sequence = 2"
@@ -95,7 +95,7 @@ def test_nothing_is_charged_to_an_account_whose_row_was_edited(ledger, place, ki
 
 
 def rewrite(place, account, change):
-    """What someone with the right to write can do: edit entries and recompute every hash, total and seal."""
+    """Do what someone with write access can do: edit entries, and recompute every hash, total and seal."""
     rows = place.query(f"SELECT sequence, body FROM discreet_entry WHERE account = '{account}' ORDER BY sequence")
     [(parent, terms, state)] = place.query(
         f"SELECT parent, terms, state FROM discreet_account WHERE name = '{account}'"
@@ -133,7 +133,7 @@ def test_a_rewritten_chain_with_a_lower_price_is_found_by_pricing_again(ledger, 
 
 
 def test_a_rewritten_chain_that_charged_too_much_is_found(ledger, place):
-    """Someone who writes entries past the filter leaves a total that never fitted."""
+    """Someone who writes entries without asking the filter leaves a total that never fitted."""
 
     def dearer(sequence, value):
         return {**value, "change": ["9/1"]} if sequence == 3 else value
@@ -225,6 +225,38 @@ def test_a_step_of_the_schema_that_fails_leaves_the_old_one(ledger, place, monke
         assert again.verify()
 
 
+# --- rows that are missing or of another type
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "DELETE FROM discreet_account WHERE name = 'census'",
+        "UPDATE discreet_entry SET account = 'ghost' WHERE sequence = 1",
+        "UPDATE discreet_entry SET body = CAST(body AS BLOB) WHERE sequence = 1",
+        "UPDATE discreet_account SET terms = CAST(terms AS BLOB)",
+        "DROP TABLE discreet_entry",
+    ],
+)
+def test_verify_finds_what_is_missing_or_of_another_type(new_sqlite, edit):
+    place = new_sqlite()
+    with dp.Ledger(place.location) as ledger:
+        ledger.account("census", budget=dp.PureDP(1.0)).spend(ev.Laplace(10.0))
+        place.execute(edit)
+        assert not ledger.verify()
+
+
+def test_an_account_that_vanished_affords_nothing(new_sqlite):
+    place = new_sqlite()
+    with dp.Ledger(place.location) as ledger:
+        account = ledger.account("census", budget=dp.PureDP(1.0))
+        place.execute("DELETE FROM discreet_account")
+        event = ev.Laplace(10.0)
+        for attempt in (account.remaining, lambda: account.would_afford(event), lambda: account.spend(event)):
+            with pytest.raises(DiscreetError):
+                attempt()
+
+
 # --- files
 
 
@@ -244,9 +276,9 @@ def fingerprint(path):
 
 @pytest.mark.parametrize("keep", [0, 1, 50, 100, 511, 4096, 8192, 0.5, -4096, -1])
 def test_a_truncated_file_is_refused_and_left_as_it_is(file, keep):
-    whole = file.read_bytes()
-    length = int(keep * len(whole)) if isinstance(keep, float) else keep if keep >= 0 else len(whole) + keep
-    file.write_bytes(whole[:length])
+    intact = file.read_bytes()
+    length = int(keep * len(intact)) if isinstance(keep, float) else keep if keep >= 0 else len(intact) + keep
+    file.write_bytes(intact[:length])
     before = fingerprint(file)
     with pytest.raises(NotALedger, match=r"untouched|left as it is"):
         dp.Ledger(file).account("census")
@@ -275,15 +307,14 @@ def test_a_foreign_file_is_refused_and_left_as_it_is(tmp_path):
 
 
 def test_a_byte_that_changed_is_seen_or_changes_nothing(file):
-    whole = bytearray(file.read_bytes())
+    intact = bytearray(file.read_bytes())
     with dp.Ledger(file) as ledger:
         truth = ledger.account("census").history()
     generator = random.Random(7)
     seen = 0
     for _ in range(60):
-        place = generator.randrange(len(whole))
-        changed = whole.copy()
-        changed[place] ^= 1 << generator.randrange(8)
+        changed = intact.copy()
+        changed[generator.randrange(len(intact))] ^= 1 << generator.randrange(8)
         file.write_bytes(changed)
         try:
             with dp.Ledger(file) as ledger:

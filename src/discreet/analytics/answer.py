@@ -10,6 +10,7 @@ import ibis
 from ibis.common.exceptions import IbisError
 
 from discreet import _check
+from discreet.accounting.adaptive.budgets import form_of
 from discreet.analytics.aggregates.measurement import Sums
 from discreet.analytics.engine import running
 from discreet.analytics.engine.collation import require_exact
@@ -22,7 +23,6 @@ from discreet.analytics.result.result import Result
 from discreet.bounded import Bounded, Scores
 from discreet.errors import EngineFailed, Exhausted
 from discreet.events import Event
-from discreet.guarantees import ApproxDP, PureDP
 from discreet.ledger import Account
 from discreet.mechanisms import Exponential, TopK
 from discreet.mechanisms.sampling import entropy
@@ -213,12 +213,12 @@ class Answer:
                     "total", "go with a count or a sum", str(self._question), "other columns do not add up"
                 )
         budget = self._account.budget
-        if self._question.discover is not None and not isinstance(budget, ApproxDP):
+        if self._question.discover is not None and not form_of(budget).takes_delta:
             remedy = (
                 "open one with budget=dp.ApproxDP(ε, δ) and aside=, the part of δ for such releases; or list the keys"
             )
             raise _check.fail("account", "have a δ to discover keys", str(budget), remedy)
-        if isinstance(budget, PureDP) and spend.noise == "auto":
+        if not form_of(budget).takes_gaussian and spend.noise == "auto":
             spend = replace(spend, noise="laplace")  # such a budget has no room for any other
         return plan_release(self._question, spend, self._relation, wanted.total)
 

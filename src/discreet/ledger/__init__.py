@@ -1,4 +1,4 @@
-"""Who spent what: durable budgets that survive a restart, are shared by a team and are never overspent."""
+"""Who spent what: durable budgets that survive restarts, that a team can share, and that are never overspent."""
 
 from discreet.ledger.account import Account
 from discreet.ledger.chain import Entry

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from discreet import _check
 from discreet.accounting.adaptive import advice
@@ -13,25 +12,25 @@ from discreet.codec import encode
 from discreet.errors import BudgetExceeded, InvalidArgument, NotALedger, UnknownEvent
 from discreet.events import Event, NonPrivate, Repeated, is_secure
 from discreet.guarantees import Guarantee
-from discreet.ledger import charging, records
+from discreet.ledger import charging
+from discreet.ledger.backend import Backend
 from discreet.ledger.chain import Entry
 from discreet.ledger.charging import NoRoom, Request
 from discreet.ledger.receipt import Receipt
 from discreet.ledger.reservation import Reservation
 from discreet.ledger.statement import Statement, compose
-from discreet.ledger.store import Transaction
-from discreet.ledger.terms import State, Terms, checked_name, checked_text
+from discreet.ledger.stores import records
+from discreet.ledger.stores.base import Transaction
+from discreet.ledger.terms import Terms, checked_name, checked_text
+from discreet.ledger.totals import Totals
 from discreet.neighbors import Neighbors
-
-if TYPE_CHECKING:
-    from discreet.ledger.ledger import Ledger
 
 
 class Account:
-    """One budget. Made by `Ledger.account` and `Account.allot`; all that it knows is in the ledger."""
+    """One budget. Made by `Ledger.account` and `Account.allot`; all of its state is in the ledger."""
 
-    def __init__(self, ledger: Ledger, path: tuple[Terms, ...]) -> None:
-        self._ledger = ledger
+    def __init__(self, backend: Backend, path: tuple[Terms, ...]) -> None:
+        self._backend = backend
         self._path = path  # from the dataset's account down to this one
 
     @property
@@ -41,7 +40,7 @@ class Account:
 
     @property
     def budget(self) -> Guarantee:
-        """What the account promises in all, and for whom."""
+        """The guarantee that all spending together stays within, and whom it protects."""
         return self._terms.budget.protecting(self._terms.neighbors)
 
     @property
@@ -56,15 +55,15 @@ class Account:
 
         Args:
             event: what is about to be run.
-            purpose: what it is for, in words that may be shown to others.
+            purpose: what it is for, in words that others may read.
             key: a name for this one release. A retry with the same key and event returns the same receipt (marked
                 `replayed`) and charges nothing more.
-            neighbors: for which unit and relation the event speaks; None means the account's own.
+            neighbors: the unit and relation of the event; None means the account's own.
 
         Raises:
-            BudgetExceeded: it does not fit here or in an account above; says what was asked, what remains and what
-                would fit.
-            KeyReused: the key stands for another event.
+            BudgetExceeded: it does not fit here or in an account above; the message says what was asked, what remains
+                and what would fit.
+            KeyReused: the key belongs to another event.
             UnknownEvent: no theorem prices the event in this account's terms.
 
         Guarantee:
@@ -76,13 +75,13 @@ class Account:
         return self._charge(self._request("spend", event, purpose, key, None), neighbors)
 
     def reserve(self, event: Event, key: str, purpose: str = "", neighbors: Neighbors | None = None) -> Reservation:
-        """Charge a whole plan before it begins; steps that never started can be handed back when it ends early.
+        """Charge a whole plan before it begins; if it ends early, steps that never started can be handed back.
 
         Args:
             event: the plan; the steps of `events.Repeated(step, n)` are counted, any other event is a single step.
             key: a name for the plan. The same key and event find the same reservation again, after a crash as well.
             purpose: what it is for.
-            neighbors: for which unit and relation the event speaks; None means the account's own.
+            neighbors: the unit and relation of the event; None means the account's own.
 
         Guarantee:
             The price of all steps is charged, durably, before this returns. `Reservation.start_block` must be called
@@ -92,10 +91,10 @@ class Account:
             raise _check.fail("key", "be given", key, "it finds the reservation again after a crash")
         steps = event.count if isinstance(event, Repeated) else 1
         receipt = self._charge(self._request("reserve", event, purpose, key, steps), neighbors)
-        return Reservation(self._ledger, self._path, receipt.sequence, steps, receipt)
+        return Reservation(self._backend, self._path, receipt.sequence, steps, receipt)
 
     def would_afford(self, event: Event, neighbors: Neighbors | None = None) -> bool:
-        """Whether `spend` would be accepted now, here and in all accounts above. Charges and promises nothing."""
+        """Whether `spend` would be accepted now, here and in all accounts above. Charges and reserves nothing."""
         try:
             self._check(event, neighbors)
             for terms in self._path:
@@ -103,54 +102,54 @@ class Account:
         except (InvalidArgument, UnknownEvent):
             return False
         pairs = zip(self._path, self._standing(), strict=True)
-        return all(isinstance(terms.charged(state, event), State) for terms, state in pairs)
+        return all(isinstance(terms.charged(state, event), Totals) for terms, state in pairs)
 
     def remaining(self) -> Guarantee:
         """What this account may still spend, rounded down; an (ε, δ) budget is shown at each Rényi order.
 
         `statement().room` says the same as the ε and δ of one more answer. The account above a sub-account may have
-        less: `would_afford` asks both.
+        less left: `would_afford` checks both.
         """
         return self._terms.filter(self._standing()[-1]).remaining()
 
     def remaining_after(self, event: Event) -> Guarantee | None:
-        """What this account could still spend after `event`; None where `event` does not fit. Charges nothing."""
+        """What this account could still spend after `event`; None if `event` does not fit. Charges nothing."""
         if not self.would_afford(event):
             return None
         after = self._terms.charged(self._standing()[-1], event)
-        return self._terms.filter(after).remaining() if isinstance(after, State) else None
+        return self._terms.filter(after).remaining() if isinstance(after, Totals) else None
 
     def allot(self, name: str, budget: Guarantee, *, aside: float = 0.0) -> Account:
-        """Open or reopen a sub-account, such as one for each analyst, with a budget of its own.
+        """Open or reopen a sub-account with a budget of its own, for example one for each analyst.
 
         Guarantee:
-            Whatever a sub-account spends is charged to this account, and to all above, in the same transaction. Parts
-            may add up to more than the whole; the whole binds.
+            Whatever a sub-account spends is charged to this account, and to all above, in the same transaction. The
+            budgets of sub-accounts may add up to more than this account's; this account's budget still holds.
         """
-        whole = f"{self.name}/{checked_name(name)}"
+        full_name = f"{self.name}/{checked_name(name)}"
         if budget.protects is not None and budget.protects != self.neighbors:
-            remedy = "a part of a budget protects whom the whole protects"
+            remedy = "a sub-account has the unit and relation of the account above it"
             raise _check.fail("budget", f"protect {self.neighbors}", str(budget.protects), remedy)
-        terms = Terms.start(whole, self.name, budget, self.neighbors, aside)
-        return self._ledger._open(terms, self._path)
+        terms = Terms.start(full_name, self.name, budget, self.neighbors, aside)
+        return Account(self._backend, (*self._path, self._backend.open(terms)))
 
     def history(self) -> tuple[Entry, ...]:
-        """All entries of this account, the first one first, with those of its sub-accounts that were charged here."""
-        return self._ledger._store.read(lambda transaction: tuple(_entries(transaction, self.name)))
+        """All entries of this account, oldest first, including what its sub-accounts were charged."""
+        return self._backend.read(lambda transaction: tuple(_entries(transaction, self.name)))
 
     def statement(self, delta: float | None = None) -> Statement:
-        """What was spent by whom for what, the bound that holds for adaptive use, and the tight figure beside it.
+        """Who spent how much on what, the bound that holds for adaptive use, and the tight figure beside it.
 
-        `delta` is the δ of the tight figure: that of an (ε, δ) budget unless said otherwise, and 1e-6 for others.
+        `delta` is the δ of the tight figure. By default it is the δ of an (ε, δ) budget, and 1e-6 for other budgets.
         """
 
-        def work(transaction: Transaction) -> tuple[State, tuple[Entry, ...]]:
+        def work(transaction: Transaction) -> tuple[Totals, tuple[Entry, ...]]:
             row = records.find(transaction, self.name)
             if row is None:
                 raise NotALedger(f"account {self.name!r} has vanished from the ledger: it was edited")
             return row.filter_state(), tuple(_entries(transaction, self.name))
 
-        state, entries = self._ledger._store.read(work)
+        state, entries = self._backend.read(work)
         return compose(self._terms, state, entries, delta)
 
     def __repr__(self) -> str:
@@ -163,36 +162,34 @@ class Account:
     def _request(self, kind: str, event: Event, purpose: str, key: str | None, steps: int | None) -> Request:
         checked_text("purpose", purpose)
         if key is not None and not checked_text("key", key, 200):
-            raise _check.fail("key", "not be empty", key, "it names one release; None means that there is no retry")
+            raise _check.fail("key", "not be empty", key, "it names one release; without retries, give None")
         return Request(kind, event, purpose, key, steps)
 
     def _check(self, event: Event, neighbors: Neighbors | None) -> None:
         if not isinstance(event, Event):
             raise _check.fail("event", "be an event", event, "events are the dataclasses in discreet.events")
-        _sound(event)
+        _check_chargeable(event)
         if neighbors is not None and neighbors != self.neighbors:
             remedy = "an account adds up spends for one unit and one relation; open another account for this one"
             raise _check.fail("neighbors", f"be those of the account ({self.neighbors})", str(neighbors), remedy)
 
     def _charge(self, request: Request, neighbors: Neighbors | None) -> Receipt:
         self._check(request.event, neighbors)
-        for terms in self._path:  # priced before anything is locked, and remembered
+        for terms in self._path:  # `terms` remembers its prices: nobody waits for one while the account is locked
             terms.priced(request.event)
-        ledger, path, time = self._ledger, self._path, self._ledger._write_time()
-        ledger._on_step("priced")
+        backend, path = self._backend, self._path
+        backend.on_step("priced")
         try:
-            receipt = ledger._store.write(
-                lambda transaction: charging.charge(transaction, path, request, time, ledger._on_step),
+            return backend.write(
+                lambda transaction, time: charging.charge(transaction, path, request, time, backend.on_step),
                 keyed=request.key is not None,
             )
-        except NoRoom as full:
-            raise _exceeded(full, request.event, self.name) from None
-        ledger._on_step("returning")
-        return receipt
+        except NoRoom as refusal:
+            raise _exceeded(refusal, request.event, self.name) from None
 
-    def _standing(self) -> list[State]:
-        def work(transaction: Transaction) -> list[State]:
-            standing: list[State] = []
+    def _standing(self) -> list[Totals]:
+        def work(transaction: Transaction) -> list[Totals]:
+            standing: list[Totals] = []
             for terms in self._path:
                 row = records.find(transaction, terms.name)
                 if row is None:
@@ -200,18 +197,19 @@ class Account:
                 standing.append(row.filter_state())
             return standing
 
-        return self._ledger._store.read(work)
+        return self._backend.read(work)
 
 
+# Cached, because the same few events are charged again and again: a hit takes a sixth of the time of the checks.
 @lru_cache(maxsize=4096)
-def _sound(event: Event) -> None:
-    """Refuse what no account may ever be charged."""
+def _check_chargeable(event: Event) -> None:
+    """Refuse an event that no account may ever be charged for."""
     encode(event)
     if not is_secure(event):
         raise _check.fail(
             "event", "be run with the operating system's randomness", event, "leave insecure_seed out to release"
         )
-    if any(isinstance(part, NonPrivate) for part in event.walk()):
+    if any(isinstance(inner, NonPrivate) for inner in event.walk()):
         raise _check.fail("event", "be private", event, "a release without noise has no finite price")
 
 
@@ -223,22 +221,22 @@ def _fits(standing: Sequence[AdaptiveFilter], event: Event) -> bool:
     return all(isinstance(before.spend(event), AdaptiveFilter) for before in standing)
 
 
-def _exceeded(full: NoRoom, event: Event, asked_of: str) -> BudgetExceeded:
-    """The refusal in words, with the largest amount that would fit in every account that it touches."""
-    amount = advice.largest(event, lambda smaller: _fits(full.standing, smaller))
-    refused = full.refused
-    whose = f"account {full.terms.name!r}"
-    if full.terms.name != asked_of:
+def _exceeded(refusal: NoRoom, event: Event, asked_of: str) -> BudgetExceeded:
+    """The refusal in words, with the largest amount that would fit in every account on the path."""
+    amount = advice.largest(event, lambda smaller: _fits(refusal.standing, smaller))
+    refused, terms = refusal.refused, refusal.terms
+    whose = f"account {terms.name!r}"
+    if terms.name != asked_of:
         whose += f", which {asked_of!r} is a part of,"
-    terms, reason = full.terms, refused.reason
+    reason = refused.reason
     if refused.price is not None:
-        reason = f"it costs {advice.price_words(refused.price, event, terms.budget, terms.neighbors.relation)}"
-    room = advice.room_words(refused.remaining, terms.budget)
-    where = "what remains" if terms.name == asked_of else "what remains there"  # the part itself may have less
+        reason = f"it costs {terms.form.price_words(refused.price, event, terms.neighbors.relation)}"
+    room = terms.form.room_words(refused.remaining)
+    where = "what remains" if terms.name == asked_of else "what remains there"  # the sub-account itself may have less
     return BudgetExceeded(
-        f"{whose} has no room for this: {reason}, and {where} is {room}. Nothing was charged. Asked was "
-        f"{event!r}; {advice.words(event, amount)}",
-        account=full.terms.name,
+        f"{whose} has no room for this: {reason}, and {where} is {room}. Nothing was charged; "
+        f"{advice.words(event, amount, terms.budget, terms.neighbors.relation)}",
+        account=terms.name,
         asked=event,
         price=refused.price,
         remaining=refused.remaining,

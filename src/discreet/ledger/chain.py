@@ -1,8 +1,8 @@
-"""Entries of an account and the chain of hashes that binds each to the one before.
+"""Entries of an account, and the chain of hashes that binds each to the one before.
 
-An entry's hash is the SHA-256 of its canonical text, and the text holds the hash of the entry before it, the account,
-the sequence number and all that was recorded. So an edit, a deletion or a change of order shows at the row where it
-was made, to anyone who keeps the last hash.
+An entry's hash is the SHA-256 of its canonical text. The text contains the hash of the entry before it, the account,
+the sequence number and everything that was recorded. So anyone who keeps the last hash can find the row at which
+entries were edited, deleted or reordered.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hashlib import sha256
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
-from discreet.accounting.adaptive.filter import Price
+from discreet.accounting.adaptive.budgets import Price
 from discreet.codec import (
     canonical,
     decode_neighbors,
@@ -24,10 +24,10 @@ from discreet.codec import (
 )
 from discreet.errors import NotALedger
 from discreet.events import Event
-from discreet.ledger.terms import charge_text, price_of_list
+from discreet.ledger.totals import charge_text, price_of_list
 from discreet.neighbors import Neighbors
 
-#: The hash before the first entry.
+#: Stands for the previous hash in an account's first entry.
 NOTHING = "0" * 64
 
 KINDS = ("open", "allot", "spend", "reserve", "start", "close")
@@ -54,7 +54,7 @@ _FIELDS = {
 
 @dataclass(frozen=True)
 class Origin:
-    """The entry of a sub-account that an entry of an account above it repeats."""
+    """The entry of a sub-account that was also charged to an account above it."""
 
     account: str
     sequence: int
@@ -67,20 +67,20 @@ class Entry:
 
     Attributes:
         account: the account that the row belongs to.
-        sequence: its place in the account: 0 opens it, each later row counts one more.
+        sequence: the number of the row in its account: 0 for the row that opens it.
         kind: "open", "allot", "spend", "reserve", "start" (a block of reserved steps) or "close" (a reservation).
-        time: when it was written by the writer's clock; for people, nothing depends on it.
+        time: when it was written, by the writer's clock; it is for people, and nothing depends on it.
         neighbors: what the account protects.
         previous: the hash of the row before.
-        event: what was charged; for "close" the steps that were started, in place of those that were reserved.
+        event: what was charged; for "close" the steps that were started, which replace those that were reserved.
         change: what was added to the account's totals, exactly; negative for "close", None where infinite.
-        claimed: what was added to the part of δ that events brought themselves.
+        claimed: what was added to the total of the δ that events bring themselves.
         purpose: what it was for, in the spender's words.
-        key: the key that makes a retry find this row.
+        key: the key by which a retry finds this row.
         origin: the row of a sub-account that was charged here as well.
-        above: which row of each account above was written together with this one.
+        above: the row in each account above that was written together with this one.
         reservation: the row of the reservation that "start" and "close" belong to.
-        steps: reserved steps ("reserve"), steps that were started so far ("start"), or were started at all ("close").
+        steps: the steps that were reserved ("reserve"), started so far ("start") or started in total ("close").
         terms: the terms, as text, for "open"; the name and terms of a sub-account for "allot".
     """
 
@@ -103,7 +103,7 @@ class Entry:
 
     @property
     def by(self) -> str:
-        """The account that asked: this one, or the sub-account that it was charged for."""
+        """The account that spent: this one, or the sub-account on whose behalf it was charged."""
         return self.account if self.origin is None else self.origin.account
 
     def body(self) -> str:
@@ -112,7 +112,7 @@ class Entry:
         return entry_text(
             canonical(self.above) if self.above else "[]",
             charge_text(self.account, self.change, self.claimed, self.event),
-            _maybe(self.key),
+            _quoted_or_null(self.key),
             self.kind,
             neighbors_text(self.neighbors),
             "null" if origin is None else canonical([origin.account, origin.sequence, origin.hash]),
@@ -121,20 +121,20 @@ class Entry:
             "null" if self.reservation is None else str(self.reservation),
             self.sequence,
             "null" if self.steps is None else str(self.steps),
-            _maybe(self.terms),
+            _quoted_or_null(self.terms),
             self.time,
         )
 
     @classmethod
     def of_body(cls, body: str) -> Entry:
-        """The entry of its stored text; a text that is not one is refused."""
+        """Parse an entry from its stored text; any other text is refused."""
         value = parse(body)
         if not isinstance(value, dict) or set(value) != _FIELDS or value["kind"] not in KINDS:
             raise NotALedger("a row is not an entry: the ledger was edited, or written by something else")
         try:
             return cls(
                 account=_text(value["account"]),
-                sequence=_whole(value["sequence"]),
+                sequence=_integer(value["sequence"]),
                 kind=value["kind"],
                 time=_text(value["time"]),
                 neighbors=decode_neighbors(value["neighbors"]),
@@ -145,9 +145,9 @@ class Entry:
                 purpose=_text(value["purpose"]),
                 key=None if value["key"] is None else _text(value["key"]),
                 origin=None if value["origin"] is None else Origin(*value["origin"]),
-                above=tuple((_text(name), _whole(number)) for name, number in value["above"]),
-                reservation=None if value["reservation"] is None else _whole(value["reservation"]),
-                steps=None if value["steps"] is None else _whole(value["steps"]),
+                above=tuple((_text(name), _integer(number)) for name, number in value["above"]),
+                reservation=None if value["reservation"] is None else _integer(value["reservation"]),
+                steps=None if value["steps"] is None else _integer(value["steps"]),
                 terms=None if value["terms"] is None else _text(value["terms"]),
             )
         except (TypeError, ValueError) as error:
@@ -169,9 +169,10 @@ def entry_text(
     terms: str,
     time: str,
 ) -> str:
-    """The canonical text of an entry whose parts are JSON already, but for its kind, its hash and its time.
+    """The canonical text of an entry. All arguments are JSON already, except the kind, the hash and the time.
 
-    Written out in the order of the names, because every spend waits for it; a test compares it with `canonical`.
+    The fields are written out in alphabetical order, because every spend waits for this; a test compares the result
+    with `canonical`.
     """
     return (
         f'{{"above":{above},{charge},"key":{key},"kind":"{kind}","neighbors":{neighbors},"origin":{origin},'
@@ -186,12 +187,12 @@ def digest(text: str) -> str:
 
 
 def seal(name: str, parent: str | None, terms: str, state: str, sequence: int, head: str) -> str:
-    """One hash over an account's row, so that an edit of its totals is seen before the next spend."""
-    # None of these holds a line break: names are printable and the texts are canonical JSON.
+    """One hash over an account's row, so that the next spend notices an edit of its totals."""
+    # Line breaks separate the fields unambiguously: names are printable, and the texts are canonical JSON.
     return digest("\n".join((name, parent or "", terms, state, str(sequence), head)))
 
 
-def _maybe(text: str | None) -> str:
+def _quoted_or_null(text: str | None) -> str:
     return "null" if text is None else quoted(text)
 
 
@@ -201,7 +202,7 @@ def _text(value: Any) -> str:
     return value
 
 
-def _whole(value: Any) -> int:
+def _integer(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(value)
     return value

@@ -7,15 +7,16 @@ from fractions import Fraction
 from json.encoder import encode_basestring_ascii as quoted
 from typing import NamedTuple
 
-from discreet.accounting.adaptive.filter import AdaptiveFilter, Price, Refused
+from discreet.accounting.adaptive.budgets import Price
+from discreet.accounting.adaptive.filter import AdaptiveFilter, Refused
 from discreet.codec import canonical, encode
 from discreet.errors import Exhausted, KeyReused, NotALedger
 from discreet.events import Event, Repeated
-from discreet.ledger import records
 from discreet.ledger.chain import Entry, Origin, entry_text
 from discreet.ledger.receipt import Receipt
-from discreet.ledger.records import AccountRow
-from discreet.ledger.store import Step, Transaction
+from discreet.ledger.stores import records
+from discreet.ledger.stores.base import OnStep, Transaction
+from discreet.ledger.stores.records import AccountRow
 from discreet.ledger.terms import Terms
 
 
@@ -39,40 +40,40 @@ class NoRoom(Exception):
         self.standing = tuple(standing)
 
 
-def charge(transaction: Transaction, path: Sequence[Terms], request: Request, time: str, on_step: Step) -> Receipt:
+def charge(transaction: Transaction, path: Sequence[Terms], request: Request, time: str, on_step: OnStep) -> Receipt:
     """Charge `request` to the last account of `path` and to all above it, which are locked from the top down."""
     rows = [records.held(transaction, terms.name) for terms in path]
     on_step("locked")
     mine, event = path[-1], request.event
-    if request.key is not None and (known := records.by_key(transaction, mine.name, request.key)) is not None:
-        return _replayed(mine, known, request)
+    if request.key is not None and (earlier := records.by_key(transaction, mine.name, request.key)) is not None:
+        return _replayed(mine, earlier, request)
     after = []
     for terms, row in zip(path, rows, strict=True):
-        state = terms.after(row.filter_state(), terms.priced(event))
-        if state is None:
+        totals = terms.after(row.filter_state(), terms.priced(event))
+        if totals is None:
             raise _no_room(path, rows, terms, event)
-        after.append(state)
+        after.append(totals)
     on_step("checked")
     above = "[]" if len(path) == 1 else canonical([(row.name, row.sequence + 1) for row in rows[:-1]])
     body = _body(mine, rows[-1], request, time, above, request.key, "null")
     stored = records.append_text(transaction, rows[-1], body, request.key, None, after[-1])
     on_step("recorded")
     sequence = rows[-1].sequence + 1
-    for terms, row, state in zip(path[:-1], rows[:-1], after[:-1], strict=True):
+    for terms, row, totals in zip(path[:-1], rows[:-1], after[:-1], strict=True):
         origin = canonical([mine.name, sequence, stored])
         repeated = _body(terms, row, request, time, "[]", None, origin)
-        records.append_text(transaction, row, repeated, None, None, state)
+        records.append_text(transaction, row, repeated, None, None, totals)
         on_step("recorded above")
     return Receipt(mine.name, sequence, event, request.purpose, request.key, time, stored, body, mine)
 
 
 def _no_room(path: Sequence[Terms], rows: Sequence[AccountRow], terms: Terms, event: Event) -> NoRoom:
     """Why an account has no room, with all filters as they stand."""
-    standing = [row.filter_state() for row in rows]
-    refused = terms.charged(standing[path.index(terms)], event)
+    totals = [row.filter_state() for row in rows]
+    refused = terms.charged(totals[path.index(terms)], event)
     if not isinstance(refused, Refused):
         raise NotALedger(f"the terms of account {terms.name!r} changed while they were read")
-    return NoRoom(terms, refused, [one.filter(state) for one, state in zip(path, standing, strict=True)])
+    return NoRoom(terms, refused, [account.filter(spent) for account, spent in zip(path, totals, strict=True)])
 
 
 def _body(terms: Terms, row: AccountRow, request: Request, time: str, above: str, key: str | None, origin: str) -> str:
@@ -94,12 +95,14 @@ def _body(terms: Terms, row: AccountRow, request: Request, time: str, above: str
     )
 
 
-def _replayed(terms: Terms, known: tuple[Entry, str], request: Request) -> Receipt:
-    entry, stored = known
+def _replayed(terms: Terms, earlier: tuple[Entry, str], request: Request) -> Receipt:
+    """The receipt of the spend that a key already names; raises if the key names another one."""
+    entry, stored = earlier
     if entry.event is None or entry.kind != request.kind or encode(entry.event) != encode(request.event):
         raise KeyReused(
-            f"key must stand for one spend, got {request.key!r}: it already stands for {entry.kind} of "
-            f"{entry.event!r}, row {entry.sequence}; a retry asks for the same event, another spend takes another key"
+            f"key must name one spend, got {request.key!r}: it already names the {entry.kind} in row "
+            f"{entry.sequence}{f' ({entry.purpose})' if entry.purpose else ''}; a retry asks for the same event, "
+            "another spend takes another key"
         )
     return Receipt.of_entry(terms, entry, stored, replayed=True)
 
@@ -107,8 +110,8 @@ def _replayed(terms: Terms, known: tuple[Entry, str], request: Request) -> Recei
 # --- reservations
 
 
-def start(transaction: Transaction, terms: Terms, reservation: int, steps: int, time: str, on_step: Step) -> int:
-    """Record that `steps` more steps of a reservation are about to run; how many were started in all."""
+def start(transaction: Transaction, terms: Terms, reservation: int, steps: int, time: str, on_step: OnStep) -> int:
+    """Record that `steps` more steps of a reservation are about to run; return how many have started in all."""
     row = records.held(transaction, terms.name)
     on_step("locked")
     reserved, latest = _reserved(transaction, terms, reservation)
@@ -137,9 +140,9 @@ def start(transaction: Transaction, terms: Terms, reservation: int, steps: int, 
 
 
 def close(
-    transaction: Transaction, path: Sequence[Terms], reservation: int, step: Event, time: str, on_step: Step
+    transaction: Transaction, path: Sequence[Terms], reservation: int, step: Event, time: str, on_step: OnStep
 ) -> Receipt:
-    """Replace the price of the reserved steps by that of the steps that were started, here and in all accounts above.
+    """Replace the price of the reserved steps by the price of those that started, here and in all accounts above.
 
     Why this is valid although the choice to stop may depend on what was released: docs/decisions/0003.
     """
@@ -148,19 +151,19 @@ def close(
     mine = path[-1]
     reserved, latest = _reserved(transaction, mine, reservation)
     if latest is not None and latest.kind == "close":
-        found = records.by_sequence(transaction, mine.name, latest.sequence)
-        return Receipt.of_entry(mine, latest, found[1] if found else "", replayed=True)
+        closed = records.by_sequence(transaction, mine.name, latest.sequence)
+        return Receipt.of_entry(mine, latest, closed[1] if closed else "", replayed=True)
     ran = 0 if latest is None else latest.steps or 0
     event = Repeated(step, ran)
     above = tuple((row.name, row.sequence + 1) for row in rows[:-1])
-    places = {mine.name: reservation, **dict(reserved.above)}
+    reserved_at = {mine.name: reservation, **dict(reserved.above)}  # the reservation's row in each account
     written: tuple[Entry, str] | None = None
     for terms, row in reversed(list(zip(path, rows, strict=True))):
         origin = None if written is None else Origin(mine.name, written[0].sequence, written[1])
-        there = records.by_sequence(transaction, terms.name, places[terms.name])
-        if there is None or there[0].kind != "reserve":
+        paid = records.by_sequence(transaction, terms.name, reserved_at[terms.name])
+        if paid is None or paid[0].kind != "reserve":
             raise NotALedger(f"the reservation's row of account {terms.name!r} is missing: the ledger was edited")
-        change, brought = handed_back(terms, there[0], step, ran)
+        change, brought = handed_back(terms, paid[0], step, ran)
         entry = Entry(
             account=row.name,
             sequence=row.sequence + 1,
@@ -174,14 +177,14 @@ def close(
             purpose=reserved.purpose,
             origin=origin,
             above=above if origin is None else (),
-            reservation=places[terms.name],
+            reservation=reserved_at[terms.name],
             steps=ran,
         )
         stored = records.append(transaction, row, entry, row.filter_state().changed(change, brought))
         on_step("recorded")
         written = written or (entry, stored)
     if written is None:
-        raise NotALedger("an account must have a path")
+        raise NotALedger("an account must be on its own path")
     return Receipt.of_entry(mine, *written, replayed=False)
 
 
@@ -192,22 +195,23 @@ def handed_back(terms: Terms, reserved: Entry, step: Event, ran: int) -> tuple[P
     the price of one, before and after. Elsewhere, and where a price is infinite, nothing comes back.
     """
     count = reserved.steps or 0
-    one, own = terms.price(step)
-    rest, brought = terms.price(Repeated(step, ran))
+    step_price, step_delta = terms.price(step)
+    ran_price, ran_delta = terms.price(Repeated(step, ran))
     nothing = Fraction(0)
     change: list[Fraction | None] = []
-    for charged, single, after in zip(reserved.change, one, rest, strict=True):
+    for charged, single, after in zip(reserved.change, step_price, ran_price, strict=True):
         if charged is None or single is None or after is None or charged < count * single or after < ran * single:
             change.append(nothing)
         else:
             change.append(min(nothing, after - charged))
-    back = brought - reserved.claimed
-    return tuple(change), back if back < 0 and reserved.claimed >= count * own else nothing
+    delta = ran_delta - reserved.claimed
+    return tuple(change), delta if delta < 0 and reserved.claimed >= count * step_delta else nothing
 
 
 def _reserved(transaction: Transaction, terms: Terms, reservation: int) -> tuple[Entry, Entry | None]:
-    found = records.by_sequence(transaction, terms.name, reservation)
-    if found is None or found[0].kind != "reserve" or found[0].origin is not None:
+    """The entry of a reservation, and the last entry that belongs to it, if there is one."""
+    reserved = records.by_sequence(transaction, terms.name, reservation)
+    if reserved is None or reserved[0].kind != "reserve" or reserved[0].origin is not None:
         raise NotALedger(f"row {reservation} of account {terms.name!r} is not a reservation of its own")
     latest = records.latest_of(transaction, terms.name, reservation)
-    return found[0], None if latest is None else latest[0]
+    return reserved[0], None if latest is None else latest[0]

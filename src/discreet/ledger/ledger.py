@@ -15,46 +15,39 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
-from time import time_ns
+from datetime import datetime
 from types import TracebackType
 from typing import Self
 
 from discreet import _check
 from discreet.codec import encode_budget
-from discreet.errors import NotALedger, TermsDiffer
+from discreet.errors import TermsDiffer
 from discreet.guarantees import Guarantee
-from discreet.ledger import records
 from discreet.ledger.account import Account
-from discreet.ledger.chain import NOTHING, Entry
-from discreet.ledger.postgres import PostgresStore
+from discreet.ledger.backend import Backend, now
 from discreet.ledger.receipt import Receipt
-from discreet.ledger.sqlite import SQLiteStore
-from discreet.ledger.store import Step, Store, Transaction, no_step
+from discreet.ledger.stores import records
+from discreet.ledger.stores.base import OnStep, no_step
+from discreet.ledger.stores.registry import open_store
 from discreet.ledger.terms import Terms, checked_name
 from discreet.ledger.verify import Verification, verify
 from discreet.neighbors import ADD_REMOVE, Neighbors, Relation, Rows, Unit
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class Ledger:
     """Who spent what: accounts with a budget each, in a file or in a database that a team shares.
 
-    It may be used by threads, processes, forks and, on PostgreSQL, by several hosts at once. Every spend is one short
-    transaction that is on disk before it returns. Entries are only ever added, and each is bound to the one before by
-    a hash.
+    Threads, processes, forks and, on PostgreSQL, several hosts may use it at once. Every spend is one short transaction
+    that is on disk before it returns. Entries are only ever added, and a hash binds each to the one before.
 
     Args:
-        location: a path, where a SQLite file is opened or started, or a `postgresql://` URL of a database that exists.
-        create: whether a ledger may be started where there is none. With False a wrong path is an error instead of a
-            fresh budget: take it wherever the ledger must already be there.
-        timeout: how many seconds to wait for others, or for a server that restarts, before giving up with an error.
-        clock: tells the time that entries carry; for people, nothing depends on it.
-        on_step: called with a name between the steps of a transaction; for tests that inject faults.
+        location: the path of a SQLite file, which is created if needed, or the `postgresql://` URL of an existing
+            database.
+        create: whether a ledger may be created if there is none. With False a wrong path is an error instead of a
+            fresh budget: use it wherever the ledger must already exist.
+        timeout: how many seconds to wait for others, or for a server that restarts, before raising an error.
+        clock: gives the time that entries carry; it is for people, and nothing depends on it.
+        on_step: called with the name of each step of a transaction; for tests that inject faults.
 
     Guarantee:
         Whatever is released only after `spend` has returned its receipt is within the budget of its account and of
@@ -70,21 +63,13 @@ class Ledger:
         *,
         create: bool = True,
         timeout: float = 30.0,
-        clock: Callable[[], datetime] = _now,
-        on_step: Step = no_step,
+        clock: Callable[[], datetime] = now,
+        on_step: OnStep = no_step,
     ) -> None:
         seconds = float(_check.positive("timeout", timeout, "it is how many seconds to wait for others"))
-        self._clock = clock
-        self._second = 0, ""
-        self._on_step = on_step
         self._location = os.fspath(location)
-        if self._location.startswith(("postgresql://", "postgres://")):
-            self._store: Store = PostgresStore(self._location, create=create, timeout=seconds, on_step=on_step)
-        elif not self._location or self._location == ":memory:" or "://" in self._location:
-            remedy = "a budget must outlive the process: give a path, or a postgresql:// URL"
-            raise _check.fail("location", "be a path or a postgresql:// URL", self._location, remedy)
-        else:
-            self._store = SQLiteStore(Path(self._location), create=create, timeout=seconds, on_step=on_step)
+        store = open_store(self._location, create=create, timeout=seconds, on_step=on_step)
+        self._backend = Backend(store, clock, on_step)
 
     def account(
         self,
@@ -99,10 +84,11 @@ class Ledger:
 
         Args:
             name: what the account is called; "parent/child" reopens a sub-account that `Account.allot` made.
-            budget: what may be spent in all: `PureDP`, `ApproxDP`, `ZCDP`, `RDP` or `GDP`. None reopens an account.
-            unit: the unit of privacy, one row unless said otherwise.
-            relation: which datasets are neighbors, add/remove unless said otherwise.
-            aside: how much of an (ε, δ) budget's δ is kept for events that bring their own, such as `events.Claimed`.
+            budget: what may be spent in total: `PureDP`, `ApproxDP`, `ZCDP`, `RDP` or `GDP`. None reopens an account.
+            unit: the unit of privacy, one row by default.
+            relation: which datasets are neighbors, add/remove by default.
+            aside: how much of an (ε, δ) budget's δ is reserved for events with a δ of their own, such as
+                `events.Claimed`.
 
         Raises:
             TermsDiffer: the account exists under other terms (both are shown), or does not exist and no budget is
@@ -112,41 +98,44 @@ class Ledger:
             Terms are fixed when an account is opened and never change. Reopening cannot raise a budget.
         """
         if budget is None:
-            found = self._existing(name)
-            _same(found, None if unit is None else replace(found.neighbors, unit=unit))
-            _same(found, None if relation is None else replace(found.neighbors, relation=relation))
-            return self._opened(found)
+            terms = self._existing(name)
+            if unit is not None:
+                _check_neighbors(terms, replace(terms.neighbors, unit=unit))
+            if relation is not None:
+                _check_neighbors(terms, replace(terms.neighbors, relation=relation))
+            return self._reopened(terms)
         encode_budget(budget)
         stated = budget.protects or Neighbors(ADD_REMOVE, Rows())
         neighbors = Neighbors(stated.relation if relation is None else relation, stated.unit if unit is None else unit)
         if budget.protects is not None and budget.protects != neighbors:
-            remedy = "leave unit and relation out, or give the same"
+            remedy = "leave unit and relation out, or give the same ones"
             raise _check.fail("budget", f"protect what the account does ({neighbors})", str(budget.protects), remedy)
-        return self._open(Terms.start(checked_name(name), None, budget, neighbors, aside))
+        terms = Terms.start(checked_name(name), None, budget, neighbors, aside)
+        return Account(self._backend, (self._backend.open(terms),))
 
     def accounts(self) -> tuple[Account, ...]:
         """All accounts and sub-accounts, by name."""
-        names = self._store.read(records.names)
-        return tuple(self._opened(self._existing(name)) for name in names)
+        names = self._backend.read(records.names)
+        return tuple(self._reopened(self._existing(name)) for name in names)
 
     def verify(self, receipts: Iterable[Receipt | str] = ()) -> Verification:
-        """Recompute everything from the entries, and say where the first disagreement is, if there is one.
+        """Recompute everything from the entries, and report the first disagreement, if there is one.
 
-        Checks each row's hash and its place in the chain, the end of the chain against the account, the totals of the
-        filter as exact sums, that each total fitted when it was charged, that no recorded price is below what the
-        event costs today, that every sub-account's entry is in the accounts above and the other way round, and that
-        every entry of `receipts` (or of their JSON), kept outside, is still there.
+        It checks each row's hash and its position in the chain, the end of the chain against the account, the totals of
+        the filter as exact sums, that each total fitted when it was charged, that no recorded price is below what the
+        event costs today, that every sub-account's entry is in the accounts above and vice versa, and that every entry
+        of `receipts` (or of their JSON), kept outside, is still there.
 
         Guarantee:
             Any edit, deletion or change of order that leaves the chain inconsistent is found. Someone who can write to
             the store may rewrite the whole chain after some row, or restore an old copy: only receipts kept elsewhere
-            show that.
+            reveal that.
         """
-        return verify(self._store, tuple(receipts))
+        return verify(self._backend.store, tuple(receipts))
 
     def close(self) -> None:
-        """Close this process's connections; they open again when they are needed."""
-        self._store.close()
+        """Close this process's connections; they are reopened when needed."""
+        self._backend.store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -160,81 +149,19 @@ class Ledger:
         shown = self._location if "://" not in self._location else "postgresql://…"
         return f"Ledger({shown!r})"
 
-    # What accounts need of their ledger.
-
-    def _write_time(self) -> str:
-        if self._clock is not _now:
-            return self._clock().isoformat(timespec="microseconds")
-        # The same text, of which only the end is new within a second.
-        seconds, micro = divmod(time_ns() // 1000, 1_000_000)
-        known = self._second
-        if known[0] != seconds:
-            known = self._second = seconds, datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
-        return f"{known[1]}.{micro:06d}+00:00"
-
     def _existing(self, name: str) -> Terms:
-        row = self._store.read(lambda transaction: records.find(transaction, str(name)))
-        if row is None:
+        terms = self._backend.find_terms(str(name))
+        if terms is None:
             raise TermsDiffer(f"account must exist, got {name!r}: give a budget to open it")
-        row.filter_state()
-        return Terms.of_text(row.terms)
+        return terms
 
-    def _opened(self, terms: Terms) -> Account:
+    def _reopened(self, terms: Terms) -> Account:
         path = [terms]
         while path[0].parent is not None:
             path.insert(0, self._existing(path[0].parent))
-        return Account(self, tuple(path))
-
-    def _open(self, wanted: Terms, above: tuple[Terms, ...] = ()) -> Account:
-        """The account of these terms, opened if it is not there yet."""
-        time = self._write_time()
-
-        def work(transaction: Transaction) -> Terms:
-            # The account above is locked, so that of two who allot at once the second finds what the first has made.
-            row = records.held(transaction, wanted.parent) if wanted.parent is not None else None
-            found = records.find(transaction, wanted.name)
-            if found is not None:
-                found.filter_state()
-                return Terms.of_text(found.terms)
-            first = Entry(wanted.name, 0, "open", time, wanted.neighbors, NOTHING, terms=wanted.text())
-            records.insert_account(transaction, wanted, first)
-            if row is not None:
-                state = row.filter_state()
-                noted = Entry(
-                    account=row.name,
-                    sequence=row.sequence + 1,
-                    kind="allot",
-                    time=time,
-                    neighbors=wanted.neighbors,
-                    previous=row.head,
-                    terms=wanted.text(),
-                )
-                records.append(transaction, row, noted, state)
-            self._on_step("recorded")
-            return wanted
-
-        known = self._store.read(lambda transaction: records.find(transaction, wanted.name))
-        if known is None:
-            try:
-                found = self._store.write(work, keyed=True)
-            except NotALedger:
-                # Two may have opened it at the same instant, and the other was first.
-                known = self._store.read(lambda transaction: records.find(transaction, wanted.name))
-                if known is None:
-                    raise
-                found = Terms.of_text(known.terms)
-        else:
-            known.filter_state()
-            found = Terms.of_text(known.terms)
-        same = found.budget == wanted.budget and found.aside == wanted.aside and found.neighbors == wanted.neighbors
-        if not same:
-            raise TermsDiffer(
-                f"account {wanted.name!r} must be reopened under its own terms: it has {found}, and {wanted} was asked "
-                "for; leave the budget out to reopen it as it is, or open another account"
-            )
-        return Account(self, (*above, found))
+        return Account(self._backend, tuple(path))
 
 
-def _same(found: Terms, wanted: Neighbors | None) -> None:
-    if wanted is not None and wanted != found.neighbors:
-        raise TermsDiffer(f"account {found.name!r} protects {found.neighbors}, and {wanted} was asked for")
+def _check_neighbors(terms: Terms, wanted: Neighbors) -> None:
+    if wanted != terms.neighbors:
+        raise TermsDiffer(f"account {terms.name!r} protects {terms.neighbors}, and {wanted} was asked for")

@@ -1,4 +1,4 @@
-"""What a spend returns: proof that it was charged, for the release, the checkpoint and the file."""
+"""What a spend returns: proof that it was charged, to keep with the release, the checkpoint or in a file."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from discreet.ledger.terms import Terms
 
 @dataclass(frozen=True)
 class Receipt:
-    """A spend that is durably recorded. Keep it: its hash fixes everything in the account up to it.
+    """A spend that is durably recorded. Keep it: its hash covers everything in the account up to it.
 
     Attributes:
         account: the account that was charged.
-        sequence: the place of the entry in the account.
+        sequence: the number of the entry in the account.
         event: what was charged.
         purpose: what it was for.
-        key: the key that a retry would give.
+        key: the key with which a retry finds this receipt.
         time: when it was recorded, by the spender's clock.
         hash: the hash of the entry.
-        body: the text of the entry, which the hash is taken of.
+        body: the text of the entry, from which the hash is computed.
         terms: the terms of the account.
-        replayed: whether this receipt was written by an earlier call with the same key. One key pays for one release:
-            if the earlier call's answer may have left already, draw no new noise for it.
+        replayed: whether an earlier call with the same key made this charge. One key pays for one release: if the
+            earlier call may have released its answer already, draw no new noise.
     """
 
     account: str
@@ -46,7 +46,7 @@ class Receipt:
 
     @classmethod
     def of_entry(cls, terms: Terms, entry: Entry, stored: str, *, replayed: bool) -> Receipt:
-        """The receipt of an entry that is in the ledger."""
+        """The receipt for an entry that is in the ledger."""
         if entry.event is None:
             raise NotALedger(f"row {entry.sequence} of account {entry.account!r} charges no event: it was edited")
         return cls(
@@ -69,8 +69,10 @@ class Receipt:
 
     @property
     def charged(self) -> Guarantee:
-        """What it cost in the account's terms; nothing for the end of a reservation, which only hands back."""
-        return self.terms.shown(tuple(None if part is None else max(part, Fraction(0)) for part in self.entry.change))
+        """The price in the account's terms; zero for closing a reservation, which only hands back."""
+        return self.terms.shown(
+            tuple(None if amount is None else max(amount, Fraction(0)) for amount in self.entry.change)
+        )
 
     def to_json(self) -> str:
         """The receipt as text, for a checkpoint or a file elsewhere; `anchor` reads it."""
@@ -83,7 +85,7 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Anchor:
-    """A place of a chain that someone kept outside of the ledger."""
+    """One entry's position and hash, kept outside of the ledger."""
 
     account: str
     sequence: int
@@ -96,6 +98,6 @@ def anchor(kept: Receipt | str) -> Anchor:
         return Anchor(kept.account, kept.sequence, kept.hash)
     value: Any = parse(kept)
     if not isinstance(value, dict) or set(value) != {"body", "hash"} or digest(str(value["body"])) != value["hash"]:
-        raise NotALedger("this is not a receipt as to_json() writes it: its hash does not fit its text")
+        raise NotALedger("this is not a receipt as to_json() writes it: its hash does not match its text")
     entry = Entry.of_body(value["body"])
     return Anchor(entry.account, entry.sequence, value["hash"])

@@ -1,29 +1,27 @@
-"""What an account has to show: who spent what for what, and what that means, in two figures that say when they hold."""
+"""The statement of an account: who spent how much for what, and two figures for the total that say when they hold."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from discreet.accounting.adaptive.advice import room_words
+from discreet.accounting.adaptive.budgets import form_of
 from discreet.accounting.interval import Interval
 from discreet.accounting.tight import epsilon
 from discreet.codec import encode_tree
 from discreet.errors import UnknownEvent
 from discreet.events import Composed, Event, Repeated
-from discreet.guarantees import RDP, ApproxDP, Guarantee
+from discreet.guarantees import Guarantee
 from discreet.ledger.chain import Entry
-from discreet.ledger.terms import State, Terms, used
+from discreet.ledger.terms import Terms
+from discreet.ledger.totals import Totals
 
 ADAPTIVE = "holds whatever is asked next, and even if earlier answers decided what was asked"
 FIXED = "holds only if all of these events were fixed in advance; not for events chosen in view of earlier answers"
-
-_DELTA = 1e-6
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,8 @@ class Statement:
 
     @property
     def text(self) -> str:
-        """The statement as text. Rényi orders are left to `to_json`: they tell a reader nothing."""
+        """The statement as text. Amounts at Rényi orders are left to `to_json`: they tell a reader nothing."""
+        spent = f"; spent {self.spent}" if form_of(self.budget).readable else ""
         rows = [
             ("#", "time", "by", "what", "share", "purpose", "event"),
             *(
@@ -89,7 +88,7 @@ class Statement:
         return "\n".join(
             [
                 f"Account {self.account}: {self.budget}",
-                f"  used: {100 * self.used:.2f}%" + ("" if isinstance(self.spent, RDP) else f"; spent {self.spent}"),
+                f"  used: {100 * self.used:.2f}%{spent}",
                 f"  remaining: {self.room}",
                 f"  bound: {self.budget}",
                 f"    {ADAPTIVE}",
@@ -102,7 +101,7 @@ class Statement:
     @property
     def room(self) -> str:
         """What remains, in words: for an (ε, δ) budget, how large one more answer may be."""
-        return room_words(self.remaining, self.budget)
+        return form_of(self.budget).room_words(self.remaining)
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for each charge, for a table."""
@@ -131,7 +130,7 @@ class Statement:
                 "spent": str(self.spent),
                 "remaining": str(self.remaining),
                 "room": self.room,
-                "orders": by_order(self.spent, self.remaining),
+                "orders": form_of(self.budget).by_order(self.spent, self.remaining),
                 "bound": {"guarantee": str(self.budget), "valid": ADAPTIVE},
                 "tight": {"epsilon": tight, "delta": self.delta, "valid": FIXED, "note": self.tight_note},
                 "charges": [{**row, "code": code} for row, code in zip(self.rows(), codes, strict=True)],
@@ -149,29 +148,18 @@ class Statement:
         return f"ε between {self.tight.lower:.6g} and {self.tight.upper:.6g} at δ = {self.delta:g}"
 
 
-def by_order(spent: Guarantee, remaining: Guarantee) -> list[dict[str, float | None]]:
-    """What was spent and what remains at each Rényi order, where there are some; an infinite sum is None."""
-    if not (isinstance(spent, RDP) and isinstance(remaining, RDP)):
-        return []
-    return [
-        {"order": order, "spent": None if math.isinf(used) else used, "remaining": left}
-        for order, used, left in zip(spent.orders, spent.epsilons, remaining.epsilons, strict=True)
-    ]
-
-
-def compose(terms: Terms, state: State, entries: Sequence[Entry], delta: float | None) -> Statement:
+def compose(terms: Terms, totals: Totals, entries: Sequence[Entry], delta: float | None) -> Statement:
     """The statement of an account from its terms, totals and entries."""
     if delta is None:
-        # An (ε, 0) budget has no δ to read ε at.
-        delta = terms.budget.delta if isinstance(terms.budget, ApproxDP) else _DELTA
-    standing = terms.filter(state)
+        delta = terms.form.reading_delta
+    standing = terms.filter(totals)
     tight, note = _tight(events_of(entries), float(delta), terms)
     return Statement(
         account=terms.name,
         budget=standing.budget,
-        spent=terms.shown(state.spent),
+        spent=terms.shown(totals.spent),
         remaining=standing.remaining(),
-        used=used(terms, state),
+        used=terms.used(totals),
         tight=tight,
         tight_note=note,
         delta=float(delta),
@@ -180,16 +168,16 @@ def compose(terms: Terms, state: State, entries: Sequence[Entry], delta: float |
 
 
 def events_of(entries: Sequence[Entry]) -> list[Event]:
-    """What was run or may still run: a closed reservation counts as the steps that were started."""
-    kept: dict[int, Event] = {}
+    """What has run or may still run: a closed reservation counts as the steps that started."""
+    by_sequence: dict[int, Event] = {}
     for entry in entries:
         if entry.event is None:
             continue
         if entry.kind == "close" and entry.reservation is not None:
-            kept[entry.reservation] = entry.event
+            by_sequence[entry.reservation] = entry.event
         else:
-            kept[entry.sequence] = entry.event
-    return list(kept.values())
+            by_sequence[entry.sequence] = entry.event
+    return list(by_sequence.values())
 
 
 def _tight(events: Sequence[Event], delta: float, terms: Terms) -> tuple[Interval | None, str]:
@@ -207,12 +195,6 @@ def _line(terms: Terms, entry: Entry) -> Line:
     event = entry.event
     if event is None:
         raise TypeError("a line needs an event")
-    positive = tuple(None if part is None else max(part, Fraction(0)) for part in entry.change)
-    shares = [
-        1.0 if part is None else float(part / limit) if limit else 0.0
-        for part, limit in zip(entry.change, terms.limits, strict=True)
-    ]
-    share = min(shares) if isinstance(terms.budget, ApproxDP) else max(shares)
-    if entry.kind == "close":
-        share = max(shares)
-    return Line(entry.sequence, entry.time, entry.by, entry.kind, entry.purpose, event, terms.shown(positive), share)
+    cost = tuple(None if amount is None else max(amount, Fraction(0)) for amount in entry.change)
+    share = terms.form.share(entry.change, terms.limits, refund=entry.kind == "close")
+    return Line(entry.sequence, entry.time, entry.by, entry.kind, entry.purpose, event, terms.shown(cost), share)

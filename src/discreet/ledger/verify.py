@@ -1,4 +1,4 @@
-"""Everything that a ledger says, recomputed from its entries; the first disagreement is named with its row."""
+"""Recompute everything in a ledger from its entries, and report the row of the first disagreement."""
 
 from __future__ import annotations
 
@@ -6,30 +6,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from discreet.accounting.adaptive.filter import Price
+from discreet.accounting.adaptive.budgets import Price
 from discreet.codec import encode
 from discreet.errors import DiscreetError, NotALedger, UnknownEvent
 from discreet.events import Repeated
-from discreet.ledger import charging, records
+from discreet.ledger import charging
 from discreet.ledger.chain import NOTHING, Entry, digest
 from discreet.ledger.receipt import Receipt, anchor
-from discreet.ledger.records import AccountRow
-from discreet.ledger.store import Store, Transaction
+from discreet.ledger.stores import records
+from discreet.ledger.stores.base import Store, Transaction
+from discreet.ledger.stores.records import AccountRow
 from discreet.ledger.terms import Terms
 
-# The same formula may end in another last digit on another processor.
+# Another processor may compute other last digits for the same formula, so a recorded price may be smaller than today's
+# by this factor.
 _TOLERANCE = 1 + Fraction(1, 10**9)
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What a verification found. It is true where all agrees.
+    """The result of a verification. It is true if everything agrees.
 
     Attributes:
         accounts: how many accounts were checked.
         entries: how many entries were checked.
-        account: where the first disagreement is, or "".
-        sequence: at which row of that account, or None where it is the account's own row.
+        account: the account with the first disagreement, or "".
+        sequence: the row of that account, or None if it is the account's own row.
         problem: what disagrees, or "".
     """
 
@@ -46,12 +48,12 @@ class Verification:
         if self:
             return f"{self.entries} entries of {self.accounts} accounts agree with each other"
         where = f"row {self.sequence}" if self.sequence is not None else "the account's own row"
-        place = f"account {self.account!r}, {where}: " if self.account else ""
-        return f"{place}{self.problem}"
+        prefix = f"account {self.account!r}, {where}: " if self.account else ""
+        return f"{prefix}{self.problem}"
 
 
 class _Disagreement(Exception):
-    """Something that does not agree."""
+    """The first disagreement; it ends the verification."""
 
     def __init__(self, account: str, sequence: int | None, problem: str) -> None:
         super().__init__(problem)
@@ -60,27 +62,31 @@ class _Disagreement(Exception):
         self.problem = problem
 
 
-Place = tuple[str, int]
+Position = tuple[str, int]  # an account and a sequence number
+Link = tuple[str, int, str, str]  # a sub-account, a sequence number, a hash and the event's code
 
 
 @dataclass
 class _Seen:
-    """What the accounts say of each other, to be compared when all are read."""
+    """What the accounts say about each other, to be compared after all of them are read."""
 
-    below: dict[Place, tuple[str, int, str, str]] = field(default_factory=dict)
-    above: dict[Place, tuple[str, int, str, str]] = field(default_factory=dict)
+    #: For a row of an account above: the sub-account's row that names it, and the one that it names itself.
+    below: dict[Position, Link] = field(default_factory=dict)
+    above: dict[Position, Link] = field(default_factory=dict)
+    #: The terms of each account, and those under which each sub-account was allotted, with the row that says so.
     terms: dict[str, str] = field(default_factory=dict)
-    allotted: dict[str, tuple[str, Place]] = field(default_factory=dict)
-    wanted: dict[Place, str] = field(default_factory=dict)
+    allotted: dict[str, tuple[str, Position]] = field(default_factory=dict)
+    #: Hashes from receipts whose rows were not read yet.
+    wanted: dict[Position, str] = field(default_factory=dict)
     entries: int = 0
 
 
 def verify(store: Store, receipts: Sequence[Receipt | str] = ()) -> Verification:
-    """Check a whole ledger on one consistent picture of it."""
+    """Check a whole ledger on one consistent snapshot."""
     damage = store.damage()
     if damage is not None:
         return Verification(0, 0, problem=f"the database is damaged: {damage}")
-    seen = _Seen(wanted={(a.account, a.sequence): a.hash for a in map(anchor, receipts)})
+    seen = _Seen(wanted={(kept.account, kept.sequence): kept.hash for kept in map(anchor, receipts)})
 
     def work(transaction: Transaction) -> int:
         names = records.names(transaction)
@@ -94,8 +100,8 @@ def verify(store: Store, receipts: Sequence[Receipt | str] = ()) -> Verification
 
     try:
         accounts = store.read(work)
-    except _Disagreement as found:
-        return Verification(len(seen.terms), seen.entries, found.account, found.sequence, found.problem)
+    except _Disagreement as first:
+        return Verification(len(seen.terms), seen.entries, first.account, first.sequence, first.problem)
     except (NotALedger, TypeError) as error:
         return Verification(len(seen.terms), seen.entries, problem=f"the ledger cannot be read: {error}")
     return Verification(accounts, seen.entries)
@@ -112,14 +118,14 @@ def _account(transaction: Transaction, name: str, seen: _Seen) -> None:
     if terms.name != name or terms.parent != row.parent:
         raise _Disagreement(name, None, "the terms belong to another account")
     seen.terms[name] = row.terms
-    check = _Chain(terms, row, seen)
+    chain = _Chain(terms, row, seen)
     for sequence, key, reservation, body, stored in records.pages(transaction, name):
         try:
-            check.row(sequence, key, reservation, body, stored)
-        except (DiscreetError, ValueError, TypeError, AttributeError) as error:  # also a column of another type
+            chain.row(sequence, key, reservation, body, stored)
+        except (DiscreetError, ValueError, TypeError, AttributeError) as error:  # TypeError: a column of another type
             raise _Disagreement(name, sequence, str(error)) from error
         seen.entries += 1
-    check.end()
+    chain.end()
 
 
 class _Chain:
@@ -144,17 +150,17 @@ class _Chain:
             raise _Disagreement(name, sequence, "the text does not have the hash that is stored with it: it was edited")
         entry = Entry.of_body(body)
         if entry.account != name or entry.sequence != sequence:
-            raise _Disagreement(name, sequence, f"the text is that of row {entry.sequence} of {entry.account!r}")
+            raise _Disagreement(name, sequence, f"the text belongs to row {entry.sequence} of {entry.account!r}")
         if entry.previous != self._head:
             raise _Disagreement(name, sequence, "the row does not follow the one before it: the chain is broken here")
         if entry.key != key or entry.reservation != reservation:
             raise _Disagreement(name, sequence, "the key or reservation beside the text is not the one inside it")
         if entry.neighbors != self._terms.neighbors:
-            raise _Disagreement(name, sequence, "the row speaks of other neighbors than the account")
+            raise _Disagreement(name, sequence, "the row has other neighbors than the account")
         self._contents(entry)
         self._between(entry, stored)
         if self._seen.wanted.pop((name, sequence), stored) != stored:
-            raise _Disagreement(name, sequence, "the row is not the one of the receipt: history was rewritten")
+            raise _Disagreement(name, sequence, "the row does not match the receipt: history was rewritten")
         self._next, self._head = sequence + 1, stored
 
     def end(self) -> None:
@@ -162,14 +168,14 @@ class _Chain:
         if row.sequence != self._next - 1:
             raise _Disagreement(name, self._next, f"the row is missing: the account counts rows up to {row.sequence}")
         if row.head != self._head:
-            raise _Disagreement(name, row.sequence, "the last row is not the head that the account remembers")
+            raise _Disagreement(name, row.sequence, "the last row is not the head that the account's row names")
         if row.state != self._state.text():
             raise _Disagreement(name, None, "the account's totals are not the sums of its entries")
         if not row.intact():
             raise _Disagreement(name, None, "the account's seal is broken: the row was edited")
 
     def _contents(self, entry: Entry) -> None:
-        """The kind, the price and the totals of one entry."""
+        """Check the kind, the price and the totals of one entry."""
         name, terms = self._terms.name, self._terms
         if (entry.kind == "open") != (entry.sequence == 0):
             raise _Disagreement(name, entry.sequence, "an account is opened by its first row and by no other")
@@ -209,22 +215,22 @@ class _Chain:
             self._started[entry.sequence] = 0
 
     def _start(self, entry: Entry) -> None:
-        place = entry.reservation or 0
-        reserved = self._reserved.get(place)
-        if reserved is None or place in self._closed or entry.steps is None:
+        number = entry.reservation or 0
+        reserved = self._reserved.get(number)
+        if reserved is None or number in self._closed or entry.steps is None:
             raise _Disagreement(self._terms.name, entry.sequence, "steps of a reservation that is not open")
-        if not self._started[place] < entry.steps <= (reserved.steps or 0):
+        if not self._started[number] < entry.steps <= (reserved.steps or 0):
             raise _Disagreement(self._terms.name, entry.sequence, "the steps are not within those reserved")
-        self._started[place] = entry.steps
+        self._started[number] = entry.steps
 
     def _close(self, entry: Entry) -> None:
-        place = entry.reservation or 0
-        name, reserved, event = self._terms.name, self._reserved.get(place), entry.event
-        if reserved is None or place in self._closed or reserved.event is None or not isinstance(event, Repeated):
+        number = entry.reservation or 0
+        name, reserved, event = self._terms.name, self._reserved.get(number), entry.event
+        if reserved is None or number in self._closed or reserved.event is None or not isinstance(event, Repeated):
             raise _Disagreement(name, entry.sequence, "the end of a reservation that is not open")
         step = reserved.event.event if isinstance(reserved.event, Repeated) else reserved.event
-        # An account above sees no starts: what it closes is compared with the sub-account's own row.
-        counted = entry.origin is not None or entry.steps == self._started[place]
+        # "start" is recorded in the sub-account only; for accounts above, `_between` compares the two "close" rows.
+        counted = entry.origin is not None or entry.steps == self._started[number]
         if event.event != step or event.count != entry.steps or not counted:
             raise _Disagreement(name, entry.sequence, "the steps handed back are not those that never started")
         least, brought = charging.handed_back(self._terms, reserved, step, event.count)
@@ -233,7 +239,7 @@ class _Chain:
                 raise _Disagreement(name, entry.sequence, "more was handed back than the steps that never started")
         if entry.claimed < brought:
             raise _Disagreement(name, entry.sequence, "more δ was handed back than the steps that never started")
-        self._closed.add(place)
+        self._closed.add(number)
 
     def _between(self, entry: Entry, stored: str) -> None:
         name = self._terms.name
@@ -248,22 +254,22 @@ class _Chain:
 
 
 def _between(seen: _Seen) -> None:
-    """What accounts say of each other."""
-    for place in sorted(seen.below.keys() | seen.above.keys()):
-        if seen.below.get(place) != seen.above.get(place):
-            raise _Disagreement(*place, "this row and the sub-account's row that it belongs to disagree")
+    """Compare what the accounts say about each other."""
+    for position in sorted(seen.below.keys() | seen.above.keys()):
+        if seen.below.get(position) != seen.above.get(position):
+            raise _Disagreement(*position, "this row and the sub-account's row that it belongs to disagree")
     for name, terms in seen.terms.items():
         if Terms.of_text(terms).parent is not None and seen.allotted.get(name, ("",))[0] != terms:
-            raise _Disagreement(name, None, "the account above does not know of this sub-account under these terms")
-    for name, (_, place) in seen.allotted.items():
+            raise _Disagreement(name, None, "the account above did not allot this sub-account under these terms")
+    for name, (_, position) in seen.allotted.items():
         if name not in seen.terms:
-            raise _Disagreement(*place, f"sub-account {name!r} has vanished")
+            raise _Disagreement(*position, f"sub-account {name!r} has vanished")
     for (name, sequence), _ in sorted(seen.wanted.items()):
         raise _Disagreement(name, sequence, "the row of a receipt is missing: history was cut off or replaced")
 
 
 def _covers(charged: Price, price: Price) -> bool:
-    """Whether a recorded price is not below today's, up to the last digits."""
+    """Whether a recorded price is at least today's, up to rounding of the last digits."""
     return charged == price or (
         len(charged) == len(price)
         and all(

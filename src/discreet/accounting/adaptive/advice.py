@@ -1,93 +1,48 @@
-"""What would fit: the largest amount of a refused event, and how large one more answer may be.
+"""What people are told when a budget is short: what remains, and the largest amount of a refused event that fits.
 
-An (ε, δ) budget is kept at several Rényi orders, of which a spend needs one. They tell a reader nothing, so what
-remains and what something costs are said here as the ε and δ of one more answer. The filter decides, not these words.
+The filter decides what fits; this module searches with it and puts the result into words. The words speak of ε, the
+number that was asked for, and never of events.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from discreet import events as ev
-from discreet.accounting.forms.conversions import gdp_epsilon, pure_to_rdp, rdp_epsilon
-from discreet.accounting.forms.pure import pure
-from discreet.accounting.tight import epsilon
-from discreet.errors import UnknownEvent
+from discreet.accounting.adaptive.budgets import form_of
+from discreet.accounting.adaptive.room import significant
 from discreet.events import Event
-from discreet.guarantees import GDP, RDP, ApproxDP, Guarantee, PureDP
+from discreet.guarantees import Guarantee
 from discreet.neighbors import ADD_REMOVE, Relation
 from discreet.numeric.rounding import exact, infinite
 
 Fits = Callable[[Event], bool]
 
+# The search for more noise ends here: an event that does not fit with a trillion times its noise fits with none.
 _MOST_NOISE = 2.0**40
+_FIRST_FACTOR, _NEXT_FACTOR = 2.0, 4
+# The factor on the noise is found to within this, relatively, and noise is then rounded to the same precision.
 _CLOSE = 1e-6
-
-
-@dataclass(frozen=True)
-class Room:
-    """One more answer that an (ε, δ) budget has room for: any that is ε-DP, or Gaussian noise that is (ε, δ)-DP."""
-
-    epsilon: float
-    gaussian: ApproxDP
-
-    @classmethod
-    def of(cls, left: RDP, delta: float) -> Room:
-        """The room where `left` is what remains at each order, of which one has to do. Rounded down to four digits."""
-        low, high = 0.0, max(left.epsilons) + 2 * math.sqrt(max(left.epsilons))
-        while high - low > 1e-6 * high:
-            middle = (low + high) / 2
-            price = pure_to_rdp(PureDP(middle), left.orders)
-            low, high = (middle, high) if _has(left, price) else (low, middle)
-        # αμ²/2 is what Gaussian noise costs at the order α.
-        mu = math.sqrt(max(2 * part / order for order, part in zip(left.orders, left.epsilons, strict=True)))
-        return cls(_four(low), ApproxDP(_four(gdp_epsilon(GDP(mu), delta)), delta))
-
-    def __str__(self) -> str:
-        if not (self.epsilon or self.gaussian.epsilon):
-            return "nothing"
-        normal = f", or {self.gaussian} with Gaussian noise" if self.gaussian.epsilon else ""
-        return f"one more answer of up to ε = {self.epsilon:g}{normal}"
-
-
-def _has(left: RDP, price: RDP) -> bool:
-    return any(part <= room for part, room in zip(price.epsilons, left.epsilons, strict=True))
-
-
-def _four(value: float) -> float:
-    return float(_digits(Fraction(value), up=False, digits=4))
+_DIGITS = 7
 
 
 def room_words(left: Guarantee, budget: Guarantee) -> str:
-    """What remains of `budget` as a person reads it.
+    """What remains of `budget`, as a person reads it.
 
+    >>> from discreet.guarantees import RDP, ApproxDP, PureDP
     >>> room_words(PureDP(0.5), PureDP(1.0))
     '0.5-DP'
     >>> room_words(RDP((4.0, 4000.0), (0.5, 1.9)), ApproxDP(2.0, 1e-6))
     'one more answer of up to ε = 1.9, or (2.254, 1e-06)-DP with Gaussian noise'
     """
-    if isinstance(left, RDP) and isinstance(budget, ApproxDP):
-        return str(Room.of(left, budget.delta))
-    return str(left)
-
-
-def price_words(price: Guarantee, event: Event, budget: Guarantee, relation: Relation = ADD_REMOVE) -> str:
-    """What `event` costs as a person reads it, rounded up."""
-    if not (isinstance(price, RDP) and isinstance(budget, ApproxDP)):
-        return str(price)
-    with contextlib.suppress(UnknownEvent):
-        whole, known = pure(event, relation), epsilon(event, budget.delta, relation).upper
-        # A δ that saves next to nothing is left out: who asked for ε = 0.2 reads that it costs 0.2.
-        return str(whole if whole.epsilon <= 1.01 * known else ApproxDP(known, budget.delta))
-    return str(ApproxDP(rdp_epsilon(price, budget.delta), budget.delta))
+    return form_of(budget).room_words(left)
 
 
 def largest(event: Event, fits: Fits) -> Event | None:
-    """The same event, as much of it as fits: fewer repetitions, or else more noise; None where no amount fits."""
+    """The same event, as much of it as fits: fewer repetitions, or else more noise; None if no amount fits."""
     if isinstance(event, ev.Repeated):
         fewer = _repetitions(event, fits)
         if fewer > 0:
@@ -95,16 +50,23 @@ def largest(event: Event, fits: Fits) -> Event | None:
     return _noisier(event, fits)
 
 
-def words(event: Event, amount: Event | None) -> str:
-    """The advice as the end of a sentence."""
+def words(event: Event, amount: Event | None, budget: Guarantee, relation: Relation = ADD_REMOVE) -> str:
+    """The advice as the end of a sentence.
+
+    >>> from discreet.guarantees import ApproxDP
+    >>> words(ev.Laplace(1.0), ev.Laplace(8.0), ApproxDP(1.0, 1e-6))
+    'the largest that fits is about ε = 0.125'
+    """
     if amount is None:
         return "no amount of it fits"
     if isinstance(event, ev.Repeated) and isinstance(amount, ev.Repeated) and amount.event == event.event:
         return f"the largest that fits is {amount.count} of these {event.count} repetitions"
-    return f"the largest that fits is {amount!r}"
+    size = form_of(budget).size_words(amount, relation)
+    return f"the largest that fits is about {size}" if size else "a smaller amount of it fits"
 
 
 def _repetitions(event: ev.Repeated, fits: Fits) -> int:
+    """The largest number of repetitions that fit, fewer than asked for; 0 if not even one does."""
     low, high = 0, event.count
     while high - low > 1:
         middle = (low + high) // 2
@@ -117,25 +79,25 @@ def _repetitions(event: ev.Repeated, fits: Fits) -> int:
 
 def _noisier(event: Event, fits: Fits) -> Event | None:
     """The event with its noise scaled up by as little as it takes."""
-    low, high = 1.0, 2.0
-    while (found := _scaled(event, high)) is not None and not fits(found):
+    low, high = 1.0, _FIRST_FACTOR
+    while (noisier := _scaled(event, high)) is not None and not fits(noisier):
         if high > _MOST_NOISE:
             return None
-        low, high = high, high * 4
-    if found is None:
+        low, high = high, high * _NEXT_FACTOR
+    if noisier is None:
         return None
     while high / low > 1 + _CLOSE:
         middle = math.sqrt(low * high)
         closer = _scaled(event, middle)
         if closer is not None and fits(closer):
-            high, found = middle, closer
+            high, noisier = middle, closer
         else:
             low = middle
-    return found
+    return noisier
 
 
 def _scaled(event: Event, factor: float) -> Event | None:
-    """`event` with `factor` times the noise, rounded to more noise at six digits; None where it has no noise."""
+    """`event` with `factor` times the noise, rounded up to seven digits; None if it has no noise to scale."""
     match event:
         case ev.Gaussian(multiplier) | ev.Laplace(multiplier):
             return replace(event, noise_multiplier=_more(multiplier, factor))
@@ -164,29 +126,19 @@ def _scaled(event: Event, factor: float) -> Event | None:
             scaled = _scaled(inner, factor)
             return None if scaled is None else replace(event, event=scaled)
         case ev.Composed(parts) | ev.Parallel(parts):
-            several = [_scaled(part, factor) for part in parts]
-            known = tuple(part for part in several if part is not None)
-            return replace(event, events=known) if known and len(known) == len(several) else None
+            scaled_parts = tuple(noisier for part in parts if (noisier := _scaled(part, factor)) is not None)
+            return replace(event, events=scaled_parts) if parts and len(scaled_parts) == len(parts) else None
         case _:
             return None
 
 
 def _more(value: float, factor: float) -> float:
-    return value if infinite(value) else float(_digits(exact(value) * Fraction(factor), up=True))
+    return value if infinite(value) else float(significant(exact(value) * Fraction(factor), _DIGITS, up=True))
 
 
 def _less(value: float, factor: float) -> float:
-    return float(_digits(exact(value) / Fraction(factor), up=False))
+    return float(significant(exact(value) / Fraction(factor), _DIGITS, up=False))
 
 
 def _rational(value: Fraction, factor: float, *, up: bool) -> Fraction:
-    return _digits(value * Fraction(factor), up=up)
-
-
-def _digits(value: Fraction, *, up: bool, digits: int = 7) -> Fraction:
-    """`value` to so many significant digits, rounded up or down."""
-    if value == 0:
-        return value
-    size = math.floor(math.log10(value)) - digits + 1
-    unit = Fraction(10) ** size
-    return (math.ceil(value / unit) if up else max(1, math.floor(value / unit))) * unit
+    return significant(value * Fraction(factor), _DIGITS, up=up)

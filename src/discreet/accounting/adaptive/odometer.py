@@ -1,4 +1,4 @@
-"""An odometer: what an analyst who set no budget has spent so far, valid at whatever moment they stop."""
+"""An odometer: what an analyst without a budget has spent so far, valid whenever they stop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from discreet.guarantees import RDP, ApproxDP
 from discreet.neighbors import ADD_REMOVE, Relation
 from discreet.numeric.rounding import float_down, reported
 
+#: Orders for an odometer that was given none: dense where Gaussians are read, with a few for nearly pure events.
 ORDERS: tuple[float, ...] = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0, 256.0, 1024.0)
+
+# The ladder starts at 2^-100. A lower level would not lower any reading, because its share of δ is smaller still.
+_LOWEST_LEVEL = -200
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,11 @@ class Odometer:
         """An odometer at zero; `delta` is the probability with which any of its readings may fail."""
         _check.delta(delta)
         chosen = tuple(float(order) for order in orders)
-        RDP(chosen, (0.0,) * len(chosen))
+        RDP(chosen, (0.0,) * len(chosen))  # refuses orders that are not above 1
         return cls(delta, relation, chosen, (Fraction(0),) * len(chosen))
 
     def spend(self, event: Event) -> Odometer:
-        """The odometer after `event`; an event that no theorem prices raises `UnknownEvent`."""
+        """The odometer after `event`; raises `UnknownEvent` if no theorem prices it."""
         prices = rdp(event, self.orders, self.relation).epsilons
         spent = tuple(
             None if before is None or math.isinf(price) else before + Fraction(price)
@@ -76,7 +80,7 @@ def _reading(order: float, total: Fraction | None, delta: float, orders: int) ->
     if total is None:
         return math.inf
     # Levels are exact: the square of 2^{j/2} is a power of two, so spent ≤ level is decided on squares.
-    level = -200 if total == 0 else max(-200, math.ceil(2 * math.log2(total)) - 1)
+    level = _LOWEST_LEVEL if total == 0 else max(_LOWEST_LEVEL, math.ceil(2 * math.log2(total)) - 1)
     while Fraction(2) ** level < total**2:
         level += 1
     reached = math.nextafter(2.0 ** (level / 2), math.inf)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from discreet import _check
+from discreet.accounting.adaptive.budgets import form_of
 from discreet.apps.cli.command import Command, options, with_output
 from discreet.apps.cli.printing import Output, percent, printable, read_text
 from discreet.apps.cli.shared_options import (
@@ -22,7 +23,6 @@ from discreet.apps.cli.shared_options import (
     unit_options,
 )
 from discreet.errors import InvalidArgument, LedgerError
-from discreet.guarantees import RDP
 from discreet.ledger import Account, Ledger
 from discreet.ledger.receipt import anchor
 from discreet.ledger.statement import ADAPTIVE, FIXED, Statement
@@ -138,7 +138,7 @@ def statement(output: Output, ledger: str, named: str | None, account: str | Non
         return
     output.say(f"Account {standing.account}: {standing.budget}")
     output.say(f"  used       {percent(standing.used)}")
-    if not isinstance(standing.spent, RDP):  # Rényi orders mean nothing to a reader; --json has them
+    if form_of(standing.budget).readable:  # Rényi orders mean nothing to a reader; --json has them
         output.say(f"  spent      {standing.spent}")
     output.say(f"  remaining  {standing.room}")
     output.say(f"  bound      {standing.budget}\n             {ADAPTIVE}")

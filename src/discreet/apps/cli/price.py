@@ -142,7 +142,7 @@ def from_json(output: Output, file: str, delta: float, relation: str) -> None:
     work too.
     """
     try:
-        event = codec.decode_tree(_canonical(json.loads(read_text(file))))
+        event = codec.decode_tree(codec.from_numbers(json.loads(read_text(file)), "FILE"))
     except (json.JSONDecodeError, RecursionError):
         raise InvalidArgument(f"FILE must hold JSON, got {file!r}: such as {_EXAMPLE}") from None
     except NotALedger as error:
@@ -257,23 +257,3 @@ def _show(output: Output, priced: _Priced, words: str) -> None:
     charge = table.epsilon("tight")
     if charge is not None:
         output.say(f"\nε = {charge:.6g} if it is charged as one event, fixed in advance")
-
-
-def _canonical(value: Any) -> Any:
-    """Plain JSON numbers in the codec's format: `float.hex` for a real number, "n/d" for a rational."""
-    if not isinstance(value, dict):
-        return value
-    tag = value.get("tag")
-    fields = codec._EVENTS.get(tag, (None, {}))[1] if isinstance(tag, str) else {}
-    return {name: _field(part, fields.get(name)) for name, part in value.items()}
-
-
-def _field(part: Any, field: Any) -> Any:
-    if isinstance(part, dict):
-        return _canonical(part)
-    if isinstance(part, list):
-        return [_canonical(each) for each in part]
-    if isinstance(part, int | float) and not isinstance(part, bool) and field in (codec._REAL, codec._RATIONAL):
-        _check.real("FILE", part, "events hold finite numbers")
-        return field.write(part, 0)
-    return part

@@ -14,7 +14,7 @@ from discreet.apps.report.document import Answer, Charge, Report, Training
 from discreet.apps.report.trade_off import trade_off
 from discreet.ledger import Account
 from discreet.ledger.statement import Statement, events_of
-from discreet.ledger.terms import Terms, used
+from discreet.ledger.terms import Terms
 
 
 def collect(
@@ -65,7 +65,7 @@ def _charges(account: Account, statement: Statement) -> tuple[Charge, ...]:
     for entry in entries:
         if entry.change:
             state = state.changed(entry.change, entry.claimed)
-        after[entry.sequence] = used(terms, state)
+        after[entry.sequence] = terms.used(state)
     before = {later: after[earlier] for earlier, later in pairwise(sorted(after))}
     # Closing a plan that ran to its end returns nothing, so it is no charge.
     shown = [one for one in statement.lines if one.kind != "close" or after[one.sequence] < before[one.sequence]]

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from discreet import events as ev
+from discreet.accounting.adaptive.budgets import form_of
 from discreet.events import Event
-from discreet.guarantees import RDP, ApproxDP, Guarantee, PureDP, strength
+from discreet.guarantees import ApproxDP, Guarantee, PureDP
 from discreet.ledger.statement import ADAPTIVE, Statement
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Neighbors, Person
 
@@ -120,13 +121,7 @@ def _relation(neighbors: Neighbors) -> str:
 
 
 def _accountant(budget: Guarantee) -> str:
-    rule = {
-        "ApproxDP": "a Rényi filter at a fixed set of orders, with δ divided among them",
-        "PureDP": "the sum of the ε, as exact fractions",
-        "ZCDP": "the sum of the ρ, as exact fractions",
-        "GDP": "the sum of the μ², as exact fractions",
-        "RDP": "the sum at every Rényi order",
-    }[type(budget).__name__]
+    rule = form_of(budget).rule
     return (
         f"For the bound: {rule}. It is valid even if earlier answers decide what is asked next. For the tight bound: "
         "privacy loss distributions, inverted numerically with certified bounds from both sides, of which the upper "
@@ -171,12 +166,4 @@ def _randomness(events: Sequence[Event]) -> str:
 
 def headline(budget: Guarantee) -> tuple[str, str]:
     """The budget as a large number and a few words."""
-    match budget:
-        case ApproxDP(epsilon, delta):
-            return f"ε = {epsilon:g}", f"δ = {delta:g} · {strength(epsilon)} protection"
-        case PureDP(epsilon):
-            return f"ε = {epsilon:g}", f"pure DP · {strength(epsilon)} protection"
-        case RDP():
-            return "Rényi DP", str(budget)
-        case _:
-            return str(budget).partition(",")[0], "the budget"
+    return form_of(budget).headline()

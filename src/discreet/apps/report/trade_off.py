@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from discreet.accounting._profile import profile
-from discreet.accounting.forms.conversions import gdp_delta, rdp_delta, zcdp_delta
+from discreet.accounting.adaptive.budgets import form_of
 from discreet.accounting.tight import epsilon
 from discreet.accounting.trade_off import supporting_lines
 from discreet.errors import UnknownEvent
 from discreet.events import Composed, Event, Repeated
-from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
+from discreet.guarantees import Guarantee
 from discreet.neighbors import Relation
 
 #: The rates of false alarms at which the curve is drawn.
@@ -48,19 +48,7 @@ def trade_off(budget: Guarantee, events: Sequence[Event], relation: Relation) ->
     """The curves of a budget and of the events that were charged to it."""
     alarms = np.array(_FALSE_ALARMS)
     epsilons = np.concatenate([[0.0], np.geomspace(1e-3, 100.0, 200)])
-    match budget:
-        case PureDP(loss):
-            epsilons, deltas = np.array([loss]), np.array([0.0])
-        case ApproxDP(loss, delta):
-            epsilons, deltas = np.array([loss]), np.array([delta])
-        case ZCDP():
-            deltas = np.array([zcdp_delta(budget, float(e)) for e in epsilons])
-        case GDP():
-            deltas = np.array([gdp_delta(budget, float(e)) for e in epsilons])
-        case RDP():
-            deltas = np.array([rdp_delta(budget, float(e)) for e in epsilons])
-        case _:
-            raise TypeError(f"a budget of no known kind: {budget}")
+    epsilons, deltas = np.array(form_of(budget).profile([float(e) for e in epsilons])).T
     promised = supporting_lines(alarms, epsilons, deltas)
     so_far: tuple[float, ...] | None
     try:

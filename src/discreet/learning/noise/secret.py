@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-import numpy as np
 import torch
 
 from discreet.errors import DiscreetError
@@ -41,7 +40,7 @@ class Secret:
         child.secure = self.secure
         return child
 
-    def stream(self, *path: str | int) -> np.random.Generator:
+    def stream(self, *path: str | int) -> entropy.Generator:
         """numpy's random numbers on the CPU, for drawing batches."""
         return entropy.keyed(self._key, *path)
 

@@ -104,6 +104,9 @@ def bits(insecure_seed: int | None = None) -> Bits:
 
 # --- long streams from one key ------------------------------------------------------------------------------------
 
+#: numpy's generator, under a name of this module: other files do not use numpy's random numbers directly.
+Generator = np.random.Generator
+
 KEY_BYTES = 32
 
 
@@ -117,7 +120,7 @@ def derived(key: bytes, *path: str | int, size: int = 16) -> bytes:
     return hashlib.blake2b(repr(path).encode(), key=key, digest_size=size).digest()
 
 
-def keyed(key: bytes, *path: str | int) -> np.random.Generator:
+def keyed(key: bytes, *path: str | int) -> Generator:
     """numpy's Philox4x64-10, a counter-based generator, under the 128-bit key derived from `key` at `path`.
 
     It draws and shuffles the batches of a training. The stream can be recreated from its key and path, two paths

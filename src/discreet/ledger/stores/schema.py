@@ -1,14 +1,14 @@
-"""The tables of a ledger, as numbered steps that run when it is opened; a schema from the future is refused.
+"""The tables of a ledger, as numbered migrations that run when it is opened; a newer schema is refused.
 
-All SQL here is understood by SQLite and by PostgreSQL alike. Numbers are kept as text, because they are exact.
+All SQL here works in SQLite and in PostgreSQL. Exact numbers are stored as text.
 """
 
 from __future__ import annotations
 
 from discreet.errors import NotALedger
-from discreet.ledger.store import Transaction
+from discreet.ledger.stores.base import Transaction
 
-#: Each step is a list of statements. A step that was released never changes: a new need is a new step.
+#: Each migration is a list of statements. A released migration never changes: to change the schema, add another one.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE discreet_account (
@@ -37,25 +37,25 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 
 def version(transaction: Transaction) -> int:
-    """The number of the last step that was taken; the table of steps must be there."""
+    """The number of the last migration that ran; the table discreet_schema must exist."""
     return int(transaction.rows("SELECT COALESCE(MAX(number), 0) FROM discreet_schema")[0][0])
 
 
-def check(found: int) -> None:
+def check(number: int) -> None:
     """Refuse a schema that this version does not know."""
-    if found > len(MIGRATIONS):
+    if number > len(MIGRATIONS):
         raise NotALedger(
-            f"this ledger has schema {found}, and this version of Discreet knows schemas up to {len(MIGRATIONS)}: "
-            "open it with a newer version; it was not touched"
+            f"this ledger has schema {number}, and this version of Discreet knows schemas up to {len(MIGRATIONS)}: "
+            "open it with a newer version; it was not changed"
         )
 
 
 def migrate(transaction: Transaction) -> None:
-    """Take the steps that are missing, inside the given transaction."""
+    """Run the missing migrations inside the given transaction."""
     transaction.run("CREATE TABLE IF NOT EXISTS discreet_schema (number BIGINT PRIMARY KEY)")
-    found = version(transaction)
-    check(found)
-    for number in range(found + 1, len(MIGRATIONS) + 1):
+    current = version(transaction)
+    check(current)
+    for number in range(current + 1, len(MIGRATIONS) + 1):
         for statement in MIGRATIONS[number - 1]:
             transaction.run(statement)
         transaction.run("INSERT INTO discreet_schema (number) VALUES (?)", number)

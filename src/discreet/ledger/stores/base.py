@@ -1,7 +1,7 @@
-"""Where a ledger is kept: what a database must do for it, and connections that no fork and no two threads share.
+"""What a database must do to keep a ledger, and a connection pool that is safe with threads and forks.
 
-A store runs a piece of work inside one transaction. The work is a function of the transaction alone, so a store may run
-it again when it is certain that the first run left nothing behind.
+A store runs a piece of work inside one transaction. The work depends on the transaction alone, so a store may run it
+again when it is certain that the first run left nothing behind.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ from discreet.errors import LedgerUnavailable
 T = TypeVar("T")
 C = TypeVar("C")
 
-Step = Callable[[str], None]
+#: A hook that is called with the name of each step of a transaction. Tests use it to inject faults.
+OnStep = Callable[[str], None]
 
 
 def no_step(name: str) -> None:
-    """What happens between the steps of a transaction: nothing. Tests of faults put a fault here."""
+    """The hook outside of tests: it does nothing."""
 
 
 class Transaction(Protocol):
-    """One open transaction. SQL is the same text for every store, with ? for each value."""
+    """One open transaction. Every store takes the same SQL text, with ? for each value."""
 
-    #: What a SELECT ends with to lock the rows that it finds.
+    #: Suffix of a SELECT that locks the rows it returns until the transaction ends.
     for_update: str
 
-    #: Rows of accounts that are certain to be in the database as they stand here, by the account's name: this
-    #: connection wrote them last, and no other has written anything since. Whoever changes one puts it here.
-    known: dict[str, Any]
+    #: Account rows (`records.AccountRow`) that are certain to be in the database as they stand here, by name, so they
+    #: need not be read. Whoever changes a row puts the new one here.
+    current: dict[str, Any]
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        """The rows that a query finds."""
+        """Run a query and return its rows."""
 
     def run(self, sql: str, *values: object) -> None:
-        """Change something."""
+        """Run a statement that changes something."""
 
 
 class Store(Protocol):
@@ -48,26 +49,27 @@ class Store(Protocol):
     def write(self, work: Callable[[Transaction], T], *, keyed: bool = False) -> T:
         """Run `work` in a transaction and commit it durably, or raise and change nothing.
 
-        `keyed` says that `work` finds its own earlier commit by a key, so that it may be run again even when it is not
-        known whether a commit arrived. Without it, an answer lost in the middle of a commit is an error.
+        `keyed` says that `work` finds its own earlier commit by a key. The store may then run it again even when it
+        does not know whether a commit succeeded. Without a key, an answer that is lost during a commit is an error.
         """
 
     def read(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` on one consistent picture of the database, and change nothing."""
+        """Run `work` on one consistent snapshot of the database, and change nothing."""
 
     def damage(self) -> str | None:
-        """What the database itself says is broken, or None."""
+        """The first problem that the database's own check finds, or None."""
 
     def close(self) -> None:
-        """Close the connections of this process."""
+        """Close this process's connections."""
 
 
 class Pool(Generic[C]):
-    """Connections at rest. One is taken out for each transaction, so no two threads ever share one.
+    """Idle connections. Each transaction takes one out, so two threads never share a connection.
 
-    A fork must not copy an open connection: the child would speak on the parent's socket, and SQLite's locks belong to
-    a process, so that a child that inherits its book-keeping believes in locks that it does not hold. So connections at
-    rest are closed before a fork, in the parent. Where one is in use at that moment, the child may not use ledgers.
+    A fork must not copy an open connection. The child would write to the parent's socket. SQLite's locks belong to a
+    process, so a child that inherits SQLite's bookkeeping would rely on locks that it does not hold. The parent
+    therefore closes its idle connections before it forks. If a connection is in use at that moment, the child may not
+    use any ledger.
     """
 
     def __init__(self, connect: Callable[[], C], disconnect: Callable[[C], None]) -> None:
@@ -75,15 +77,17 @@ class Pool(Generic[C]):
         self._disconnect = disconnect
         self._lock = threading.Lock()
         self._free: list[C] = []
-        # Those in use. One that an interrupt let fall is in use until it is collected, which closes it.
+        # Connections in use. They are weak references: an interrupt can drop a connection between the transaction and
+        # `give_back`, and it then counts as in use only until the garbage collector closes it.
         self._busy: weakref.WeakSet[C] = weakref.WeakSet()
         self._connecting = 0
+        # Counts calls to `close` and forks. A connection from an earlier epoch is closed when it is given back.
         self._epoch = 0
         _pools.add(self)
 
     def take(self) -> tuple[C, int]:
-        """A connection that nobody else uses, and the epoch in which it was made."""
-        if _torn:
+        """Take or make a connection that nobody else uses; also return its epoch, which `give_back` needs."""
+        if _forked_in_use:
             raise LedgerUnavailable(
                 "this process was forked while a ledger was in use: nothing may be charged from it; start a new process"
             )
@@ -103,7 +107,7 @@ class Pool(Generic[C]):
                 self._connecting -= 1
 
     def give_back(self, connection: C, epoch: int) -> None:
-        """Put a connection that is in order back to rest."""
+        """Return a connection that is in order, with no transaction open."""
         with self._lock:
             if epoch == self._epoch:
                 self._busy.discard(connection)
@@ -118,7 +122,7 @@ class Pool(Generic[C]):
         self._disconnect(connection)
 
     def close(self) -> None:
-        """Close all connections at rest; those in use are closed when they are given back."""
+        """Close all idle connections; those in use are closed when they are given back."""
         with self._lock:
             free, self._free = self._free, []
             self._epoch += 1
@@ -126,51 +130,52 @@ class Pool(Generic[C]):
             self._disconnect(connection)
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # the interpreter may be half gone
+        with contextlib.suppress(Exception):  # at interpreter exit, modules may already be gone
             self.close()
 
     def before_fork(self) -> None:
-        """Close what is at rest, and let nobody take a connection until the fork is done."""
+        """Close the idle connections, and block `take` until the fork is done."""
         self._lock.acquire()
         for connection in self._free:
             self._disconnect(connection)
         self._free = []
 
     def after_fork_in_parent(self) -> None:
-        """Go on."""
+        """Allow `take` again."""
         self._lock.release()
 
     def after_fork_in_child(self) -> bool:
-        """Start anew; whether a connection was in use, by a thread that does not exist here."""
-        torn = self._connecting > 0 or bool(list(self._busy))  # their number counts those that are gone, at times
+        """Reset the pool; return whether a thread of the parent was using or opening a connection."""
+        # A list, because len() of a WeakSet may count members that are already gone.
+        in_use = self._connecting > 0 or bool(list(self._busy))
         self._lock = threading.Lock()
         self._busy, self._connecting = weakref.WeakSet(), 0
         self._epoch += 1
-        return torn
+        return in_use
 
 
 _pools: weakref.WeakSet[Pool[Any]] = weakref.WeakSet()
-_held: list[Pool[Any]] = []
-_torn = False
+_locked: list[Pool[Any]] = []  # strong references, so that the same pools are unlocked after the fork
+_forked_in_use = False
 
 
 def _before() -> None:
-    _held[:] = list(_pools)
-    for pool in _held:
+    _locked[:] = list(_pools)
+    for pool in _locked:
         pool.before_fork()
 
 
 def _in_parent() -> None:
-    for pool in _held:
+    for pool in _locked:
         pool.after_fork_in_parent()
-    _held.clear()
+    _locked.clear()
 
 
 def _in_child() -> None:
-    global _torn
-    for pool in _held:
-        _torn = pool.after_fork_in_child() or _torn
-    _held.clear()
+    global _forked_in_use
+    for pool in _locked:
+        _forked_in_use = pool.after_fork_in_child() or _forked_in_use
+    _locked.clear()
 
 
 if hasattr(os, "register_at_fork"):

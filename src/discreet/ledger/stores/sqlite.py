@@ -1,7 +1,7 @@
-"""A ledger in a SQLite file: write-ahead log, every commit forced to disk, one writer at a time.
+"""A ledger in a SQLite file: write-ahead log, every commit flushed to disk, one writer at a time.
 
-A file is looked at before it is written to: what is foreign, empty, truncated or newer is refused and left as it was.
-A new ledger is built beside its place and linked into it whole, so no crash leaves half of one.
+A file is inspected before it is written to: a foreign, empty, truncated or newer file is refused and left as it was.
+A new ledger is built under a temporary name and then linked to its own, so a crash never leaves half of one.
 """
 
 from __future__ import annotations
@@ -17,38 +17,45 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from discreet.errors import DiscreetError, LedgerBusy, LedgerError, LedgerUnavailable, NotALedger
-from discreet.ledger import schema
-from discreet.ledger.store import Pool, Step, no_step
+from discreet.ledger.stores import schema
+from discreet.ledger.stores.base import OnStep, Pool, no_step
 
 T = TypeVar("T")
 
-#: "DSLG" in the file's header, which says that a SQLite file is a ledger.
+#: "DSLG" in the file's header marks a SQLite file as a ledger.
 APPLICATION_ID = 0x44534C47
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
 
-
-# Nanoseconds after which a folder's time of change is certain to differ from that of a change that follows: on any
-# disk, and on one that shows by the time itself that it counts finer than in hundredths of a second, as clocks tick.
-_SETTLED, _SOON = 2_000_000_000, 100_000_000
+# Nanoseconds after a folder's last change until a further change is certain to get another timestamp. File systems
+# count time in steps of at most 2 s (FAT). A timestamp that is not a multiple of 10 ms shows that this one counts finer
+# than the kernel's clock ticks (at most 10 ms), and 0.1 s is then enough.
+_SETTLED_COARSE, _SETTLED_FINE = 2_000_000_000, 100_000_000
 _TICK = 10_000_000
-# How many rows a connection keeps in mind.
-_REMEMBERED = 256
-# Seconds between two attempts to take a file that others hold.
+# Account rows that a connection keeps in `current`, which bounds its memory.
+_MOST_CURRENT = 256
+# Seconds between two attempts to lock a file that others hold. SQLite's own waits grow to 0.1 s, but a spend takes less
+# than 1 ms: short waits let several processes take turns without idling in between.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.01
-
 
 _MOUNTS = Path("/proc/self/mountinfo")
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that remembers its files, and what it wrote as long as no other connection has written since."""
+    """A connection that remembers which files it belongs to."""
 
-    files: tuple[int, ...] | None = None  # the file and its log that the connection was made for
-    seen: tuple[int, ...] | None = None  # how the file and its folder looked when all was well
-    version: int | None = None  # SQLite's count of what others wrote
-    known: dict[str, Any]
+    #: Device and inode of the file, its log and the log's index when the connection first wrote. Others mean that the
+    #: files were replaced.
+    files: tuple[int, ...] | None = None
+    #: How the file and its folder looked at the last full check. While both look the same, the log is not checked
+    #: again: reading a file's timestamps makes the kernel write a new one at the next commit, which then takes 1.5
+    #: times as long.
+    seen: tuple[int, ...] | None = None
+    #: Rows that this connection wrote last, and SQLite's `data_version` at that time. As long as the version is the
+    #: same, no other connection has written, and the rows need not be read: that saves a tenth of a spend.
+    current: dict[str, Any]
+    version: int | None = None
 
 
 class SQLiteTransaction:
@@ -56,9 +63,9 @@ class SQLiteTransaction:
 
     for_update = ""  # BEGIN IMMEDIATE has locked the whole file
 
-    def __init__(self, connection: sqlite3.Connection, known: dict[str, Any] | None = None) -> None:
+    def __init__(self, connection: sqlite3.Connection, current: dict[str, Any] | None = None) -> None:
         self._connection = connection
-        self.known = {} if known is None else known
+        self.current = {} if current is None else current
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, values).fetchall()
@@ -70,13 +77,14 @@ class SQLiteTransaction:
 class SQLiteStore:
     """A file that keeps a ledger; see `Store` for what each method promises."""
 
-    def __init__(self, path: Path, *, create: bool, timeout: float, on_step: Step) -> None:
-        path = Path(os.path.realpath(path))  # SQLite's other files lie beside the real one, wherever we go from here
+    def __init__(self, location: str, *, create: bool, timeout: float, on_step: OnStep) -> None:
+        # Resolved once: SQLite's log lies beside the real file, and the working directory may change later.
+        path = Path(os.path.realpath(location))
         self._path = path
         self._name, self._folder = str(path), str(path.parent)
         self._timeout = timeout
         self._on_step = on_step
-        self._pool: Pool[_Connection] = Pool(lambda: self._connect("rw"), lambda found: found.close())
+        self._pool: Pool[_Connection] = Pool(lambda: self._connect("rw"), lambda connection: connection.close())
         try:
             if not path.exists():
                 if not create:
@@ -86,13 +94,13 @@ class SQLiteStore:
                 self._create()
             if _mounted_alone(self._name):
                 raise LedgerUnavailable(
-                    f"the ledger {self._name!r} is mounted by itself, so that its log here is another than that beside "
-                    "the file elsewhere, and each side would miss what the other charged: mount its folder"
+                    f"the ledger {self._name!r} is mounted without its folder: its log is not shared with other mounts "
+                    "of the file, and each side would miss what the other charged; mount its folder"
                 )
-            found = self._inspect()
+            version = self._inspect()
         except OSError as error:
             raise LedgerUnavailable(f"the ledger {str(path)!r} cannot be reached: {error.strerror}") from error
-        if found < len(schema.MIGRATIONS):
+        if version < len(schema.MIGRATIONS):
             self.write(schema.migrate)
 
     def write(self, work: Callable[[SQLiteTransaction], T], *, keyed: bool = False) -> T:
@@ -107,31 +115,31 @@ class SQLiteStore:
 
     def damage(self) -> str | None:
         try:
-            found = self.read(lambda transaction: transaction.rows("PRAGMA integrity_check(1)"))
+            report = self.read(lambda transaction: transaction.rows("PRAGMA integrity_check(1)"))
         except NotALedger as error:
             return str(error)
-        return None if found == [("ok",)] else str(found[0][0])
+        return None if report == [("ok",)] else str(report[0][0])
 
     def close(self) -> None:
         self._pool.close()
 
-    def _transact(self, work: Callable[[SQLiteTransaction], T], on_step: Step, *, writes: bool) -> T:
+    def _transact(self, work: Callable[[SQLiteTransaction], T], on_step: OnStep, *, writes: bool) -> T:
         connection, epoch = self._pool.take()
         try:
             if writes:
                 self._begin(connection)
-                transaction = SQLiteTransaction(connection, connection.known)
+                transaction = SQLiteTransaction(connection, connection.current)
             else:
                 connection.execute("BEGIN")
                 transaction = SQLiteTransaction(connection)
-            done = work(transaction)
+            result = work(transaction)
             on_step("committing")
             connection.execute("COMMIT")
             on_step("committed")
             if writes:
                 self._same_files(connection)
         except BaseException:
-            connection.version = None  # what was written may be rolled back
+            connection.version = None  # `current` may hold rows that are now rolled back
             try:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
@@ -141,12 +149,12 @@ class SQLiteStore:
                 self._pool.give_back(connection, epoch)
             raise
         self._pool.give_back(connection, epoch)
-        return done
+        return result
 
     def _begin(self, connection: _Connection) -> None:
-        """Take the file for writing. What this connection knows stays known if no other has written in between.
+        """Lock the file for writing, and forget the rows in `current` if another connection has written since.
 
-        SQLite's `data_version` changes with every commit of another connection, of this process or any other, and with
+        SQLite's `data_version` changes with every commit of another connection, in this process or any other, and with
         none of this one.
         """
         try:
@@ -156,16 +164,12 @@ class SQLiteStore:
                 raise
             self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
         [(version,)] = connection.execute("PRAGMA data_version")
-        if version != connection.version or len(connection.known) > _REMEMBERED:
-            connection.version, connection.known = version, {}
+        if version != connection.version or len(connection.current) > _MOST_CURRENT:
+            connection.version, connection.current = version, {}
         self._same_files(connection)  # before anything is written over what others wrote
 
     def _patiently(self, attempt: Callable[[], T]) -> T:
-        """Try again while others hold the file, until the timeout has passed.
-
-        SQLite's own waits grow to a tenth of a second, and a spend takes less than a thousandth: trying more often lets
-        several processes take turns without idling in between.
-        """
+        """Retry while others hold the file, until the timeout has passed since the first failure."""
         deadline, pause = 0.0, _SHORTEST_PAUSE
         while True:
             try:
@@ -176,19 +180,19 @@ class SQLiteStore:
                 deadline = deadline or time.monotonic() + self._timeout
                 if time.monotonic() >= deadline:
                     raise
-            time.sleep(pause * (0.5 + time.perf_counter_ns() % 1024 / 1024))
+            time.sleep(pause * (0.5 + time.perf_counter_ns() % 1024 / 1024))  # jitter, so that waiters spread out
             pause = min(1.5 * pause, _LONGEST_PAUSE)
 
     def _same_files(self, connection: _Connection) -> None:
-        """Refuse to believe a commit into files that are no longer the ledger.
+        """Raise if the files on disk are no longer those that this connection writes to.
 
-        Whoever deletes or replaces them, or closes a descriptor of them in this process, which drops SQLite's locks so
-        that others may remove its log, makes later commits vanish. So it is asked after each commit, before anything
-        may be released. It is asked before anything is written as well: with a log's index (-shm) of its own, a
-        connection would write over what others wrote since.
+        Commits vanish if someone deletes or replaces the files, or closes a descriptor of them in this process: that
+        drops SQLite's locks, and others may then remove its log. So this is checked after each commit, before anything
+        may be released. It is checked before each write too: a connection with a log index (-shm) of its own would
+        overwrite what others wrote since.
 
-        Looking at a file's times makes the next write to it cost a new time, and the next commit half as much again. So
-        the log is looked at only when its folder has changed, or changed so lately that one more change might not show.
+        The log is checked only if its folder has changed since the last check, or changed so recently before it that
+        one more change might not show in the folder's timestamps.
         """
         try:
             file, folder = os.stat(self._name), os.stat(self._folder)
@@ -218,34 +222,34 @@ class SQLiteStore:
         connection.seen = seen if settled and file.st_nlink == 1 else None
 
     def _names_left(self) -> int:
-        """How many names the file has, after those are gone that a crash left behind while it was made."""
-        for left in self._path.parent.glob(f".{self._path.name}.*.new"):
+        """How many names the file has, after removing temporary names that a crash left behind in `_create`."""
+        for temporary in self._path.parent.glob(f".{self._path.name}.*.new"):
             with contextlib.suppress(OSError):
-                if left.samefile(self._path):
-                    left.unlink()
+                if temporary.samefile(self._path):
+                    temporary.unlink()
         return os.stat(self._path).st_nlink
 
     def _connect(self, mode: str, path: Path | None = None) -> _Connection:
-        place = (path or self._path).absolute().as_uri() + f"?mode={mode}"
+        uri = (path or self._path).absolute().as_uri() + f"?mode={mode}"
         connection = sqlite3.connect(
-            place, uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False, factory=_Connection
+            uri, uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False, factory=_Connection
         )
         try:
-            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA synchronous = FULL")  # in WAL mode, only FULL flushes the log at each commit
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA trusted_schema = OFF")
-            connection.execute("PRAGMA busy_timeout = 0")  # `_patiently` waits
+            connection.execute("PRAGMA busy_timeout = 0")  # `_patiently` retries instead
         except BaseException:
             connection.close()
             raise
         return connection
 
     def _create(self) -> None:
-        """Build an empty ledger beside its place and link it in; whoever links first wins."""
-        beside = self._path.with_name(f".{self._path.name}.{os.getpid()}-{threading.get_ident()}.new")
+        """Build an empty ledger under a temporary name and link it; of several processes, the first to link wins."""
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}-{threading.get_ident()}.new")
         with self._explained():
             try:
-                connection = self._connect("rwc", beside)
+                connection = self._connect("rwc", temporary)
                 try:
                     connection.execute("PRAGMA journal_mode = WAL")
                     connection.execute("BEGIN IMMEDIATE")
@@ -254,44 +258,44 @@ class SQLiteStore:
                     connection.execute("COMMIT")
                 finally:
                     connection.close()
-                _sync(beside)
+                _sync(temporary)
                 self._on_step("built")
                 with contextlib.suppress(FileExistsError):
-                    os.link(beside, self._path)
+                    os.link(temporary, self._path)
                 self._on_step("linked")
                 _sync(self._path.absolute().parent)
             except OSError as error:
                 raise LedgerUnavailable(f"no ledger can be made at {str(self._path)!r}: {error.strerror}") from error
             finally:
-                beside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
 
     def _inspect(self) -> int:
-        """The schema's number, read without the right to write."""
+        """The schema's number, read through a read-only connection."""
         if self._path.stat().st_size == 0:
             raise NotALedger(f"{str(self._path)!r} is empty: it was truncated, or was never a ledger; it is untouched")
         with self._explained():
             with contextlib.closing(self._connect("ro")) as connection:
                 if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
                     raise NotALedger(f"{str(self._path)!r} is a SQLite file, but not a ledger; it is untouched")
-                found = schema.version(SQLiteTransaction(connection))
+                version = schema.version(SQLiteTransaction(connection))
                 self._check_size(connection)
-            schema.check(found)
-            return found
+            schema.check(version)
+            return version
 
     def _check_size(self, connection: sqlite3.Connection) -> None:
-        """Refuse a file that ends within its last page, which SQLite itself would read as if it were whole."""
+        """Refuse a file that ends inside its last page: SQLite itself would read it without an error."""
         pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
-        # Asked in this order: where the log is empty, all pages that were counted before are in the file.
+        # The order matters: if the log is empty after the pages were counted, all of those pages are in the file.
         log = self._path.with_name(self._path.name + "-wal")
         logged = log.exists() and log.stat().st_size > 0
         if not logged and self._path.stat().st_size < pages * size:
             raise NotALedger(
-                f"{str(self._path)!r} was truncated: it has {pages} pages and ends before; it is untouched"
+                f"{str(self._path)!r} was truncated: it ends before the last of its {pages} pages; it is untouched"
             )
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn what SQLite says into what the caller can do about it."""
+        """Translate SQLite's errors into ours."""
         try:
             yield
         except DiscreetError:
@@ -317,30 +321,30 @@ class SQLiteStore:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """SQLite's code for what went wrong; an error of the driver itself has none."""
-    found: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-    return found & 0xFF
+    """SQLite's primary error code; an error of the driver itself has none."""
+    extended: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return extended & 0xFF
 
 
 def _mounted_alone(name: str) -> bool:
-    """Whether a file was mounted without its folder, as containers allow; only Linux tells."""
+    """Whether a file was mounted without its folder, as containers allow; known on Linux only."""
     try:
         lines = _MOUNTS.read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
         return False
-    places = (line.split(" ")[4] for line in lines if line.count(" ") > 4)
-    return any(re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), place) == name for place in places)
+    points = (line.split(" ")[4] for line in lines if line.count(" ") > 4)  # the fifth field is the mount point
+    return any(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), point) == name for point in points)
 
 
 def _settled(now: int, *changed: int) -> bool:
-    """Whether whatever changes from now on gets another time than these, in nanoseconds."""
-    pause = min(_SETTLED, _SOON) if all(moment % _TICK for moment in changed) else _SETTLED
-    return now - max(changed) > pause
+    """Whether any change from `now` on gets a timestamp that differs from these; all are in nanoseconds."""
+    fine = all(moment % _TICK for moment in changed)
+    return now - max(changed) > (_SETTLED_FINE if fine else _SETTLED_COARSE)
 
 
 def _sync(path: Path) -> None:
-    """Force a file, or a folder's list of files, to disk."""
-    if os.name == "nt" and path.is_dir():
+    """Flush a file, or a folder's list of files, to disk."""
+    if os.name == "nt" and path.is_dir():  # Windows cannot open a folder
         return
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -1,0 +1,1 @@
+"""The databases that can keep a ledger, one module each; `registry.py` lists them."""
