@@ -125,12 +125,19 @@ def check_fallback(
     exact: Mapping[str, Sequence[Tensor]],
     live: Mapping[str, Tensor],
     draws: bool,
+    alone: str = "",
 ) -> None:
     """Refuse a model for which the fallback fails or does not reproduce the ordinary gradients."""
     trial.reset()
     try:
         gradients, _ = per_example(trial.forward, {**trial.frozen, **live}, names, trial.batch)
     except RuntimeError as error:
+        if alone:
+            raise InvalidArgument(
+                f"the examples of a batch must not affect each other, but that could not be proved: {alone}. They "
+                f"cannot run one by one either: vmap of the model failed ({type(error).__name__}). Write that part "
+                "with torch operations on each example, and without branches on values"
+            ) from error
         raise DiscreetError(
             f"no path covers the parameters {', '.join(names)}: no rule fits, and vmap of the model failed with "
             f"{type(error).__name__}: {error}. Freeze them (requires_grad_(False)), or write that layer with torch "

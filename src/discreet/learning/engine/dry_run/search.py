@@ -120,7 +120,7 @@ def _cover(trial: Trial, alone: str) -> tuple[Coverage, dict[str, str]]:
         doubtful |= wrong
     fallback = tuple(name for name in exact if name in doubtful)
     if fallback:
-        check_fallback(trial, fallback, exact, live, draws)
+        check_fallback(trial, fallback, exact, live, draws, alone)
     return Coverage(signatures, tuple(layouts), fallback, unused, alone), doubtful
 
 

@@ -121,6 +121,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
                     self._memory[_key(tensor)] = in_memory(tensor, answer, self.examples)
             if isinstance(answers[0], Free) and not answers[0].random and not written:
                 self._compute(func, args, kwargs, fresh)
+        if written:
+            self._recompute(func, args, kwargs, written, answers)
         for place, tensor in enumerate(written):
             self._write(tensor, answers[place] if in_place else _worst(answers), name_of(func))
         return result
@@ -170,7 +172,6 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         key = _key(tensor)
         if key not in self._own and not isinstance(answer, Free):
             raise Unproved(f"{name} writes what depends on examples into something that outlives the pass {where()}")
-        self._values.pop(key, None)
         self._memory[key] = joined(tensor, self._memory.get(key, FREE), answer, self.examples)
 
     def _value(self, tensor: Tensor) -> Tensor | None:
@@ -193,12 +194,39 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
             with _outside():
                 self._values[_key(fake)] = (fake, value.detach().contiguous())
 
+    def _recompute(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        written: Sequence[Tensor],
+        answers: Sequence[Dependence],
+    ) -> None:
+        """While tracing, keep up with small free values that are changed in place; forget any other."""
+        entries = [self._values.pop(_key(tensor), None) for tensor in written]
+        fixed = all(isinstance(answer, Free) and not answer.random for answer in answers)
+        if len(entries) != 1 or entries[0] is None or not fixed:
+            return
+        base, value = entries[0]
+        with _outside():
+            self._values[_key(base)] = (base, value.clone())
+        leaves, structure = pytree.tree_flatten((args, kwargs))
+        real = [self._value(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        if any(value is None and isinstance(leaf, Tensor) for value, leaf in zip(real, leaves, strict=True)):
+            del self._values[_key(base)]
+            return
+        with _outside():
+            given, named = pytree.tree_unflatten(real, structure)
+            func(*given, **named)  # writes through a view of the copy
+
     def _compute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fresh: Sequence[Tensor]) -> None:
         """While tracing, compute small free values alongside, so that a vector of indices is known."""
         if len(fresh) != 1 or not isinstance(fresh[0], FakeTensor) or fresh[0].numel() > _REMEMBERED:
             return
         leaves, structure = pytree.tree_flatten((args, {**kwargs, **({"device": "cpu"} if "device" in kwargs else {})}))
         real = [self._value(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        if RULES.get(name_of(func)) is RULES["aten.zeros_like"]:  # it reads shapes alone, so any values will do
+            real = [_blank(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         if any(value is None and isinstance(leaf, Tensor) for value, leaf in zip(real, leaves, strict=True)):
             return
         with _outside():
@@ -213,6 +241,12 @@ def _worst(answers: Sequence[Dependence]) -> Dependence:
     """What is written beside the results, such as running statistics: free only if all results are."""
     bound = [answer for answer in answers if not isinstance(answer, Free)]
     return Mixed("written from examples") if bound else FREE
+
+
+def _blank(tensor: Tensor) -> Tensor:
+    """Zeros that look like a tensor without data."""
+    with _outside():
+        return torch.zeros(tensor.shape, dtype=tensor.dtype)
 
 
 @contextlib.contextmanager

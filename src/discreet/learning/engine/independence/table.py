@@ -53,6 +53,7 @@ _LOSSES = "mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_l
 
 _OTHERS: dict[str, Rule] = {
     "copy": elementwise.overwritten,
+    "_trilinear": layers.trilinear,
     "linear": layers.linear,
     "convolution": layers.first_dimension("input", "weight", "bias"),
     "_convolution": layers.first_dimension("input", "weight", "bias"),

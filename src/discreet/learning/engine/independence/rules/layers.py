@@ -66,6 +66,25 @@ _FACTORS = {
 }
 
 
+def trilinear(call: Call) -> Answer:
+    """A product of three tensors with dimensions of length 1 inserted, summed over some dimensions."""
+    summed = sorted(call.given["sumdim"])
+    alongs = set()
+    for name, expanded in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
+        own = call.of(call.given[name])
+        if isinstance(own, Free):
+            continue
+        if not isinstance(own, Along):
+            return call.mixed("not along a dimension")
+        dim = own.dim
+        for inserted in sorted(call.given[expanded]):
+            dim += inserted <= dim
+        if dim in summed:
+            return call.mixed("sums over the examples")
+        alongs.add(Along(dim - sum(other < dim for other in summed), own.inner, own.offset))
+    return alongs.pop() if len(alongs) == 1 else call.mixed("multiplies examples with each other")
+
+
 def linear(call: Call) -> Answer:
     """x Wᵀ + b along the last dimension of x."""
     own = only(call, "input", ("weight", "bias"))
@@ -201,7 +220,7 @@ def recurrent_layer(call: Call) -> Answer:
 
 
 def recurrence(call: Call) -> Answer:
-    """Our own recurrences: gates [time, examples, …], states [examples, …]; examples stay the last but one dimension."""
+    """Our own recurrences: gates [time, examples, …], states [examples, …]; examples stay last but one."""
     own = only(call, "gates", [name for name in ("u", "c") if isinstance(call.given.get(name), Tensor)])
     if dim_of(own) != 1:
         return own if isinstance(own, Mixed) else call.mixed("steps over the examples")
