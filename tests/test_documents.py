@@ -97,3 +97,16 @@ def test_the_readme_names_the_two_commands():
 def test_the_newest_version_of_the_changelog_is_that_of_the_package():
     versions = re.findall(r"^## \[(\d[^\]]*)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert versions[0] == discreet.__version__
+
+
+def test_the_map_names_files_that_exist_and_covers_ten_changes_and_five_flows():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    named = re.findall(r"`([\w/.-]+\.(?:py|jinja|md)|[\w/.-]+/)`", page)
+    missing = [name for name in named if not any((base / name).exists() for base in (ROOT, ROOT / "src" / "discreet"))]
+    assert len(named) > 60
+    assert not missing
+    flows = page.split("## Five flows")[1].split("## Which files")[0]
+    steps = [len(re.findall(r"^\d+\. ", flow, re.MULTILINE)) for flow in flows.split("\n**")[1:]]
+    assert len(steps) == 5
+    assert 2 <= min(steps) <= max(steps) <= 10
+    assert len(re.findall(r"^\| an? [\w ]+ \| \d+ \| \d+ \|", page, re.MULTILINE)) == 10

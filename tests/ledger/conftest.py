@@ -7,16 +7,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from tests.ledger.places import Place, memory
 from tests.ledger.server import Server, programs
 
 _numbers = itertools.count()
-
-# A busy machine may take longer than hypothesis' default deadline of 0.2 s for one example.
-settings.register_profile("any machine", deadline=None)
-settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")
