@@ -33,7 +33,7 @@ B = 6
 def proved(function, batch, **tensors):
     """Why a function of tensors and a batch could not be proved, or None."""
     try:
-        prove(lambda fixed, rows: function(rows, **fixed), tensors, batch)
+        prove(lambda fixed, rows: function(rows, **fixed), {}, tensors, batch)
     except Unproved as error:
         return str(error)
     return None
@@ -51,9 +51,9 @@ def model_proved(model, batch, loss=None):
             return F.cross_entropy(self.model(rows[0]), rows[1], reduction="none")
 
     whole = Whole()
-    tensors = dict(whole.named_parameters()) | dict(whole.named_buffers())
+    trainable, rest = dict(whole.named_parameters()), dict(whole.named_buffers())
     try:
-        prove(lambda fixed, rows: functional_call(whole, fixed, (rows,)), tensors, batch)
+        prove(lambda fixed, rows: functional_call(whole, fixed, (rows,)), trainable, rest, batch)
     except Unproved as error:
         return str(error)
     return None

@@ -21,7 +21,7 @@ from discreet.learning.compatibility import check
 from discreet.learning.engine.clipped import ClippedSum, Coverage, clip, clip_alone
 from discreet.learning.engine.dry_run.search import find_coverage
 from discreet.learning.engine.graph.compilation import Compiled, NotCompiled, compile_flat, run_flat
-from discreet.learning.engine.independence import Unproved, Watch, general_position, prove
+from discreet.learning.engine.independence import Outside, Unproved, Watch, general_position, prove
 from discreet.learning.engine.model_tensors import ModelTensors
 
 _log = logging.getLogger("discreet.learning")
@@ -123,6 +123,7 @@ class Engine:
         self._compiled: dict[Any, Compiled] = {}
         self._model_tensors = ModelTensors(model)
         self._modes: tuple[bool, ...] = ()
+        self._outside = Outside([p for p in model.parameters() if p.requires_grad])
         self._seconds = 0.0
         trainable = [name for name, p in model.named_parameters() if p.requires_grad]
         if not trainable:
@@ -241,9 +242,11 @@ class Engine:
     def _unproved(self, trainable: Mapping[str, Tensor], rest: Mapping[str, Tensor], batch: Any) -> str:
         """Why the examples of this batch could not be proved not to mix; empty if they were."""
         try:
-            prove(self._forward, {**rest, **general_position(trainable)}, batch)
+            prove(self._forward, general_position(trainable), rest, batch, self._outside)
         except Unproved as reason:
             return str(reason)
+        finally:
+            self._outside.closed = True
         return ""
 
     def _run(self, batch: Any, mask: Tensor, norm: Tensor) -> ClippedSum:
@@ -263,12 +266,17 @@ class Engine:
         key = (structure, *constants, *((a.shape, a.stride(), a.dtype, a.device) for a in arguments))
         function = self._compiled.get(key) if hashable else None
         if function is None:
-            flat = _flattened(self._forward, self.clipping, coverage, trainable, rest, leaves, tensor_leaves, structure)
+            outside = self._outside
+            flat = _flattened(
+                self._forward, self.clipping, coverage, trainable, rest, leaves, tensor_leaves, structure, outside
+            )
             try:
                 if self._compile and hashable:
                     function = compile_flat(flat, arguments, len(trainable) + len(rest), self._lend)
                 else:
                     function = run_flat(flat, arguments)
+            except InvalidArgument:
+                raise
             except Unproved as reason:
                 raise InvalidArgument(
                     f"examples must not affect each other, but in a batch of this shape it is not proved: {reason}; "
@@ -296,6 +304,7 @@ def _flattened(
     leaves: Sequence[Any],
     tensor_leaves: Sequence[int],
     structure: Any,
+    outside: Outside,
 ) -> Callable[..., Sequence[Tensor]]:
     """The clipped sum as a function of a flat list of tensors, which proves its examples apart while it is traced."""
     constants = [None if i in tensor_leaves else leaf for i, leaf in enumerate(leaves)]
@@ -307,7 +316,7 @@ def _flattened(
         for position, value in zip(tensor_leaves, arguments[second:-2], strict=True):
             filled[position] = value
         rows = arguments[second:-2]
-        watch = Watch(rows, rows[0].shape[0], list(zip(arguments, values, strict=False)))
+        watch = Watch(rows, rows[0].shape[0], list(zip(arguments, values, strict=False)), outside)
         result = clip(
             forward,
             dict(zip(trainable, arguments[:first], strict=True)),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from discreet.errors import InvalidArgument
 from discreet.learning.engine.independence.dependence import (
     FREE,
     RANDOM,
@@ -32,11 +32,17 @@ from discreet.learning.engine.independence.dependence import (
     joined,
     settled,
 )
+from discreet.learning.engine.independence.origin import Outside, storage_of, where
 from discreet.learning.engine.independence.rules.base import Call
 from discreet.learning.engine.independence.table import DRAWS, RESHAPES, RULES, name_of
 
 #: Free values of up to this many elements are known while tracing: index vectors, masks of positions.
 _REMEMBERED = 1 << 20
+
+#: Operations that take a constant written in Python code, `torch.tensor(2.0)`, into the trace.
+_LIFTS = {"aten.lift_fresh", "aten.lift_fresh_copy", "aten.lift"}
+#: Our own operations with a backward pass in Python; their gradients are tested row by row.
+_OURS = "GeneratedBackwardFor_discreet_"
 
 Forward = Callable[[Mapping[str, Tensor], Any], Tensor]
 
@@ -60,19 +66,27 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         batch: the tensors that hold one example in each row.
         examples: how many rows they have.
         values: tensors without data that stand for parameters and constants while tracing, each with its value.
+        outside: what the model may read beside its parameters, its buffers and the batch.
 
     What was there before the pass (parameters, buffers, attributes) outlives it: examples must not be written there.
     """
 
-    def __init__(self, batch: Sequence[Tensor], examples: int, values: Sequence[tuple[Tensor, Tensor]] = ()) -> None:
+    def __init__(
+        self,
+        batch: Sequence[Tensor],
+        examples: int,
+        values: Sequence[tuple[Tensor, Tensor]] = (),
+        outside: Outside | None = None,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's own
         self.examples = examples
         self.operations = 0
+        self._outside = outside
         self._memory: dict[StorageWeakRef, Memory] = {}
         self._own: set[StorageWeakRef] = set()
         self._values: dict[StorageWeakRef, tuple[Tensor, Tensor]] = {}
         for tensor in batch:
-            key = _key(tensor)
+            key = storage_of(tensor)
             memory = in_memory(tensor, Along(0), examples)
             self._memory[key] = memory if self._memory.get(key, memory) == memory else Mixed("rows that overlap")
             self._own.add(key)
@@ -83,7 +97,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         """What a tensor depends on; anything else is free."""
         if not isinstance(value, Tensor):
             return FREE
-        return in_view(value, self._memory.get(_key(value), FREE), self.examples)
+        return in_view(value, self._memory.get(storage_of(value), FREE), self.examples)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -93,8 +107,12 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
             return func(*args, **kwargs)
         given = _given(func, args, kwargs)
         inputs = [leaf for leaf in pytree.tree_leaves(list(given.values())) if isinstance(leaf, Tensor)]
+        if self._outside is not None and name_of(func) not in _LIFTS:
+            for tensor in inputs:
+                if not isinstance(tensor, FakeTensor):
+                    self._outside.meet(tensor)
         before = [self.of(tensor) for tensor in inputs]
-        known = {_key(tensor) for tensor in inputs}
+        known = {storage_of(tensor) for tensor in inputs}
         schema = func._schema
         writes = [given[a.name] for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         written = [leaf for leaf in pytree.tree_leaves(writes) if isinstance(leaf, Tensor)]
@@ -112,13 +130,13 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
             if any(not isinstance(own, Free) for own in before) and not name_of(func).startswith("prim."):
                 raise Unproved(f"{name_of(func)} reads values of examples {where()}")
             return result
-        fresh = [] if in_place else [tensor for tensor in results if _key(tensor) not in known]
+        fresh = [] if in_place else [tensor for tensor in results if storage_of(tensor) not in known]
         if not in_place and (fresh or written):
             answers = self._answers(func, self._call(func, given, inputs, before, results), before)
             for tensor, answer in zip(results, answers, strict=True):
                 if any(tensor is one for one in fresh):
-                    self._own.add(_key(tensor))
-                    self._memory[_key(tensor)] = in_memory(tensor, answer, self.examples)
+                    self._own.add(storage_of(tensor))
+                    self._memory[storage_of(tensor)] = in_memory(tensor, answer, self.examples)
             if isinstance(answers[0], Free) and not answers[0].random and not written:
                 self._compute(func, args, kwargs, fresh)
         if written:
@@ -169,7 +187,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         return [Mixed(f"{own.reason} {place}".strip()) if isinstance(own, Mixed) else own for own in checked]
 
     def _write(self, tensor: Tensor, answer: Dependence, name: str) -> None:
-        key = _key(tensor)
+        key = storage_of(tensor)
         if key not in self._own and not isinstance(answer, Free):
             raise Unproved(f"{name} writes what depends on examples into something that outlives the pass {where()}")
         self._memory[key] = joined(tensor, self._memory.get(key, FREE), answer, self.examples)
@@ -178,7 +196,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         """The value of a free tensor, where it is known."""
         if not isinstance(tensor, FakeTensor):
             return tensor.detach()
-        entry = self._values.get(_key(tensor))
+        entry = self._values.get(storage_of(tensor))
         if entry is None:
             return None
         base, value = entry
@@ -192,7 +210,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
     def _remember(self, fake: Tensor, value: Tensor) -> None:
         if value.numel() <= _REMEMBERED and fake.is_contiguous():
             with _outside():
-                self._values[_key(fake)] = (fake, value.detach().contiguous())
+                self._values[storage_of(fake)] = (fake, value.detach().contiguous())
 
     def _recompute(
         self,
@@ -203,17 +221,17 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         answers: Sequence[Dependence],
     ) -> None:
         """While tracing, keep up with small free values that are changed in place; forget any other."""
-        entries = [self._values.pop(_key(tensor), None) for tensor in written]
+        entries = [self._values.pop(storage_of(tensor), None) for tensor in written]
         fixed = all(isinstance(answer, Free) and not answer.random for answer in answers)
         if len(entries) != 1 or entries[0] is None or not fixed:
             return
         base, value = entries[0]
         with _outside():
-            self._values[_key(base)] = (base, value.clone())
+            self._values[storage_of(base)] = (base, value.clone())
         leaves, structure = pytree.tree_flatten((args, kwargs))
         real = [self._value(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         if any(value is None and isinstance(leaf, Tensor) for value, leaf in zip(real, leaves, strict=True)):
-            del self._values[_key(base)]
+            del self._values[storage_of(base)]
             return
         with _outside():
             given, named = pytree.tree_unflatten(real, structure)
@@ -260,25 +278,11 @@ def _fits(own: Dependence, shape: tuple[int, ...]) -> bool:
     return not isinstance(own, Along) or own.dim < len(shape)
 
 
-def _key(tensor: Tensor) -> StorageWeakRef:
-    with torch._C.DisableTorchFunction():
-        return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]  # torch's own
-
-
 def _given(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """An operation's arguments by name, with the defaults of those that were left out."""
     schema = func._schema.arguments
     named = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
     return named | {argument.name: value for argument, value in zip(schema, args, strict=False)} | dict(kwargs)
-
-
-def where() -> str:
-    """The line of the user's code that is running."""
-    frame = sys._getframe(1)
-    ours, theirs = str(Path(__file__).parents[3]), str(Path(torch.__file__).parent)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith((ours, theirs, "<")):
-        frame = frame.f_back
-    return f"(in {frame.f_code.co_name}, {Path(frame.f_code.co_filename).name}:{frame.f_lineno})"
 
 
 def general_position(trainable: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -292,16 +296,23 @@ def general_position(trainable: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def prove(forward: Forward, fixed: Mapping[str, Tensor], batch: Any) -> Proof:
-    """Trace `forward(fixed, batch)` and prove that the losses that it returns belong to one example each.
+def prove(
+    forward: Forward,
+    trainable: Mapping[str, Tensor],
+    rest: Mapping[str, Tensor],
+    batch: Any,
+    outside: Outside | None = None,
+) -> Proof:
+    """Trace `forward(tensors, batch)` and prove that the losses that it returns belong to one example each.
 
-    The pass runs on tensors without data, so it can read no example. Values of `fixed` are looked at only to see that
-    a constant is the same for every position in the batch; give trainable parameters values in general position, not
-    the zeros that some start with. Raises `Unproved` with the operation and the line that could not be followed.
+    The pass runs on tensors without data, so it can read no example. Values of parameters are looked at only to see
+    that a constant is the same for every position in the batch; give trainable ones values in general position, not the
+    zeros that some start with. Raises `Unproved` with the operation and the line that could not be followed.
     """
     leaves, structure = pytree.tree_flatten(batch)
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     examples = leaves[places[0]].shape[0]
+    fixed = {**trainable, **rest}
     seen: list[Watch] = []
 
     def flat(*tensors: Tensor) -> Tensor:
@@ -309,18 +320,23 @@ def prove(forward: Forward, fixed: Mapping[str, Tensor], batch: Any) -> Proof:
         filled = list(leaves)
         for place, row in zip(places, rows, strict=True):
             filled[place] = row
-        watch = Watch(rows, examples, list(zip(tensors, fixed.values(), strict=False)))
+        watch = Watch(rows, examples, list(zip(tensors, fixed.values(), strict=False)), outside)
         seen.append(watch)
-        with watch:
-            losses = forward(dict(zip(fixed, tensors, strict=False)), pytree.tree_unflatten(filled, structure))
-        verdict(watch, losses)
-        return losses
+        named = dict(zip(fixed, tensors, strict=False))
+        with torch.enable_grad():
+            live = {name: named[name].detach().requires_grad_() for name in trainable}
+            with watch:
+                losses = forward({**named, **live}, pytree.tree_unflatten(filled, structure))
+            verdict(watch, losses)
+        return losses.detach()
 
     tensors = [tensor.detach() for tensor in (*fixed.values(), *(leaves[place] for place in places))]
     trace: Any = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)
     try:
-        trace(*tensors)
-    except Unproved:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # parts of the tracer warn about each other, never about the model
+            trace(*tensors)
+    except (Unproved, InvalidArgument):
         raise
     except Exception as error:  # a model may fail in any way on tensors without data
         raise Unproved(f"the pass could not be traced without data ({type(error).__name__})") from error
@@ -328,9 +344,20 @@ def prove(forward: Forward, fixed: Mapping[str, Tensor], batch: Any) -> Proof:
 
 
 def verdict(watch: Watch, losses: Tensor) -> None:
-    """Raise `Unproved` unless each loss belongs to the example of its row."""
+    """Raise `Unproved` unless each loss belongs to the example of its row, and torch itself differentiates it."""
     own = watch.of(losses)
     right = isinstance(own, Free) or own == settled(Along(0), tuple(losses.shape), watch.examples)
     if not right:
         why = own.reason if isinstance(own, Mixed) else "the losses are not in the order of the examples"
         raise Unproved(why)
+    pending: list[Any] = [losses.grad_fn]
+    seen: set[Any] = set()
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        name = node.name()
+        if isinstance(node, torch.autograd.function.BackwardCFunction) and not name.startswith(_OURS):
+            raise Unproved(f"{name} is a backward pass in Python, which may do anything")
+        pending += [following for following, _ in node.next_functions]

@@ -25,6 +25,9 @@ from discreet.learning.engine.operations.base import Args, Claim, GradientRule, 
 from discreet.learning.engine.operations.transformed import TransformedParameter
 from discreet.learning.engine.trace.randomness import generator_states, nothing_drawn
 
+#: Functions that let Python change gradients in the backward pass.
+_HOOKS = {Tensor.register_hook, Tensor.register_post_accumulate_grad_hook}
+
 
 @dataclass(frozen=True)
 class Site:
@@ -87,6 +90,11 @@ class ForwardRecorder(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         kwargs = kwargs or {}
+        if func in _HOOKS:
+            raise InvalidArgument(
+                "the forward pass must not register hooks on tensors, got Tensor.register_hook: a hook may mix the "
+                "gradients of several examples; write what it does as part of the forward pass"
+            )
         used = [t for t in tensors_in((*args, *kwargs.values())) if id(t) in self.names or id(t) in self.transposed]
         if not used:
             return func(*args, **kwargs)

@@ -1,0 +1,57 @@
+"""Where tensors come from: their storage, the line of code, and what a model reads beside parameters and batch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from discreet.errors import InvalidArgument
+
+
+def storage_of(tensor: Tensor) -> StorageWeakRef:
+    """The storage of a tensor, as a key that does not keep it alive."""
+    with torch._C.DisableTorchFunction():
+        return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]  # torch's own
+
+
+def where() -> str:
+    """The line of the user's code that is running."""
+    frame = sys._getframe(1)
+    ours, theirs = str(Path(__file__).parents[3]), str(Path(torch.__file__).parent)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((ours, theirs, "<")):
+        frame = frame.f_back
+    return f"(in {frame.f_code.co_name}, {Path(frame.f_code.co_filename).name}:{frame.f_lineno})"
+
+
+class Outside:
+    """Tensors that a model reads and that are neither parameters, buffers nor the batch: attributes, globals.
+
+    Those of the first pass are constants: no example was seen before it. One that turns up later may hold examples of
+    an earlier batch. A trainable parameter that is reached this way would lose that use.
+    """
+
+    def __init__(self, trainable: Sequence[Tensor]) -> None:
+        self._trainable = {storage_of(tensor) for tensor in trainable}
+        self._constants: dict[StorageWeakRef, Tensor] = {}
+        self.closed = False
+
+    def meet(self, tensor: Tensor) -> None:
+        """Note a tensor of the first pass; refuse one of a later pass that is new."""
+        key = storage_of(tensor)
+        if key in self._trainable:
+            raise InvalidArgument(
+                "a trainable parameter must be used as an attribute of its module, but it is also reached in another "
+                f"way, such as through a Python list {where()}: its gradient there would be lost; use nn.ParameterList"
+            )
+        if key not in self._constants:
+            if self.closed:
+                raise InvalidArgument(
+                    "a model must not keep tensors from one batch to the next, but it reads one that was not there "
+                    f"before the first batch {where()}: it could hold examples; register constants as buffers"
+                )
+            self._constants[key] = tensor

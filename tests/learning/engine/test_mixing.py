@@ -1,0 +1,224 @@
+"""Models that mix examples, or keep something of them, are refused or bounded, also when it starts after many calls.
+
+Each case either raises before anything is released, or the clipped sum moves by at most the clip norm when one example
+is exchanged for another (twice that, because one leaves and one comes).
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from discreet.errors import DiscreetError
+from discreet.learning import Engine, Flat
+
+EXAMPLES, CLIP = 16, 1.0
+
+
+def batch(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(EXAMPLES, 6, generator=generator, dtype=torch.float64)
+    return x, torch.arange(EXAMPLES) % 3
+
+
+class Then(nn.Module):
+    """A linear layer, something to its output, and another linear layer."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 3)
+        self.function, self.calls = function, 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.second(self.function(self, self.first(x).tanh()))
+
+
+def ghost_norm(size):
+    def function(model, h):
+        if len(h) < size:
+            return h
+        groups = h.reshape(-1, size, h.shape[1])
+        return ((groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 0.1)).reshape(h.shape)
+
+    return function
+
+
+def experts_with_capacity(model, h):
+    """The first examples of an expert, up to a capacity that grows with the batch, are changed; the rest are not."""
+    expert = (h[:, 0] > 0).long()
+    capacity = max(len(h) // 2, 4)
+    rank = F.one_hot(expert, 2).cumsum(0).gather(1, expert[:, None])[:, 0]
+    return torch.where((rank <= capacity)[:, None], 3 * h, h)
+
+
+def after_calls(model, h):
+    return h - h.mean(0) if model.calls > 60 else h
+
+
+CASES = {
+    "mean of more than three": lambda model, h: h - h.mean(0) if len(h) > 3 else h,
+    "ghost batch norm, 4": ghost_norm(4),
+    "ghost batch norm, 8": ghost_norm(8),
+    "experts with a capacity": experts_with_capacity,
+    "a little of the sum": lambda model, h: h + 1e-6 * h.sum(0),
+    "branch on the maximum": lambda model, h: 5 * h if h.abs().max() > 0.9 else h,
+    "mean after 60 calls": after_calls,
+}
+
+
+def engine_of(model, loss=F.cross_entropy, compile=False):
+    torch.manual_seed(0)
+    return Engine(model.double(), loss, Flat(CLIP), compile=compile)
+
+
+def flat(result):
+    return torch.cat([value.reshape(-1) for value in result.sums.values()])
+
+
+def distance(engine, x, other, y):
+    mask = torch.ones(EXAMPLES, dtype=torch.bool)
+    return float((flat(engine((x, y), mask)) - flat(engine((other, y), mask))).norm())
+
+
+@pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", CASES)
+def test_a_mixing_model_is_refused_or_bounded(name, compile):
+    x, y = batch()
+    other = x.clone()
+    other[3] = 1e3 * torch.ones(6)  # an outlier in the place of one example
+    try:
+        engine = engine_of(Then(CASES[name]), compile=compile)
+        for _ in range(70 if "60" in name else 1):
+            engine((x, y), torch.ones(EXAMPLES, dtype=torch.bool))
+        assert distance(engine, x, other, y) <= 2 * CLIP + 1e-9
+    except DiscreetError:
+        return
+
+
+def test_a_loss_over_the_labels_of_the_whole_batch_is_refused_or_bounded():
+    x, _ = batch()
+    labels = torch.randint(0, 3, (EXAMPLES, 5))
+
+    def loss(model, rows):
+        scores = model(rows[0])[:, :, None].expand(-1, -1, 5)
+        values = F.cross_entropy(scores, rows[1], reduction="none", ignore_index=-100).sum(1)
+        return values / (rows[1] != -100).sum() * EXAMPLES
+
+    other = labels.clone()
+    other[3] = -100
+    mask = torch.ones(EXAMPLES, dtype=torch.bool)
+    try:
+        engine = engine_of(Then(lambda model, h: h), loss)
+        one, two = (flat(engine((x, given), mask)) for given in (labels, other))
+    except DiscreetError:
+        return
+    assert float((one - two).norm()) <= 2 * CLIP + 1e-9
+
+
+def test_a_model_that_cannot_be_proved_runs_each_example_alone():
+    """The sum of a batch is that of its examples one by one: what the batch would do to them does not happen."""
+    x, y = batch()
+    engine = engine_of(Then(CASES["mean of more than three"]))
+    mask = torch.ones(EXAMPLES, dtype=torch.bool)
+    result = engine((x, y), mask)
+    assert "not proved apart" in engine.report
+    plain = engine_of(Then(lambda model, h: h))
+    torch.testing.assert_close(flat(result), flat(plain((x, y), mask)))
+
+
+def test_a_buffer_that_copies_a_row_after_60_calls_holds_none():
+    class Copies(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.calls = nn.Linear(6, 3), 0
+            self.register_buffer("kept", torch.zeros(6))
+
+        def forward(self, x):
+            self.calls += 1
+            if self.calls > 60:
+                self.kept.data.copy_(x[0])
+            return self.linear(x)
+
+    model = Copies()
+    engine = engine_of(model)
+    x, y = batch()
+    for _ in range(70):
+        engine((x, y), torch.ones(EXAMPLES, dtype=torch.bool))
+    assert not model.kept.any()
+
+
+def test_a_buffer_that_copies_a_row_is_refused():
+    class Copies(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(6, 3)
+            self.register_buffer("kept", torch.zeros(6))
+
+        def forward(self, x):
+            self.kept.data.copy_(x[0])
+            return self.linear(x)
+
+    with pytest.raises(DiscreetError):
+        engine_of(Copies())(batch(), torch.ones(EXAMPLES, dtype=torch.bool))
+
+
+def test_a_parameter_in_a_python_list_is_refused():
+    class Hidden(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(6, 3)
+            self.again = [self.linear.weight]
+
+        def forward(self, x):
+            return self.linear(x) + x @ self.again[0].t()
+
+    with pytest.raises(DiscreetError, match="Python list"):
+        engine_of(Hidden())(batch(), torch.ones(EXAMPLES, dtype=torch.bool))
+
+
+def test_a_tensor_kept_from_an_earlier_batch_is_refused():
+    class Remembers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.seen = nn.Linear(6, 3), []
+
+        def forward(self, x):
+            before = self.seen[-1].mean(0) if self.seen and type(self.seen[-1]) is torch.Tensor else 0.0
+            self.seen.append(x.detach())
+            return self.linear(x + before)
+
+    engine = engine_of(Remembers())
+    with pytest.raises(DiscreetError):
+        engine(batch(), torch.ones(EXAMPLES, dtype=torch.bool))
+
+
+def test_a_hook_on_a_tensor_is_refused():
+    def hooked(model, h):
+        h.register_hook(lambda grad: grad.mean(0, keepdim=True).expand_as(grad))
+        return h
+
+    with pytest.raises(DiscreetError, match="hook"):
+        engine_of(Then(hooked))(batch(), torch.ones(EXAMPLES, dtype=torch.bool))
+
+
+def test_a_backward_pass_in_python_that_mixes_is_refused_or_bounded():
+    class Mixes(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, h):
+            return h.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad + grad.sum(0, keepdim=True)
+
+    x, y = batch()
+    other = x.clone()
+    other[3] = 1e3
+    try:
+        engine = engine_of(Then(lambda model, h: Mixes.apply(h)))
+        assert distance(engine, x, other, y) <= 2 * CLIP + 1e-9
+    except DiscreetError:
+        return
