@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from discreet.errors import DiscreetError
 from discreet.learning import Engine, Flat
 
-EXAMPLES, CLIP = 16, 1.0
+EXAMPLES, CLIP = 16, 0.01
 
 
 def batch(seed=0):
@@ -33,7 +33,7 @@ class Then(nn.Module):
 
     def forward(self, x):
         self.calls += 1
-        return self.second(self.function(self, self.first(x).tanh()))
+        return self.second(self.function(self, self.first(x)))
 
 
 def ghost_norm(size):
@@ -51,7 +51,7 @@ def experts_with_capacity(model, h):
     expert = (h[:, 0] > 0).long()
     capacity = max(len(h) // 2, 4)
     rank = F.one_hot(expert, 2).cumsum(0).gather(1, expert[:, None])[:, 0]
-    return torch.where((rank <= capacity)[:, None], 3 * h, h)
+    return torch.where((rank <= capacity)[:, None], -3 * h, h)
 
 
 def after_calls(model, h):
@@ -64,7 +64,7 @@ CASES = {
     "ghost batch norm, 8": ghost_norm(8),
     "experts with a capacity": experts_with_capacity,
     "a little of the sum": lambda model, h: h + 1e-6 * h.sum(0),
-    "branch on the maximum": lambda model, h: 5 * h if h.abs().max() > 0.9 else h,
+    "branch on the maximum": lambda model, h: -5 * h if h.abs().max() > 1e3 else h,
     "mean after 60 calls": after_calls,
 }
 
@@ -88,7 +88,7 @@ def distance(engine, x, other, y):
 def test_a_mixing_model_is_refused_or_bounded(name, compile):
     x, y = batch()
     other = x.clone()
-    other[3] = 1e3 * torch.ones(6)  # an outlier in the place of one example
+    other[3] = 1e7  # an outlier in the place of one example
     try:
         engine = engine_of(Then(CASES[name]), compile=compile)
         for _ in range(70 if "60" in name else 1):
@@ -216,7 +216,7 @@ def test_a_backward_pass_in_python_that_mixes_is_refused_or_bounded():
 
     x, y = batch()
     other = x.clone()
-    other[3] = 1e3
+    other[3] = 1e7
     try:
         engine = engine_of(Then(lambda model, h: Mixes.apply(h)))
         assert distance(engine, x, other, y) <= 2 * CLIP + 1e-9
