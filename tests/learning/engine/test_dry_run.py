@@ -111,7 +111,7 @@ def test_examples_packed_by_their_lengths_or_values_are_refused(packed):
     """Every example uses four positions here; with other lengths, norms would mix the positions of two examples."""
     x = inputs(5, 6, 4)
     x[..., 0] = torch.where(torch.arange(6) % 2 == 0, x[..., 0].abs(), -x[..., 0].abs())
-    with pytest.raises(DiscreetError, match="no path covers"):
+    with pytest.raises(DiscreetError, match="could not be proved"):
         engine_of(packed, weight=(3, 4))((x, torch.full((5,), 4)), torch.ones(5, dtype=torch.bool))
 
 

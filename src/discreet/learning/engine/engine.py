@@ -153,7 +153,7 @@ class Engine:
                 lines.append(f"{name}: fallback (vmap), because of {self._reasons[name]}")
             else:
                 lines.append(f"{name}: {' + '.join(rules.get(name, []))}")
-        how = "compiled" if self._compiled else "not compiled"
+        how = "compiled" if any(traced.compiled for traced in self._compiled.values()) else "not compiled"
         return "\n".join([*lines, f"{how}; the start took {self._seconds:.1f} s"])
 
     def __call__(
@@ -259,6 +259,10 @@ class Engine:
         if coverage.alone:
             return clip_alone(self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage)
         if self._python_only:
+            # The model's code runs again, so what it does now is proved now.
+            reason = self._unproved(trainable, rest, batch)
+            if reason:
+                raise InvalidArgument(f"examples must not affect each other, but it is no longer proved: {reason}")
             return clip(self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage)
         arguments = [*trainable.values(), *rest.values(), *(leaves[i] for i in tensor_leaves), mask, norm]
         arguments = [a.detach() for a in arguments]

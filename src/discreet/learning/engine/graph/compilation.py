@@ -28,10 +28,11 @@ class NotCompiled(Exception):
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled function, and the seconds that tracing and compiling it took."""
+    """A traced function, the seconds that tracing and compiling it took, and whether it was compiled."""
 
     function: FlatFunction
     seconds: float
+    compiled: bool = True
 
 
 def trace_flat(function: FlatFunction, arguments: Sequence[Tensor]) -> Any:
@@ -49,7 +50,16 @@ def run_flat(function: FlatFunction, arguments: Sequence[Tensor]) -> Compiled:
     if backward_draws(graph):
         raise NotCompiled("a traced graph would draw other random numbers in the backward pass")
     remove_marks(graph)
-    return Compiled(graph, time.perf_counter() - start)
+    originals = [(arguments[position], arguments[position].clone()) for position in written_arguments(graph)]
+    devices = [arguments[0].device] if arguments[0].is_cuda else []
+    with torch.no_grad(), torch.random.fork_rng(devices=devices):
+        try:
+            graph(*arguments)
+        except RuntimeError as error:  # some kernels return other results than they declare while tracing
+            raise NotCompiled("the traced graph does not run") from error
+        for argument, value in originals:  # undo the writes of this trial run
+            argument.copy_(value)
+    return Compiled(graph, time.perf_counter() - start, compiled=False)
 
 
 def compile_flat(function: FlatFunction, arguments: Sequence[Tensor], fixed: int, lend: bool = False) -> Compiled:
