@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from discreet.errors import DiscreetError
 from discreet.learning import Engine, Flat
+from discreet.learning.engine.operations import memory_format
 
 EXAMPLES, CLIP = 16, 0.01
 
@@ -202,6 +203,20 @@ def test_a_hook_on_a_tensor_is_refused():
 
     with pytest.raises(DiscreetError, match="hook"):
         engine_of(Then(hooked))(batch(), torch.ones(EXAMPLES, dtype=torch.bool))
+
+
+def test_our_own_group_norm_of_traced_images_is_proved(monkeypatch):
+    """It has a backward pass in Python, and runs on CUDA; here it is made to run on a CPU."""
+    monkeypatch.setattr(memory_format, "wants_channels_last", lambda x: x.dim() == 4)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(64, 3))
+    x, y = torch.randn(EXAMPLES, 3, 6, 6), torch.arange(EXAMPLES) % 3
+    engine = Engine(model, F.cross_entropy, Flat(CLIP), compile=False)
+    traced = engine((x, y), torch.ones(EXAMPLES, dtype=torch.bool))
+    assert "not proved apart" not in engine.report
+    monkeypatch.undo()
+    plain = Engine(model, F.cross_entropy, Flat(CLIP), compile=False)((x, y), torch.ones(EXAMPLES, dtype=torch.bool))
+    torch.testing.assert_close(flat(traced), flat(plain))
 
 
 def test_a_backward_pass_in_python_that_mixes_is_refused_or_bounded():
