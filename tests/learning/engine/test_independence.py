@@ -278,6 +278,21 @@ def test_a_parameter_with_a_row_per_position_is_not_proved():
     assert proved(lambda rows, w: (rows * (1 + w)).sum(1), torch.randn(B, 3), w=torch.randn(1, 3)) is None
 
 
+def test_positions_within_an_example_may_differ_whatever_their_size(monkeypatch):
+    """Embedded positions are the same for every example by how they are made; their values need not be known."""
+    monkeypatch.setattr("discreet.learning.engine.independence.proof._REMEMBERED", 0)
+    table = torch.randn(9, 4)
+
+    def positions(rows, table):
+        places = torch.arange(9).expand(B, -1)
+        return (rows + F.embedding(places, table) + torch.zeros(B, 9, 4)).sum((1, 2))
+
+    assert proved(positions, torch.randn(B, 9, 4), table=table) is None
+    assert (
+        proved(lambda rows, table: (rows + table[:B, None]).sum((1, 2)), torch.randn(B, 9, 4), table=table) is not None
+    )
+
+
 def test_stripes_are_read_back_from_every_view():
     x = torch.zeros(B, 4, 5)
     memory = in_memory(x, Along(0), B)

@@ -7,6 +7,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ from discreet.learning.engine.dry_run.search import find_coverage
 from discreet.learning.engine.graph.compilation import Compiled, NotCompiled, compile_flat, run_flat
 from discreet.learning.engine.independence import Outside, Unproved, Watch, general_position, prove
 from discreet.learning.engine.model_tensors import ModelTensors
+from discreet.learning.engine.operations.registry import HANDLERS
+from discreet.learning.engine.trace.recorder import ForwardRecorder
 
 _log = logging.getLogger("discreet.learning")
 
@@ -242,7 +245,9 @@ class Engine:
     def _unproved(self, trainable: Mapping[str, Tensor], rest: Mapping[str, Tensor], batch: Any) -> str:
         """Why the examples of this batch could not be proved not to mix; empty if they were."""
         try:
-            prove(self._forward, general_position(trainable), rest, batch, self._outside)
+            examples = batch_size(batch)
+            record = partial(ForwardRecorder, handlers=HANDLERS, examples=examples)
+            prove(self._forward, general_position(trainable), rest, batch, self._outside, record)
         except Unproved as reason:
             return str(reason)
         finally:

@@ -34,7 +34,7 @@ from discreet.learning.engine.independence.dependence import (
 )
 from discreet.learning.engine.independence.origin import Outside, storage_of, where
 from discreet.learning.engine.independence.rules.base import Call
-from discreet.learning.engine.independence.table import DRAWS, RESHAPES, RULES, name_of
+from discreet.learning.engine.independence.table import DRAWS, FILLS, RESHAPES, RULES, name_of
 
 #: Free values of up to this many elements are known while tracing: index vectors, masks of positions.
 _REMEMBERED = 1 << 20
@@ -85,6 +85,9 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         self._memory: dict[StorageWeakRef, Memory] = {}
         self._own: set[StorageWeakRef] = set()
         self._values: dict[StorageWeakRef, tuple[Tensor, Tensor]] = {}
+        #: Free storages that hold the same values for each example, as stripes; and those of one value everywhere.
+        self._repeats: dict[StorageWeakRef, Memory] = {}
+        self._filled: set[StorageWeakRef] = set()
         for tensor in batch:
             key = storage_of(tensor)
             memory = in_memory(tensor, Along(0), examples)
@@ -139,6 +142,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
                     self._memory[storage_of(tensor)] = in_memory(tensor, answer, self.examples)
             if isinstance(answers[0], Free) and not answers[0].random and not written:
                 self._compute(func, args, kwargs, fresh)
+                self._repeat(func, given, inputs, fresh)
         if written:
             self._recompute(func, args, kwargs, written, answers)
         for place, tensor in enumerate(written):
@@ -153,10 +157,43 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         before: Sequence[Dependence],
         results: Sequence[Tensor],
     ) -> Call:
-        own = {id(tensor): dependence for tensor, dependence in zip(inputs, before, strict=True)}
-        return Call(
-            name_of(func), given, tuple(results), self.examples, lambda value: own.get(id(value), FREE), self._value
-        )
+        by_id = {id(tensor): own for tensor, own in zip(inputs, before, strict=True)}
+
+        def of(value: Any) -> Dependence:
+            return by_id.get(id(value), FREE)
+
+        return Call(name_of(func), given, tuple(results), self.examples, of, self._value, self._repeated)
+
+    def _repeated(self, tensor: Tensor) -> Dependence:
+        """Along which dimension a free tensor repeats the same values for each example; `FREE` if that is not known."""
+        lengths = list(tensor.shape)
+        if storage_of(tensor) in self._filled and self.examples in lengths:
+            return settled(Along(lengths.index(self.examples)), tuple(lengths), self.examples)
+        broadcast = [d for d, n in enumerate(lengths) if n == self.examples and tensor.stride(d) == 0]
+        if broadcast:
+            return settled(Along(broadcast[0]), tuple(lengths), self.examples)
+        return in_view(tensor, self._repeats.get(storage_of(tensor), FREE), self.examples)
+
+    def _repeat(self, func: Any, given: dict[str, Any], inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        """Note that a free result repeats, because its inputs do.
+
+        The rule is asked what the result would depend on if the inputs that repeat depended on an example each: along
+        that dimension the result is the same function of the same values.
+        """
+        name = name_of(func)
+        if name in FILLS:
+            self._filled |= {storage_of(tensor) for tensor in results}
+        repeated = [self._repeated(tensor) for tensor in inputs]
+        rule = RULES.get(name)
+        if rule is None or self.examples == 1 or not any(isinstance(own, Along) for own in repeated):
+            return
+        supposed = [own if isinstance(own, Along) else FREE for own in repeated]
+        with _outside():
+            answer = rule(self._call(func, given, inputs, supposed, results))
+        each = list(answer) if isinstance(answer, (list, tuple)) else [answer] * len(results)
+        for tensor, own in zip(results, each, strict=True):
+            if isinstance(own, Along) and _fits(own, tuple(tensor.shape)):
+                self._repeats[storage_of(tensor)] = in_memory(tensor, own, self.examples)
 
     def _answers(self, func: Any, call: Call, before: Sequence[Dependence]) -> list[Dependence]:
         count = len(call.results)
@@ -188,6 +225,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
 
     def _write(self, tensor: Tensor, answer: Dependence, name: str) -> None:
         key = storage_of(tensor)
+        self._repeats.pop(key, None)
+        self._filled.discard(key)
         if key not in self._own and not isinstance(answer, Free):
             raise Unproved(f"{name} writes what depends on examples into something that outlives the pass {where()}")
         self._memory[key] = joined(tensor, self._memory.get(key, FREE), answer, self.examples)
@@ -302,12 +341,14 @@ def prove(
     rest: Mapping[str, Tensor],
     batch: Any,
     outside: Outside | None = None,
+    record: Callable[[Mapping[str, Tensor]], contextlib.AbstractContextManager[Any]] | None = None,
 ) -> Proof:
     """Trace `forward(tensors, batch)` and prove that the losses that it returns belong to one example each.
 
     The pass runs on tensors without data, so it can read no example. Values of parameters are looked at only to see
     that a constant is the same for every position in the batch; give trainable ones values in general position, not the
-    zeros that some start with. Raises `Unproved` with the operation and the line that could not be followed.
+    zeros that some start with. `record` is a mode to run the pass under, as it will run later. Raises `Unproved` with
+    the operation and the line that could not be followed.
     """
     leaves, structure = pytree.tree_flatten(batch)
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
@@ -325,7 +366,7 @@ def prove(
         named = dict(zip(fixed, tensors, strict=False))
         with torch.enable_grad():
             live = {name: named[name].detach().requires_grad_() for name in trainable}
-            with watch:
+            with record(live) if record is not None else contextlib.nullcontext(), watch:
                 losses = forward({**named, **live}, pytree.tree_unflatten(filled, structure))
             verdict(watch, losses)
         return losses.detach()

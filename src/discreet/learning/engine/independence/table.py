@@ -113,6 +113,9 @@ _WRITTEN = "uniform normal exponential cauchy log_normal random geometric rand r
 #: Random numbers written in place, or made from sizes alone.
 DRAWS = {f"aten.{name}" for name in _WRITTEN.split()}
 
+_FILLED = "zeros ones full scalar_tensor zeros_like ones_like full_like new_zeros new_ones new_full"
+#: Operations whose result has the same value everywhere.
+FILLS = {f"aten.{name}" for name in _FILLED.split()}
 _LOOKS = "transpose t squeeze unsqueeze swapaxes swapdims as_strided detach"
 #: Operations in place that change how a tensor looks at its memory, and no value.
 RESHAPES = {f"aten.{name}" for name in _LOOKS.split()}

@@ -34,6 +34,8 @@ class Call:
     of: Callable[[Any], Dependence]
     #: The value of a free tensor, or None where it is not known while tracing.
     value: Callable[[Tensor], Tensor | None]
+    #: Along which dimension a free tensor is known to repeat the same values for each example, by how it was made.
+    repeats: Callable[[Tensor], Dependence]
 
     @property
     def out(self) -> Tensor:
@@ -91,6 +93,8 @@ def alike(call: Call, constant: Tensor, along: Along, dims: int) -> bool:
         return True
     own = call.of(constant)
     if isinstance(own, Free) and own.random:
+        return True
+    if call.repeats(constant) == settled(Along(dim, along.inner), tuple(constant.shape), call.examples):
         return True
     value = call.value(constant)
     if value is None:
