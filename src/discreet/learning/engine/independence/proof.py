@@ -33,7 +33,7 @@ from discreet.learning.engine.independence.dependence import (
     settled,
 )
 from discreet.learning.engine.independence.origin import Outside, storage_of, where
-from discreet.learning.engine.independence.rules.base import Call
+from discreet.learning.engine.independence.rules.base import Answer, Call, Rule
 from discreet.learning.engine.independence.table import DRAWS, FILLS, RESHAPES, RULES, name_of
 
 #: Free values of up to this many elements are known while tracing: index vectors, masks of positions.
@@ -189,7 +189,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
             return
         supposed = [own if isinstance(own, Along) else FREE for own in repeated]
         with _outside():
-            answer = rule(self._call(func, given, inputs, supposed, results))
+            answer = _asked(rule, self._call(func, given, inputs, supposed, results))
         each = list(answer) if isinstance(answer, (list, tuple)) else [answer] * len(results)
         for tensor, own in zip(results, each, strict=True):
             if isinstance(own, Along) and _fits(own, tuple(tensor.shape)):
@@ -215,7 +215,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
             answer = call.mixed("no rule says that it keeps examples apart")
         else:
             with _outside():
-                answer = rule(call)
+                answer = _asked(rule, call)
         each = list(answer) if isinstance(answer, (list, tuple)) else [answer] * count
         shapes = [tuple(out.shape) for out in call.results]
         checked = [settled(own, shape, self.examples) if _fits(own, shape) else call.mixed("no rule for this shape")
@@ -274,7 +274,10 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
             return
         with _outside():
             given, named = pytree.tree_unflatten(real, structure)
-            func(*given, **named)  # writes through a view of the copy
+            try:
+                func(*given, **named)  # writes through a view of the copy
+            except (RuntimeError, TypeError):
+                del self._values[storage_of(base)]
 
     def _compute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fresh: Sequence[Tensor]) -> None:
         """While tracing, compute small free values alongside, so that a vector of indices is known."""
@@ -292,6 +295,14 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
                 self._remember(fresh[0], func(*given, **named))
             except (RuntimeError, TypeError):
                 return
+
+
+def _asked(rule: Rule, call: Call) -> Answer:
+    """The answer of a rule; `Mixed` where it was written for other combinations of inputs than this one."""
+    try:
+        return rule(call)
+    except (LookupError, StopIteration, TypeError, RuntimeError):
+        return call.mixed("no rule for this combination of inputs")
 
 
 def _worst(answers: Sequence[Dependence]) -> Dependence:
