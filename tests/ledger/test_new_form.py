@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import pytest
-from discreet.apps.report.content import collect
 
 import discreet as dp
 from discreet import codec
 from discreet import events as ev
 from discreet.accounting.adaptive import budgets
 from discreet.accounting.adaptive.budgets import Limits, PureForm
+from discreet.apps.report import collect
 from discreet.errors import BudgetExceeded
 
 

@@ -26,7 +26,7 @@ from discreet.codec import (
     sum_text,
     sum_value,
 )
-from discreet.errors import NotALedger
+from discreet.errors import DiscreetError, NotALedger
 from discreet.events import Event
 from discreet.guarantees import Guarantee
 from discreet.ledger.totals import Amounts, Totals, charge_text
@@ -193,7 +193,20 @@ class Terms:
             raise NotALedger("an account's terms are not readable: the ledger was edited") from error
         if terms.text() != text or terms.aside < 0:
             raise NotALedger(f"the terms of account {terms.name!r} are not in canonical form: the ledger was edited")
+        terms._check_limits()
         return terms
+
+    def _check_limits(self) -> None:
+        """Refuse limits above what the budget allows. Hashes cannot show that: anyone can compute them again."""
+        try:
+            granted = self.form.grants(self._limits)
+        except DiscreetError:  # orders or a part of δ that no account can have
+            granted = False
+        if not granted:
+            raise NotALedger(
+                f"the limits of account {self.name!r} are not those of its budget ({self.budget}): the ledger was "
+                "edited, and nothing can be charged to it"
+            )
 
     def __str__(self) -> str:
         kept = f", {float(self.aside):.6g} of δ set aside" if self.aside else ""
