@@ -16,12 +16,13 @@ from discreet.ledger import charging
 from discreet.ledger.backend import Backend
 from discreet.ledger.chain import Entry
 from discreet.ledger.charging import NoRoom, Request
+from discreet.ledger.names import checked_name, checked_text
 from discreet.ledger.receipt import Receipt
 from discreet.ledger.reservation import Reservation
 from discreet.ledger.statement import Statement, compose
 from discreet.ledger.stores import records
 from discreet.ledger.stores.base import Transaction
-from discreet.ledger.terms import Terms, checked_name, checked_text
+from discreet.ledger.terms import Terms
 from discreet.ledger.totals import Totals
 from discreet.neighbors import Neighbors
 
@@ -124,7 +125,8 @@ class Account:
 
         Guarantee:
             Whatever a sub-account spends is charged to this account, and to all above, in the same transaction. The
-            budgets of sub-accounts may add up to more than this account's; this account's budget still holds.
+            budgets of sub-accounts may add up to more than this account's; this account's budget still holds. So a
+            sub-account opens no fresh budget, and `create=False` of the ledger allows it.
         """
         full_name = f"{self.name}/{checked_name(name)}"
         if budget.protects is not None and budget.protects != self.neighbors:

@@ -32,6 +32,9 @@ class Transaction(Protocol):
     #: Suffix of a SELECT that locks the rows it returns until the transaction ends.
     for_update: str
 
+    #: Statement that keeps others from opening accounts until the transaction ends; empty where nobody else can write.
+    lock_accounts: str
+
     #: Account rows (`records.AccountRow`) that are certain to be in the database as they stand here, by name, so they
     #: need not be read. Whoever changes a row puts the new one here.
     current: dict[str, Any]

@@ -83,6 +83,8 @@ class PostgresTransaction:
     """One open transaction on a server. Changes are buffered and sent with the next query or commit, in one message."""
 
     for_update = " FOR UPDATE"
+    # Waits for spends in flight too, which have all of their locks by then.
+    lock_accounts = "LOCK TABLE discreet_account IN SHARE ROW EXCLUSIVE MODE"
 
     def __init__(self, session: Session, begin: str, may_queue: bool) -> None:
         self._session = session

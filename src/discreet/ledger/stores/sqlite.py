@@ -61,7 +61,7 @@ class _Connection(sqlite3.Connection):
 class SQLiteTransaction:
     """One open transaction on a file."""
 
-    for_update = ""  # BEGIN IMMEDIATE has locked the whole file
+    for_update = lock_accounts = ""  # BEGIN IMMEDIATE has locked the whole file
 
     def __init__(self, connection: sqlite3.Connection, current: dict[str, Any] | None = None) -> None:
         self._connection = connection
