@@ -23,6 +23,7 @@ from discreet.ledger.chain import Entry, digest, seal
 from discreet.ledger.stores import schema
 from discreet.ledger.terms import Terms
 from discreet.neighbors import ADD_REMOVE, Neighbors
+from tests.ledger.faults import forget
 
 
 @pytest.fixture
@@ -249,6 +250,9 @@ def test_a_receipt_kept_elsewhere_shows_a_rewritten_or_shortened_history(ledger,
     receipts = [last, last.to_json()]
     assert ledger.verify(receipts)
     rewrite(place, "census", lambda sequence, value: None if sequence == last.sequence else value)
+    found = ledger.verify()  # this process saw the row without keeping its receipt
+    assert (found.account, found.sequence, "older copy" in found.problem) == ("census", last.sequence, True)
+    forget()
     assert ledger.verify()  # consistent in itself
     for receipt in receipts:
         found = ledger.verify([receipt])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
 from time import time_ns
 from typing import TypeVar
 
-from discreet.errors import NotALedger, TermsDiffer
+from discreet.errors import LedgerUnavailable, NotALedger, TermsDiffer
 from discreet.ledger import names
 from discreet.ledger.chain import NOTHING, Entry
 from discreet.ledger.stores import records
@@ -47,8 +48,14 @@ class Backend:
         For `keyed`, see `Store.write`.
         """
         time = self.timestamp()  # once, so that a retry writes the same text
+        process = os.getpid()
         result = self.store.write(lambda transaction: work(transaction, time), keyed=keyed)
         self.on_step("returning")
+        if os.getpid() != process:
+            raise LedgerUnavailable(
+                "this process was forked in the middle of a charge: the receipt belongs to the parent, and nothing may "
+                "be released here for it"
+            )
         return result
 
     def timestamp(self) -> str:

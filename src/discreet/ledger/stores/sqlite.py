@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from discreet.errors import DiscreetError, LedgerBusy, LedgerError, LedgerUnavailable, NotALedger
 from discreet.ledger.stores import schema
-from discreet.ledger.stores.base import OnStep, Pool, no_step
+from discreet.ledger.stores.base import OnStep, Pool, Seen, check_not_forked, no_step, remember, seen_at
 
 T = TypeVar("T")
 
@@ -63,14 +63,24 @@ class SQLiteTransaction:
 
     for_update = lock_accounts = ""  # BEGIN IMMEDIATE has locked the whole file
 
-    def __init__(self, connection: sqlite3.Connection, current: dict[str, Any] | None = None) -> None:
+    visible_is_durable = True  # the log is flushed before the log's index shows a commit to others
+
+    def __init__(
+        self, connection: sqlite3.Connection, seen: Seen | None = None, current: dict[str, Any] | None = None
+    ) -> None:
+        """`current` is for a transaction that writes: nobody else commits until it ends."""
         self._connection = connection
+        self.seen = {} if seen is None else seen
+        self.seen_before = self.seen.copy() if current is None else self.seen
         self.current = {} if current is None else current
+        self.written: list[Any] = []
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        check_not_forked()
         return self._connection.execute(sql, values).fetchall()
 
     def run(self, sql: str, *values: object) -> None:
+        check_not_forked()
         self._connection.execute(sql, values)
 
 
@@ -82,6 +92,7 @@ class SQLiteStore:
         path = Path(os.path.realpath(location))
         self._path = path
         self._name, self._folder = str(path), str(path.parent)
+        self._seen = seen_at(self._name)
         self._timeout = timeout
         self._on_step = on_step
         self._pool: Pool[_Connection] = Pool(lambda: self._connect("rw"), lambda connection: connection.close())
@@ -128,22 +139,26 @@ class SQLiteStore:
         try:
             if writes:
                 self._begin(connection)
-                transaction = SQLiteTransaction(connection, connection.current)
+                transaction = SQLiteTransaction(connection, self._seen, connection.current)
             else:
                 connection.execute("BEGIN")
-                transaction = SQLiteTransaction(connection)
+                transaction = SQLiteTransaction(connection, self._seen)
             result = work(transaction)
             on_step("committing")
+            check_not_forked()
             connection.execute("COMMIT")
             on_step("committed")
             if writes:
                 self._same_files(connection)
+                for row in transaction.written:
+                    remember(self._seen, row.name, row.sequence, row.head)
         except BaseException:
             connection.version = None  # `current` may hold rows that are now rolled back
             try:
+                check_not_forked()
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-            except sqlite3.Error:
+            except (sqlite3.Error, LedgerUnavailable):
                 self._pool.discard(connection)
             else:
                 self._pool.give_back(connection, epoch)
