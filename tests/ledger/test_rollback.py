@@ -13,6 +13,7 @@ import pytest
 import discreet as dp
 from discreet import events as ev
 from discreet.errors import LedgerUnavailable, NotALedger
+from discreet.ledger.stores import records
 from tests.ledger.faults import AFTER, BEFORE, STEP, at, forget, hooked, opened, spent
 from tests.ledger.test_verify import rewrite
 
@@ -162,6 +163,18 @@ def test_readers_beside_writers_in_one_process_raise_no_false_alarm(place):
                 reader.join()
         assert errors == []
         assert ledger.verify()
+
+
+def test_a_snapshot_from_before_a_spend_raises_no_false_alarm(ledger):
+    account = ledger.account("census")
+
+    def work(transaction):
+        assert records.existing(transaction, "census").sequence == 3
+        account.spend(STEP)  # on another connection
+        return records.existing(transaction, "census").sequence
+
+    assert ledger._backend.read(work) == 3
+    assert ledger._backend.read(lambda transaction: records.existing(transaction, "census").sequence) == 4
 
 
 # --- forks

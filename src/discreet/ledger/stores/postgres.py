@@ -198,6 +198,11 @@ class PostgresStore:
             prepare_threshold=None,  # `Session` prepares its statements itself
         )
         try:
+            if connection.execute("SHOW fsync").fetchone()[0] == "off":
+                raise LedgerUnavailable(
+                    f"{self._place} is on a server with fsync = off, which forgets spends when it loses power: nothing "
+                    "may be charged there; set fsync = on in postgresql.conf and reload"
+                )
             connection.execute(f"SET lock_timeout = {limit}")
             # A client that freezes inside a transaction must not hold an account forever.
             connection.execute(f"SET idle_in_transaction_session_timeout = {limit + 1000 * _GRACE}")
