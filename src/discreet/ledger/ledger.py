@@ -126,13 +126,14 @@ class Ledger:
 
         It checks each row's hash and its position in the chain, the end of the chain against the account, the totals of
         the filter as exact sums, that each total fitted when it was charged, that no recorded price is below what the
-        event costs today, that every sub-account's entry is in the accounts above and vice versa, and that every entry
-        of `receipts` (or of their JSON), kept outside, is still there.
+        event costs today, that no stored limit is above what the budget allows, that every sub-account's entry is in
+        the accounts above and vice versa, and that every entry of `receipts` (or of their JSON), kept outside, is still
+        there, as well as the last entries that this process saw.
 
         Guarantee:
-            Any edit, deletion or change of order that leaves the chain inconsistent is found. Someone who can write to
-            the store may rewrite the whole chain after some row, or restore an old copy: only receipts kept elsewhere
-            reveal that.
+            Any edit, deletion or change of order that leaves the chain inconsistent is found. The hashes have no
+            secret: someone who can write to the store may compute the whole chain again after some row, or restore an
+            old copy. Only receipts kept elsewhere, or a process that saw more, reveal that.
         """
         return verify(self._backend.store, tuple(receipts))
 

@@ -83,11 +83,9 @@ class SQLiteTransaction:
         self.written: list[Any] = []
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        check_not_forked()
         return self.connection.execute(sql, values).fetchall()
 
     def run(self, sql: str, *values: object) -> None:
-        check_not_forked()
         self.connection.execute(sql, values)
 
 
@@ -173,7 +171,7 @@ class SQLiteStore:
                 transaction = SQLiteTransaction(connection, self._seen)
             result = work(transaction)
             on_step("committing")
-            check_not_forked()
+            check_not_forked()  # until here, a forked child has changed nothing outside of its own memory
             connection.execute("COMMIT")
             on_step("committed")
             if writes:
