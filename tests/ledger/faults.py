@@ -10,6 +10,7 @@ from fractions import Fraction
 
 import discreet as dp
 from discreet import events as ev
+from discreet.ledger.stores import base
 
 #: An event that costs exactly 1/64.
 STEP = ev.Laplace(64.0)
@@ -24,6 +25,12 @@ def opened(place, **options):
 
 def spent(account):
     return account.budget.epsilon - Fraction(account.remaining().epsilon)
+
+
+def forget():
+    """Forget what this process saw in any ledger, as a process that starts now has seen nothing."""
+    for seen in base._seen_at.values():
+        seen.clear()
 
 
 # --- hooks

@@ -12,7 +12,7 @@ import pytest
 import discreet as dp
 from discreet.errors import LedgerUnavailable
 from discreet.ledger.stores import postgres
-from tests.ledger.faults import STEP, at, contend, hooked, opened, restart, spent
+from tests.ledger.faults import STEP, at, configured, contend, hooked, opened, restart, spent
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -143,3 +143,17 @@ def test_a_deadlock_is_known_to_have_charged_nothing_and_is_tried_again(new_post
         threads[0].join(60)
         assert spent(census) == Fraction(1, 64)
         assert ledger.verify()
+
+
+def test_a_server_that_does_not_flush_is_refused(new_postgres):
+    place = new_postgres()
+    with opened(place) as ledger:
+        account = ledger.account("census", budget=dp.PureDP(1.0))
+        account.spend(STEP)
+        ledger.close()
+        with configured(place, "fsync", "off"):
+            with pytest.raises(LedgerUnavailable, match=r"fsync = off.*set fsync = on"):
+                opened(place)
+            with pytest.raises(LedgerUnavailable, match="fsync = off"):  # a new connection of a ledger that is open
+                account.spend(STEP)
+        assert account.spend(STEP).sequence == 2

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import random
+import shutil
 import sqlite3
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,10 +16,14 @@ import pytest
 
 import discreet as dp
 from discreet import events as ev
+from discreet.accounting.adaptive import budgets
 from discreet.codec import canonical, parse, sum_text, sum_value
 from discreet.errors import DiscreetError, LedgerError, NotALedger
 from discreet.ledger.chain import Entry, digest, seal
 from discreet.ledger.stores import schema
+from discreet.ledger.terms import Terms
+from discreet.neighbors import ADD_REMOVE, Neighbors
+from tests.ledger.faults import forget
 
 
 @pytest.fixture
@@ -161,12 +168,91 @@ def test_a_step_counter_cannot_be_turned_back(ledger, place):
     assert "never started" in ledger.verify().problem
 
 
+RAISED = {
+    "pure": (dp.PureDP(1.0), 0.0),
+    "zcdp": (dp.ZCDP(0.5), 0.0),
+    "gdp": (dp.GDP(1.0), 0.0),
+    "rdp": (dp.RDP((2.0, 8.0), (0.5, 1.0)), 0.0),
+    "approximate": (dp.ApproxDP(1.0, 1e-6), 0.0),
+    "with aside": (dp.ApproxDP(1.0, 1e-6), 1e-7),
+}
+EDITS = {
+    "limits": lambda terms: {**terms, "limits": [sum_text(40 * abs(sum_value(x)) + 1) for x in terms["limits"]]},
+    "one limit": lambda terms: {**terms, "limits": [*terms["limits"][:-1], "40/1"]},
+    "slightly": lambda terms: {
+        **terms,
+        "limits": [sum_text(sum_value(x) + Fraction(1, 10**9)) for x in terms["limits"]],
+    },
+    "another order": lambda terms: {
+        **terms,
+        "orders": [*terms["orders"], (2.5).hex()],
+        "limits": [*terms["limits"], "40/1"],
+    },
+    "no orders": lambda terms: {**terms, "orders": [], "limits": ["40/1"]},
+    "an order twice": lambda terms: (
+        {**terms, "orders": [terms["orders"][0]] * len(terms["limits"])}
+        if terms["orders"]
+        else {**terms, "limits": ["2/1"]}
+    ),
+    "more aside": lambda terms: {**terms, "aside": "1/2^1"},
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize("kind", RAISED)
+def test_limits_that_were_raised_are_refused_even_if_every_hash_was_computed_again(new_sqlite, kind, edit):
+    place, (budget, aside) = new_sqlite(), RAISED[kind]
+    with dp.Ledger(place.location) as ledger:
+        ledger.account("census", budget=budget, aside=aside)
+        assert ledger.verify()
+    [(terms,)] = place.query("SELECT terms FROM discreet_account")
+    raised = canonical(EDITS[edit](parse(terms)))
+    assert raised != terms
+    [(body,)] = place.query("SELECT body FROM discreet_entry")
+    body = canonical({**parse(body), "terms": raised})
+    spent = ["0/1"] * len(parse(raised)["limits"])
+    state = canonical({"claimed": "0/1", "spent": spent})
+    sealed = seal("census", None, raised, state, 0, digest(body))
+    place.execute(
+        f"UPDATE discreet_entry SET body = '{body}', hash = '{digest(body)}'",
+        f"UPDATE discreet_account SET terms = '{raised}', state = '{state}', head = '{digest(body)}', "
+        f"seal = '{sealed}'",
+    )
+    copied = shutil.copy(place.location, f"{place.location}-edited")  # a file that this process has not seen before
+    with dp.Ledger(copied, create=False) as ledger:
+        for attempt in (lambda: ledger.account("census"), lambda: ledger.account("census", budget), ledger.accounts):
+            with pytest.raises(NotALedger, match="limits of account 'census' are not those of its budget"):
+                attempt()
+        found = ledger.verify()
+        assert (found.account, "limits" in found.problem) == ("census", True), str(found)
+
+
+@pytest.mark.parametrize("kind", RAISED)
+def test_limits_are_compared_at_the_orders_that_are_stored_with_them(monkeypatch, kind):
+    """A later version that chooses other orders still accepts an account of today, and one with smaller limits."""
+    budget, aside = RAISED[kind]
+    terms = Terms.start("census", None, budget, Neighbors(ADD_REMOVE, dp.rows()), aside)
+    monkeypatch.setattr(budgets, "default_orders", lambda epsilon, delta: (3.5, 77.0))
+    assert Terms.of_text(terms.text()) == terms
+    smaller = replace(terms, limits=tuple(limit - Fraction(1, 100) for limit in terms.limits))
+    assert Terms.of_text(smaller.text()) == smaller
+
+
+def test_limits_of_another_processor_may_differ_in_their_last_digit():
+    terms = Terms.start("census", None, dp.ApproxDP(1.0, 1e-6), Neighbors(ADD_REMOVE, dp.rows()))
+    above = replace(terms, limits=tuple(Fraction(math.nextafter(float(limit), math.inf)) for limit in terms.limits))
+    assert Terms.of_text(above.text()) == above
+
+
 def test_a_receipt_kept_elsewhere_shows_a_rewritten_or_shortened_history(ledger, place):
     census = ledger.account("census")
     last = census.spend(ev.Laplace(50.0), purpose="last")
     receipts = [last, last.to_json()]
     assert ledger.verify(receipts)
     rewrite(place, "census", lambda sequence, value: None if sequence == last.sequence else value)
+    found = ledger.verify()  # this process saw the row without keeping its receipt
+    assert (found.account, found.sequence, "older copy" in found.problem) == ("census", last.sequence, True)
+    forget()
     assert ledger.verify()  # consistent in itself
     for receipt in receipts:
         found = ledger.verify([receipt])

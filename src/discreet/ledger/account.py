@@ -9,19 +9,20 @@ from discreet import _check
 from discreet.accounting.adaptive import advice
 from discreet.accounting.adaptive.filter import AdaptiveFilter
 from discreet.codec import encode
-from discreet.errors import BudgetExceeded, InvalidArgument, NotALedger, UnknownEvent
+from discreet.errors import BudgetExceeded, InvalidArgument, UnknownEvent
 from discreet.events import Event, NonPrivate, Repeated, is_secure
 from discreet.guarantees import Guarantee
 from discreet.ledger import charging
 from discreet.ledger.backend import Backend
 from discreet.ledger.chain import Entry
 from discreet.ledger.charging import NoRoom, Request
+from discreet.ledger.names import checked_name, checked_text
 from discreet.ledger.receipt import Receipt
 from discreet.ledger.reservation import Reservation
 from discreet.ledger.statement import Statement, compose
 from discreet.ledger.stores import records
 from discreet.ledger.stores.base import Transaction
-from discreet.ledger.terms import Terms, checked_name, checked_text
+from discreet.ledger.terms import Terms
 from discreet.ledger.totals import Totals
 from discreet.neighbors import Neighbors
 
@@ -124,7 +125,8 @@ class Account:
 
         Guarantee:
             Whatever a sub-account spends is charged to this account, and to all above, in the same transaction. The
-            budgets of sub-accounts may add up to more than this account's; this account's budget still holds.
+            budgets of sub-accounts may add up to more than this account's; this account's budget still holds. So a
+            sub-account opens no fresh budget, and `create=False` of the ledger allows it.
         """
         full_name = f"{self.name}/{checked_name(name)}"
         if budget.protects is not None and budget.protects != self.neighbors:
@@ -135,7 +137,12 @@ class Account:
 
     def history(self) -> tuple[Entry, ...]:
         """All entries of this account, oldest first, including what its sub-accounts were charged."""
-        return self._backend.read(lambda transaction: tuple(_entries(transaction, self.name)))
+
+        def work(transaction: Transaction) -> tuple[Entry, ...]:
+            records.existing(transaction, self.name)  # refuses a ledger that was rolled back
+            return tuple(_entries(transaction, self.name))
+
+        return self._backend.read(work)
 
     def statement(self, delta: float | None = None) -> Statement:
         """Who spent how much on what, the bound that holds for adaptive use, and the tight figure beside it.
@@ -144,9 +151,7 @@ class Account:
         """
 
         def work(transaction: Transaction) -> tuple[Totals, tuple[Entry, ...]]:
-            row = records.find(transaction, self.name)
-            if row is None:
-                raise NotALedger(f"account {self.name!r} has vanished from the ledger: it was edited")
+            row = records.existing(transaction, self.name)
             return row.filter_state(), tuple(_entries(transaction, self.name))
 
         state, entries = self._backend.read(work)
@@ -189,13 +194,7 @@ class Account:
 
     def _standing(self) -> list[Totals]:
         def work(transaction: Transaction) -> list[Totals]:
-            standing: list[Totals] = []
-            for terms in self._path:
-                row = records.find(transaction, terms.name)
-                if row is None:
-                    raise NotALedger(f"account {terms.name!r} has vanished from the ledger: it was edited")
-                standing.append(row.filter_state())
-            return standing
+            return [records.existing(transaction, terms.name).filter_state() for terms in self._path]
 
         return self._backend.read(work)
 

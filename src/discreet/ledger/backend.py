@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
 from time import time_ns
 from typing import TypeVar
 
-from discreet.errors import NotALedger, TermsDiffer
+from discreet.errors import LedgerUnavailable, NotALedger, TermsDiffer
+from discreet.ledger import names
 from discreet.ledger.chain import NOTHING, Entry
 from discreet.ledger.stores import records
 from discreet.ledger.stores.base import OnStep, Store, Transaction
@@ -30,8 +32,9 @@ def _to_the_second(seconds: int) -> str:
 class Backend:
     """The way of accounts to the database. Users of the package see `Ledger` and `Account` only."""
 
-    def __init__(self, store: Store, clock: Callable[[], datetime], on_step: OnStep) -> None:
+    def __init__(self, store: Store, clock: Callable[[], datetime], on_step: OnStep, *, create: bool = True) -> None:
         self.store = store
+        self.create = create
         self.on_step = on_step
         self._clock = clock
 
@@ -45,8 +48,14 @@ class Backend:
         For `keyed`, see `Store.write`.
         """
         time = self.timestamp()  # once, so that a retry writes the same text
+        process = os.getpid()
         result = self.store.write(lambda transaction: work(transaction, time), keyed=keyed)
         self.on_step("returning")
+        if os.getpid() != process:
+            raise LedgerUnavailable(
+                "this process was forked in the middle of a charge: the receipt belongs to the parent, and nothing may "
+                "be released here for it"
+            )
         return result
 
     def timestamp(self) -> str:
@@ -81,10 +90,13 @@ class Backend:
         def work(transaction: Transaction, time: str) -> Terms:
             # The parent is locked, so if two processes allot at once, the second finds what the first wrote.
             parent = records.held(transaction, wanted.parent) if wanted.parent is not None else None
+            if transaction.lock_accounts:  # so that two processes cannot open look-alikes at once
+                transaction.run(transaction.lock_accounts)
             existing = records.find(transaction, wanted.name)
             if existing is not None:
                 existing.filter_state()
                 return Terms.of_text(existing.terms)
+            names.check_new(wanted.name, records.names(transaction))
             first = Entry(wanted.name, 0, "open", time, wanted.neighbors, NOTHING, terms=wanted.text())
             records.insert_account(transaction, wanted, first)
             if parent is not None:
@@ -104,6 +116,12 @@ class Backend:
         existing = self.find_terms(wanted.name)
         if existing is not None:
             return existing
+        if wanted.parent is None and not self.create:
+            meant = names.similar(wanted.name, self.read(records.names))
+            raise TermsDiffer(
+                f"account must exist, got {wanted.name!r}{meant}: the ledger was opened with create=False, which opens "
+                "no new accounts"
+            )
         try:
             return self.write(work, keyed=True)
         except NotALedger:

@@ -25,11 +25,12 @@ from discreet.errors import TermsDiffer
 from discreet.guarantees import Guarantee
 from discreet.ledger.account import Account
 from discreet.ledger.backend import Backend, now
+from discreet.ledger.names import checked_name, similar
 from discreet.ledger.receipt import Receipt
 from discreet.ledger.stores import records
 from discreet.ledger.stores.base import OnStep, no_step
 from discreet.ledger.stores.registry import open_store
-from discreet.ledger.terms import Terms, checked_name
+from discreet.ledger.terms import Terms
 from discreet.ledger.verify import Verification, verify
 from discreet.neighbors import ADD_REMOVE, Neighbors, Relation, Rows, Unit
 
@@ -43,8 +44,8 @@ class Ledger:
     Args:
         location: the path of a SQLite file, which is created if needed, or the `postgresql://` URL of an existing
             database.
-        create: whether a ledger may be created if there is none. With False a wrong path is an error instead of a
-            fresh budget: use it wherever the ledger must already exist.
+        create: whether a ledger may be created if there is none, and accounts in it. With False a wrong path or a
+            mistyped account is an error instead of a fresh budget: use it wherever they must already exist.
         timeout: how many seconds to wait for others, or for a server that restarts, before raising an error.
         clock: gives the time that entries carry; it is for people, and nothing depends on it.
         on_step: called with the name of each step of a transaction; for tests that inject faults.
@@ -69,7 +70,7 @@ class Ledger:
         seconds = float(_check.positive("timeout", timeout, "it is how many seconds to wait for others"))
         self._location = os.fspath(location)
         store = open_store(self._location, create=create, timeout=seconds, on_step=on_step)
-        self._backend = Backend(store, clock, on_step)
+        self._backend = Backend(store, clock, on_step, create=create)
 
     def account(
         self,
@@ -83,7 +84,9 @@ class Ledger:
         """Open an account, or reopen the one of this name.
 
         Args:
-            name: what the account is called; "parent/child" reopens a sub-account that `Account.allot` made.
+            name: what the account is called; "parent/child" reopens a sub-account that `Account.allot` made. A new
+                name must be in normal form (Unicode NFKC, single spaces), and must differ from the names that exist by
+                more than case, spaces and look-alike letters.
             budget: what may be spent in total: `PureDP`, `ApproxDP`, `ZCDP`, `RDP` or `GDP`. None reopens an account.
             unit: the unit of privacy, one row by default.
             relation: which datasets are neighbors, add/remove by default.
@@ -92,7 +95,7 @@ class Ledger:
 
         Raises:
             TermsDiffer: the account exists under other terms (both are shown), or does not exist and no budget is
-                given.
+                given or `create` is False.
 
         Guarantee:
             Terms are fixed when an account is opened and never change. Reopening cannot raise a budget.
@@ -123,13 +126,14 @@ class Ledger:
 
         It checks each row's hash and its position in the chain, the end of the chain against the account, the totals of
         the filter as exact sums, that each total fitted when it was charged, that no recorded price is below what the
-        event costs today, that every sub-account's entry is in the accounts above and vice versa, and that every entry
-        of `receipts` (or of their JSON), kept outside, is still there.
+        event costs today, that no stored limit is above what the budget allows, that every sub-account's entry is in
+        the accounts above and vice versa, and that every entry of `receipts` (or of their JSON), kept outside, is still
+        there, as well as the last entries that this process saw.
 
         Guarantee:
-            Any edit, deletion or change of order that leaves the chain inconsistent is found. Someone who can write to
-            the store may rewrite the whole chain after some row, or restore an old copy: only receipts kept elsewhere
-            reveal that.
+            Any edit, deletion or change of order that leaves the chain inconsistent is found. The hashes have no
+            secret: someone who can write to the store may compute the whole chain again after some row, or restore an
+            old copy. Only receipts kept elsewhere, or a process that saw more, reveal that.
         """
         return verify(self._backend.store, tuple(receipts))
 
@@ -152,7 +156,9 @@ class Ledger:
     def _existing(self, name: str) -> Terms:
         terms = self._backend.find_terms(str(name))
         if terms is None:
-            raise TermsDiffer(f"account must exist, got {name!r}: give a budget to open it")
+            meant = similar(str(name), self._backend.read(records.names))
+            remedy = "give a budget to open it" if self._backend.create else "this ledger was opened with create=False"
+            raise TermsDiffer(f"account must exist, got {name!r}{meant}: {remedy}")
         return terms
 
     def _reopened(self, terms: Terms) -> Account:

@@ -42,6 +42,7 @@ class Reservation:
         """How many steps were started so far, by any process that uses this reservation."""
 
         def work(transaction: Transaction) -> int:
+            records.existing(transaction, self._path[-1].name)  # refuses a ledger that was rolled back
             latest = records.latest_of(transaction, self._path[-1].name, self._sequence)
             return 0 if latest is None else latest[0].steps or 0
 

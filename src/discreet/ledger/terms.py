@@ -6,13 +6,11 @@ that would choose others cannot move a budget that is already in use.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from discreet import _check
 from discreet.accounting.adaptive.budgets import Form, Limits, Price, form_of
 from discreet.accounting.adaptive.filter import AdaptiveFilter, Refused
 from discreet.codec import (
@@ -26,7 +24,7 @@ from discreet.codec import (
     sum_text,
     sum_value,
 )
-from discreet.errors import NotALedger
+from discreet.errors import DiscreetError, NotALedger
 from discreet.events import Event
 from discreet.guarantees import Guarantee
 from discreet.ledger.totals import Amounts, Totals, charge_text
@@ -35,9 +33,6 @@ from discreet.neighbors import Neighbors
 # How many events an account keeps the price of. Pricing may take milliseconds, all the rest of a spend some tens of
 # microseconds.
 _PRICES_KEPT = 256
-
-_LONGEST_NAME = 200
-_LONGEST_TEXT = 2000
 
 
 class Priced(NamedTuple):
@@ -193,33 +188,21 @@ class Terms:
             raise NotALedger("an account's terms are not readable: the ledger was edited") from error
         if terms.text() != text or terms.aside < 0:
             raise NotALedger(f"the terms of account {terms.name!r} are not in canonical form: the ledger was edited")
+        terms._check_limits()
         return terms
+
+    def _check_limits(self) -> None:
+        """Refuse limits above what the budget allows. Hashes cannot show that: anyone can compute them again."""
+        try:
+            granted = self.form.grants(self._limits)
+        except DiscreetError:  # orders or a part of δ that no account can have
+            granted = False
+        if not granted:
+            raise NotALedger(
+                f"the limits of account {self.name!r} are not those of its budget ({self.budget}): the ledger was "
+                "edited, and nothing can be charged to it"
+            )
 
     def __str__(self) -> str:
         kept = f", {float(self.aside):.6g} of δ set aside" if self.aside else ""
         return f"{self.budget}{kept}, {self.neighbors}"
-
-
-def checked_name(name: object, what: str = "name") -> str:
-    """The name of an account: a short text without slashes or control characters."""
-    remedy = (
-        f"names are 1 to {_LONGEST_NAME} printable characters without '/', which separates accounts from sub-accounts"
-    )
-    if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_NAME or "/" in name or not name.isprintable():
-        raise _check.fail(what, "be a plain name", name, remedy)
-    return checked_text(what, name)
-
-
-def checked_text(what: str, text: object, longest: int = _LONGEST_TEXT) -> str:
-    """A text that every store can keep: no NUL, no lone surrogate, not too long."""
-    if isinstance(text, str) and len(text) <= longest and "\0" not in text:
-        if text.isascii():
-            return text
-        rule = "be valid Unicode"
-        with contextlib.suppress(UnicodeEncodeError):
-            text.encode()
-            return text
-    else:
-        rule = "be a text"
-    remedy = f"it is stored with the entry: a text of at most {longest} characters without NUL"
-    raise _check.fail(what, rule, text, remedy)

@@ -78,6 +78,9 @@ class _Seen:
     allotted: dict[str, tuple[str, Position]] = field(default_factory=dict)
     #: Hashes from receipts whose rows were not read yet.
     wanted: dict[Position, str] = field(default_factory=dict)
+    #: Hashes of rows that this process saw before, until they are read again; and those that have another hash now.
+    remembered: dict[Position, str] = field(default_factory=dict)
+    changed: list[Position] = field(default_factory=list)
     entries: int = 0
 
 
@@ -89,6 +92,8 @@ def verify(store: Store, receipts: Sequence[Receipt | str] = ()) -> Verification
     seen = _Seen(wanted={(kept.account, kept.sequence): kept.hash for kept in map(anchor, receipts)})
 
     def work(transaction: Transaction) -> int:
+        saw = transaction.seen_before.items()
+        seen.remembered = {(name, sequence): head for name, (sequence, head) in saw}
         names = records.names(transaction)
         for name in records.owners(transaction):
             if name not in names:
@@ -108,7 +113,7 @@ def verify(store: Store, receipts: Sequence[Receipt | str] = ()) -> Verification
 
 
 def _account(transaction: Transaction, name: str, seen: _Seen) -> None:
-    row = records.find(transaction, name)
+    row = records.stored(transaction, name)
     if row is None:
         raise _Disagreement(name, None, "the account has vanished")
     try:
@@ -161,6 +166,8 @@ class _Chain:
         self._between(entry, stored)
         if self._seen.wanted.pop((name, sequence), stored) != stored:
             raise _Disagreement(name, sequence, "the row does not match the receipt: history was rewritten")
+        if self._seen.remembered.pop((name, sequence), stored) != stored:
+            self._seen.changed.append((name, sequence))  # the last thing to report: other disagreements say more
         self._next, self._head = sequence + 1, stored
 
     def end(self) -> None:
@@ -266,6 +273,10 @@ def _between(seen: _Seen) -> None:
             raise _Disagreement(*position, f"sub-account {name!r} has vanished")
     for (name, sequence), _ in sorted(seen.wanted.items()):
         raise _Disagreement(name, sequence, "the row of a receipt is missing: history was cut off or replaced")
+    for position in seen.changed:
+        raise _Disagreement(*position, "the row is not the one that this process saw: history was rewritten")
+    for position in sorted(seen.remembered):
+        raise _Disagreement(*position, "this process saw a row that is missing now: an older copy was restored")
 
 
 def _covers(charged: Price, price: Price) -> bool:

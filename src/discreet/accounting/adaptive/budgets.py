@@ -48,6 +48,9 @@ _SMALLEST_SHOWN = 1e-150
 # A pure ε is stated without a δ if the δ would save at most this factor: a caller who asked for ε = 0.2 reads that it
 # costs 0.2.
 _DELTA_SAVES_LITTLE = 1.01
+# Limits at Rényi orders contain logarithms. Another processor may compute other last digits of them, and a ledger from
+# there must open here. So an edited limit may be larger by this share of ε, and not by more.
+_LAST_DIGITS = Fraction(1, 10**12)
 
 G = TypeVar("G", bound=Guarantee)
 
@@ -105,6 +108,21 @@ class Form(ABC, Generic[G]):
     @abstractmethod
     def limits(self, orders: Sequence[float] | None = None, aside: float = 0.0) -> Limits:
         """The limits of a new filter or account. `orders` and `aside` are for (ε, δ) budgets alone."""
+
+    def grants(self, stored: Limits) -> bool:
+        """Whether stored limits are no larger than what this budget allows at the orders that are stored with them.
+
+        The orders are not chosen again: a version that would choose others must still accept those in use.
+        """
+        allowed = self.limits(stored.orders or None, float(stored.aside))
+        if (allowed.orders, allowed.aside, len(allowed.amounts)) != (stored.orders, stored.aside, len(stored.amounts)):
+            return False
+        pairs = zip(stored.amounts, allowed.amounts, strict=True)
+        return all(Fraction(*amount) <= self._at_most(Fraction(*largest)) for amount, largest in pairs)
+
+    def _at_most(self, limit: Fraction) -> Fraction:
+        """The largest stored limit that counts as this one: itself, where limits are exact."""
+        return limit
 
     @abstractmethod
     def price(self, event: Event, relation: Relation, orders: Sequence[float]) -> Price:
@@ -330,6 +348,9 @@ class ApproxForm(_ByOrder[ApproxDP]):
         pairs = zip(chosen, shares(rest, len(chosen)), strict=True)
         amounts = (order_limit(order, budget.epsilon, share) for order, share in pairs)
         return Limits.of(chosen, amounts, Fraction(aside))
+
+    def _at_most(self, limit: Fraction) -> Fraction:
+        return limit + _LAST_DIGITS * (abs(limit) + Fraction(self.budget.epsilon))
 
     def split(self, event: Event, relation: Relation) -> tuple[Event, Fraction]:
         return without_delta(event, relation)

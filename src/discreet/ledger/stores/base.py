@@ -26,15 +26,53 @@ def no_step(name: str) -> None:
     """The hook outside of tests: it does nothing."""
 
 
+#: For each account the highest sequence number, with its hash, that this process saw in one ledger.
+Seen = dict[str, tuple[int, str]]
+
+# By the ledger's location, and shared by all `Ledger` objects of the process. It is never emptied: a process that
+# forgot what it saw could be shown an older copy.
+_seen_at: dict[str, Seen] = {}
+
+
+def seen_at(location: str) -> Seen:
+    """What this process saw in the ledger at `location`, as one object for all who ask."""
+    return _seen_at.setdefault(location, {})
+
+
+def remember(seen: Seen, account: str, sequence: int, head: str) -> None:
+    """Record that a row is durably in a ledger.
+
+    There is no lock, because a fork could copy it while it is held. If two threads record a row at the same instant,
+    the lower one may stay until the next row; both were there.
+    """
+    before = seen.get(account)
+    if before is None or before[0] < sequence:
+        seen[account] = sequence, head
+
+
 class Transaction(Protocol):
     """One open transaction. Every store takes the same SQL text, with ? for each value."""
 
     #: Suffix of a SELECT that locks the rows it returns until the transaction ends.
     for_update: str
 
+    #: Statement that keeps others from opening accounts until the transaction ends; empty where nobody else can write.
+    lock_accounts: str
+
     #: Account rows (`records.AccountRow`) that are certain to be in the database as they stand here, by name, so they
     #: need not be read. Whoever changes a row puts the new one here.
     current: dict[str, Any]
+
+    #: The highest row of each account that this process saw, and those that it saw before the transaction began. A
+    #: ledger that shows less than the latter was rolled back.
+    seen: Seen
+    seen_before: Seen
+
+    #: Account rows that this transaction wrote. After its commit, `remember` adds them to what this process saw.
+    written: list[Any]
+
+    #: Whether a committed row that others can read is certain to survive a crash.
+    visible_is_durable: bool
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Run a query and return its rows."""
@@ -87,10 +125,7 @@ class Pool(Generic[C]):
 
     def take(self) -> tuple[C, int]:
         """Take or make a connection that nobody else uses; also return its epoch, which `give_back` needs."""
-        if _forked_in_use:
-            raise LedgerUnavailable(
-                "this process was forked while a ledger was in use: nothing may be charged from it; start a new process"
-            )
+        check_not_forked()
         with self._lock:
             if self._free:
                 connection = self._free.pop()
@@ -116,7 +151,10 @@ class Pool(Generic[C]):
         self.discard(connection)
 
     def discard(self, connection: C) -> None:
-        """Close a connection that may not be in order."""
+        """Close a connection that may not be in order. One that a fork copied stays open: it is the parent's."""
+        if _forked_in_use:
+            _abandoned.append(connection)
+            return
         with self._lock:
             self._busy.discard(connection)
         self._disconnect(connection)
@@ -157,6 +195,15 @@ class Pool(Generic[C]):
 _pools: weakref.WeakSet[Pool[Any]] = weakref.WeakSet()
 _locked: list[Pool[Any]] = []  # strong references, so that the same pools are unlocked after the fork
 _forked_in_use = False
+_abandoned: list[Any] = []  # connections of the parent; the garbage collector must not close them either
+
+
+def check_not_forked() -> None:
+    """Raise if this process is the child of a fork that happened while a ledger was in use."""
+    if _forked_in_use:
+        raise LedgerUnavailable(
+            "this process was forked while a ledger was in use: nothing may be charged from it; start a new process"
+        )
 
 
 def _before() -> None:

@@ -25,7 +25,7 @@ from zlib import crc32
 from discreet import errors
 from discreet.errors import DiscreetError, LedgerBusy, LedgerUnavailable, MissingExtra, NotALedger
 from discreet.ledger.stores import schema
-from discreet.ledger.stores.base import OnStep, Pool, no_step
+from discreet.ledger.stores.base import OnStep, Pool, Seen, check_not_forked, no_step, remember, seen_at
 from discreet.ledger.stores.session import Session, SqlStatement
 
 T = TypeVar("T")
@@ -83,13 +83,19 @@ class PostgresTransaction:
     """One open transaction on a server. Changes are buffered and sent with the next query or commit, in one message."""
 
     for_update = " FOR UPDATE"
+    # Waits for spends in flight too, which have all of their locks by then.
+    lock_accounts = "LOCK TABLE discreet_account IN SHARE ROW EXCLUSIVE MODE"
+    visible_is_durable = False  # see the module's text: others commit to memory first
 
-    def __init__(self, session: Session, begin: str, may_queue: bool) -> None:
+    def __init__(self, session: Session, begin: str, may_queue: bool, seen: Seen) -> None:
         self._session = session
         self._may_queue = may_queue
         self._contended = False  # whether any lock of this transaction had to wait
         self._queued = False  # whether it queued for an account; its commit then goes to memory first
         self.committed = False
+        self.seen = seen
+        self.seen_before = seen if begin == _WRITE else seen.copy()
+        self.written: list[Any] = []
         self.current: dict[str, Any] = {}  # empty at first: others may have written since the last transaction
         self._buffered: list[SqlStatement] = [(begin, ())]
 
@@ -143,6 +149,7 @@ class PostgresStore:
         self._url = location
         self._timeout = timeout
         self._on_step = on_step
+        self._seen = seen_at(location)
         self._connected = False  # whether a connection was ever made
         self._may_queue = False  # whether the role may call what queues and flushes need
         parts = urlsplit(location)
@@ -191,6 +198,11 @@ class PostgresStore:
             prepare_threshold=None,  # `Session` prepares its statements itself
         )
         try:
+            if connection.execute("SHOW fsync").fetchone()[0] == "off":
+                raise LedgerUnavailable(
+                    f"{self._place} is on a server with fsync = off, which forgets spends when it loses power: nothing "
+                    "may be charged there; set fsync = on in postgresql.conf and reload"
+                )
             connection.execute(f"SET lock_timeout = {limit}")
             # A client that freezes inside a transaction must not hold an account forever.
             connection.execute(f"SET idle_in_transaction_session_timeout = {limit + 1000 * _GRACE}")
@@ -238,12 +250,14 @@ class PostgresStore:
             raise _Lost(_line(error), committing=False, refused=self._refuses()) from error
         committing = False
         try:
-            transaction = PostgresTransaction(session, begin, self._may_queue and begin == _WRITE)
+            transaction = PostgresTransaction(session, begin, self._may_queue and begin == _WRITE, self._seen)
             result = work(transaction)
             on_step("committing")
             committing = True
             transaction.commit()
             on_step("committed")
+            for row in transaction.written:
+                remember(self._seen, row.name, row.sequence, row.head)
         except DiscreetError:
             self._roll_back(session, epoch)
             raise
@@ -295,11 +309,12 @@ class PostgresStore:
 
     def _roll_back(self, session: Session, epoch: int) -> None:
         try:
+            check_not_forked()  # the connection is the parent's
             session.execute("ROLLBACK")
         except BaseException as error:  # an interrupt too: a transaction that stays open would hold the account
             with contextlib.suppress(self._driver.Error):
                 self._pool.discard(session)
-            if not isinstance(error, self._driver.Error):
+            if not isinstance(error, self._driver.Error | LedgerUnavailable):
                 raise
         else:
             self._pool.give_back(session, epoch)

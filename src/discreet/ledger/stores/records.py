@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from discreet.errors import NotALedger
 from discreet.ledger.chain import Entry, digest, seal
 from discreet.ledger.stores import schema
-from discreet.ledger.stores.base import Transaction
+from discreet.ledger.stores.base import Transaction, remember
 from discreet.ledger.terms import Terms
 from discreet.ledger.totals import Totals
 
@@ -68,7 +68,44 @@ def _remember(row: AccountRow, totals: Totals) -> None:
 
 
 def find(transaction: Transaction, name: str, *, lock: bool = False) -> AccountRow | None:
-    """The row of an account, or None; with `lock`, it stays locked until the transaction ends."""
+    """The row of an account, or None; with `lock`, it stays locked until the transaction ends.
+
+    Refused if it shows less than this process saw before: an older copy of the ledger has budget that was spent since.
+    """
+    before = transaction.seen_before.get(name)  # before the query: another thread may commit after it
+    row = stored(transaction, name, lock=lock)
+    if before is not None and (row is None or row.sequence < before[0]):
+        shown = "no row" if row is None else f"rows up to {row.sequence}"
+        raise NotALedger(
+            f"account {name!r} shows {shown}, and this process saw row {before[0]}: an older copy was restored, or the "
+            "ledger was edited; nothing can be charged to it from this process"
+        )
+    if row is not None:
+        if before is not None and row.sequence == before[0] and row.head != before[1]:
+            raise NotALedger(
+                f"row {row.sequence} of account {name!r} is not the one that this process saw: an older copy was "
+                "restored and continued, or the ledger was edited; nothing can be charged to it from this process"
+            )
+        row.filter_state()  # an edited row is refused before it is remembered
+        if transaction.visible_is_durable:
+            remember(transaction.seen, name, row.sequence, row.head)
+    return row
+
+
+def existing(transaction: Transaction, name: str) -> AccountRow:
+    """The row of an account that must exist."""
+    row = find(transaction, name)
+    if row is None:
+        raise _vanished(name)
+    return row
+
+
+def _vanished(name: str) -> NotALedger:
+    return NotALedger(f"account {name!r} has vanished from the ledger: it was edited")
+
+
+def stored(transaction: Transaction, name: str, *, lock: bool = False) -> AccountRow | None:
+    """The row of an account as it is stored, whatever this process saw before; `verify` compares both itself."""
     rows = transaction.rows(_FIND + transaction.for_update if lock else _FIND, name)
     if not rows:
         return None
@@ -81,7 +118,7 @@ def held(transaction: Transaction, name: str) -> AccountRow:
     """The row of an account that must exist, locked."""
     row = transaction.current.get(name) or find(transaction, name, lock=True)
     if row is None:
-        raise NotALedger(f"account {name!r} has vanished from the ledger: it was edited")
+        raise _vanished(name)
     return row
 
 
@@ -99,16 +136,10 @@ def insert_account(transaction: Transaction, terms: Terms, entry: Entry) -> None
     """Write a new account with its first entry."""
     body = entry.body()
     head, text, state = digest(body), terms.text(), terms.beginning().text()
-    transaction.run(
-        f"INSERT INTO discreet_account ({_ACCOUNT}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        terms.name,
-        terms.parent,
-        text,
-        state,
-        0,
-        head,
-        seal(terms.name, terms.parent, text, state, 0, head),
-    )
+    sealed = seal(terms.name, terms.parent, text, state, 0, head)
+    row = AccountRow(terms.name, terms.parent, text, state, 0, head, sealed)
+    transaction.run(f"INSERT INTO discreet_account ({_ACCOUNT}) VALUES (?, ?, ?, ?, ?, ?, ?)", *row)
+    transaction.written.append(row)
     transaction.run(_APPEND, entry.account, entry.sequence, entry.key, entry.reservation, body, head)
 
 
@@ -128,6 +159,7 @@ def append_text(
     transaction.run(_ADVANCE, text, sequence, head, sealed, name)
     after = AccountRow(name, parent, terms, text, sequence, head, sealed)
     transaction.current[name] = after
+    transaction.written.append(after)
     _remember(after, state)  # safe before the commit: it is only ever compared with a row of the database
     return head
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from discreet.errors import InvalidArgument
+from discreet.ledger.stores.base import check_not_forked
 
 # Type identifiers (OIDs) of the integers int8, int2 and int4. Columns of any other type are read as text.
 _INTEGERS = {20, 21, 23}
@@ -65,6 +66,7 @@ class Session:
         If a statement fails, the server skips those after it, and its error is raised; `done` is then the number of
         statements before it.
         """
+        check_not_forked()
         libpq = self._libpq
         new: dict[str, bytes] = {}
         # For each result: the number of its statement, and the text that it prepared, if any.

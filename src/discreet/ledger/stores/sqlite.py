@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +20,7 @@ from typing import Any, TypeVar
 
 from discreet.errors import DiscreetError, LedgerBusy, LedgerError, LedgerUnavailable, NotALedger
 from discreet.ledger.stores import schema
-from discreet.ledger.stores.base import OnStep, Pool, no_step
+from discreet.ledger.stores.base import OnStep, Pool, Seen, check_not_forked, no_step, remember, seen_at
 
 T = TypeVar("T")
 
@@ -26,6 +28,7 @@ T = TypeVar("T")
 APPLICATION_ID = 0x44534C47
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_NO_INDEX = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM}
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
 
 # Nanoseconds after a folder's last change until a further change is certain to get another timestamp. File systems
@@ -56,22 +59,34 @@ class _Connection(sqlite3.Connection):
     #: same, no other connection has written, and the rows need not be read: that saves a tenth of a spend.
     current: dict[str, Any]
     version: int | None = None
+    #: The folder of the copy that is read, if it is a copy. It is removed together with this object.
+    copy: tempfile.TemporaryDirectory[str] | None = None
+    #: How the files looked before they were read, if they are read without locks.
+    looked: tuple[int, ...] | None = None
 
 
 class SQLiteTransaction:
     """One open transaction on a file."""
 
-    for_update = ""  # BEGIN IMMEDIATE has locked the whole file
+    for_update = lock_accounts = ""  # BEGIN IMMEDIATE has locked the whole file
 
-    def __init__(self, connection: sqlite3.Connection, current: dict[str, Any] | None = None) -> None:
-        self._connection = connection
+    visible_is_durable = True  # the log is flushed before the log's index shows a commit to others
+
+    def __init__(
+        self, connection: _Connection, seen: Seen | None = None, current: dict[str, Any] | None = None
+    ) -> None:
+        """`current` is for a transaction that writes: nobody else commits until it ends."""
+        self.connection = connection
+        self.seen = {} if seen is None else seen
+        self.seen_before = self.seen.copy() if current is None else self.seen
         self.current = {} if current is None else current
+        self.written: list[Any] = []
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        return self._connection.execute(sql, values).fetchall()
+        return self.connection.execute(sql, values).fetchall()
 
     def run(self, sql: str, *values: object) -> None:
-        self._connection.execute(sql, values)
+        self.connection.execute(sql, values)
 
 
 class SQLiteStore:
@@ -82,9 +97,13 @@ class SQLiteStore:
         path = Path(os.path.realpath(location))
         self._path = path
         self._name, self._folder = str(path), str(path.parent)
+        self._seen = seen_at(self._name)
         self._timeout = timeout
         self._on_step = on_step
-        self._pool: Pool[_Connection] = Pool(lambda: self._connect("rw"), lambda connection: connection.close())
+        self._writable = True
+        self._pool: Pool[_Connection] = Pool(
+            lambda: self._connect("rw") if self._writable else self._reader(), lambda connection: connection.close()
+        )
         try:
             if not path.exists():
                 if not create:
@@ -97,6 +116,7 @@ class SQLiteStore:
                     f"the ledger {self._name!r} is mounted without its folder: its log is not shared with other mounts "
                     "of the file, and each side would miss what the other charged; mount its folder"
                 )
+            self._writable = os.access(self._name, os.W_OK) and os.access(self._folder, os.W_OK)
             version = self._inspect()
         except OSError as error:
             raise LedgerUnavailable(f"the ledger {str(path)!r} cannot be reached: {error.strerror}") from error
@@ -104,6 +124,11 @@ class SQLiteStore:
             self.write(schema.migrate)
 
     def write(self, work: Callable[[SQLiteTransaction], T], *, keyed: bool = False) -> T:
+        if not self._writable:
+            raise LedgerUnavailable(
+                f"the ledger {self._name!r} cannot be opened for writing: nothing was charged; the file, the files "
+                "beside it and their folder must be writable"
+            )
         try:
             return self._transact(work, self._on_step, writes=True)
         except sqlite3.Error as error:
@@ -111,7 +136,19 @@ class SQLiteStore:
 
     def read(self, work: Callable[[SQLiteTransaction], T]) -> T:
         with self._explained():
-            return self._patiently(lambda: self._transact(work, no_step, writes=False))
+            return self._patiently(lambda: self._read(work))
+
+    def _read(self, work: Callable[[SQLiteTransaction], T]) -> T:
+        """Run `work` on a snapshot. Where it cannot be locked, what was read counts only if nobody wrote meanwhile."""
+
+        def unlocked(transaction: SQLiteTransaction) -> T:
+            try:
+                return work(transaction)
+            finally:
+                if transaction.connection.looked not in {None, self._looks()}:
+                    raise _written_meanwhile()
+
+        return self._transact(work if self._writable else unlocked, no_step, writes=False)
 
     def damage(self) -> str | None:
         try:
@@ -128,28 +165,38 @@ class SQLiteStore:
         try:
             if writes:
                 self._begin(connection)
-                transaction = SQLiteTransaction(connection, connection.current)
+                transaction = SQLiteTransaction(connection, self._seen, connection.current)
             else:
                 connection.execute("BEGIN")
-                transaction = SQLiteTransaction(connection)
+                transaction = SQLiteTransaction(connection, self._seen)
             result = work(transaction)
             on_step("committing")
+            check_not_forked()  # until here, a forked child has changed nothing outside of its own memory
             connection.execute("COMMIT")
             on_step("committed")
             if writes:
                 self._same_files(connection)
+                for row in transaction.written:
+                    remember(self._seen, row.name, row.sequence, row.head)
         except BaseException:
             connection.version = None  # `current` may hold rows that are now rolled back
             try:
+                check_not_forked()
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-            except sqlite3.Error:
+            except (sqlite3.Error, LedgerUnavailable):
                 self._pool.discard(connection)
             else:
-                self._pool.give_back(connection, epoch)
+                self._release(connection, epoch)
             raise
-        self._pool.give_back(connection, epoch)
+        self._release(connection, epoch)
         return result
+
+    def _release(self, connection: _Connection, epoch: int) -> None:
+        if self._writable:
+            self._pool.give_back(connection, epoch)
+        else:
+            self._pool.discard(connection)  # without locks, it would not notice what others write
 
     def _begin(self, connection: _Connection) -> None:
         """Lock the file for writing, and forget the rows in `current` if another connection has written since.
@@ -244,6 +291,39 @@ class SQLiteStore:
             raise
         return connection
 
+    def _reader(self) -> _Connection:
+        """A connection for someone who may not write to the file or its folder, such as an auditor.
+
+        SQLite locks a file with a log through an index beside it (-shm), which it must be able to open.
+
+        - There is no log: everything is in the file, which is read as it is, without locks ("immutable").
+        - The log has its index: others use the ledger now, and SQLite reads it beside them.
+        - The log has no readable index, as in a copy of a ledger in use: SQLite must make one, so a copy of both files
+          in a temporary folder is read.
+        """
+        looked = self._looks()
+        if not _size(f"{self._name}-wal"):
+            connection = self._connect("ro&immutable=1")
+            connection.looked = looked
+            return connection
+        try:
+            return self._connect("ro")  # its first pragma reads the file
+        except sqlite3.OperationalError as error:
+            if _code(error) not in _NO_INDEX:
+                raise
+        copy = tempfile.TemporaryDirectory(prefix="discreet-")
+        target = Path(copy.name, "copy.ledger")
+        shutil.copyfile(self._name, target)
+        shutil.copyfile(f"{self._name}-wal", f"{target}-wal")
+        connection = self._connect("ro", target)
+        connection.copy, connection.looked = copy, looked
+        return connection
+
+    def _looks(self) -> tuple[int, ...]:
+        """What changes when someone writes to the file or its log."""
+        file, log = os.stat(self._name), _size(f"{self._name}-wal")
+        return file.st_ino, file.st_size, file.st_mtime_ns, log
+
     def _create(self) -> None:
         """Build an empty ledger under a temporary name and link it; of several processes, the first to link wins."""
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}-{threading.get_ident()}.new")
@@ -274,7 +354,7 @@ class SQLiteStore:
         if self._path.stat().st_size == 0:
             raise NotALedger(f"{str(self._path)!r} is empty: it was truncated, or was never a ledger; it is untouched")
         with self._explained():
-            with contextlib.closing(self._connect("ro")) as connection:
+            with contextlib.closing(self._connect("ro") if self._writable else self._reader()) as connection:
                 if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
                     raise NotALedger(f"{str(self._path)!r} is a SQLite file, but not a ledger; it is untouched")
                 version = schema.version(SQLiteTransaction(connection))
@@ -324,6 +404,21 @@ def _code(error: sqlite3.Error) -> int:
     """SQLite's primary error code; an error of the driver itself has none."""
     extended: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return extended & 0xFF
+
+
+def _written_meanwhile() -> sqlite3.OperationalError:
+    """What SQLite itself raises where it can lock."""
+    error = sqlite3.OperationalError("others wrote while this was read")
+    error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+    return error
+
+
+def _size(name: str) -> int:
+    """The size of a file, 0 if there is none."""
+    try:
+        return os.stat(name).st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _mounted_alone(name: str) -> bool:
