@@ -293,6 +293,19 @@ def test_positions_within_an_example_may_differ_whatever_their_size(monkeypatch)
     )
 
 
+def test_parameters_in_one_storage_keep_their_own_values():
+    """cuDNN packs the weights of a recurrent layer into one storage."""
+    packed = torch.cat([torch.randn(12), torch.ones(B * 3)])
+    first, second = packed[:12].view(4, 3), packed[12:].view(B, 3)
+
+    def uses_both(rows, first, second):
+        return ((rows + second) @ first.t()).sum(1)
+
+    assert proved(uses_both, torch.randn(B, 3), first=first, second=second) is None
+    packed[12:] = torch.randn(B * 3)
+    assert proved(uses_both, torch.randn(B, 3), first=first, second=second) is not None
+
+
 def test_stripes_are_read_back_from_every_view():
     x = torch.zeros(B, 4, 5)
     memory = in_memory(x, Along(0), B)

@@ -84,7 +84,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         self._outside = outside
         self._memory: dict[StorageWeakRef, Memory] = {}
         self._own: set[StorageWeakRef] = set()
-        self._values: dict[StorageWeakRef, tuple[Tensor, Tensor]] = {}
+        self._values: dict[StorageWeakRef, list[tuple[Tensor, Tensor]]] = {}
         #: Free storages that hold the same values for each example, as stripes; and those of one value everywhere.
         self._repeats: dict[StorageWeakRef, Memory] = {}
         self._filled: set[StorageWeakRef] = set()
@@ -235,21 +235,20 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         """The value of a free tensor, where it is known."""
         if not isinstance(tensor, FakeTensor):
             return tensor.detach()
-        entry = self._values.get(storage_of(tensor))
-        if entry is None:
-            return None
-        base, value = entry
-        same = tensor.dtype == base.dtype and value.is_contiguous()
-        if not same:
-            return None
-        offset = tensor.storage_offset() - base.storage_offset()
-        with _outside():
-            return value.reshape(-1).as_strided(tensor.shape, tensor.stride(), offset)
+        # Several parameters may lie in one storage, as cuDNN's do.
+        first, last = _range(tensor)
+        for base, value in self._values.get(storage_of(tensor), ()):
+            start, end = _range(base)
+            if tensor.dtype == base.dtype and start <= first and last <= end:
+                with _outside():
+                    offset = value.storage_offset() + first - start
+                    return value.as_strided(tensor.shape, tensor.stride(), offset)
+        return None
 
     def _remember(self, fake: Tensor, value: Tensor) -> None:
         if value.numel() <= _REMEMBERED and fake.is_contiguous():
             with _outside():
-                self._values[storage_of(fake)] = (fake, value.detach().contiguous())
+                self._values.setdefault(storage_of(fake), []).append((fake, value.detach().contiguous()))
 
     def _recompute(
         self,
@@ -260,13 +259,13 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         answers: Sequence[Dependence],
     ) -> None:
         """While tracing, keep up with small free values that are changed in place; forget any other."""
-        entries = [self._values.pop(storage_of(tensor), None) for tensor in written]
+        entries = [self._values.pop(storage_of(tensor), []) for tensor in written]
         fixed = all(isinstance(answer, Free) and not answer.random for answer in answers)
-        if len(entries) != 1 or entries[0] is None or not fixed:
+        if len(entries) != 1 or len(entries[0]) != 1 or not fixed:
             return
-        base, value = entries[0]
+        ((base, value),) = entries[0]
         with _outside():
-            self._values[storage_of(base)] = (base, value.clone())
+            self._values[storage_of(base)] = [(base, value.clone())]
         leaves, structure = pytree.tree_flatten((args, kwargs))
         real = [self._value(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         if any(value is None and isinstance(leaf, Tensor) for value, leaf in zip(real, leaves, strict=True)):
@@ -303,6 +302,13 @@ def _asked(rule: Rule, call: Call) -> Answer:
         return rule(call)
     except (LookupError, StopIteration, TypeError, RuntimeError):
         return call.mixed("no rule for this combination of inputs")
+
+
+def _range(tensor: Tensor) -> tuple[int, int]:
+    """The first element of a tensor in its storage, and the one after its last."""
+    first = int(tensor.storage_offset())
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return first, first + sum((length - 1) * stride for length, stride in pairs) + 1
 
 
 def _worst(answers: Sequence[Dependence]) -> Dependence:
