@@ -8,13 +8,15 @@ counts), reads like what happened, and nests:
 Composed(events=(Repeated(event=PoissonSampled(rate=0.01, event=Gaussian(noise_multiplier=1.0)), count=1000), \
 DiscreteLaplace(sensitivity=1, scale=Fraction(10, 1))))
 
+Its numbers are settled when it is made: a number of numpy becomes the Python number that equals it, and a number that
+Python cannot hold exactly is refused. So equal events have equal prices, in whatever type their numbers came.
+
 The meaning of an event never changes: a new meaning gets a new event. An accountant that does not know an event raises
 `UnknownEvent`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -39,10 +41,9 @@ class Event:
             yield from part.walk()
 
 
-def _multiplier(name: str, value: object) -> None:
+def _settle_multiplier(event: Event, name: str) -> None:
     remedy = "it is the noise's scale over the sensitivity; no noise at all is events.NonPrivate()"
-    if not (isinstance(value, float) and math.isinf(value) and value > 0):
-        _check.positive(name, value, remedy)
+    _check.settle(event, name, _check.positive, remedy, infinite=True)
 
 
 def _event(name: str, value: object) -> None:
@@ -63,7 +64,7 @@ class Gaussian(Event):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _multiplier("noise_multiplier", self.noise_multiplier)
+        _settle_multiplier(self, "noise_multiplier")
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Laplace(Event):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _multiplier("noise_multiplier", self.noise_multiplier)
+        _settle_multiplier(self, "noise_multiplier")
 
 
 @dataclass(frozen=True)
@@ -90,13 +91,12 @@ class L2Laplace(Event):
     shift: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        _multiplier("noise_multiplier", self.noise_multiplier)
+        _settle_multiplier(self, "noise_multiplier")
         if self.l1_noise_multiplier is not None:
-            _multiplier("l1_noise_multiplier", self.l1_noise_multiplier)
+            _settle_multiplier(self, "l1_noise_multiplier")
         if self.shift is not None:
             _tuple("shift", self.shift)
-            for part in self.shift:
-                _check.positive("shift", part, "it lists |xᵢ|/λ of the coordinates that move")
+            _check.settle_each(self, "shift", _check.positive, "it lists |xᵢ|/λ of the coordinates that move")
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class DiscreteGaussian(Event):
     def __post_init__(self) -> None:
         _check.settle_integers(self, "sensitivity_squared", remedy="it is the integer Δ₂² in grid units")
         _check.settle_integers(self, "coordinates", remedy="it is the number of coordinates that one unit may move")
-        _rational("variance", self.variance)
+        _settle_rational(self, "variance")
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class DiscreteLaplace(Event):
 
     def __post_init__(self) -> None:
         _check.settle_integers(self, "sensitivity", remedy="it is the integer Δ₁ in grid units")
-        _rational("scale", self.scale)
+        _settle_rational(self, "scale")
 
 
 # --- selection and local reports ----------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class Exponential(Event):
     epsilon: Fraction
 
     def __post_init__(self) -> None:
-        _rational("epsilon", self.epsilon)
+        _settle_rational(self, "epsilon")
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class NoisyMax(Event):
     epsilon: Fraction
 
     def __post_init__(self) -> None:
-        _rational("epsilon", self.epsilon)
+        _settle_rational(self, "epsilon")
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class SparseVector(Event):
     answers: int = 1
 
     def __post_init__(self) -> None:
-        _rational("epsilon", self.epsilon)
+        _settle_rational(self, "epsilon")
         _check.settle_integers(self, "answers", remedy="the run stops after this many positive answers")
 
 
@@ -175,7 +175,7 @@ class RandomizedResponse(Event):
     categories: int = 2
 
     def __post_init__(self) -> None:
-        _rational("epsilon", self.epsilon)
+        _settle_rational(self, "epsilon")
         _check.settle_integers(self, "categories", remedy="a report chooses among them", at_least=2)
 
 
@@ -190,8 +190,8 @@ class Claimed(Event):
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        _check.nonnegative("epsilon", self.epsilon, "it is the ε that was proved")
-        _check.probability("delta", self.delta, "it is the δ that was proved")
+        _check.settle(self, "epsilon", _check.nonnegative, "it is the ε that was proved")
+        _check.settle(self, "delta", _check.probability, "it is the δ that was proved")
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class PoissonSampled(Event):
     event: Event
 
     def __post_init__(self) -> None:
-        _check.probability("rate", self.rate, "it is the probability that one unit joins a batch")
+        _check.settle(self, "rate", _check.probability, "it is the probability that one unit joins a batch")
         _event("event", self.event)
 
     def parts(self) -> tuple[Event, ...]:
@@ -359,8 +359,10 @@ def _tuple(name: str, value: object) -> None:
         raise _check.fail(name, "be a tuple", value, "events hold only immutable values")
 
 
-def _rational(name: str, value: object) -> None:
+def _settle_rational(event: Event, name: str) -> None:
+    value = getattr(event, name)
     if not isinstance(value, Fraction):
         raise _check.fail(name, "be a fractions.Fraction", value, "exact mechanisms carry exact numbers")
     if value <= 0:
         raise InvalidArgument(f"{name} must be > 0, got {value}: it is a parameter of the mechanism")
+    object.__setattr__(event, name, _check.number(name, value, "it is a parameter of the mechanism"))

@@ -83,7 +83,7 @@ def compare(event: Event, delta: float, relation: Relation = ADD_REMOVE) -> Comp
     >>> [row.method for row in table.lines if row.standing == "valid"][:3]
     ['basic', 'advanced', 'optimal pure']
     """
-    _check.delta(delta)
+    delta = float_down(_check.delta(delta))
     methods: list[tuple[str, Callable[[], tuple[float, str]]]] = [
         ("basic", lambda: _basic(event, delta, relation)),
         ("advanced", lambda: _advanced(event, delta, relation)),

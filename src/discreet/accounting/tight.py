@@ -33,6 +33,7 @@ from discreet.errors import DiscreetError, UnknownEvent
 from discreet.events import Event, Shuffled, ShuffledEpoch
 from discreet.neighbors import ADD_REMOVE, Relation
 from discreet.neighbors import relation as as_relation
+from discreet.numeric.rounding import float_down, float_up
 
 # Covers the round-off of an event's own numbers (1/σ, Σ1/σ², products of rates): thousands of roundings.
 _PAD = 1e-12
@@ -51,8 +52,13 @@ def epsilon(event: Event, delta: float, relation: Relation = ADD_REMOVE) -> Inte
     >>> round(epsilon(Repeated(PoissonSampled(0.01, Gaussian(1.0)), 10_000), 1e-5).upper, 6)
     6.187712
     """
-    delta = float(_check.delta(delta))
-    return _answer(event, Target(delta=delta), relation)
+    exact = _check.delta(delta)
+    least, most = float_down(exact), float_up(exact)
+    bounds = _answer(event, Target(delta=least), relation)
+    if least < most:  # δ is between two floats: less δ costs no less, and more δ no more
+        lower = _answer(event, Target(delta=most), relation).lower if most < 1 else 0.0
+        return Interval(min(lower, bounds.lower), bounds.upper)
+    return bounds
 
 
 def delta(event: Event, epsilon: float, relation: Relation = ADD_REMOVE) -> Interval:
@@ -63,9 +69,11 @@ def delta(event: Event, epsilon: float, relation: Relation = ADD_REMOVE) -> Inte
     0.126936738
     """
     remedy = "it is the ε at which δ is asked for"
-    epsilon = float(_check.nonnegative("epsilon", epsilon, remedy))
-    bounds = _answer(event, Target(epsilon=epsilon), relation)
-    return Interval(min(bounds.lower, 1.0), min(bounds.upper, 1.0))
+    exact = _check.nonnegative("epsilon", epsilon, remedy)
+    least, most = float_down(exact), float_up(exact)
+    bounds = _answer(event, Target(epsilon=least), relation)
+    lower = bounds.lower if least == most else min(_answer(event, Target(epsilon=most), relation).lower, bounds.lower)
+    return Interval(min(lower, 1.0), min(bounds.upper, 1.0))
 
 
 def _answer(event: Event, target: Target, relation: Relation) -> Interval:
@@ -79,8 +87,8 @@ def _answer(event: Event, target: Target, relation: Relation) -> Interval:
             bounds = largest([_price(way, target, which) for way in collapse(event, which)])
     except DiscreetError:
         raise
-    except (ArithmeticError, ValueError, IndexError):
-        # Some number left the range of floats: `_lowered` may still find a bound.
+    except ArithmeticError:
+        # A number left the range of floats: `_lowered` may still find a bound. Any other error is a mistake of ours.
         bounds = Interval(0.0, math.inf if target.epsilon is None else 1.0)
     # The batches of a shuffled epoch are priced as if the unit's batch were known, so the lower end does not hold.
     one_sided = any(isinstance(part, ShuffledEpoch) for part in event.walk())

@@ -118,7 +118,7 @@ def _gaussians_merged(way: Iterable[tuple[Event, int]] | Counter[Event]) -> Way:
     if len(terms) == 1 and terms[0][1] == 1:
         others += terms
     elif terms:
-        mu_squared = math.fsum(count / leaf.noise_multiplier**2 for leaf, count in terms)
+        mu_squared = math.fsum(count / float(leaf.noise_multiplier) ** 2 for leaf, count in terms)
         others.append((Gaussian(1 / math.sqrt(mu_squared)), 1))
     return frozenset(others)
 
