@@ -63,6 +63,7 @@ EVENTS: list[Callable[[Any], ev.Event]] = [
     lambda x: ev.RandomizedResponse(Fraction(1, 2), x),
     ev.Claimed,
     lambda x: ev.Claimed(1.0, x),
+    lambda x: ev.MayFail(x, ev.Gaussian(1.0)),
     lambda x: ev.PoissonSampled(x, ev.Gaussian(1.0)),
     lambda x: ev.PoissonSampled(0.01, ev.Gaussian(x)),
     lambda x: ev.SampledWithoutReplacement(x, 7, ev.Gaussian(2.0)),

@@ -129,7 +129,7 @@ def settle_integers(instance: object, *names: str, remedy: str, at_least: int = 
 def settled(check: Check, name: str, value: object, remedy: str, *, infinite: bool = False) -> Any:
     """`value` as `number` gives it, after `check`; with `infinite`, +inf is allowed too."""
     plain = number(name, value, remedy)
-    if not (infinite and plain == math.inf):
+    if not (infinite and isinstance(plain, float) and math.isinf(plain) and plain > 0):
         check(name, plain, remedy)
     return plain
 

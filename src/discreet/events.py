@@ -24,6 +24,9 @@ from fractions import Fraction
 from discreet import _check
 from discreet.errors import InvalidArgument
 
+# How deeply events may nest. Accountants take up to four calls for each level, and Python allows a thousand.
+_DEEPEST = 150
+
 
 class Event:
     """The base of everything that can be priced. Abstract; every concrete event is a final frozen dataclass."""
@@ -44,6 +47,15 @@ class Event:
 def _settle_multiplier(event: Event, name: str) -> None:
     remedy = "it is the noise's scale over the sensitivity; no noise at all is events.NonPrivate()"
     _check.settle(event, name, _check.positive, remedy, infinite=True)
+
+
+def _check_depth(event: Event) -> None:
+    """Refuse an event that is nested too deeply for the recursive functions that price it."""
+    depth = 1 + max((getattr(part, "_depth", 0) for part in event.parts()), default=0)
+    if depth > _DEEPEST:
+        remedy = "put the events into one Composed, or raise the count of one Repeated"
+        raise _check.fail("event", f"be nested at most {_DEEPEST} deep", f"{depth} levels", remedy)
+    object.__setattr__(event, "_depth", depth)  # no field: it is no part of the event's value
 
 
 def _event(name: str, value: object) -> None:
@@ -195,6 +207,27 @@ class Claimed(Event):
 
 
 @dataclass(frozen=True)
+class MayFail(Event):
+    """`event`, except with `probability`: then everything about everyone may be revealed, whatever the data are.
+
+    Its price at ε is δ = p + (1 − p)·δ(ε) of the event, exactly. It stands for mechanisms that can break down, such
+    as one whose noise is drawn correctly with probability 1 − p only.
+    """
+
+    probability: float
+    event: Event
+
+    def __post_init__(self) -> None:
+        remedy = "it is the probability that everything is revealed"
+        _check.settle(self, "probability", _check.probability, remedy)
+        _event("event", self.event)
+        _check_depth(self)
+
+    def parts(self) -> tuple[Event, ...]:
+        return (self.event,)
+
+
+@dataclass(frozen=True)
 class NonPrivate(Event):
     """A release without any guarantee. Its price is infinite."""
 
@@ -207,6 +240,7 @@ class Insecure(Event):
 
     def __post_init__(self) -> None:
         _event("event", self.event)
+        _check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)
@@ -225,6 +259,7 @@ class PoissonSampled(Event):
     def __post_init__(self) -> None:
         _check.settle(self, "rate", _check.probability, "it is the probability that one unit joins a batch")
         _event("event", self.event)
+        _check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)
@@ -242,6 +277,7 @@ class SampledWithoutReplacement(Event):
         _check.settle_integers(self, "population", remedy="it is the public number of units")
         _check.settle_integers(self, "size", remedy="it is the number of units in a batch", at_most=self.population)
         _event("event", self.event)
+        _check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)
@@ -257,6 +293,7 @@ class Shuffled(Event):
     def __post_init__(self) -> None:
         _check.settle_integers(self, "reports", remedy="it is the public number of reports that are shuffled together")
         _event("event", self.event)
+        _check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)
@@ -277,6 +314,7 @@ class ShuffledEpoch(Event):
         _check.settle_integers(self, "examples", remedy="it is the public number of units in an epoch")
         _check.settle_integers(self, "batch_size", remedy="it is the number of units in a batch", at_most=self.examples)
         _event("event", self.event)
+        _check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)
@@ -295,6 +333,7 @@ class Repeated(Event):
     def __post_init__(self) -> None:
         _event("event", self.event)
         _check.settle_integers(self, "count", remedy="it is the number of times the event runs", at_least=0)
+        _check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)
@@ -310,6 +349,7 @@ class Composed(Event):
         _tuple("events", self.events)
         for part in self.events:
             _event("events", part)
+        _check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
         return self.events
@@ -325,6 +365,7 @@ class Parallel(Event):
         _tuple("events", self.events)
         for part in self.events:
             _event("events", part)
+        _check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
         return self.events
@@ -340,6 +381,7 @@ class Group(Event):
     def __post_init__(self) -> None:
         _event("event", self.event)
         _check.settle_integers(self, "people", remedy="it is the number of units that change together")
+        _check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)

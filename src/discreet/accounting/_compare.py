@@ -161,6 +161,10 @@ def _claim(step: Event, delta: float, relation: Relation) -> ApproxDP:
     match step:
         case ev.Claimed(epsilon, proved) if proved <= delta:
             return ApproxDP(float_up(exact(epsilon)), delta)
+        case ev.MayFail(probability, inner) if probability < delta:
+            fails = exact(probability)
+            inside = _claim(inner, float_down((Fraction(delta) - fails) / (1 - fails)), relation)
+            return ApproxDP(inside.epsilon, delta)
         case ev.Shuffled():
             return ApproxDP(shuffled_epsilon(step, delta, relation), delta)
         case ev.PoissonSampled(rate, inner) if relation is not REPLACE_ONE:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet import _check
-from discreet.accounting import tight
+from discreet.accounting import exceedance, tight
 from discreet.accounting.interval import Interval
 from discreet.accounting.trade_off import supporting_between, supporting_lines
 from discreet.events import Event
@@ -60,6 +60,19 @@ class Profile:
         """ε at each of `deltas`."""
         at = _points("deltas", deltas)
         return _curve(at, [tight.epsilon(self.event, delta, self.relation) for delta in at])
+
+    def loss_exceeds(self, epsilon: float) -> Interval:
+        """P(privacy loss > ε), in the worse direction: how often a result changes the odds by more than e^ε.
+
+        It is at least δ(ε), which also weighs by how much the loss exceeds ε, and is often many times δ(ε). It is for
+        the neighbors at which the noise hides least. Raises `UnknownEvent` where only a bound on the losses is known,
+        as for `events.Claimed`.
+
+        >>> from discreet.events import Gaussian
+        >>> round(Profile(Gaussian(4.22467889)).loss_exceeds(1.0).upper, 7)
+        2.01e-05
+        """
+        return exceedance.loss_exceeds(self.event, epsilon, self.relation)
 
     def trade_off(self, type_1: ArrayLike) -> Curve:
         """The least type II error of any test with each type I error.

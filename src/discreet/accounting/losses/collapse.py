@@ -14,6 +14,7 @@ from itertools import combinations, combinations_with_replacement
 from discreet.accounting.losses import groups
 from discreet.accounting.refusal import unknown
 from discreet.events import (
+    Claimed,
     Composed,
     Event,
     Gaussian,
@@ -21,6 +22,7 @@ from discreet.events import (
     Insecure,
     L2Laplace,
     Laplace,
+    MayFail,
     NonPrivate,
     Parallel,
     PoissonSampled,
@@ -53,6 +55,9 @@ def _ways(event: Event, relation: Relation) -> list[Counter[Event]]:
     match event:
         case Insecure():
             return [Counter({NonPrivate(): 1})]
+        case MayFail(probability, inner):
+            # An infinite loss with this probability, and the event's own loss otherwise: the sum of two losses.
+            return _ways(Composed((Claimed(0.0, probability), inner)) if probability > 0 else inner, relation)
         case Repeated(inner, count):
             return _repeated(event, _ways(inner, relation), count)
         case Composed(parts):

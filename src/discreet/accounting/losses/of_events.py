@@ -37,6 +37,7 @@ from discreet.events import (
     SparseVector,
 )
 from discreet.neighbors import REPLACE_ONE, Relation
+from discreet.numeric.rounding import exact, float_down, float_up
 
 # Discrete noise with more atoms than this is not summed one by one, but compared with its continuous limit.
 _MOST_ATOMS = 200_000
@@ -99,6 +100,8 @@ def _is_exact(leaf: Event) -> bool:
             return False
         case DiscreteGaussian(sensitivity_squared, _, coordinates):
             return coordinates == 1 or sensitivity_squared == 1
+        case Claimed(_, delta):
+            return float_down(exact(delta)) >= delta  # otherwise its δ is rounded to either side
         case PoissonSampled(_, inner):
             return _is_exact(inner) and not (isinstance(inner, L2Laplace) and len(inner.shift or ()) != 1)
         case _:
@@ -167,7 +170,8 @@ def _atoms_of(leaf: Event, view: View) -> AtomLoss:
             top = float(epsilon) * _RANGE_SPLITS[view.variant % len(_RANGE_SPLITS)]
             return atoms.two_points(top - float(epsilon), top)
         case Claimed(epsilon, delta):
-            return atoms.claimed(float(epsilon), float(delta))
+            held = exact(delta)
+            return atoms.claimed(float(epsilon), min(1.0, float_up(held)) if view.upper else float_down(held))
         case NonPrivate():
             return atoms.nothing_hidden()
         case _:
