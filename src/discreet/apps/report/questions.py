@@ -48,8 +48,8 @@ def _limit(budget: Guarantee, recognized: float) -> str:
             if isinstance(budget, PureDP) or budget.delta <= 0:
                 return sure_at_most
             return (
-                f"{sure_at_most}, as if from results that always keep this limit, of which these differ with a "
-                f"probability of at most δ = {budget.delta:g}"
+                f"{sure_at_most}, with a slack of δ = {budget.delta:g}: the results behave like ones that always keep "
+                "this limit, except with at most that probability"
             )
         case _:
             return (
