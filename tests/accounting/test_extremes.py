@@ -109,6 +109,8 @@ def test_counts_far_beyond_a_float_are_exact() -> None:
         ev.Repeated(ev.Laplace(5.0), 10**400),
         ev.RandomizedResponse(Fraction(1), 10**400),
         ev.NoisyMax(Fraction(10**9)),
+        ev.Composed((ev.L2Laplace(1.0, None, (1e150, 1.0)), ev.Gaussian(1.0), ev.Laplace(3.0))),
+        ev.Composed((ev.L2Laplace(1e-150, 1e-150), ev.Gaussian(1.0), ev.Laplace(3.0))),
         ev.PoissonSampled(0.01, ev.L2Laplace(1e-150, 1e-150)),
         ev.Repeated(ev.L2Laplace(1.0, None, (1e-150, 1.0)), 10**18),
     ],

@@ -276,6 +276,8 @@ def _merged(part: GridLoss, step: float) -> tuple[Floats, Floats]:
     sums = np.add.reduceat(mass, starts)
     means = np.add.reduceat(mass * losses, starts)
     kept = sums > 0
+    if not kept.any():
+        raise OverflowError("the masses of a privacy loss left the range of floats")
     return means[kept] / sums[kept], sums[kept]
 
 
