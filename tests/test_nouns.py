@@ -99,7 +99,10 @@ def test_a_guarantee_explains_the_odds_what_delta_means_the_scale_and_the_group(
     assert "strong" in text
     assert "e^ε = 2.72" in text
     assert "73.1%" in text
-    assert "δ = 1e-06 is the probability" in text
+    assert "δ = 1e-06 is the slack" in text
+    assert "with probability δ, so δ should be far below one over" in text
+    assert "fail" not in text
+    assert "This holds always: δ = 0." in ApproxDP(1.0, 0.0).explain()
     assert "family of 4" in text
     assert "no probability of failure" in PureDP(1.0).explain()
     assert "no limit" in PureDP(math.inf).explain()

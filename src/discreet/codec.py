@@ -213,6 +213,7 @@ _EVENTS: dict[str, tuple[type[Event], dict[str, _Field]]] = {
     "sparse-vector": (ev.SparseVector, {"epsilon": _RATIONAL, "answers": _WHOLE}),
     "randomized-response": (ev.RandomizedResponse, {"epsilon": _RATIONAL, "categories": _WHOLE}),
     "claimed": (ev.Claimed, {"epsilon": _REAL, "delta": _REAL}),
+    "may-fail": (ev.MayFail, {"probability": _REAL, "event": _EVENT}),
     "non-private": (ev.NonPrivate, {}),
     "insecure": (ev.Insecure, {"event": _EVENT}),
     "poisson-sampled": (ev.PoissonSampled, {"rate": _REAL, "event": _EVENT}),

@@ -8,19 +8,24 @@ counts), reads like what happened, and nests:
 Composed(events=(Repeated(event=PoissonSampled(rate=0.01, event=Gaussian(noise_multiplier=1.0)), count=1000), \
 DiscreteLaplace(sensitivity=1, scale=Fraction(10, 1))))
 
+Its numbers are settled when it is made: a number of numpy becomes the Python number that equals it, and a number that
+Python cannot hold exactly is refused. So equal events have equal prices, in whatever type their numbers came.
+
 The meaning of an event never changes: a new meaning gets a new event. An accountant that does not know an event raises
 `UnknownEvent`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
 from discreet import _check
 from discreet.errors import InvalidArgument
+
+# How deeply events may nest. Accountants take up to four calls for each level, and Python allows a thousand.
+_DEEPEST = 150
 
 
 class Event:
@@ -39,10 +44,18 @@ class Event:
             yield from part.walk()
 
 
-def _multiplier(name: str, value: object) -> None:
+def _settle_multiplier(event: Event, name: str) -> None:
     remedy = "it is the noise's scale over the sensitivity; no noise at all is events.NonPrivate()"
-    if not (isinstance(value, float) and math.isinf(value) and value > 0):
-        _check.positive(name, value, remedy)
+    _check.settle(event, name, _check.positive, remedy, infinite=True)
+
+
+def _check_depth(event: Event) -> None:
+    """Refuse an event that is nested too deeply for the recursive functions that price it."""
+    depth = 1 + max((getattr(part, "_depth", 0) for part in event.parts()), default=0)
+    if depth > _DEEPEST:
+        remedy = "put the events into one Composed, or raise the count of one Repeated"
+        raise _check.fail("event", f"be nested at most {_DEEPEST} deep", f"{depth} levels", remedy)
+    object.__setattr__(event, "_depth", depth)  # no field: it is no part of the event's value
 
 
 def _event(name: str, value: object) -> None:
@@ -63,7 +76,7 @@ class Gaussian(Event):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _multiplier("noise_multiplier", self.noise_multiplier)
+        _settle_multiplier(self, "noise_multiplier")
 
 
 @dataclass(frozen=True)
@@ -73,7 +86,7 @@ class Laplace(Event):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _multiplier("noise_multiplier", self.noise_multiplier)
+        _settle_multiplier(self, "noise_multiplier")
 
 
 @dataclass(frozen=True)
@@ -90,13 +103,12 @@ class L2Laplace(Event):
     shift: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        _multiplier("noise_multiplier", self.noise_multiplier)
+        _settle_multiplier(self, "noise_multiplier")
         if self.l1_noise_multiplier is not None:
-            _multiplier("l1_noise_multiplier", self.l1_noise_multiplier)
+            _settle_multiplier(self, "l1_noise_multiplier")
         if self.shift is not None:
             _tuple("shift", self.shift)
-            for part in self.shift:
-                _check.positive("shift", part, "it lists |xᵢ|/λ of the coordinates that move")
+            _check.settle_each(self, "shift", _check.positive, "it lists |xᵢ|/λ of the coordinates that move")
 
 
 @dataclass(frozen=True)
@@ -114,7 +126,7 @@ class DiscreteGaussian(Event):
     def __post_init__(self) -> None:
         _check.settle_integers(self, "sensitivity_squared", remedy="it is the integer Δ₂² in grid units")
         _check.settle_integers(self, "coordinates", remedy="it is the number of coordinates that one unit may move")
-        _rational("variance", self.variance)
+        _settle_rational(self, "variance")
 
 
 @dataclass(frozen=True)
@@ -129,7 +141,7 @@ class DiscreteLaplace(Event):
 
     def __post_init__(self) -> None:
         _check.settle_integers(self, "sensitivity", remedy="it is the integer Δ₁ in grid units")
-        _rational("scale", self.scale)
+        _settle_rational(self, "scale")
 
 
 # --- selection and local reports ----------------------------------------------------------------------------------
@@ -142,7 +154,7 @@ class Exponential(Event):
     epsilon: Fraction
 
     def __post_init__(self) -> None:
-        _rational("epsilon", self.epsilon)
+        _settle_rational(self, "epsilon")
 
 
 @dataclass(frozen=True)
@@ -152,7 +164,7 @@ class NoisyMax(Event):
     epsilon: Fraction
 
     def __post_init__(self) -> None:
-        _rational("epsilon", self.epsilon)
+        _settle_rational(self, "epsilon")
 
 
 @dataclass(frozen=True)
@@ -163,7 +175,7 @@ class SparseVector(Event):
     answers: int = 1
 
     def __post_init__(self) -> None:
-        _rational("epsilon", self.epsilon)
+        _settle_rational(self, "epsilon")
         _check.settle_integers(self, "answers", remedy="the run stops after this many positive answers")
 
 
@@ -175,7 +187,7 @@ class RandomizedResponse(Event):
     categories: int = 2
 
     def __post_init__(self) -> None:
-        _rational("epsilon", self.epsilon)
+        _settle_rational(self, "epsilon")
         _check.settle_integers(self, "categories", remedy="a report chooses among them", at_least=2)
 
 
@@ -190,8 +202,29 @@ class Claimed(Event):
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        _check.nonnegative("epsilon", self.epsilon, "it is the ε that was proved")
-        _check.probability("delta", self.delta, "it is the δ that was proved")
+        _check.settle(self, "epsilon", _check.nonnegative, "it is the ε that was proved")
+        _check.settle(self, "delta", _check.probability, "it is the δ that was proved")
+
+
+@dataclass(frozen=True)
+class MayFail(Event):
+    """`event`, except with `probability`: then everything about everyone may be revealed, whatever the data are.
+
+    Its price at ε is δ = p + (1 − p)·δ(ε) of the event, exactly. It stands for mechanisms that can break down, such
+    as one whose noise is drawn correctly with probability 1 − p only.
+    """
+
+    probability: float
+    event: Event
+
+    def __post_init__(self) -> None:
+        remedy = "it is the probability that everything is revealed"
+        _check.settle(self, "probability", _check.probability, remedy)
+        _event("event", self.event)
+        _check_depth(self)
+
+    def parts(self) -> tuple[Event, ...]:
+        return (self.event,)
 
 
 @dataclass(frozen=True)
@@ -207,6 +240,7 @@ class Insecure(Event):
 
     def __post_init__(self) -> None:
         _event("event", self.event)
+        _check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)
@@ -223,8 +257,9 @@ class PoissonSampled(Event):
     event: Event
 
     def __post_init__(self) -> None:
-        _check.probability("rate", self.rate, "it is the probability that one unit joins a batch")
+        _check.settle(self, "rate", _check.probability, "it is the probability that one unit joins a batch")
         _event("event", self.event)
+        _check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)
@@ -242,6 +277,7 @@ class SampledWithoutReplacement(Event):
         _check.settle_integers(self, "population", remedy="it is the public number of units")
         _check.settle_integers(self, "size", remedy="it is the number of units in a batch", at_most=self.population)
         _event("event", self.event)
+        _check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)
@@ -257,6 +293,7 @@ class Shuffled(Event):
     def __post_init__(self) -> None:
         _check.settle_integers(self, "reports", remedy="it is the public number of reports that are shuffled together")
         _event("event", self.event)
+        _check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)
@@ -277,6 +314,7 @@ class ShuffledEpoch(Event):
         _check.settle_integers(self, "examples", remedy="it is the public number of units in an epoch")
         _check.settle_integers(self, "batch_size", remedy="it is the number of units in a batch", at_most=self.examples)
         _event("event", self.event)
+        _check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)
@@ -295,6 +333,7 @@ class Repeated(Event):
     def __post_init__(self) -> None:
         _event("event", self.event)
         _check.settle_integers(self, "count", remedy="it is the number of times the event runs", at_least=0)
+        _check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)
@@ -310,6 +349,7 @@ class Composed(Event):
         _tuple("events", self.events)
         for part in self.events:
             _event("events", part)
+        _check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
         return self.events
@@ -325,6 +365,7 @@ class Parallel(Event):
         _tuple("events", self.events)
         for part in self.events:
             _event("events", part)
+        _check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
         return self.events
@@ -340,6 +381,7 @@ class Group(Event):
     def __post_init__(self) -> None:
         _event("event", self.event)
         _check.settle_integers(self, "people", remedy="it is the number of units that change together")
+        _check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)
@@ -359,8 +401,10 @@ def _tuple(name: str, value: object) -> None:
         raise _check.fail(name, "be a tuple", value, "events hold only immutable values")
 
 
-def _rational(name: str, value: object) -> None:
+def _settle_rational(event: Event, name: str) -> None:
+    value = getattr(event, name)
     if not isinstance(value, Fraction):
         raise _check.fail(name, "be a fractions.Fraction", value, "exact mechanisms carry exact numbers")
     if value <= 0:
         raise InvalidArgument(f"{name} must be > 0, got {value}: it is a parameter of the mechanism")
+    object.__setattr__(event, name, _check.number(name, value, "it is a parameter of the mechanism"))

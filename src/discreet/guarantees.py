@@ -73,11 +73,6 @@ def _people(people: object) -> int:
     return _check.integer("people", people, "it is the number of units that change together")
 
 
-def _finite_or_infinite(name: str, value: float, remedy: str) -> None:
-    if not (isinstance(value, float) and math.isinf(value) and value > 0):
-        _check.nonnegative(name, value, remedy)
-
-
 def _odds(epsilon: float) -> str:
     if math.isinf(epsilon):
         return "There is no limit on what the release may tell about anyone."
@@ -104,10 +99,10 @@ class PureDP(Guarantee):
     epsilon: float
 
     def __post_init__(self) -> None:
-        _finite_or_infinite("epsilon", self.epsilon, "it bounds the privacy loss")
+        _check.settle(self, "epsilon", _check.nonnegative, "it bounds the privacy loss", infinite=True)
 
     def __str__(self) -> str:
-        return self._with_unit(f"{self.epsilon:.6g}-DP")
+        return self._with_unit(f"{float(self.epsilon):.6g}-DP")
 
     def group(self, people: int) -> PureDP:
         return replace(self, epsilon=times_up(_people(people), self.epsilon))
@@ -118,13 +113,18 @@ class PureDP(Guarantee):
         return (
             f"{self}: {strength(self.epsilon)} protection of {self._who()}. {_odds(self.epsilon)} "
             f"This holds always, with no probability of failure. "
-            f"For a family of {_FAMILY} the same release gives ε = {_FAMILY * self.epsilon:.3g}."
+            f"For a family of {_FAMILY} the same release gives ε = {_FAMILY * float(self.epsilon):.3g}."
         )
 
 
 @dataclass(frozen=True)
 class ApproxDP(Guarantee):
-    """(ε, δ)-differential privacy: P[M(D) ∈ S] ≤ e^ε P[M(D′) ∈ S] + δ.
+    """(ε, δ)-differential privacy: P[M(D) ∈ S] ≤ e^ε P[M(D′) ∈ S] + δ for all neighbors D, D′ and all S.
+
+    Equivalently, for each pair of neighbors there are two distributions that satisfy the bound e^ε without any δ, each
+    within a total variation distance of δ/(1 + e^ε) of the mechanism's (Dwork & Roth 2014, Lemma 3.17). δ is not the
+    probability that the privacy loss exceeds ε: that can be larger (`accounting.profile(event).loss_exceeds`). And a
+    mechanism that reveals everything with probability δ is (0, δ)-DP.
 
     >>> print(ApproxDP(2.0, 1e-6))
     (2, 1e-06)-DP
@@ -134,11 +134,11 @@ class ApproxDP(Guarantee):
     delta: float
 
     def __post_init__(self) -> None:
-        _finite_or_infinite("epsilon", self.epsilon, "it bounds the privacy loss")
-        _check.probability("delta", self.delta, "it is the probability with which the bound e^ε may fail")
+        _check.settle(self, "epsilon", _check.nonnegative, "it bounds the privacy loss", infinite=True)
+        _check.settle(self, "delta", _check.probability, "it bounds how far probabilities may exceed the bound e^ε")
 
     def __str__(self) -> str:
-        return self._with_unit(f"({self.epsilon:.6g}, {self.delta:.6g})-DP")
+        return self._with_unit(f"({float(self.epsilon):.6g}, {float(self.delta):.6g})-DP")
 
     def group(self, people: int) -> ApproxDP:
         """(kε, k e^{(k−1)ε} δ) for k people: one after the other, δ + e^ε δ + … + e^{(k−1)ε} δ."""
@@ -155,9 +155,18 @@ class ApproxDP(Guarantee):
         family = self.group(_FAMILY)
         return (
             f"{self}: {strength(self.epsilon)} protection of {self._who()}. {_odds(self.epsilon)} "
-            f"δ = {self.delta:.3g} is the probability with which that bound may fail altogether; it should be far "
-            f"below one over the number of people. "
+            f"{self._slack()} "
             f"For a family of {_FAMILY} the same release gives ε = {family.epsilon:.3g}, δ = {family.delta:.3g}."
+        )
+
+    def _slack(self) -> str:
+        if self.delta <= 0:
+            return "This holds always: δ = 0."
+        return (
+            f"δ = {float(self.delta):.3g} is the slack in that bound: the release behaves like one that always keeps "
+            f"it, except with probability at most δ. Single results may exceed the factor e^ε somewhat more often than "
+            f"that, but only by so little that δ covers it. At worst, the release tells everything about that record "
+            f"with probability δ, so δ should be far below one over the number of people."
         )
 
 
@@ -168,10 +177,10 @@ class ZCDP(Guarantee):
     rho: float
 
     def __post_init__(self) -> None:
-        _finite_or_infinite("rho", self.rho, "it bounds the slope of the Rényi divergence")
+        _check.settle(self, "rho", _check.nonnegative, "it bounds the slope of the Rényi divergence", infinite=True)
 
     def __str__(self) -> str:
-        return self._with_unit(f"{self.rho:.6g}-zCDP")
+        return self._with_unit(f"{float(self.rho):.6g}-zCDP")
 
     def group(self, people: int) -> ZCDP:
         """k²ρ for k people (Bun & Steinke 2016, Proposition 1.9)."""
@@ -196,17 +205,17 @@ class RDP(Guarantee):
     epsilons: tuple[float, ...]
 
     def __post_init__(self) -> None:
+        _check.settle_each(self, "orders", _check.real, "Rényi orders are finite")
+        remedy = "each bounds the Rényi divergence of its order"
+        _check.settle_each(self, "epsilons", _check.nonnegative, remedy, infinite=True)
         if len(self.orders) != len(self.epsilons) or not self.orders:
             raise _check.fail("orders", "be as many as epsilons, at least one", self.orders, "give one ε for each α")
-        for order in self.orders:
-            if _check.real("orders", order, "Rényi orders are finite") <= 1:
-                raise _check.fail("orders", "be > 1", order, "Rényi DP is defined for orders α > 1")
-        for epsilon in self.epsilons:
-            _finite_or_infinite("epsilons", epsilon, "each bounds the Rényi divergence of its order")
+        if min(self.orders) <= 1:
+            raise _check.fail("orders", "be > 1", min(self.orders), "Rényi DP is defined for orders α > 1")
 
     def __str__(self) -> str:
         first = zip(self.orders[:_ORDERS_SHOWN], self.epsilons[:_ORDERS_SHOWN], strict=True)
-        shown = ", ".join(f"({a:.4g}, {e:.4g})" for a, e in first)
+        shown = ", ".join(f"({float(a):.4g}, {float(e):.4g})" for a, e in first)
         rest = len(self.orders) - _ORDERS_SHOWN
         more = f" and {rest} more orders" if rest > 0 else ""
         return self._with_unit(f"RDP at (α, ε) = {shown}{more}")
@@ -240,10 +249,10 @@ class GDP(Guarantee):
     mu: float
 
     def __post_init__(self) -> None:
-        _finite_or_infinite("mu", self.mu, "it is the distance between the two bell curves")
+        _check.settle(self, "mu", _check.nonnegative, "it is the distance between the two bell curves", infinite=True)
 
     def __str__(self) -> str:
-        return self._with_unit(f"{self.mu:.6g}-GDP")
+        return self._with_unit(f"{float(self.mu):.6g}-GDP")
 
     def group(self, people: int) -> GDP:
         """kμ for k people (Dong, Roth & Su 2022; Theorem 2.14 of arXiv 1905.02383)."""

@@ -108,6 +108,11 @@ def test_counts_far_beyond_a_float_are_exact() -> None:
         ev.L2Laplace(math.inf, math.inf),
         ev.Repeated(ev.Laplace(5.0), 10**400),
         ev.RandomizedResponse(Fraction(1), 10**400),
+        ev.NoisyMax(Fraction(10**9)),
+        ev.Composed((ev.L2Laplace(1.0, None, (1e150, 1.0)), ev.Gaussian(1.0), ev.Laplace(3.0))),
+        ev.Composed((ev.L2Laplace(1e-150, 1e-150), ev.Gaussian(1.0), ev.Laplace(3.0))),
+        ev.PoissonSampled(0.01, ev.L2Laplace(1e-150, 1e-150)),
+        ev.Repeated(ev.L2Laplace(1.0, None, (1e-150, 1.0)), 10**18),
     ],
     ids=lambda event: repr(event)[:60],
 )
@@ -118,6 +123,18 @@ def test_extreme_numbers_get_an_interval_or_a_clear_refusal(event: ev.Event) -> 
         except DiscreetError:
             continue
         assert 0 <= answer.lower <= answer.upper
+
+
+@pytest.mark.parametrize("error", [ValueError, IndexError, TypeError])
+def test_a_mistake_of_ours_is_not_taken_for_an_extreme_number(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mistaken(*_: object) -> None:
+        raise error("a mistake")
+
+    monkeypatch.setattr("discreet.accounting.tight.choose", mistaken)
+    with pytest.raises(error, match="a mistake"):
+        epsilon(ev.Gaussian(1.0), 1e-5)
 
 
 def test_laplace_noise_far_below_its_sensitivity_costs_its_pure_epsilon() -> None:

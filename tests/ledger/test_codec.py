@@ -57,6 +57,7 @@ def nests(inner):
     several = st.lists(inner, max_size=3).map(tuple)
     return {
         ev.Insecure: st.builds(ev.Insecure, inner),
+        ev.MayFail: st.builds(ev.MayFail, shares, inner),
         ev.PoissonSampled: st.builds(ev.PoissonSampled, shares, inner),
         ev.SampledWithoutReplacement: st.builds(ev.SampledWithoutReplacement, st.just(3), st.integers(3, 9), inner),
         ev.Shuffled: st.builds(ev.Shuffled, counts, inner),

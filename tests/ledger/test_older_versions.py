@@ -22,6 +22,8 @@ FIXTURES = Path(__file__).parent / "fixtures"
 VERSIONS = sorted(path.stem for path in FIXTURES.glob("version-*.ledger"))
 #: Kinds of events that no account can be charged.
 NEVER_CHARGED = {"non-private", "insecure"}
+#: Kinds of events that did not exist yet in a version.
+LATER = {"version-0.1.0": {"may-fail"}}
 
 
 @pytest.fixture(params=VERSIONS)
@@ -48,10 +50,10 @@ def test_there_is_a_ledger_of_an_older_version():
     assert "version-0.1.0" in VERSIONS
 
 
-def test_the_ledger_holds_every_kind_of_event_and_budget(path):
+def test_the_ledger_holds_every_kind_of_event_and_budget(path, version):
     rows = stored(path)
     tags = set(re.findall(r'"tag":"([^"]+)"', " ".join(body.replace("\\", "") for _, _, body, _ in rows)))
-    assert set(codec._EVENTS) - NEVER_CHARGED <= tags
+    assert set(codec._EVENTS) - NEVER_CHARGED - LATER.get(version, set()) <= tags
     assert set(codec._GUARANTEES) <= tags
     assert {"rows", "person"} <= tags
     kinds = {codec.parse(body)["kind"] for _, _, body, _ in rows}

@@ -17,6 +17,7 @@ from discreet.errors import InvalidArgument
 from discreet.events import Event
 from discreet.guarantees import ApproxDP
 from discreet.neighbors import ADD_REMOVE, Relation
+from discreet.numeric.rounding import exact, float_down
 
 Quantity = Literal["noise", "steps", "rate"]
 
@@ -88,6 +89,7 @@ def most_steps(
     5
     """
     _check_budget(budget)
+    at_most = _check.integer("at_most", at_most, "it is the largest number of steps to try")
     excess = _Excess(lambda count: make_event(round(count)), budget, relation)
     low, high = 0, 1
     f_low, f_high = -math.inf, excess(1.0)
@@ -124,13 +126,14 @@ class _Excess:
     """ln(ε/budget) of the certified upper end at a parameter: ≤ 0 where it fits."""
 
     def __init__(self, make_event: Callable[[float], Event], budget: ApproxDP, relation: Relation) -> None:
-        self._make, self._budget, self._relation = make_event, budget, relation
+        self._make, self._relation = make_event, relation
+        self._epsilon, self._delta = float_down(exact(budget.epsilon)), float_down(exact(budget.delta))
 
     def __call__(self, parameter: float) -> float:
-        epsilon = tight.epsilon(self._make(parameter), self._budget.delta, self._relation).upper
+        epsilon = tight.epsilon(self._make(parameter), self._delta, self._relation).upper
         if math.isinf(epsilon):
             return math.inf
-        return math.log(max(epsilon, _LEAST_EPSILON) / self._budget.epsilon)
+        return math.log(max(epsilon, _LEAST_EPSILON) / self._epsilon)
 
 
 def _check_budget(budget: ApproxDP) -> None:

@@ -83,7 +83,7 @@ def compare(event: Event, delta: float, relation: Relation = ADD_REMOVE) -> Comp
     >>> [row.method for row in table.lines if row.standing == "valid"][:3]
     ['basic', 'advanced', 'optimal pure']
     """
-    _check.delta(delta)
+    delta = float_down(_check.delta(delta))
     methods: list[tuple[str, Callable[[], tuple[float, str]]]] = [
         ("basic", lambda: _basic(event, delta, relation)),
         ("advanced", lambda: _advanced(event, delta, relation)),
@@ -161,6 +161,10 @@ def _claim(step: Event, delta: float, relation: Relation) -> ApproxDP:
     match step:
         case ev.Claimed(epsilon, proved) if proved <= delta:
             return ApproxDP(float_up(exact(epsilon)), delta)
+        case ev.MayFail(probability, inner) if probability < delta:
+            fails = exact(probability)
+            inside = _claim(inner, float_down((Fraction(delta) - fails) / (1 - fails)), relation)
+            return ApproxDP(inside.epsilon, delta)
         case ev.Shuffled():
             return ApproxDP(shuffled_epsilon(step, delta, relation), delta)
         case ev.PoissonSampled(rate, inner) if relation is not REPLACE_ONE:

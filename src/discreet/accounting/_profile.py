@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet import _check
-from discreet.accounting import tight
+from discreet.accounting import exceedance, tight
 from discreet.accounting.interval import Interval
 from discreet.accounting.trade_off import supporting_between, supporting_lines
 from discreet.events import Event
@@ -53,12 +54,25 @@ class Profile:
     def delta(self, epsilons: ArrayLike) -> Curve:
         """δ at each of `epsilons`."""
         at = _points("epsilons", epsilons)
-        return _curve(at, [tight.delta(self.event, float(epsilon), self.relation) for epsilon in at])
+        return _curve(at, [tight.delta(self.event, epsilon, self.relation) for epsilon in at])
 
     def epsilon(self, deltas: ArrayLike) -> Curve:
         """ε at each of `deltas`."""
         at = _points("deltas", deltas)
-        return _curve(at, [tight.epsilon(self.event, float(delta), self.relation) for delta in at])
+        return _curve(at, [tight.epsilon(self.event, delta, self.relation) for delta in at])
+
+    def loss_exceeds(self, epsilon: float) -> Interval:
+        """P(privacy loss > ε), in the worse direction: how often a result changes the odds by more than e^ε.
+
+        It is at least δ(ε), which also weighs by how much the loss exceeds ε, and is often many times δ(ε). It is for
+        the neighbors at which the noise hides least. Raises `UnknownEvent` where only a bound on the losses is known,
+        as for `events.Claimed`.
+
+        >>> from discreet.events import Gaussian
+        >>> round(Profile(Gaussian(4.22467889)).loss_exceeds(1.0).upper, 7)
+        2.01e-05
+        """
+        return exceedance.loss_exceeds(self.event, epsilon, self.relation)
 
     def trade_off(self, type_1: ArrayLike) -> Curve:
         """The least type II error of any test with each type I error.
@@ -66,7 +80,7 @@ class Profile:
         `lower` is guaranteed: no attacker errs less. Some attacker errs no more than `upper`. With D the upper end of δ
         at each ε of a grid, the guaranteed curve is the largest max(0, 1 − D − e^ε α, e^{−ε}(1 − D − α)).
         """
-        at = _points("type_1", type_1)
+        at = np.array(_points("type_1", type_1), dtype=np.float64)
         if np.any((at < 0) | (at > 1)):
             raise _check.fail("type_1", "lie in [0, 1]", type_1, "it is a probability of a false alarm")
         epsilons, deltas = self._grid()
@@ -95,12 +109,14 @@ def profile(event: Event, relation: Relation = ADD_REMOVE) -> Profile:
     return Profile(event, as_relation(relation))
 
 
-def _points(name: str, values: ArrayLike) -> Floats:
-    at = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    if at.ndim != 1 or not np.all(np.isfinite(at)):
+def _points(name: str, values: ArrayLike) -> list[Any]:
+    """One number or a list of them, each as the Python number that it is."""
+    at = np.atleast_1d(np.asarray(values, dtype=object))
+    if at.ndim != 1:
         raise _check.fail(name, "be a list of finite numbers", values, "give the points to evaluate at")
-    return at
+    return [_check.settled(_check.real, name, value, "give the points to evaluate at") for value in at]
 
 
-def _curve(at: Floats, intervals: Sequence[Interval]) -> Curve:
+def _curve(points: Sequence[_check.Number], intervals: Sequence[Interval]) -> Curve:
+    at = np.array(points, dtype=np.float64)
     return Curve(at, np.array([each.lower for each in intervals]), np.array([each.upper for each in intervals]))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from scipy import special
 
 from discreet import _check
-from discreet.numeric.rounding import SLACK, down, up
+from discreet.numeric.rounding import SLACK, down, float_down, up
 from discreet.numeric.search import least_positive
 
 #: Relative error allowed for ε/μ ± μ/2, which takes three operations: 8 units of round-off.
@@ -55,7 +55,7 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
     >>> round(gaussian_noise_multiplier(1.0, 1e-6), 8)
     4.22467889
     """
-    epsilon, delta = float(_check.epsilon(epsilon)), float(_check.delta(delta))
+    epsilon, delta = float_down(_check.epsilon(epsilon)), float_down(_check.delta(delta))
     return least(lambda multiplier: gaussian_delta(epsilon, 1 / multiplier) <= delta)
 
 
@@ -65,7 +65,7 @@ def classical_noise_multiplier(epsilon: float, delta: float) -> float:
     >>> round(classical_noise_multiplier(0.5, 1e-6), 4)
     10.5976
     """
-    epsilon, delta = float(_check.epsilon(epsilon)), float(_check.delta(delta))
+    epsilon, delta = float_down(_check.epsilon(epsilon)), float_down(_check.delta(delta))
     if epsilon >= 1:
         raise _check.fail(
             "epsilon",
@@ -106,7 +106,7 @@ def l2_laplace_noise_multiplier(epsilon: float, delta: float) -> float:
     >>> round(l2_laplace_epsilon(1e-5, l2_laplace_noise_multiplier(1.0, 1e-5)), 9)
     1.0
     """
-    epsilon, delta = float(_check.epsilon(epsilon)), float(_check.delta(delta))
+    epsilon, delta = float_down(_check.epsilon(epsilon)), float_down(_check.delta(delta))
     tail = math.sqrt(-2 * math.log(delta))
     start = (tail + math.sqrt(tail * tail + 2 * epsilon)) / (2 * epsilon)
     return least(lambda multiplier: l2_laplace_epsilon(delta, multiplier) <= epsilon, start=start)

@@ -15,7 +15,7 @@ from scipy import special
 from discreet import _check
 from discreet.accounting import closed_forms
 from discreet.guarantees import ApproxDP, Guarantee, PureDP
-from discreet.numeric.rounding import UNIT, float_up, log_sum, reported, total_up, up
+from discreet.numeric.rounding import UNIT, float_down, float_up, log_sum, reported, total_up, up
 
 Claim = PureDP | ApproxDP
 
@@ -54,7 +54,7 @@ def advanced_of(guarantees: Sequence[Claim], counts: Sequence[int], slack: float
 
     The martingale argument of Dwork & Roth 2014, Theorem 3.20, does not need the ε to be equal (Rogers et al. 2016).
     """
-    _check.delta(slack, "slack")
+    slack = float_down(_check.delta(slack, "slack"))
     pairs = list(zip(guarantees, counts, strict=True))
     if any(math.isinf(claim.epsilon) and count for claim, count in pairs):
         return ApproxDP(math.inf, 1.0)
@@ -76,7 +76,7 @@ def optimal_pure(epsilon: float, count: int, delta: float) -> float:
     >>> round(optimal_pure(0.1, 100, 1e-5), 9)
     4.306791373
     """
-    loss, target = float(_check.epsilon(epsilon)), float(_check.delta(delta))
+    loss, target = float_up(_check.epsilon(epsilon)), float_down(_check.delta(delta))
     k = _check.integer("count", count, _COUNT_REMEDY, at_least=0)
     if k == 0 or optimal_pure_delta(loss, k, 0.0) <= target:
         return 0.0
@@ -90,9 +90,9 @@ def optimal_pure_delta(epsilon: float, count: int, total: float) -> float:
     With ℓ losses of −ε₀ the total loss is (k−2ℓ)ε₀, so this is the sum of the binomial probabilities of ℓ times
     1 − e^{ε−(k−2ℓ)ε₀}. Every term is ≥ 0, and the terms are summed from their logarithms.
     """
-    loss = float(_check.epsilon(epsilon))
+    loss = float_up(_check.epsilon(epsilon))
     k = _check.integer("count", count, _COUNT_REMEDY, at_least=0)
-    _check.nonnegative("total", total, "it is the ε at which δ is asked for")
+    total = float_down(_check.nonnegative("total", total, "it is the ε at which δ is asked for"))
     if Fraction(total) >= k * Fraction(loss):
         return 0.0
     # One count more than the last whose loss exceeds ε, so that rounding cannot lose a term.

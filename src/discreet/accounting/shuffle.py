@@ -21,7 +21,7 @@ from discreet.accounting import closed_forms
 from discreet.accounting.forms.pure import pure
 from discreet.accounting.refusal import check_fixed_size, unknown
 from discreet.neighbors import REPLACE_ONE, Relation
-from discreet.numeric.rounding import Floats, down, float_up, up
+from discreet.numeric.rounding import Floats, down, float_down, float_up, up
 
 # scipy's binomial tails have a relative error of about 1e-13 here; a thousand times that is allowed.
 _TAIL_ERROR = 1e-10
@@ -74,7 +74,7 @@ def shuffled_epsilon(event: ev.Shuffled, delta: float, relation: Relation = REPL
     >>> round(shuffled_epsilon(ev.Shuffled(10_000, ev.Laplace(1.0)), 1e-6), 4)
     0.053
     """
-    target, hidden = float(_check.delta(delta)), clones(event, relation)
+    target, hidden = float_down(_check.delta(delta)), clones(event, relation)
     if hidden.loss <= 0 or _delta(hidden, 0.0) <= target:
         return 0.0
     fits = _delta(hidden, hidden.loss * (1 - _NEARLY_ALL)) <= target
@@ -83,8 +83,8 @@ def shuffled_epsilon(event: ev.Shuffled, delta: float, relation: Relation = REPL
 
 def shuffled_delta(event: ev.Shuffled, epsilon: float, relation: Relation = REPLACE_ONE) -> float:
     """An upper bound on δ at `epsilon` of `event`; truncation and round-off are added."""
-    _check.nonnegative("epsilon", epsilon, "it is the ε at which δ is asked for")
-    return _delta(clones(event, relation), float(epsilon))
+    at = float_down(_check.nonnegative("epsilon", epsilon, "it is the ε at which δ is asked for"))
+    return _delta(clones(event, relation), at)
 
 
 def _delta(hidden: Clones, epsilon: float) -> float:

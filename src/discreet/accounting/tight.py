@@ -8,6 +8,7 @@ answer are certified. `accounting.methods` lists the steps.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -33,15 +34,18 @@ from discreet.errors import DiscreetError, UnknownEvent
 from discreet.events import Event, Shuffled, ShuffledEpoch
 from discreet.neighbors import ADD_REMOVE, Relation
 from discreet.neighbors import relation as as_relation
+from discreet.numeric.rounding import float_down, float_up
 
-# Covers the round-off of an event's own numbers (1/σ, Σ1/σ², products of rates): thousands of roundings.
-_PAD = 1e-12
+#: Covers the round-off of an event's own numbers (1/σ, Σ1/σ², products of rates): thousands of roundings.
+PAD = 1e-12
 # Relative width from which on pure and Rényi DP are asked too, as one of them may have a lower upper end.
 _LOOSE = 1e-3
 # Orders whose moments are remembered during one Chernoff bound, which asks for about 110.
 _REMEMBERED = 512
 
 Pair = tuple[float, float]
+#: δ as a function of ε, from both sides.
+Profile = Callable[[float], Interval]
 
 
 def epsilon(event: Event, delta: float, relation: Relation = ADD_REMOVE) -> Interval:
@@ -51,8 +55,13 @@ def epsilon(event: Event, delta: float, relation: Relation = ADD_REMOVE) -> Inte
     >>> round(epsilon(Repeated(PoissonSampled(0.01, Gaussian(1.0)), 10_000), 1e-5).upper, 6)
     6.187712
     """
-    delta = float(_check.delta(delta))
-    return _answer(event, Target(delta=delta), relation)
+    exact = _check.delta(delta)
+    least, most = float_down(exact), float_up(exact)
+    bounds = _answer(event, Target(delta=least), relation)
+    if least < most:  # δ is between two floats: less δ costs no less, and more δ no more
+        lower = _answer(event, Target(delta=most), relation).lower if most < 1 else 0.0
+        return Interval(min(lower, bounds.lower), bounds.upper)
+    return bounds
 
 
 def delta(event: Event, epsilon: float, relation: Relation = ADD_REMOVE) -> Interval:
@@ -63,9 +72,11 @@ def delta(event: Event, epsilon: float, relation: Relation = ADD_REMOVE) -> Inte
     0.126936738
     """
     remedy = "it is the ε at which δ is asked for"
-    epsilon = float(_check.nonnegative("epsilon", epsilon, remedy))
-    bounds = _answer(event, Target(epsilon=epsilon), relation)
-    return Interval(min(bounds.lower, 1.0), min(bounds.upper, 1.0))
+    exact = _check.nonnegative("epsilon", epsilon, remedy)
+    least, most = float_down(exact), float_up(exact)
+    bounds = _answer(event, Target(epsilon=least), relation)
+    lower = bounds.lower if least == most else min(_answer(event, Target(epsilon=most), relation).lower, bounds.lower)
+    return Interval(min(lower, 1.0), min(bounds.upper, 1.0))
 
 
 def _answer(event: Event, target: Target, relation: Relation) -> Interval:
@@ -79,14 +90,18 @@ def _answer(event: Event, target: Target, relation: Relation) -> Interval:
             bounds = largest([_price(way, target, which) for way in collapse(event, which)])
     except DiscreetError:
         raise
-    except (ArithmeticError, ValueError, IndexError):
-        # Some number left the range of floats: `_lowered` may still find a bound.
+    except ArithmeticError:
+        # A number left the range of floats: `_lowered` may still find a bound. Any other error is a mistake of ours.
         bounds = Interval(0.0, math.inf if target.epsilon is None else 1.0)
     # The batches of a shuffled epoch are priced as if the unit's batch were known, so the lower end does not hold.
     one_sided = any(isinstance(part, ShuffledEpoch) for part in event.walk())
-    lower = 0.0 if one_sided else bounds.lower * (1 - _PAD)
-    bounds = Interval(lower + 0.0, bounds.upper * (1 + _PAD) + 0.0)
+    bounds = padded(0.0 if one_sided else bounds.lower, bounds.upper)
     return bounds if _narrow((bounds.lower, bounds.upper), _LOOSE) else _lowered(bounds, event, target, which)
+
+
+def padded(lower: float, upper: float) -> Interval:
+    """Bounds, widened by the round-off of the event's own numbers."""
+    return Interval(lower * (1 - PAD) + 0.0, upper * (1 + PAD) + 0.0)
 
 
 def _lowered(bounds: Interval, event: Event, target: Target, relation: Relation) -> Interval:
@@ -115,16 +130,16 @@ def _shuffled(event: Shuffled, target: Target, relation: Relation) -> Interval:
 
 def _price(way: Way, target: Target, relation: Relation) -> Interval:
     """One way to meet an event: the worse of its two directions."""
-    directions = [False, True] if _has_directions(way) else [False]
-    return largest(Interval(*_direction(way, target, relation, adding)) for adding in directions)
+    directions = [False, True] if has_directions(way) else [False]
+    return largest(Interval(*one_direction(way, target, relation, adding)) for adding in directions)
 
 
-def _has_directions(way: Way) -> bool:
+def has_directions(way: Way) -> bool:
     """Whether removing and adding a unit differ, which they do only under sampling."""
     return any(len(leaf.parts()) > 0 for leaf, _ in way)
 
 
-def _direction(way: Way, target: Target, relation: Relation, adding: bool) -> Pair:
+def one_direction(way: Way, target: Target, relation: Relation, adding: bool) -> Pair:
     """The best of the bounds that are known for one direction, on either side."""
     views = {
         upper: [

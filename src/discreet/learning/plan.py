@@ -140,7 +140,7 @@ class Plan:
         (2, 1e-06)-DP, add or remove one row 1.824 439
         """
         wanted = float(_check.epsilon(epsilon))
-        at = float(_check.probability("delta", delta, "it is the probability that the bound fails"))
+        at = float(_check.probability("delta", delta, "everything may leak with this probability"))
         make = _maker(
             noise, sampling, examples, batch_size, epochs, steps, clip_norm, clipping, relation, unit,
             delta=at, clip_schedule=clip_schedule, physical_batch_size=physical_batch_size, _target=wanted,
@@ -175,7 +175,7 @@ class Plan:
 
         The other arguments are those of `for_epsilon`; `guarantee` is stated at `delta`.
         """
-        at = float(_check.probability("delta", delta, "it is the probability that the bound fails"))
+        at = float(_check.probability("delta", delta, "everything may leak with this probability"))
         make = _maker(
             noise, sampling, examples, batch_size, epochs, steps, clip_norm, clipping, relation, unit,
             delta=at, clip_schedule=clip_schedule, physical_batch_size=physical_batch_size,

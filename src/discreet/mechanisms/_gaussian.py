@@ -88,7 +88,7 @@ def gaussian(
     Args:
         bounded: the result of a query.
         epsilon: the privacy loss ε > 0 of this release.
-        delta: the probability 0 < δ < 1 that this bound fails.
+        delta: the slack 0 < δ < 1 in this bound; everything may leak with this probability.
         calibration: "analytic", the least σ for this (ε, δ), or "classical", the textbook σ for ε < 1.
         relation: which neighbors to protect; by default the first one that the query is bounded for.
         insecure_seed: repeatable noise, for tests and teaching only.

@@ -120,6 +120,7 @@ def _scaled(event: Event, factor: float) -> Event | None:
             | ev.SampledWithoutReplacement(event=inner)
             | ev.Shuffled(event=inner)
             | ev.ShuffledEpoch(event=inner)
+            | ev.MayFail(event=inner)
             | ev.Repeated(event=inner)
             | ev.Group(event=inner)
         ):

@@ -347,7 +347,7 @@ class ApproxForm(_ByOrder[ApproxDP]):
             raise _check.fail("budget", "have a smaller ε", budget.epsilon, "so large a one promises nothing")
         pairs = zip(chosen, shares(rest, len(chosen)), strict=True)
         amounts = (order_limit(order, budget.epsilon, share) for order, share in pairs)
-        return Limits.of(chosen, amounts, Fraction(aside))
+        return Limits.of(chosen, amounts, kept)
 
     def _at_most(self, limit: Fraction) -> Fraction:
         return limit + _LAST_DIGITS * (abs(limit) + Fraction(self.budget.epsilon))

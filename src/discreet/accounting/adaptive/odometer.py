@@ -39,9 +39,9 @@ class Odometer:
 
     @classmethod
     def start(cls, delta: float, relation: Relation = ADD_REMOVE, orders: Sequence[float] = ORDERS) -> Odometer:
-        """An odometer at zero; `delta` is the probability with which any of its readings may fail."""
-        _check.delta(delta)
-        chosen = tuple(float(order) for order in orders)
+        """An odometer at zero; `delta` is the δ of all of its readings."""
+        delta = float_down(_check.delta(delta))
+        chosen = tuple(float(_check.real("orders", order, "Rényi orders are finite")) for order in orders)
         RDP(chosen, (0.0,) * len(chosen))  # refuses orders that are not above 1
         return cls(delta, relation, chosen, (Fraction(0),) * len(chosen))
 

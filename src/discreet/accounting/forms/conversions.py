@@ -16,7 +16,7 @@ from discreet.accounting.forms import renyi
 from discreet.accounting.forms.gdp import pure_mu
 from discreet.accounting.forms.zcdp import pure_rho
 from discreet.guarantees import GDP, RDP, ZCDP, PureDP
-from discreet.numeric.rounding import UNIT, float_down, reported, up
+from discreet.numeric.rounding import UNIT, exact, float_down, float_up, infinite, reported, up
 
 Conversion = Literal["tight", "textbook"]
 
@@ -40,10 +40,10 @@ def rdp_epsilon(guarantee: RDP, delta: float, conversion: Conversion = "tight") 
     >>> round(rdp_epsilon(RDP((8.0,), (1.0,)), 1e-5), 4), round(rdp_epsilon(RDP((8.0,), (1.0,)), 1e-5, "textbook"), 4)
     (2.2141, 2.6447)
     """
-    _check.delta(delta)
+    delta = float_down(_check.delta(delta))
     _check.one_of("conversion", conversion, _CONVERSIONS, _CONVERSION_REMEDY)
     return min(
-        order_epsilon(order, divergence, delta, conversion)
+        order_epsilon(order, _float(divergence), delta, conversion)
         for order, divergence in zip(guarantee.orders, guarantee.epsilons, strict=True)
     )
 
@@ -53,10 +53,10 @@ def rdp_delta(guarantee: RDP, epsilon: float, conversion: Conversion = "tight") 
 
     "tight": δ = e^{(α−1)(D_α−ε)}·(1 − 1/α)^α/(α−1). "textbook": δ = e^{(α−1)(D_α−ε)}.
     """
-    _check.nonnegative("epsilon", epsilon, "it is the ε at which δ is asked for")
+    epsilon = float_down(_check.nonnegative("epsilon", epsilon, "it is the ε at which δ is asked for"))
     _check.one_of("conversion", conversion, _CONVERSIONS, _CONVERSION_REMEDY)
     return min(
-        order_delta(order, divergence, epsilon, conversion)
+        order_delta(order, _float(divergence), epsilon, conversion)
         for order, divergence in zip(guarantee.orders, guarantee.epsilons, strict=True)
     )
 
@@ -103,9 +103,9 @@ def zcdp_epsilon(guarantee: ZCDP, delta: float, conversion: Conversion = "tight"
     >>> round(zcdp_epsilon(ZCDP(0.5), 1e-5), 4), round(zcdp_epsilon(ZCDP(0.5), 1e-5, "textbook"), 4)
     (4.7284, 5.2985)
     """
-    _check.delta(delta)
+    delta = float_down(_check.delta(delta))
     _check.one_of("conversion", conversion, _CONVERSIONS, _CONVERSION_REMEDY)
-    rho = guarantee.rho
+    rho = _float(guarantee.rho)
     if rho <= 0 or math.isinf(rho):
         return rho
     textbook = up(rho + up(2 * math.sqrt(up(rho * up(_minus_log(delta))))))
@@ -117,9 +117,9 @@ def zcdp_epsilon(guarantee: ZCDP, delta: float, conversion: Conversion = "tight"
 
 def zcdp_delta(guarantee: ZCDP, epsilon: float, conversion: Conversion = "tight") -> float:
     """δ at `epsilon` of a ρ-zCDP guarantee; "textbook": e^{−(ε−ρ)²/(4ρ)} for ε ≥ ρ (Bun & Steinke 2016, Lemma 3.5)."""
-    _check.nonnegative("epsilon", epsilon, "it is the ε at which δ is asked for")
+    epsilon = float_down(_check.nonnegative("epsilon", epsilon, "it is the ε at which δ is asked for"))
     _check.one_of("conversion", conversion, _CONVERSIONS, _CONVERSION_REMEDY)
-    rho = guarantee.rho
+    rho = _float(guarantee.rho)
     if rho <= 0:
         return 0.0
     if math.isinf(rho):
@@ -139,8 +139,8 @@ def gdp_epsilon(guarantee: GDP, delta: float) -> float:
     >>> round(gdp_epsilon(GDP(1.0), 1e-5), 9)
     4.377178096
     """
-    _check.delta(delta)
-    mu = guarantee.mu
+    delta = float_down(_check.delta(delta))
+    mu = _float(guarantee.mu)
     if mu <= 0 or math.isinf(mu) or gdp_delta(guarantee, 0.0) <= delta:
         return 0.0 if mu < math.inf else math.inf
     return closed_forms.least(lambda epsilon: gdp_delta(guarantee, epsilon) <= delta)
@@ -148,14 +148,14 @@ def gdp_epsilon(guarantee: GDP, delta: float) -> float:
 
 def gdp_delta(guarantee: GDP, epsilon: float) -> float:
     """δ at `epsilon` of a μ-GDP guarantee: Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)."""
-    _check.nonnegative("epsilon", epsilon, "it is the ε at which δ is asked for")
-    return 1.0 if math.isinf(guarantee.mu) else closed_forms.gaussian_delta(float(epsilon), guarantee.mu)
+    epsilon = float_down(_check.nonnegative("epsilon", epsilon, "it is the ε at which δ is asked for"))
+    return 1.0 if math.isinf(guarantee.mu) else closed_forms.gaussian_delta(epsilon, _float(guarantee.mu))
 
 
 def pure_delta(guarantee: PureDP, epsilon: float) -> float:
     """δ at a smaller `epsilon` of an ε₀-DP guarantee: (e^{ε₀} − e^ε)/(1 + e^{ε₀}) (Kairouz, Oh & Viswanath 2015)."""
-    _check.nonnegative("epsilon", epsilon, "it is the ε at which δ is asked for")
-    loss = guarantee.epsilon
+    epsilon = float_down(_check.nonnegative("epsilon", epsilon, "it is the ε at which δ is asked for"))
+    loss = _float(guarantee.epsilon)
     if epsilon >= loss:
         return 0.0
     if math.isinf(loss):
@@ -165,29 +165,29 @@ def pure_delta(guarantee: PureDP, epsilon: float) -> float:
 
 def pure_to_zcdp(guarantee: PureDP) -> ZCDP:
     """ε-DP is ε·tanh(ε/2)-zCDP, at most ε²/2 (Bun & Steinke 2016, Proposition 1.4; exact form in docs/proofs)."""
-    return ZCDP(reported(pure_rho(guarantee.epsilon)), protects=guarantee.protects)
+    return ZCDP(reported(pure_rho(_float(guarantee.epsilon))), protects=guarantee.protects)
 
 
 def pure_to_gdp(guarantee: PureDP) -> GDP:
     """ε-DP is μ-GDP with Φ(−μ/2) = 1/(1 + e^ε)."""
-    return GDP(reported(pure_mu(guarantee.epsilon)), protects=guarantee.protects)
+    return GDP(reported(pure_mu(_float(guarantee.epsilon))), protects=guarantee.protects)
 
 
 def pure_to_rdp(guarantee: PureDP, orders: Sequence[float]) -> RDP:
     """The Rényi divergences that ε-DP allows: those of randomized response (Bun & Steinke 2016, Proposition 3.3)."""
-    values = renyi.pure(np.array(orders, dtype=np.float64), guarantee.epsilon)
+    values = renyi.pure(np.array(orders, dtype=np.float64), _float(guarantee.epsilon))
     return RDP(tuple(orders), tuple(reported(float(value)) for value in values), protects=guarantee.protects)
 
 
 def zcdp_to_rdp(guarantee: ZCDP, orders: Sequence[float]) -> RDP:
     """ρ-zCDP has divergence ρα at every order, by definition."""
-    values = renyi.linear(np.array(orders, dtype=np.float64), guarantee.rho)
+    values = renyi.linear(np.array(orders, dtype=np.float64), _float(guarantee.rho))
     return RDP(tuple(orders), tuple(reported(float(value)) for value in values), protects=guarantee.protects)
 
 
 def gdp_to_zcdp(guarantee: GDP) -> ZCDP:
     """μ-GDP is μ²/2-zCDP: a post-processing of one Gaussian (Dong, Roth & Su, arXiv 1905.02383, Corollary B.6)."""
-    mu = guarantee.mu
+    mu = _float(guarantee.mu)
     return ZCDP(mu if math.isinf(mu) else reported(up(mu * mu / 2)), protects=guarantee.protects)
 
 
@@ -209,6 +209,11 @@ def _least_over_orders(bound: Callable[[float], float], start: float) -> float:
             right = low + ratio * (high - low)
             values = values[1], bound(1 + math.exp(right))
     return min(best, *values)
+
+
+def _float(amount: float) -> float:
+    """An amount of a guarantee as a float, rounded up; a guarantee may also hold an integer or a Fraction."""
+    return math.inf if infinite(amount) else float_up(exact(amount))
 
 
 def _minus_log(delta: float) -> float:

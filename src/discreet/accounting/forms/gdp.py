@@ -47,6 +47,8 @@ def mu_squared(event: Event, relation: Relation = ADD_REMOVE) -> Fraction | None
             return Fraction(0) if infinite(multiplier) else 1 / exact(multiplier) ** 2
         case ev.NonPrivate() | ev.Insecure():
             return None
+        case ev.MayFail(probability, inner) if probability <= 0:
+            return mu_squared(inner, relation)
         case ev.Repeated(inner, count):
             return Fraction(0) if count == 0 else added([mu_squared(inner, relation)], count)
         case ev.Composed(parts):

@@ -50,6 +50,8 @@ def exact_pure(event: Event, relation: Relation = ADD_REMOVE) -> Fraction | None
             return epsilon
         case ev.Claimed(epsilon, delta) if delta <= 0:
             return exact(epsilon)
+        case ev.MayFail(probability, inner):
+            return exact_pure(inner, relation) if probability <= 0 else None
         case ev.Repeated(inner, count):
             return added([exact_pure(inner, relation)], count)
         case ev.Composed(parts):
@@ -90,6 +92,8 @@ def _epsilon(event: Event, relation: Relation) -> float:
             return float_up(epsilon)
         case ev.Claimed(epsilon, delta):
             return float_up(exact(epsilon)) if delta <= 0 else math.inf
+        case ev.MayFail(probability, inner):
+            return _epsilon(inner, relation) if probability <= 0 else math.inf
         case ev.PoissonSampled(rate, inner):
             check_poisson(event, relation, _NAME)
             loss = _epsilon(inner, relation)

@@ -100,6 +100,8 @@ def _curve(event: Event, orders: Floats, relation: Relation) -> Floats:
             return renyi.pure(orders, pure(event, relation).epsilon)
         case ev.NonPrivate() | ev.Insecure():
             return np.full_like(orders, np.inf)
+        case ev.MayFail(probability, inner):
+            return _curve(inner, orders, relation) if probability <= 0 else np.full_like(orders, np.inf)
         case ev.PoissonSampled():
             return _poisson(event, orders, relation)
         case ev.SampledWithoutReplacement():

@@ -109,6 +109,8 @@ def exact_rho(event: Event, relation: Relation = ADD_REMOVE) -> Fraction | None:
             return 1 / (2 * exact(multiplier) ** 2)
         case ev.DiscreteGaussian(squared, variance):
             return squared / (2 * variance)
+        case ev.MayFail(probability, inner):
+            return exact_rho(inner, relation) if probability <= 0 else None
         case ev.Repeated(inner, count):
             return added([exact_rho(inner, relation)], count)
         case ev.Composed(parts):
@@ -139,6 +141,8 @@ def _rho(event: Event, relation: Relation) -> float:
             return pure_rho(pure(event, relation).epsilon)
         case ev.NonPrivate() | ev.Insecure():
             return math.inf
+        case ev.MayFail(probability, inner):
+            return _rho(inner, relation) if probability <= 0 else math.inf
         case ev.PoissonSampled(rate, inner):
             check_poisson(event, relation, _NAME)
             return 0.0 if rate <= 0 else min(_rho(inner, relation), pure_rho(pure(event, relation).epsilon))

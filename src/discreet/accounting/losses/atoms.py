@@ -30,6 +30,8 @@ class AtomLoss:
     q: Floats
     infinite: float = 0.0
     only_q: float = 0.0
+    #: Whether `infinite` is the exact probability, without round-off.
+    infinite_is_exact: bool = False
 
     @property
     def unbounded(self) -> bool:
@@ -92,7 +94,7 @@ def claimed(epsilon: float, delta: float) -> AtomLoss:
     losses, p, q = honest.losses, (1 - delta) * honest.p, (1 - delta) * honest.q
     if epsilon <= 0:
         losses, p, q = np.zeros(1), np.array([1 - delta]), np.array([1 - delta])
-    return AtomLoss(losses, p, q, delta, delta)
+    return AtomLoss(losses, p, q, delta, delta, infinite_is_exact=True)
 
 
 def nothing_hidden() -> AtomLoss:

@@ -12,9 +12,10 @@ from discreet.numeric.rounding import exact
 
 
 def without_delta(event: Event, relation: Relation = ADD_REMOVE) -> tuple[Event, Fraction]:
-    """`event` with every claimed (ε, δ) replaced by (ε, 0), and a bound on the probability that this fails.
+    """`event` with every claimed (ε, δ) replaced by (ε, 0), none of it failing, and a bound on the sum of their δ.
 
-    An (ε, δ)-DP pair is, up to probability δ, an ε-DP pair (Kairouz, Oh & Viswanath 2015). Claims inside of samples and
+    An (ε, δ)-DP mechanism is a post-processing of one that reveals everything with probability δ and is ε-DP otherwise
+    (Kairouz, Oh & Viswanath 2015, Theorem 3.4). Claims inside of samples and
     groups stay as they are, and have no finite price.
 
     >>> without_delta(ev.Repeated(ev.Claimed(0.5, 0.25), 2))
@@ -23,6 +24,9 @@ def without_delta(event: Event, relation: Relation = ADD_REMOVE) -> tuple[Event,
     match event:
         case ev.Claimed(epsilon, delta):
             return ev.Claimed(epsilon), exact(delta)
+        case ev.MayFail(probability, inner):
+            plain, claimed = without_delta(inner, relation)
+            return plain, exact(probability) + (1 - exact(probability)) * claimed
         case ev.Repeated(inner, count):
             plain, claimed = without_delta(inner, relation)
             return ev.Repeated(plain, count), count * claimed

@@ -14,6 +14,7 @@ from itertools import combinations, combinations_with_replacement
 from discreet.accounting.losses import groups
 from discreet.accounting.refusal import unknown
 from discreet.events import (
+    Claimed,
     Composed,
     Event,
     Gaussian,
@@ -21,6 +22,7 @@ from discreet.events import (
     Insecure,
     L2Laplace,
     Laplace,
+    MayFail,
     NonPrivate,
     Parallel,
     PoissonSampled,
@@ -53,6 +55,9 @@ def _ways(event: Event, relation: Relation) -> list[Counter[Event]]:
     match event:
         case Insecure():
             return [Counter({NonPrivate(): 1})]
+        case MayFail(probability, inner):
+            # An infinite loss with this probability, and the event's own loss otherwise: the sum of two losses.
+            return _ways(Composed((Claimed(0.0, probability), inner)) if probability > 0 else inner, relation)
         case Repeated(inner, count):
             return _repeated(event, _ways(inner, relation), count)
         case Composed(parts):
@@ -118,7 +123,7 @@ def _gaussians_merged(way: Iterable[tuple[Event, int]] | Counter[Event]) -> Way:
     if len(terms) == 1 and terms[0][1] == 1:
         others += terms
     elif terms:
-        mu_squared = math.fsum(count / leaf.noise_multiplier**2 for leaf, count in terms)
+        mu_squared = math.fsum(count / float(leaf.noise_multiplier) ** 2 for leaf, count in terms)
         others.append((Gaussian(1 / math.sqrt(mu_squared)), 1))
     return frozenset(others)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift
 from discreet.accounting.losses.loss import Loss
 
@@ -75,6 +76,9 @@ class Losses:
         """P that some loss is infinite, from below and from above."""
         if any(loss.infinite >= 1.0 for loss, _ in self.others):
             return 1.0, 1.0
+        match [(loss, count) for loss, count in self.others if loss.infinite > 0]:
+            case [(AtomLoss(infinite_is_exact=True) as only, 1)]:
+                return only.infinite, only.infinite
         # All terms have one sign, so the sum and its expm1 are good to a few units in the last place.
         mass = -math.expm1(math.fsum(count * math.log1p(-loss.infinite) for loss, count in self.others))
         return mass * (1 - _SUM_ERROR), min(1.0, mass * (1 + _SUM_ERROR))

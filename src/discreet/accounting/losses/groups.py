@@ -40,6 +40,8 @@ def spread(event: ev.Group) -> Event | None:
             return replace(inner, sensitivity_squared=k * k * squared, coordinates=k * coordinates)
         case ev.DiscreteLaplace(sensitivity, _):
             return replace(inner, sensitivity=k * sensitivity)
+        case ev.MayFail(probability, part):  # it fails whatever the data are
+            return ev.MayFail(probability, ev.Group(part, k))
         case ev.Group(part, people):
             return ev.Group(part, people * k)
         case ev.Repeated(part, count):

@@ -37,6 +37,7 @@ from discreet.events import (
     SparseVector,
 )
 from discreet.neighbors import REPLACE_ONE, Relation
+from discreet.numeric.rounding import exact, float_down, float_up
 
 # Discrete noise with more atoms than this is not summed one by one, but compared with its continuous limit.
 _MOST_ATOMS = 200_000
@@ -99,6 +100,8 @@ def _is_exact(leaf: Event) -> bool:
             return False
         case DiscreteGaussian(sensitivity_squared, _, coordinates):
             return coordinates == 1 or sensitivity_squared == 1
+        case Claimed(_, delta):
+            return float_down(exact(delta)) >= delta  # otherwise its δ is rounded to either side
         case PoissonSampled(_, inner):
             return _is_exact(inner) and not (isinstance(inner, L2Laplace) and len(inner.shift or ()) != 1)
         case _:
@@ -119,9 +122,9 @@ def _unsampled(leaf: Event, view: View) -> Losses:
     """The losses of one leaf that is not inside of a sample."""
     match leaf:
         case Gaussian(multiplier):
-            return Losses(mu_squared=multiplier**-2)
+            return Losses(mu_squared=float(multiplier) ** -2)
         case Laplace(multiplier):
-            return Losses.of(ContinuousLoss(LaplaceShift(1 / multiplier)))
+            return Losses.of(ContinuousLoss(LaplaceShift(1 / float(multiplier))))
         case L2Laplace():
             return _l2_laplace(leaf, view)
         case DiscreteGaussian(sensitivity_squared, variance, coordinates):
@@ -155,8 +158,9 @@ def _atoms_of(leaf: Event, view: View) -> AtomLoss:
         case NoisyMax(epsilon):
             # From below: two candidates, of which one leads by Δ on one dataset and the other on its neighbor. The one
             # behind wins with probability e^{−ε/2}/2, so the outcome is a binary report.
-            behind = 0.5 * math.exp(-float(epsilon) / 2)
-            return atoms.randomized_response(float(epsilon) if view.upper else math.log1p(-behind) - math.log(behind))
+            log_behind = -float(epsilon) / 2 - math.log(2)
+            attained = math.log1p(-math.exp(log_behind)) - log_behind
+            return atoms.randomized_response(float(epsilon) if view.upper else attained)
         case SparseVector(epsilon, _):
             return atoms.randomized_response(float(epsilon) if view.upper else 0.0)
         case Exponential(epsilon):
@@ -166,7 +170,8 @@ def _atoms_of(leaf: Event, view: View) -> AtomLoss:
             top = float(epsilon) * _RANGE_SPLITS[view.variant % len(_RANGE_SPLITS)]
             return atoms.two_points(top - float(epsilon), top)
         case Claimed(epsilon, delta):
-            return atoms.claimed(float(epsilon), float(delta))
+            held = exact(delta)
+            return atoms.claimed(float(epsilon), min(1.0, float_up(held)) if view.upper else float_down(held))
         case NonPrivate():
             return atoms.nothing_hidden()
         case _:
@@ -186,13 +191,13 @@ def _l2_laplace(leaf: L2Laplace, view: View) -> Losses:
         return total
     if view.upper:
         if view.variant == 1 and leaf.l1_noise_multiplier is not None:
-            return Losses.of(atoms.randomized_response(1 / leaf.l1_noise_multiplier))
-        return Losses(concentrated=leaf.noise_multiplier**-2 / 2)
+            return Losses.of(atoms.randomized_response(1 / float(leaf.l1_noise_multiplier)))
+        return Losses(concentrated=float(leaf.noise_multiplier) ** -2 / 2)
     coordinates = _COORDINATES[view.variant % len(_COORDINATES)]
     if leaf.l1_noise_multiplier is not None:
         most = (leaf.noise_multiplier / leaf.l1_noise_multiplier) ** 2 * (1 - _RATIO_ERROR)
         coordinates = max(1, min(coordinates, math.floor(most)))
-    epsilon = 1 / (leaf.noise_multiplier * math.sqrt(coordinates))
+    epsilon = 1 / (float(leaf.noise_multiplier) * math.sqrt(coordinates))
     return Losses.of(ContinuousLoss(LaplaceShift(epsilon))).times(coordinates)
 
 
@@ -232,9 +237,9 @@ def _mixed(event: Event, leaf: Event, rate: float, view: View) -> Losses:
     """`leaf` within a mixture of rate `rate`, in the view's direction."""
     match leaf:
         case Gaussian(multiplier):
-            return Losses(sampled=((rate, 1 / multiplier, 1),))
+            return Losses(sampled=((rate, 1 / float(multiplier), 1),))
         case Laplace(multiplier):
-            return Losses.of(ContinuousLoss(LaplaceShift(1 / multiplier), rate, view.adding))
+            return Losses.of(ContinuousLoss(LaplaceShift(1 / float(multiplier)), rate, view.adding))
         case DiscreteGaussian(sensitivity_squared, _, coordinates) if coordinates == 1 or sensitivity_squared == 1:
             near = _near_gaussian(leaf, view)
             if near is not None:
@@ -268,7 +273,7 @@ def _composite(event: Event, leaf: Event, rate: float, view: View) -> Losses:
     if isinstance(leaf, Composed | Repeated):
         return _mixed(event, _simplest(leaf), rate, view)
     if isinstance(leaf, L2Laplace):
-        largest = max(leaf.shift) if leaf.shift else 1 / leaf.noise_multiplier
+        largest = max(leaf.shift) if leaf.shift else 1 / float(leaf.noise_multiplier)
         return Losses.of(ContinuousLoss(LaplaceShift(float(largest)), rate, view.adding))
     raise unknown(event, ACCOUNTANT)
 
@@ -283,7 +288,7 @@ def _pure(leaf: Event) -> float | None:
     """The pure ε of a leaf or a composition of leaves; None where it has none."""
     match leaf:
         case Laplace(multiplier):
-            return 1 / multiplier
+            return 1 / float(multiplier)
         case DiscreteLaplace(sensitivity, scale):
             return float(sensitivity / scale)
         case Exponential(epsilon) | NoisyMax(epsilon) | RandomizedResponse(epsilon, _) | SparseVector(epsilon, _):
@@ -293,7 +298,7 @@ def _pure(leaf: Event) -> float | None:
         case L2Laplace():
             if leaf.shift is not None:
                 return math.fsum(leaf.shift)
-            return None if leaf.l1_noise_multiplier is None else 1 / leaf.l1_noise_multiplier
+            return None if leaf.l1_noise_multiplier is None else 1 / float(leaf.l1_noise_multiplier)
         case Repeated(inner, count):
             each = _pure(inner)
             return None if each is None else each * count

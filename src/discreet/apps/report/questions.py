@@ -44,8 +44,13 @@ def _limit(budget: Guarantee, recognized: float) -> str:
     match budget:
         case PureDP(epsilon) | ApproxDP(epsilon, _):
             sure = 1.0 / (1.0 + math.exp(-epsilon))
-            failure = f" (δ = {budget.delta:g} is the chance that this fails)" if isinstance(budget, ApproxDP) else ""
-            return f"a guess that was 50% sure becomes at most {sure:.1%} sure{failure}"
+            sure_at_most = f"a guess that was 50% sure becomes at most {sure:.1%} sure"
+            if isinstance(budget, PureDP) or budget.delta <= 0:
+                return sure_at_most
+            return (
+                f"{sure_at_most}, with a slack of δ = {budget.delta:g}: the results behave like ones that always keep "
+                "this limit, except with at most that probability"
+            )
         case _:
             return (
                 f"an attacker who accepts 5% false alarms recognizes at most {recognized:.1%} of those in the data "

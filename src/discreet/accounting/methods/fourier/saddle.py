@@ -37,6 +37,8 @@ def at_tilt(cumulants: Cumulants, tilt: float) -> Saddle:
     k, slope, curvature = cumulants(tilt)
     epsilon = slope - 1 / tilt - 1 / (tilt + 1)
     bend = max(curvature, 0.0) + tilt**-2 + (tilt + 1) ** -2
+    if not bend > 0 or not math.isfinite(tilt * (tilt + 1)):
+        raise OverflowError(f"the saddle's tilt {tilt:g} left the range of floats")
     log_delta = k - epsilon * tilt - math.log(tilt * (tilt + 1)) - 0.5 * math.log(2 * math.pi * bend)
     return Saddle(tilt, epsilon, curvature, log_delta)
 

@@ -196,6 +196,8 @@ def _grid(loss: Loss, step: float, tail: float) -> tuple[float, int, Floats]:
     atoms = lattice(loss)
     origin = 0.0 if atoms is None else atoms.origin
     low, high = loss.support(tail)
+    if not math.isfinite(high - low) or not math.isfinite(low - origin):
+        raise OverflowError("a privacy loss left the range of floats")
     first = math.floor((low - origin) / step - _END_ERROR) - 1
     last = math.ceil((high - origin) / step + _END_ERROR) + 1
     return origin, first, np.asarray(origin + step * np.arange(first, last + 1), dtype=np.float64)

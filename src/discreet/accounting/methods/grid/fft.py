@@ -115,7 +115,7 @@ class ComposedLoss:
 
     def _near_a_point(self, delta: float) -> float | None:
         """The largest ε a little below a grid point at which the lower bound is at least `delta`."""
-        if len(self.losses) > _SHORT:
+        if not 1 < len(self.losses) <= _SHORT:
             return None
         gaps = float(self.losses[1] - self.losses[0]) * _BELOW_POINT
         candidates = [float(loss - gap) for loss in self.losses for gap in gaps]
@@ -189,6 +189,8 @@ def compose(
     log_scale = _cumulants(fine, tilt)[0]
     origin = sum(count * part.origin for part, count in parts)
     window = _window(coarse, fine, tilt, log_scale, step, origin)
+    if window.size < 1:
+        return None  # so far from the origin, in steps, that grid points are not distinct floats
     size = fft.next_fast_len(window.size, real=True)
     if size > most:
         return None
@@ -274,6 +276,8 @@ def _merged(part: GridLoss, step: float) -> tuple[Floats, Floats]:
     sums = np.add.reduceat(mass, starts)
     means = np.add.reduceat(mass * losses, starts)
     kept = sums > 0
+    if not kept.any():
+        raise OverflowError("the masses of a privacy loss left the range of floats")
     return means[kept] / sums[kept], sums[kept]
 
 

@@ -1,0 +1,99 @@
+"""How likely it is that the privacy loss exceeds ε. This is not δ: δ(ε) also weighs by how much it exceeds ε."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import special
+
+from discreet import _check
+from discreet.accounting import tight
+from discreet.accounting.closed_forms import ARGUMENT_ERROR, ERFCX_LIMIT
+from discreet.accounting.interval import Interval, largest
+from discreet.accounting.losses import of_events
+from discreet.accounting.losses.collapse import ACCOUNTANT, Way, collapse
+from discreet.accounting.losses.of_events import View
+from discreet.accounting.methods.choose import choose
+from discreet.accounting.methods.target import Target
+from discreet.accounting.refusal import unknown
+from discreet.events import Claimed, Event, Parallel, Shuffled, ShuffledEpoch
+from discreet.neighbors import ADD_REMOVE, Relation
+from discreet.numeric.rounding import SLACK, down, float_down, float_up, up
+
+# Distances from ε at which δ is asked for, to bound its slope: the best of them is used on either side.
+_DISTANCES = tuple(2.0**-k for k in range(10))
+# Relative round-off of a slope: some ten operations, and as much for ε ± a distance, relative to the distance.
+_SLOPE_ERROR = 2.0**-48
+# What the losses of these events are is not known, only what they are bounded by.
+_BOUNDED_ONLY = Claimed | Parallel | Shuffled | ShuffledEpoch
+
+
+def loss_exceeds(event: Event, epsilon: float, relation: Relation = ADD_REMOVE) -> Interval:
+    """P(privacy loss > ε), infinite losses included, for the neighbors at which the event's noise hides least.
+
+    Gaussian noise has a formula: Φ(μ/2 − ε/μ). Otherwise it is δ(ε) − δ′(ε), because δ(ε) = P(L > ε) − e^ε Q(L > ε) and
+    δ′(ε) = −e^ε Q(L > ε); as δ is convex in e^ε, certified bounds on δ at other ε bound that slope from both sides. The
+    larger of the two directions is given. Raises `UnknownEvent` where only a bound on the losses is known.
+    """
+    exact = _check.nonnegative("epsilon", epsilon, "it is the ε that the loss may exceed")
+    for part in event.walk():
+        if isinstance(part, _BOUNDED_ONLY):
+            raise unknown(part, ACCOUNTANT, "its privacy losses are not known, only what bounds them")
+    low, high = float_down(exact), float_up(exact)
+    with np.errstate(all="ignore"):
+        answers = [_way(event, way, (low, high), relation) for way in collapse(event, relation)]
+    return largest(answers)
+
+
+def _way(event: Event, way: Way, at: tuple[float, float], relation: Relation) -> Interval:
+    directions = [False, True] if tight.has_directions(way) else [False]
+    return largest(_direction(event, way, at, relation, adding) for adding in directions)
+
+
+def _direction(event: Event, way: Way, at: tuple[float, float], relation: Relation, adding: bool) -> Interval:
+    losses = of_events.losses(way, View(relation, adding, True))
+    if not losses.exact or losses.concentrated > 0 or of_events.variants(way, upper=True) > 1:
+        raise unknown(event, ACCOUNTANT, "its privacy losses are not known, only what bounds them")
+    if choose(losses) == "gaussian":
+        mu = math.sqrt(losses.mu_squared)
+        return Interval(gaussian(at[1], mu)[0], gaussian(at[0], mu)[1])
+
+    def delta(epsilon: float) -> Interval:
+        return tight.padded(*tight.one_direction(way, Target(epsilon=epsilon), relation, adding))
+
+    lower = _by_slope(delta, at[1]).lower
+    return Interval(lower, max(lower, _by_slope(delta, at[0]).upper))
+
+
+def gaussian(epsilon: float, mu: float) -> tuple[float, float]:
+    """Φ(μ/2 − ε/μ), from below and from above, for μ = Δ₂/σ."""
+    wide = epsilon / mu + mu / 2
+    near = epsilon / mu - mu / 2
+    error = 2 * (ARGUMENT_ERROR + tight.PAD) * wide  # also that of μ, which comes from the event's own numbers
+    return _tail(near + error, -1), min(1.0, _tail(near - error, 1))
+
+
+def _tail(z: float, side: int) -> float:
+    """P(N(0, 1) > z), rounded up (side 1) or down (side −1)."""
+    if z < ERFCX_LIMIT:
+        inside = float(special.ndtr(z))
+        return up(1 - down(inside)) if side > 0 else down(1 - up(inside))
+    exponent = -z * z / 2
+    value = 0.5 * float(special.erfcx(z / math.sqrt(2))) * math.exp(exponent + side * SLACK * (1 + abs(exponent)))
+    return up(value) if side > 0 else max(0.0, down(value))
+
+
+def _by_slope(delta: tight.Profile, epsilon: float) -> Interval:
+    """δ(ε) − δ′(ε) from δ around ε. With t = e^ε, the slope in t lies between those of the chords to either side."""
+    here = delta(epsilon)
+    least, most = 0.0, 1.0
+    for distance in _DISTANCES:
+        margin = _SLOPE_ERROR * (1 + (1 + epsilon) / distance)
+        beyond = delta(epsilon + distance)
+        least = max(least, (here.lower - beyond.upper) / math.expm1(distance) * (1 - margin))
+        if distance <= epsilon:
+            before = delta(epsilon - distance)
+            most = min(most, (before.upper - here.lower) / -math.expm1(-distance) * (1 + margin))
+    lower = min(1.0, here.lower + least)
+    return Interval(max(0.0, down(lower)) if lower > 0 else 0.0, max(lower, min(1.0, up(here.upper + most))))
