@@ -202,7 +202,7 @@ def totals(rows, account):
     )
     question, relation = asked._question, asked._relation
     values = question.values(answer._run(question.queries()), relation)
-    return {name: question.whole(name, values[name][0], relation) for name in values}
+    return {name: question.asked[name].total(values[name][0], relation) for name in values}
 
 
 def check_totals(account, rows, theirs, others):

@@ -9,22 +9,25 @@ import pyarrow as pa
 import pytest
 
 import discreet as dp
-from discreet.analytics.plan.keys import Membership
-from discreet.analytics.table.expressions import Column
+from discreet.analytics.engine.grouping import with_codes
+from discreet.analytics.plan.keys import Keys
 
 ROWS = [None, -2, -1, 0, 1, 2, 3, 4, 5, 2**62]
 
 
-@pytest.mark.parametrize("keys", [(0, 1, 2, 3), (3, 1, 2), (0, 2, 3), (2,), (-1, 0, 1), (5, 2**62)])
+@pytest.mark.parametrize(
+    "keys", [(0, 1, 2, 3), (3, 1, 2), (0, 2, 3), (2,), (-1, 0, 1), (5, 2**62), tuple(range(0, 40, 2))]
+)
 @pytest.mark.parametrize("kind", ["int64", "float64"])
 def test_keys_select_the_rows_that_hold_them_whether_in_a_row_or_not(keys, kind):
     half = 0.5 if kind == "float64" else 0
     values = [None if row is None else float(row) if half and row != 2 else row + half for row in ROWS]
     connection = ibis.duckdb.connect()
     table = connection.create_table("t", pa.table({"x": pa.array(values, pa.type_for_alias(kind))}))
-    condition = Membership(Column("x"), keys)
-    found = table.filter(condition.to_filter(table)).to_pyarrow()["x"].to_pylist()
-    assert sorted(found) == sorted(value for value in values if value in keys)
+    listed = Keys(("x",), tuple((key,) for key in keys))
+    found = with_codes(table.select(g0=table.x, x=table.x), listed).to_pyarrow().to_pylist()
+    assert sorted(row["x"] for row in found) == sorted(value for value in values if value in keys)
+    assert all(keys[listed.codes.tolist().index(row["k"])] == row["x"] for row in found)
 
 
 def test_decimals_are_grouped_by_keys_that_are_floats(account):

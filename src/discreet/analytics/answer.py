@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import ibis
+import pyarrow as pa
 from ibis.common.exceptions import IbisError
 
 from discreet import _check
@@ -191,8 +192,8 @@ class Answer:
             raise Exhausted(f"key {key!r} has paid for a release already: keep that one, or choose another key")
         question = self._discovered(plan)
         # If no key was discovered, there is nothing to ask the engine.
-        tables = _run(question.queries()) if question.groups else [[] for _ in question.asked]
-        values = question.values(tables, self._relation)
+        answers = _run(question.queries()) if question.groups else []
+        values = question.values(answers, self._relation)
         done = {name: [self._noised(part, one) for one in values[name]] for name, part in plan.parts.items()}
         totals = {name: self._total(part, values[name]) for name, part in plan.totals.items()}
         return Result.of(question, plan, done, totals, wanted, receipt, self._relation)
@@ -241,7 +242,7 @@ class Answer:
             return self._question
         question = self._question
         assert question.keys is not None
-        (table,) = _run([question.candidates(entropy.bits().integer(62))], running.arrow)
+        (table,) = _run([question.candidates(entropy.bits().integer(62))])
         return question.with_keys(
             discovery.chosen(table, question.keys.columns, plan.selection, question.unit, self._relation)
         )
@@ -263,10 +264,10 @@ class Answer:
         return self._noised(part, part.measurement.total(groups, self._relation))
 
 
-def _run(queries: list[Any], read: Callable[[Any], Any] = running.rows) -> list[Any]:
+def _run(queries: list[Any]) -> list[pa.Table]:
     """The engine's answers: at most one row for each group, or for each level of a group; or all candidate keys."""
     try:
-        return [read(query) for query in queries]
+        return [running.arrow(query) for query in queries]
     except Exception as error:
         failed = EngineFailed(error)
     raise failed

@@ -10,6 +10,7 @@ import ibis
 from ibis.expr import operations as ops
 
 from discreet import _check
+from discreet.analytics.engine.grouping import require_comparable
 from discreet.analytics.plan.keys import Keys, public_keys
 from discreet.analytics.table.expressions import Expression
 from discreet.ledger import Account
@@ -75,7 +76,7 @@ class TableSpec:
                 raise _check.fail("keys", f"be given for {lacking}", given, remedy)
             listed = by_column
         keys = public_keys(columns, listed)
-        keys.condition().to_ibis(self.table)  # refuses keys of another type than their column
+        require_comparable(self.table, columns, keys.by_column)
         return keys
 
 
