@@ -6,8 +6,6 @@ Random plans, random tables with anything that a row may hold, random neighbors,
 
 from __future__ import annotations
 
-import math
-
 import ibis
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -214,15 +212,6 @@ def test_a_table_that_draws_at_random_is_refused(account_of):
     for unsteady in (steady.sample(0.5), steady.filter(ibis.random() < 0.5), steady.mutate(x=ibis.random())):
         with pytest.raises(InvalidArgument, match="same rows"):
             dp.Private(unsteady, account=account_of(UNITS[0]))
-
-
-def test_negative_zero_and_zero_are_one_person(account_of):
-    account = account_of(dp.person("id", max_rows=1, max_groups=1))
-    data = {"id": [0.0, -0.0, math.nan, None, 1.0], "g": ["a", "b", "a", "a", "b"]}
-    people = dp.Private(data, account=account)
-    asked = people.group_by("g", keys=["a", "b"])
-    for found in (exact(asked.count())["count"], exact(asked.count_distinct())["persons"]):
-        assert found[0].values.tolist() == [compiling.WEIGHT // 2, compiling.WEIGHT // 2 + compiling.WEIGHT]
 
 
 def test_a_table_in_memory_is_read_as_well(account_of):

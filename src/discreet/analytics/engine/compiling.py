@@ -262,12 +262,6 @@ def _there(value: Any) -> Any:
     return value.notnull() & ~value.isnan()
 
 
-def _person(value: Any) -> Any:
-    """A person's id. −0.0 and 0.0 become one id on every engine, so grouping and joining agree on who is who."""
-    zero = ibis.literal(0, type=value.type()) if value.type().is_floating() else None
-    return value if zero is None else ibis.cases((value == zero, zero), else_=value)
-
-
 def _somebody(person: Any) -> Any:
     """Whether a row has a person: otherwise no person's limit would cover it."""
     return person.notnull()
@@ -282,7 +276,7 @@ def narrow(table: Any, keys: Keys | None, unit: Unit, columns: dict[str, Any]) -
     """The rows of public groups that have a person, with only what is summed, under names of our own."""
     columns = ({} if keys is None else key_columns(table, keys.columns)) | columns
     if isinstance(unit, Person):
-        columns["person"] = _person(Column(str(unit.column)).to_ibis(table))
+        columns["person"] = Column(str(unit.column)).to_ibis(table)
         table = table.filter(_somebody(columns["person"]))
     rows = table.select(**(columns or {"row": ibis.literal(1)}))
     return rows if keys is None else with_codes(rows, keys)

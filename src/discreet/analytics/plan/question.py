@@ -15,7 +15,7 @@ from discreet.analytics.plan import discovery
 from discreet.analytics.plan.discovery import Discover
 from discreet.analytics.plan.keys import MAX_KEYS, Keys
 from discreet.bounded import Bounded, Scores
-from discreet.neighbors import Relation, Unit
+from discreet.neighbors import Person, Relation, Unit
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,11 @@ class Question:
         """The columns whose values decide in which group or cell a row counts."""
         cells = [name for measurement in self.asked.values() for name in measurement.aggregate.cell_columns]
         return (*(() if self.keys is None else self.keys.columns), *cells)
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The columns in which different values must never be equal: those of groups and cells, and the person's."""
+        return (*self.grouping, *([str(self.unit.column)] if isinstance(self.unit, Person) else []))
 
     def with_keys(self, keys: Keys) -> Question:
         """The same question about the keys that were discovered."""

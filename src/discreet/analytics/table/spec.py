@@ -41,6 +41,11 @@ class TableSpec:
 
     def require(self, name: object) -> None:
         """Refuse what is not a column, with the names that are."""
+        if not isinstance(name, str):
+            remedy = (
+                "name the column as text; give an expression a name first: table.mutate(ratio=table.cost / table.age)"
+            )
+            raise _check.fail("column", "be a name", type(name).__name__, remedy)
         if name not in self.columns:
             raise _check.fail("column", "be one of the table's", name, ", ".join(self.columns))
 
