@@ -34,3 +34,20 @@ def test_decimals_are_grouped_by_keys_that_are_floats(account):
     people = dp.Private(pa.table({"x": pa.array([Decimal("0.10")] * 9, pa.decimal128(5, 2))}), account=account)
     for keys in ([0.1, 2.5], [2, 0.1]):
         assert 9 in people.group_by("x", keys=keys).count().release(epsilon=100.0).columns["count"]
+
+
+def test_keys_that_a_decimal_column_cannot_hold_are_answered_as_zeros(account):
+    data = pa.table({"x": pa.array([Decimal("0.10"), Decimal("123")], pa.decimal128(5, 2))})
+    people = dp.Private(data, account=account)
+    keys = [0.1, 0.101, 1000, 2**62, -1e300, 123.0]
+    assert people.group_by("x", keys=keys).count().release(epsilon=1e3).columns["count"] == (1, 0, 0, 0, 0, 1)
+    wide = dp.Private(pa.table({"x": data["x"].cast(pa.decimal128(38, 30))}), account=account)
+    assert wide.group_by("x", keys=keys).count().release(epsilon=1e3).columns["count"] == (1, 0, 0, 0, 0, 1)
+
+
+def test_keys_that_differ_from_every_float_or_integer_are_answered_as_zeros(account):
+    data = {"real": [float(2**53), 0.5], "whole": [2**53, 2**53 + 1]}
+    people = dp.Private(data, account=account)
+    for name, counts in {"real": (1, 0, 1), "whole": (1, 1, 0)}.items():
+        asked = people.group_by(name, keys=[2**53, 2**53 + 1, 0.5]).count()
+        assert asked.release(epsilon=1e3).columns["count"] == counts, name

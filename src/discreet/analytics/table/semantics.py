@@ -96,12 +96,13 @@ def of_type(value: Literal, kind: Any) -> Any:
 
 def _decimal(value: Decimal, kind: Any) -> Any:
     """A number as a literal of a decimal type, None if it does not fit."""
-    if kind.scale is not None:
-        whole = (kind.precision or 1000) - kind.scale
-        if value != round(value, kind.scale) or abs(value) >= Decimal(10) ** whole:
+    digits = kind.scale  # after the point; None where PostgreSQL sets no limit
+    if digits is not None:
+        whole = (kind.precision or 1000) - digits
+        if -int(value.normalize().as_tuple().exponent) > digits or abs(value) >= Decimal(10) ** whole:
             return None
-    if kind.scale == 0:  # DuckDB's 128-bit integers are reported as such decimals
-        return ibis.literal(int(value), type="int64") if abs(value) < 1 << 63 else None
+        if not digits:  # DuckDB's 128-bit integers are reported as such decimals
+            return ibis.literal(int(value), type="int64") if abs(value) < 1 << 63 else None
     return ibis.literal(value, type=kind)
 
 
