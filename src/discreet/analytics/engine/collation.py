@@ -122,8 +122,6 @@ def _postgres_types(none: Any, names: list[str]) -> dict[str, int]:
     engine = none.get_backend()
     if engine.name != "postgres" or not names:
         return {}
-    cursor = engine.raw_sql(engine.compile(none.select(*names)))
-    try:
+    with engine.begin() as cursor:
+        cursor.execute(engine.compile(none.select(*names)))
         return {name: column.type_code for name, column in zip(names, cursor.description, strict=True)}
-    finally:
-        cursor.close()

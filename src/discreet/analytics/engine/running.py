@@ -46,7 +46,8 @@ def plan(query: Any) -> None:
     elif engine.name == "pyspark":
         engine._session.sql(prepared.sql)  # the same
     elif engine.name == "postgres":
-        engine.raw_sql(f"EXPLAIN {prepared.sql}").close()
+        with engine.begin() as cursor:
+            cursor.execute(f"EXPLAIN {prepared.sql}")
 
 
 def _plain(sql: str, engine: str) -> str:

@@ -11,6 +11,7 @@ from discreet.analytics.aggregates.aggregate import Aggregate
 from discreet.analytics.aggregates.registry import Asking
 from discreet.analytics.answer import Answer
 from discreet.analytics.engine.collation import require_identity
+from discreet.analytics.engine.grouping import require_comparable
 from discreet.analytics.plan.discovery import Discover, discover, example
 from discreet.analytics.plan.keys import Keys
 from discreet.analytics.plan.question import Question
@@ -169,7 +170,9 @@ class Private(Asking):
         """
         if isinstance(keys, Discover):
             self._spec.check_grouping(columns)
-            return Groups(self._spec, example(self._spec.table, columns), keys)
+            stand_in = example(self._spec.table, columns)
+            require_comparable(self._spec.table, columns, stand_in.by_column)
+            return Groups(self._spec, stand_in, keys)
         return Groups(self._spec, self._spec.keys(columns, keys))
 
     def plan(self, sql: str, *, keys: object = None) -> Answer:
