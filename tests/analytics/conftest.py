@@ -17,11 +17,11 @@ def account_of(tmp_path_factory):
     ledger = dp.Ledger(tmp_path_factory.mktemp("ledger") / "tests.ledger")
     known = {}
 
-    def account(unit=None, relation=dp.ADD_REMOVE, *, budget=None, fresh=False):
+    def account(unit=None, relation=dp.ADD_REMOVE, *, budget=None, fresh=False, aside=0.0):
         wanted = (unit or dp.rows(), relation)
         if fresh or wanted not in known:
             name = f"account{next(_numbers)}"
-            known[wanted] = ledger.account(name, budget or dp.PureDP(1e6), wanted[0], relation)
+            known[wanted] = ledger.account(name, budget or dp.PureDP(1e6), wanted[0], relation, aside=aside)
         return known[wanted]
 
     return account

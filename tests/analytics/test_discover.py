@@ -139,7 +139,7 @@ MANY = [(1.0, 1, g, k) for g in ("a", "b", "c", "é", "") for k in (0.0, 1.0, 2.
 
 def counted(data, account, columns, secret=99):
     asked = dp.Private(table(data), account=account).group_by(*columns, keys=dp.discover()).count()
-    (found,) = answer._run([asked._question.candidates(secret)])
+    found = answer._run([asked._question.candidates(secret)])[0].to_pylist()
     assert all(value is not None for one in found for value in one.values())
     return {tuple(one[f"g{i}"] for i in range(len(columns))): one["units"] for one in found}
 

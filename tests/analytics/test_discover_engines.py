@@ -70,7 +70,7 @@ def test_one_person_moves_no_more_keys_than_declared(engine, account_with_delta)
     counted = []
     for rows in (HOSTILE, [*HOSTILE, *(("new", *one) for one in MANY)]):
         asked = dp.Private(engine(table(rows)), account=account).group_by("g", "k", keys=dp.discover()).count()
-        (found,) = answer._run([asked._question.candidates(12345)])
+        found = answer._run([asked._question.candidates(12345)])[0].to_pylist()
         counted.append({(one["g0"], one["g1"]): one["units"] for one in found})
     assert_within(*counted, keys_moved(UNIT, dp.ADD_REMOVE))
     assert counted[0] != counted[1]

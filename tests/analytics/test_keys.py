@@ -9,25 +9,45 @@ import pyarrow as pa
 import pytest
 
 import discreet as dp
-from discreet.analytics.plan.keys import Membership
-from discreet.analytics.table.expressions import Column
+from discreet.analytics.engine.grouping import with_codes
+from discreet.analytics.plan.keys import Keys
 
 ROWS = [None, -2, -1, 0, 1, 2, 3, 4, 5, 2**62]
 
 
-@pytest.mark.parametrize("keys", [(0, 1, 2, 3), (3, 1, 2), (0, 2, 3), (2,), (-1, 0, 1), (5, 2**62)])
+@pytest.mark.parametrize(
+    "keys", [(0, 1, 2, 3), (3, 1, 2), (0, 2, 3), (2,), (-1, 0, 1), (5, 2**62), tuple(range(0, 40, 2))]
+)
 @pytest.mark.parametrize("kind", ["int64", "float64"])
 def test_keys_select_the_rows_that_hold_them_whether_in_a_row_or_not(keys, kind):
     half = 0.5 if kind == "float64" else 0
     values = [None if row is None else float(row) if half and row != 2 else row + half for row in ROWS]
     connection = ibis.duckdb.connect()
     table = connection.create_table("t", pa.table({"x": pa.array(values, pa.type_for_alias(kind))}))
-    condition = Membership(Column("x"), keys)
-    found = table.filter(condition.to_filter(table)).to_pyarrow()["x"].to_pylist()
-    assert sorted(found) == sorted(value for value in values if value in keys)
+    listed = Keys(("x",), tuple((key,) for key in keys))
+    found = with_codes(table.select(g0=table.x, x=table.x), listed).to_pyarrow().to_pylist()
+    assert sorted(row["x"] for row in found) == sorted(value for value in values if value in keys)
+    assert all(keys[listed.codes.tolist().index(row["k"])] == row["x"] for row in found)
 
 
 def test_decimals_are_grouped_by_keys_that_are_floats(account):
     people = dp.Private(pa.table({"x": pa.array([Decimal("0.10")] * 9, pa.decimal128(5, 2))}), account=account)
     for keys in ([0.1, 2.5], [2, 0.1]):
         assert 9 in people.group_by("x", keys=keys).count().release(epsilon=100.0).columns["count"]
+
+
+def test_keys_that_a_decimal_column_cannot_hold_are_answered_as_zeros(account):
+    data = pa.table({"x": pa.array([Decimal("0.10"), Decimal("123")], pa.decimal128(5, 2))})
+    people = dp.Private(data, account=account)
+    keys = [0.1, 0.101, 1000, 2**62, -1e300, 123.0]
+    assert people.group_by("x", keys=keys).count().release(epsilon=1e3).columns["count"] == (1, 0, 0, 0, 0, 1)
+    wide = dp.Private(pa.table({"x": data["x"].cast(pa.decimal128(38, 30))}), account=account)
+    assert wide.group_by("x", keys=keys).count().release(epsilon=1e3).columns["count"] == (1, 0, 0, 0, 0, 1)
+
+
+def test_keys_that_differ_from_every_float_or_integer_are_answered_as_zeros(account):
+    data = {"real": [float(2**53), 0.5], "whole": [2**53, 2**53 + 1]}
+    people = dp.Private(data, account=account)
+    for name, counts in {"real": (1, 0, 1), "whole": (1, 1, 0)}.items():
+        asked = people.group_by(name, keys=[2**53, 2**53 + 1, 0.5]).count()
+        assert asked.release(epsilon=1e3).columns["count"] == counts, name

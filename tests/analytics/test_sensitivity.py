@@ -6,8 +6,6 @@ Random plans, random tables with anything that a row may hold, random neighbors,
 
 from __future__ import annotations
 
-import math
-
 import ibis
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,7 +16,7 @@ from discreet.analytics.engine import compiling
 from discreet.analytics.engine.levels import Levels
 from discreet.analytics.plan import question
 from discreet.bounded import Scores
-from discreet.errors import InvalidArgument
+from discreet.errors import EngineFailed, InvalidArgument
 from tests.analytics.plans import ask, exact, ids, plans, row, table
 
 few = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -179,11 +177,12 @@ def no_row_limit_where_rows_are_joined(monkeypatch):
 def keys_from_the_data(monkeypatch):
     honest = question._totals
 
-    def only_keys_with_rows(rows, place, measurement, keys):
-        columns, values = ((), [()]) if keys is None else (keys.columns, keys.values)
-        seen = {tuple(row[f"g{i}"] for i in range(len(columns))) for row in rows}
-        totals = honest(rows, place, measurement, keys)
-        return [total for key, total in zip(values, totals, strict=True) if key in seen] or [[0] * len(totals[0])]
+    def only_keys_with_rows(answer, place, measurement, keys):
+        totals = honest(answer, place, measurement, keys)
+        if keys is None:
+            return totals
+        seen = set(answer["k"].to_pylist())
+        return [total for code, total in zip(keys.codes, totals, strict=True) if code in seen] or [[0] * len(totals[0])]
 
     monkeypatch.setattr(question, "_totals", only_keys_with_rows)
 
@@ -203,7 +202,7 @@ MUTANTS = [
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda f: f.__name__)
 def test_a_mutant_is_caught(mutant, monkeypatch, account_of):
     mutant(monkeypatch)
-    with pytest.raises((AssertionError, IndexError, ValueError)):
+    with pytest.raises((AssertionError, ValueError, EngineFailed)):
         check_all(account_of)
 
 
@@ -213,15 +212,6 @@ def test_a_table_that_draws_at_random_is_refused(account_of):
     for unsteady in (steady.sample(0.5), steady.filter(ibis.random() < 0.5), steady.mutate(x=ibis.random())):
         with pytest.raises(InvalidArgument, match="same rows"):
             dp.Private(unsteady, account=account_of(UNITS[0]))
-
-
-def test_negative_zero_and_zero_are_one_person(account_of):
-    account = account_of(dp.person("id", max_rows=1, max_groups=1))
-    data = {"id": [0.0, -0.0, math.nan, None, 1.0], "g": ["a", "b", "a", "a", "b"]}
-    people = dp.Private(data, account=account)
-    asked = people.group_by("g", keys=["a", "b"])
-    for found in (exact(asked.count())["count"], exact(asked.count_distinct())["persons"]):
-        assert found[0].values.tolist() == [compiling.WEIGHT // 2, compiling.WEIGHT // 2 + compiling.WEIGHT]
 
 
 def test_a_table_in_memory_is_read_as_well(account_of):

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import ibis
+import pyarrow as pa
 from ibis.common.exceptions import IbisError
 
 from discreet import _check
 from discreet.accounting.adaptive.budgets import form_of
 from discreet.analytics.aggregates.measurement import Sums
 from discreet.analytics.engine import running
-from discreet.analytics.engine.collation import require_exact
+from discreet.analytics.engine.collation import require_exact, require_plain_numbers
 from discreet.analytics.plan import discovery
 from discreet.analytics.plan.preview import Preview, expected, key_note
 from discreet.analytics.plan.question import Question
 from discreet.analytics.plan.spending import Allocation, ReleasePlan, Spend, plan_release
 from discreet.analytics.result.consistency import Consistency
 from discreet.analytics.result.result import Result
+from discreet.analytics.table.expressions import within_the_stack
 from discreet.bounded import Bounded, Scores
-from discreet.errors import EngineFailed, Exhausted
+from discreet.errors import EngineFailed, Exhausted, InvalidArgument
 from discreet.events import Event
 from discreet.ledger import Account
 from discreet.mechanisms import Exponential, TopK
@@ -40,7 +42,8 @@ class Answer:
     def __init__(self, question: Question, account: Account) -> None:
         self._question = question
         self._account = account
-        self._queries(_SHOWN_SECRET)  # refuses a column of the wrong type now, not at the release
+        with within_the_stack():
+            self._queries(_SHOWN_SECRET)  # refuses a column of the wrong type now, not at the release
 
     @property
     def sql(self) -> str:
@@ -183,16 +186,16 @@ class Answer:
         """
         wanted = Consistency.of(nonnegative, integer, total)
         plan = self._plan(Spend.of(epsilon, delta, rho, noise), wanted)
+        require_exact(self._question.table, self._question.compared)
         self._compile()
-        require_exact(self._question.table, self._question.grouping)
         why = str(self._question) if purpose is None else purpose
         receipt = self._account.spend(plan.event, why, key, self._account.neighbors)
         if receipt.replayed:
             raise Exhausted(f"key {key!r} has paid for a release already: keep that one, or choose another key")
         question = self._discovered(plan)
         # If no key was discovered, there is nothing to ask the engine.
-        tables = _run(question.queries()) if question.groups else [[] for _ in question.asked]
-        values = question.values(tables, self._relation)
+        answers = _run(question.queries()) if question.groups else []
+        values = question.values(answers, self._relation)
         done = {name: [self._noised(part, one) for one in values[name]] for name, part in plan.parts.items()}
         totals = {name: self._total(part, values[name]) for name, part in plan.totals.items()}
         return Result.of(question, plan, done, totals, wanted, receipt, self._relation)
@@ -223,13 +226,28 @@ class Answer:
         return plan_release(self._question, spend, self._relation, wanted.total)
 
     def _compile(self) -> None:
-        """Refuse, before the charge, what the engine cannot express; looks at no data."""
+        """Refuse, before the charge, what the engine cannot express or plan; looks at no data."""
+        question = self._question
+        require_plain_numbers(
+            question.table, [name for asked in question.asked.values() for name in asked.aggregate.columns]
+        )
         try:
-            for query in self._queries(_SHOWN_SECRET):
-                running.prepare(query)
+            with within_the_stack():
+                for query in self._queries(_SHOWN_SECRET):
+                    running.plan(query)
+        except InvalidArgument:
+            raise
         except IbisError as error:
+            problem = type(error).__name__
             remedy = "this engine lacks a function: choose another column or aggregate, or another engine"
-            raise _check.fail("question", "be one that the engine can be asked", type(error).__name__, remedy) from None
+        except Exception as error:
+            problem = type(error).__name__  # the engine's own message is not kept
+            remedy = (
+                "a column has a type that it cannot compare or compute with: cast the column, in a view of the table"
+            )
+        else:
+            return
+        raise _check.fail("question", "be one that the engine can be asked", problem, remedy)
 
     def _queries(self, secret: int) -> list[Any]:
         first = [] if self._question.discover is None else [self._question.candidates(secret)]
@@ -241,7 +259,7 @@ class Answer:
             return self._question
         question = self._question
         assert question.keys is not None
-        (table,) = _run([question.candidates(entropy.bits().integer(62))], running.arrow)
+        (table,) = _run([question.candidates(entropy.bits().integer(62))])
         return question.with_keys(
             discovery.chosen(table, question.keys.columns, plan.selection, question.unit, self._relation)
         )
@@ -263,10 +281,10 @@ class Answer:
         return self._noised(part, part.measurement.total(groups, self._relation))
 
 
-def _run(queries: list[Any], read: Callable[[Any], Any] = running.rows) -> list[Any]:
+def _run(queries: list[Any]) -> list[pa.Table]:
     """The engine's answers: at most one row for each group, or for each level of a group; or all candidate keys."""
     try:
-        return [read(query) for query in queries]
+        return [running.arrow(query) for query in queries]
     except Exception as error:
         failed = EngineFailed(error)
     raise failed

@@ -12,12 +12,14 @@ from functools import partial
 from typing import Any
 
 import ibis
+import numpy as np
+from numpy.typing import NDArray
 
 from discreet.analytics.aggregates.terms import Combined, EachPerson, EachRow, HasValues, Holds, InCell, Level, Term
-from discreet.analytics.engine.grouping import in_groups, key_columns
+from discreet.analytics.engine.grouping import CODE, code_of, key_columns, with_codes
 from discreet.analytics.engine.levels import Levels, level, levels
 from discreet.analytics.plan.keys import Keys
-from discreet.analytics.table.expressions import Column, Compared, Constant, Expression, Logic
+from discreet.analytics.table.expressions import Column
 from discreet.analytics.table.semantics import number
 from discreet.neighbors import Person, Unit
 from discreet.queries.aggregated import groups_of
@@ -67,7 +69,7 @@ class GroupSums:
 
 def totals(table: Any, asked: Sequence[Sequence[Term]], keys: Keys | None, unit: Unit) -> Any:
     """One row for each group that occurs, with the columns c0_0, c0_1, … of the terms of each aggregate."""
-    groups = [] if keys is None else list(key_columns(table, keys.columns))
+    groups = [] if keys is None else [CODE]
     terms, columns = _compiled(table, asked)
     rows = _rows(table, keys, unit, terms)
     if isinstance(unit, Person):
@@ -81,7 +83,7 @@ def totals(table: Any, asked: Sequence[Sequence[Term]], keys: Keys | None, unit:
     outputs = {_ROWS: sums.rows, _PERSONS: sums.persons}
     for name, term in terms.items():
         outputs |= _outputs(name, term, sums)
-    return _by(pieces, groups, **{column: outputs[name] for column, name in columns.items()})
+    return _by(pieces, groups, **{column: outputs[name].fill_null(0) for column, name in columns.items()})
 
 
 def _outputs(name: str, term: RowTerm, sums: GroupSums) -> dict[str, Any]:
@@ -97,7 +99,7 @@ def _outputs(name: str, term: RowTerm, sums: GroupSums) -> dict[str, Any]:
 
 def level_counts(table: Any, asked: Level, keys: Keys | None, unit: Unit) -> Any:
     """One row for each group and level that occur: how many rows lie there. For quantiles."""
-    groups = [] if keys is None else list(key_columns(table, keys.columns))
+    groups = [] if keys is None else [CODE]
     value = _value(table, asked.column)
     near = levels(value, asked.grid)
     table = table.filter(_there(value))
@@ -140,7 +142,8 @@ class _Compiler:
         self._position = position
         self._levels: dict[Level, tuple[str, Levels]] = {}
         self._clamped: dict[Level, tuple[Any, Any]] = {}
-        self._cells: dict[int, tuple[str, Any]] = {}  # by identity of the cells, which may be thousands
+        # By identity of the cells, which may be thousands.
+        self._cells: dict[int, tuple[str, Any, NDArray[np.int64]]] = {}
 
     def row_term(self, name: str, term: Term) -> RowTerm:
         """A term as the engine computes it."""
@@ -155,8 +158,8 @@ class _Compiler:
             case Combined():
                 return RowTerm.plain(name, self._joint(term))
             case InCell(cell=cell):
-                shared, value = self._cell(term)
-                return RowTerm({shared: value}, partial(_in_cell, shared, cell))
+                shared, value, codes = self._cell(term)
+                return RowTerm({shared: value}, partial(_in_cell, shared, int(codes[cell])))
         raise TypeError(f"{type(term).__name__} is no integer of a row")
 
     def _level(self, term: Level) -> tuple[str, Levels]:
@@ -165,10 +168,13 @@ class _Compiler:
             self._levels[term] = name, levels(_value(self._table, term.column), term.grid)
         return self._levels[term]
 
-    def _cell(self, term: InCell) -> tuple[str, Any]:
+    def _cell(self, term: InCell) -> tuple[str, Any, NDArray[np.int64]]:
+        """A name for the code of a row's cell, the code, and the codes of all cells."""
         key = id(term.cells)
         if key not in self._cells:
-            self._cells[key] = f"cell{self._position}_{len(self._cells)}", _cell(self._table, term)
+            cells = Keys(term.columns, term.cells)
+            name = f"cell{self._position}_{len(self._cells)}"
+            self._cells[key] = name, code_of(self._table, cells), cells.codes
         return self._cells[key]
 
     def _joint(self, term: Combined) -> Any:
@@ -186,20 +192,6 @@ class _Compiler:
 
 def _combined(name: str, near: Levels, combine: Callable[[Any], Any], table: Any) -> Any:
     return combine(near.each(_from_parts(name, near, table))).cast("int64")
-
-
-def _cell(table: Any, term: InCell) -> Any:
-    """The number of the first cell that fits, −1 for none: a row lies in one at most, even if two cells are equal."""
-    fits = ((_equal(term.columns, cell).to_filter(table), number) for number, cell in enumerate(term.cells))
-    return ibis.cases(*fits, else_=-1)
-
-
-def _equal(columns: Sequence[str], cell: Sequence[Any]) -> Expression:
-    """Whether a row lies in one cell."""
-    return Logic(
-        "and",
-        tuple(Compared("==", Column(name), Constant(value)) for name, value in zip(columns, cell, strict=True)),
-    )
 
 
 def weight(many: Any, limit: int) -> Any:
@@ -262,18 +254,12 @@ def _one_if(condition: Any) -> Any:
     return ibis.cases((condition, ibis.literal(1, type="int64")), else_=ibis.literal(0, type="int64"))
 
 
-def _in_cell(name: str, cell: int, table: Any) -> Any:
-    return _one_if(table[name] == cell)
+def _in_cell(name: str, code: int, table: Any) -> Any:
+    return _one_if(table[name] == code)
 
 
 def _there(value: Any) -> Any:
     return value.notnull() & ~value.isnan()
-
-
-def _person(value: Any) -> Any:
-    """A person's id. −0.0 and 0.0 become one id on every engine, so grouping and joining agree on who is who."""
-    zero = ibis.literal(0, type=value.type()) if value.type().is_floating() else None
-    return value if zero is None else ibis.cases((value == zero, zero), else_=value)
 
 
 def _somebody(person: Any) -> Any:
@@ -289,11 +275,11 @@ def _by(table: Any, groups: Iterable[str], **columns: Any) -> Any:
 def narrow(table: Any, keys: Keys | None, unit: Unit, columns: dict[str, Any]) -> Any:
     """The rows of public groups that have a person, with only what is summed, under names of our own."""
     columns = ({} if keys is None else key_columns(table, keys.columns)) | columns
-    table = in_groups(table, keys)
     if isinstance(unit, Person):
-        columns["person"] = _person(Column(str(unit.column)).to_ibis(table))
+        columns["person"] = Column(str(unit.column)).to_ibis(table)
         table = table.filter(_somebody(columns["person"]))
-    return table.select(**(columns or {"row": ibis.literal(1)}))
+    rows = table.select(**(columns or {"row": ibis.literal(1)}))
+    return rows if keys is None else with_codes(rows, keys)
 
 
 def _rows(table: Any, keys: Keys | None, unit: Unit, terms: Mapping[str, RowTerm]) -> Any:

@@ -1,16 +1,29 @@
-"""The only place that maps public keys to the engine's rows and back: which rows count, and where their sums go.
+"""The only place that maps rows to public keys: each row gets the code of its key, and the sums come back by code.
 
-In the engine the columns g0, g1, … hold a row's key. The sums that come back are put into lists in the order of keys.
+Only integers leave the engine here. Which key a row has is decided by the engine's own equality on the column's own
+type, so values that the engine tells apart are never added into one group, and a person is limited by the same groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from decimal import Decimal
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import ibis
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
 from discreet.analytics.plan.keys import Keys
-from discreet.analytics.table.expressions import Column
+from discreet.analytics.table.expressions import Column, Compared, Constant
+from discreet.analytics.table.semantics import of_type
+from discreet.bounded import LARGEST
+from discreet.errors import EngineFailed
+
+#: The column with the code of a row's key.
+CODE = "k"
+#: Up to so many values of a column are tried one after another; more are joined as a table.
+_FEW = 8
 
 
 def key_columns(table: Any, columns: Iterable[str]) -> dict[str, Any]:
@@ -18,40 +31,139 @@ def key_columns(table: Any, columns: Iterable[str]) -> dict[str, Any]:
     return {f"g{i}": Column(name).to_ibis(table) for i, name in enumerate(columns)}
 
 
-def in_groups(table: Any, keys: Keys | None) -> Any:
-    """The rows that belong to one of the public groups."""
-    return table if keys is None else table.filter(keys.condition().to_filter(table))
+def require_comparable(table: Any, columns: Sequence[str], values: Sequence[Sequence[Any]]) -> None:
+    """Refuse values of another kind than their column's; looks at no row."""
+    for name, own in zip(columns, values, strict=True):
+        for value in {type(one): one for one in own}.values():
+            Compared("==", Column(name), Constant(value)).to_ibis(table)
 
 
-def scattered(
-    rows: Iterable[Mapping[str, Any]],
-    keys: Keys | None,
-    size: int,
-    integers: Callable[[Mapping[str, Any]], Iterable[tuple[int, int]]],
-) -> list[list[int]]:
-    """For each public group, in the order of the keys, `size` integers; zeros where the engine has no row.
-
-    `integers` gives a row's integers with their positions. Rows of other keys are dropped.
-    """
-    positions, columns = _positions(keys)
-    totals = [[0] * size for _ in positions]
-    for row in rows:
-        group = _group(row, positions, columns)
-        if group is not None:
-            for position, value in integers(row):
-                totals[group][position] += value
-    return totals
+def with_codes(rows: Any, keys: Keys) -> Any:
+    """The rows of public groups, with the code of their key in place of g0, g1, …"""
+    names = [f"g{i}" for i in range(len(keys.columns))]
+    for name, values in zip(names, keys.by_column, strict=True):
+        rows = _with_place(rows, name, values)
+    rows = rows.mutate(**{CODE: _combined([rows[f"{name}_place"] for name in names], keys)})
+    if not keys.complete:
+        rows = rows.filter(rows[CODE].isin(keys.codes.tolist()))
+    return rows.drop(*names, *(f"{name}_place" for name in names))
 
 
-def _positions(keys: Keys | None) -> tuple[dict[Any, int], int]:
+def code_of(table: Any, keys: Keys) -> Any:
+    """The code of a row's key, NULL where it has none that combines listed values; a row has one at most."""
+    require_comparable(table, keys.columns, keys.by_column)
+    columns = key_columns(table, keys.columns).values()
+    return _combined([_place(column, own) for column, own in zip(columns, keys.by_column, strict=True)], keys)
+
+
+def _combined(places: Sequence[Any], keys: Keys) -> Any:
+    """The code out of the places of each column's value."""
+    code, *rest = places
+    for place, values in zip(rest, keys.by_column[1:], strict=True):
+        code = code * len(values) + place
+    return code
+
+
+def _with_place(rows: Any, name: str, values: Sequence[Any]) -> Any:
+    """The rows that hold one of some public values in a column, with its place among them."""
+    column = rows[name]
+    if _in_a_row(values) and column.type().is_integer():
+        first, last = values[0], values[-1]
+        # The place is computed without overflow for all integers, in case an engine does so before it filters.
+        place = ibis.least(ibis.greatest(column, first), last).cast("int64") - _int64(first)
+        return rows.filter((column >= first) & (column <= last)).mutate(**{f"{name}_place": place})
+    typed = _typed(column, values)
+    if len(typed) <= _FEW:
+        held = column.isin([value for _, value in typed]) if typed else ibis.literal(False)
+        return rows.filter(held).mutate(**{f"{name}_place": _place(column, values)})
+    listed = _key_table(name, typed, column.get_backend().name)
+    return rows.join(listed, column == listed[f"{name}_key"]).drop(f"{name}_key")
+
+
+def _place(column: Any, values: Sequence[Any]) -> Any:
+    """The place of a column's value among public ones, NULL where it is none of them."""
+    tried = [(column == value, _int64(place)) for place, value in _typed(column, values)]
+    return ibis.cases(*tried, else_=ibis.null("int64")) if tried else ibis.null("int64")
+
+
+def _typed(column: Any, values: Sequence[Any]) -> list[tuple[int, Any]]:
+    """Public values as literals of the column's type, with their places; without those that no row can hold."""
+    typed = ((place, of_type(value, column.type())) for place, value in enumerate(values))
+    return [(place, value) for place, value in typed if value is not None]
+
+
+def _in_a_row(values: Sequence[Any]) -> bool:
+    """Whether values are successive integers."""
+    return all(type(value) is int for value in values) and values[-1] - values[0] == len(values) - 1
+
+
+def _key_table(name: str, typed: Sequence[tuple[int, Any]], engine: str) -> Any:
+    """Public values with their places, as a table of literals; it needs no right to write in the engine."""
+    key, number = f"{name}_key", f"{name}_place"
+    if engine == "pyspark":
+        pairs = ibis.array([ibis.struct({key: value, number: _int64(place)}) for place, value in typed])
+        return pairs.unnest().name("pair").as_table().unpack("pair")
+    # Lists in one SELECT are unnested side by side.
+    one = ibis.array([_int64(0)]).unnest().name("one").as_table()
+    places = ibis.literal([place for place, _ in typed], type="array<int64>")
+    return one.select(**{key: ibis.array([value for _, value in typed]).unnest(), number: places.unnest()})
+
+
+def _int64(value: int) -> Any:
+    return ibis.literal(value, type="int64")
+
+
+def totals(answer: pa.Table, keys: Keys | None, names: Sequence[str]) -> list[list[int]]:
+    """For each public group, in the order of the keys, its integers of some columns; zeros where it has no row."""
+    groups = _groups(answer, keys)
+    _require(len(np.unique(groups)) == len(groups))
+    found = np.zeros((1 if keys is None else len(keys.values), len(names)), dtype=np.int64)
+    for place, name in enumerate(names):
+        found[groups, place] = _integers(answer, name)
+    return _lists(found)
+
+
+def level_totals(answer: pa.Table, keys: Keys | None, lowest: int, size: int) -> list[list[int]]:
+    """For each public group, in the order of the keys, how many rows lie on each of `size` levels."""
+    groups, places = _groups(answer, keys), _integers(answer, "level") - lowest
+    _require(bool(np.all((places >= 0) & (places < size))))
+    _require(len(np.unique(groups * size + places)) == len(groups))
+    found = np.zeros((1 if keys is None else len(keys.values), size), dtype=np.int64)
+    found[groups, places] = _integers(answer, "rows")
+    return _lists(found)
+
+
+def _lists(found: NDArray[np.int64]) -> list[list[int]]:
+    lists: list[list[int]] = found.tolist()
+    return lists
+
+
+def _groups(answer: pa.Table, keys: Keys | None) -> NDArray[np.int64]:
+    """The position of each row's key in the order of the keys."""
     if keys is None:
-        return {(): 0}, 0
-    return {key: position for position, key in enumerate(keys.values)}, len(keys.columns)
+        return np.zeros(answer.num_rows, dtype=np.int64)
+    codes = _integers(answer, CODE)
+    order = np.argsort(keys.codes)
+    places = np.minimum(np.searchsorted(keys.codes, codes, sorter=order), len(order) - 1)
+    groups: NDArray[np.int64] = order[places].astype(np.int64)
+    _require(np.array_equal(keys.codes[groups], codes))
+    return groups
 
 
-def _group(row: Mapping[str, Any], positions: Mapping[Any, int], columns: int) -> int | None:
-    key = tuple(row[f"g{i}"] for i in range(columns))
-    if key in positions or not any(isinstance(value, Decimal) for value in key):
-        return positions.get(key)
-    # In Python 0.1 differs from a decimal 0.1; engines compare both as floats, so there they are equal.
-    return positions.get(tuple(float(value) if isinstance(value, Decimal) else value for value in key))
+def _integers(answer: pa.Table, name: str) -> NDArray[np.int64]:
+    """A column of integers, clamped to ±2^60 as `queries.aggregated.bounded` does with totals."""
+    column = answer[name] if name in answer.column_names else None
+    _require(column is not None and not column.null_count)
+    assert column is not None
+    if pa.types.is_integer(column.type) and not pa.types.is_uint64(column.type):
+        return np.asarray(np.clip(column.to_numpy().astype(np.int64), -LARGEST, LARGEST))
+    _require(pa.types.is_decimal(column.type) or pa.types.is_uint64(column.type))
+    values = column.to_pylist()
+    _require(all(value == int(value) for value in values))
+    return np.array([min(max(int(value), -LARGEST), LARGEST) for value in values], dtype=np.int64)
+
+
+def _require(right: bool) -> None:
+    """Stop at an answer that no query of ours gives. The error is the same one whatever is wrong with it."""
+    if not right:
+        raise EngineFailed(ValueError("an engine's answer must hold one row of integers for each group"))

@@ -35,6 +35,21 @@ def prepare(query: Any) -> Prepared:
     return prepared
 
 
+def plan(query: Any) -> None:
+    """Compile a query and let the engine plan it: fails if a type does not fit, and reads no row."""
+    prepared = prepare(query)
+    engine = prepared.engine
+    if prepared.in_memory:
+        engine._run_pre_execute_hooks(query)
+    if engine.name == "duckdb":
+        engine.con.sql(prepared.sql)  # bound now, and run when it is read
+    elif engine.name == "pyspark":
+        engine._session.sql(prepared.sql)  # the same
+    elif engine.name == "postgres":
+        with engine.begin() as cursor:
+            cursor.execute(f"EXPLAIN {prepared.sql}")
+
+
 def _plain(sql: str, engine: str) -> str:
     """SQL that an engine reads literally: Spark would replace ${…} by settings and environment variables.
 

@@ -64,7 +64,8 @@ def discover(*, share: float = 1.0, least: int = 1) -> Discover:
 def candidates(table: Any, columns: Sequence[str], unit: Unit, least: int, secret: int) -> Any:
     """One row for each key that occurs, with g0, g1, … and how many units have it. None of it is public."""
     groups = key_columns(table, columns)
-    rows = narrow(table.filter(*(_plain(value) for value in groups.values())), None, unit, groups)
+    kept = table.filter(*(_plain(value) for value in groups.values()))
+    rows = narrow(kept, None, unit, {name: _canonical(value) for name, value in groups.items()})
     if isinstance(unit, Person):
         rows = _limited(rows.distinct(), list(groups), unit, secret)
     counted = rows.group_by(list(groups)).aggregate(units=rows.count())
@@ -87,6 +88,14 @@ def _plain(value: Any) -> Any:
         first, last = (ibis.literal(dt.datetime(year, 1, 1)) for year in _YEARS)
         return value.notnull() & (value >= first) & (value < last)
     return value.notnull()
+
+
+def _canonical(value: Any) -> Any:
+    """A value in the type that Ibis reports. Engines return some dates as timestamps, such as the start of a month."""
+    if not value.type().is_date():
+        return value
+    # The cast is for dates of plain years alone, in case an engine computes it before it filters.
+    return ibis.cases((_plain(value), value.cast("timestamp").cast("date")), else_=ibis.null("date"))
 
 
 def _limited(pairs: Any, groups: list[str], unit: Person, secret: int) -> Any:

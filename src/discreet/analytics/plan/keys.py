@@ -2,60 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import Any
 
 import ibis
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from discreet import _check
-from discreet.analytics.table.expressions import Column as ColumnExpression
-from discreet.analytics.table.expressions import Compared, Constant, Expression, Logic
-from discreet.analytics.table.semantics import exact, literal, number
+from discreet.analytics.table.expressions import Expression
+from discreet.analytics.table.semantics import literal
 from discreet.analytics.table.source import arrow_table
 
 #: The most keys of a question: each is answered, and each answer takes noise and memory.
 MAX_KEYS = 1 << 20
+#: Codes of keys must fit 64 bits.
+_MAX_CODE = 1 << 62
 _REMEDY = "list the groups that are publicly known to be possible; absent ones are answered as noisy zeros"
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The columns of a grouping, and the tuples of values that are answered, in that order."""
+    """The columns of a grouping, and the tuples of values that are answered, in that order.
+
+    In the engine a key is one integer, its code. Each column has a list of distinct values; a key that holds the i-th
+    value of one column and the j-th of the next, which has n of them, has the code i·n + j.
+    """
 
     columns: tuple[str, ...]
     values: tuple[tuple[Any, ...], ...]
 
-    def condition(self) -> Expression:
-        """Whether a row belongs to one of the groups."""
-        return _listed(self.columns, self.values)
+    @cached_property
+    def by_column(self) -> tuple[tuple[Any, ...], ...]:
+        """The distinct values of each column; integers ascend, so that those in a row need only a subtraction."""
+        listed = [tuple(dict.fromkeys(column)) for column in zip(*self.values, strict=True)]
+        return tuple(tuple(sorted(one)) if all(type(v) is int for v in one) else one for one in listed)
+
+    @cached_property
+    def codes(self) -> NDArray[np.int64]:
+        """The code of each key."""
+        total = np.zeros(len(self.values), dtype=np.int64)
+        for column, values in zip(zip(*self.values, strict=True), self.by_column, strict=True):
+            places = {value: place for place, value in enumerate(values)}
+            total = total * len(values) + np.array([places[value] for value in column], dtype=np.int64)
+        return total
+
+    @property
+    def complete(self) -> bool:
+        """Whether every combination of the columns' values is a key."""
+        return math.prod(len(values) for values in self.by_column) == len(self.values)
 
     def labels(self) -> tuple[Any, ...]:
         """One label for each group: the value, or the tuple of values."""
         return tuple(key[0] if len(self.columns) == 1 else key for key in self.values)
-
-
-@dataclass(frozen=True, eq=False)
-class Membership(Expression):
-    """Whether a column's value is one of many public ones."""
-
-    inner: Expression
-    values: tuple[Any, ...]
-
-    def to_ibis(self, table: Any) -> Any:
-        return self.to_filter(table).fill_null(False)
-
-    def to_filter(self, table: Any) -> Any:
-        column = self.inner.to_ibis(table)
-        column = number(column, "keys") if column.type().is_decimal() else column
-        for value in {type(key): key for key in self.values}.values():  # refuses a key of another type
-            Compared("==", self.inner, Constant(value)).to_ibis(table)
-        integers = {value for value in self.values if type(value) is int}
-        if column.type().is_integer() and len(integers) == len(self.values) == max(integers) - min(integers) + 1:
-            return (column >= min(integers)) & (column <= max(integers))  # the same rows, found faster
-        return column.isin([exact(value) if isinstance(value, float) else value for value in self.values])
 
 
 def public_keys(columns: tuple[str, ...], keys: object) -> Keys:
@@ -81,7 +85,10 @@ def public_keys(columns: tuple[str, ...], keys: object) -> Keys:
         raise _check.fail(
             "keys", "be distinct", "a repeated key", "each group is answered once; 1, 1.0 and True are equal"
         )
-    return Keys(columns, values)
+    keys = Keys(columns, values)
+    if math.prod(len(one) for one in keys.by_column) > _MAX_CODE:
+        raise _check.fail("keys", "have fewer distinct values in so many columns", columns, "group by fewer columns")
+    return keys
 
 
 def _several(keys: object) -> list[Any]:
@@ -102,29 +109,3 @@ def _rows_of(columns: tuple[str, ...], keys: object) -> list[tuple[Any, ...]] | 
     if lacking:
         raise _check.fail("keys", f"have the columns {columns}", table.column_names, "a table's columns go by name")
     return list(dict.fromkeys(zip(*(table[name].to_pylist() for name in columns), strict=True)))
-
-
-def _listed(columns: Sequence[str], values: Sequence[tuple[Any, ...]]) -> Expression:
-    """Whether the columns hold one of the tuples; first values with the same rests share a condition."""
-    rests_by_first: dict[Any, dict[tuple[Any, ...], None]] = {}
-    for first, *rest in values:
-        rests_by_first.setdefault(first, {})[tuple(rest)] = None
-    if len(columns) == 1:
-        return Membership(ColumnExpression(columns[0]), tuple(rests_by_first))
-    firsts_by_rests: dict[tuple[tuple[Any, ...], ...], list[Any]] = {}
-    for first, rests in rests_by_first.items():
-        firsts_by_rests.setdefault(tuple(rests), []).append(first)
-    return _either(
-        [
-            Logic("and", (Membership(ColumnExpression(columns[0]), tuple(firsts)), _listed(columns[1:], rests)))
-            for rests, firsts in firsts_by_rests.items()
-        ]
-    )
-
-
-def _either(parts: Sequence[Expression]) -> Expression:
-    """A balanced tree of conditions: a chain of thousands would be nested too deeply for engines."""
-    if len(parts) == 1:
-        return parts[0]
-    half = len(parts) // 2
-    return Logic("or", (_either(parts[:half]), _either(parts[half:])))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import pyarrow as pa
+
 from discreet.analytics.aggregates.measurement import Measurement, Sums
-from discreet.analytics.engine import compiling
-from discreet.analytics.engine.grouping import scattered
+from discreet.analytics.engine import compiling, grouping
 from discreet.analytics.plan import discovery
 from discreet.analytics.plan.discovery import Discover
 from discreet.analytics.plan.keys import MAX_KEYS, Keys
 from discreet.bounded import Bounded, Scores
-from discreet.neighbors import Relation, Unit
+from discreet.neighbors import Person, Relation, Unit
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,11 @@ class Question:
         cells = [name for measurement in self.asked.values() for name in measurement.aggregate.cell_columns]
         return (*(() if self.keys is None else self.keys.columns), *cells)
 
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The columns in which different values must never be equal: those of groups and cells, and the person's."""
+        return (*self.grouping, *([str(self.unit.column)] if isinstance(self.unit, Person) else []))
+
     def with_keys(self, keys: Keys) -> Question:
         """The same question about the keys that were discovered."""
         return replace(self, keys=keys)
@@ -85,12 +91,14 @@ class Question:
             return sums.shape(groups, groups, relation)
         return sums.shape(self.groups, self.universe, relation)
 
-    def values(self, tables: list[list[dict[str, Any]]], relation: Relation) -> dict[str, Sequence[Bounded | Scores]]:
+    def values(self, tables: list[pa.Table], relation: Relation) -> dict[str, Sequence[Bounded | Scores]]:
         """The exact, unprotected values from the answers to `queries`: one of all groups, or scores of each group."""
-        remaining = iter(tables)
         labels = None if self.keys is None else self.keys.labels()
+        if not self.groups:  # no key was discovered, and nothing was asked of the engine
+            return {name: asked.values([], relation, labels, self.universe) for name, asked in self.asked.items()}
+        remaining = iter(tables)
         shared = self._shared()
-        together = next(remaining) if shared else []
+        together = next(remaining) if shared else None
         totals = {
             name: _totals(together, position, measurement, self.keys)
             for position, (name, measurement) in enumerate(shared.items())
@@ -101,22 +109,12 @@ class Question:
         return {name: self.asked[name].values(own, relation, labels, self.universe) for name, own in totals.items()}
 
 
-def _totals(table: list[dict[str, Any]], position: int, measurement: Measurement, keys: Keys | None) -> list[list[int]]:
+def _totals(answer: pa.Table, position: int, measurement: Measurement, keys: Keys | None) -> list[list[int]]:
     """One measurement's integers for each public group, in the order of the keys."""
-    names = [f"c{position}_{j}" for j in range(measurement.coordinates)]
-
-    def integers(row: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
-        return ((j, int(row[name] or 0)) for j, name in enumerate(names))
-
-    return scattered(table, keys, measurement.coordinates, integers)
+    return grouping.totals(answer, keys, [f"c{position}_{j}" for j in range(measurement.coordinates)])
 
 
-def _level_counts(table: list[dict[str, Any]], measurement: Measurement, keys: Keys | None) -> list[list[int]]:
+def _level_counts(answer: pa.Table, measurement: Measurement, keys: Keys | None) -> list[list[int]]:
     """For each public group, how many rows lie on each level of the grid."""
     assert measurement.levels is not None
-    lowest = measurement.levels.level.grid.lower
-
-    def integers(row: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
-        return ((int(row["level"]) - lowest, int(row["rows"] or 0)),)
-
-    return scattered(table, keys, measurement.coordinates, integers)
+    return grouping.level_totals(answer, keys, measurement.levels.level.grid.lower, measurement.coordinates)

@@ -83,11 +83,14 @@ def parse(text: str, columns: tuple[str, ...], person: str | None) -> Parsed:
         raise _check.fail("sql", "be text", type(text).__name__, "such as SELECT COUNT(*) FROM people")
     try:
         statements = sqlglot.parse(text, read="duckdb")
+        if len(statements) != 1 or not isinstance(statements[0], ast.Select):
+            raise _check.fail("sql", "be one SELECT", text, "ask one question at a time")
+        return _Reader(columns, person).select(statements[0])
     except sqlglot.errors.SqlglotError:
         raise _check.fail("sql", "be one SELECT that can be parsed", text, "check its syntax") from None
-    if len(statements) != 1 or not isinstance(statements[0], ast.Select):
-        raise _check.fail("sql", "be one SELECT", text, "ask one question at a time")
-    return _Reader(columns, person).select(statements[0])
+    except RecursionError:
+        remedy = "use fewer parentheses, or where() and isin() in Python"
+        raise _check.fail("sql", "be nested less deeply", f"{len(text)} characters", remedy) from None
 
 
 class Call:
@@ -153,7 +156,7 @@ class Call:
 
     def _read(self, position: int) -> Any:
         if position >= len(self._arguments):
-            raise _refused(self._node, f"{self.name} with more arguments")
+            raise _refused(self._node, f"{self.name} with more arguments, such as {self.name}(column)")
         self._unread.discard(position)
         return self._arguments[position]
 
@@ -257,8 +260,7 @@ class _Reader:
             case ast.Not():
                 return self._condition(node.this, negated=not negated)
             case ast.And() | ast.Or():
-                _only(node, "this", "expression")
-                sides = tuple(self._condition(side, negated=negated) for side in (node.this, node.expression))
+                sides = tuple(self._condition(side, negated=negated) for side in _sides(node))
                 return Logic("and" if isinstance(node, ast.And) != negated else "or", sides)
             case ast.EQ() | ast.NEQ() | ast.LT() | ast.LTE() | ast.GT() | ast.GTE():
                 _only(node, "this", "expression")
@@ -318,6 +320,16 @@ class _Reader:
             value = float(node.name)
         literal(value)
         return value
+
+
+def _sides(node: Any) -> list[Any]:
+    """What a chain of ANDs, or of ORs, joins; a loop, since a chain may be longer than Python's stack."""
+    sides, first = [], node
+    while type(first) is type(node):
+        _only(first, "this", "expression")
+        sides.append(first.expression)
+        first = first.this
+    return [first, *reversed(sides)]
 
 
 def _date(text: str) -> dt.date:

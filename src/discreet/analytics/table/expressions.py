@@ -11,7 +11,8 @@ and the same on every engine:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, NoReturn
@@ -114,10 +115,10 @@ class Expression:
     __hash__ = None  # type: ignore[assignment]  # == builds an expression, so no dictionary may hold one
 
     def __and__(self, other: object) -> Expression:
-        return Logic("and", (self, wrap(other)))
+        return _chained("and", self, wrap(other))
 
     def __or__(self, other: object) -> Expression:
-        return Logic("or", (self, wrap(other)))
+        return _chained("or", self, wrap(other))
 
     def __invert__(self) -> Expression:
         return Logic("not", (self,))
@@ -275,10 +276,13 @@ class Logic(Expression):
     def _joined(self, parts: list[Any]) -> Any:
         if not parts:
             return ibis.literal(self.operator == "and")
-        joined = parts[0]
-        for part in parts[1:]:
-            joined = (joined & part) if self.operator == "and" else (joined | part)
-        return joined
+        while len(parts) > 1:  # a balanced tree: a chain of thousands would be nested too deeply for engines
+            pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
+            parts = [pair[0] if len(pair) == 1 else self._both(*pair) for pair in pairs]
+        return parts[0]
+
+    def _both(self, one: Any, two: Any) -> Any:
+        return (one & two) if self.operator == "and" else (one | two)
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,10 +349,26 @@ class Binned(Expression):
         return ibis.cases(*inside, else_=ibis.null("float64"))
 
 
+@contextmanager
+def within_the_stack() -> Iterator[None]:
+    """Refuse expressions that are nested more deeply than Python's stack, before anything is charged."""
+    try:
+        yield
+    except RecursionError:
+        remedy = "list values with isin(), join conditions side by side, or store the result of a part first"
+        raise _check.fail("expression", "be nested less deeply", "one beyond Python's stack", remedy) from None
+
+
 def _parts(value: object) -> tuple[Expression, ...]:
     if isinstance(value, Expression):
         return (value,)
     return tuple(part for part in value if isinstance(part, Expression)) if isinstance(value, tuple) else ()
+
+
+def _chained(operator: str, *sides: Expression) -> Expression:
+    """Conditions joined by one operator, those of the same operator side by side: a & b & c has three parts."""
+    same = (side.parts if isinstance(side, Logic) and side.operator == operator else (side,) for side in sides)
+    return Logic(operator, tuple(part for parts in same for part in parts))
 
 
 def wrap(value: object) -> Expression:

@@ -10,12 +10,14 @@ from discreet import _check
 from discreet.analytics.aggregates.aggregate import Aggregate
 from discreet.analytics.aggregates.registry import Asking
 from discreet.analytics.answer import Answer
+from discreet.analytics.engine.collation import require_identity
+from discreet.analytics.engine.grouping import require_comparable
 from discreet.analytics.plan.discovery import Discover, discover, example
 from discreet.analytics.plan.keys import Keys
 from discreet.analytics.plan.question import Question
 from discreet.analytics.plan.sql import parse
 from discreet.analytics.result.result import Result
-from discreet.analytics.table.expressions import Column, Expression, Unsupported
+from discreet.analytics.table.expressions import Column, Expression, Unsupported, within_the_stack
 from discreet.analytics.table.semantics import cuts
 from discreet.analytics.table.source import engine_table
 from discreet.analytics.table.spec import TableSpec, origins
@@ -63,6 +65,7 @@ class Private(Asking):
                 remedy = "use dp.person(column, max_rows=…)"
                 raise _check.fail("unit", "name the person's column", str(protected), remedy)
             spec.require(protected.column)
+            require_identity(protected.column, engine[protected.column].type())
         for name, pair in (bounds or {}).items():
             spec.require(name)
             _check.bounds(pair, f"bounds[{name!r}]")
@@ -106,8 +109,9 @@ class Private(Asking):
         for condition in conditions:
             remedy = "compare a column with something, such as people.age >= 18"
             _require("condition", condition, Expression, "be an expression", remedy)
-            self._spec.check(condition)
-            table = table.filter(condition.to_filter(table))
+            with within_the_stack():
+                self._spec.check(condition)
+                table = table.filter(condition.to_filter(table))
         return Private._of(replace(self._spec, table=table))
 
     def select(self, *names: str) -> Private:
@@ -133,8 +137,9 @@ class Private(Asking):
             if any(other != name and other.lower() == name.lower() for other in (*spec.table.columns, *new)):
                 remedy = "engines do not tell upper and lower case apart: choose another name"
                 raise _check.fail("mutate", "name columns that differ by more than case", name, remedy)
-            spec.check(expression)
-            new[name] = expression.to_ibis(spec.table)
+            with within_the_stack():
+                spec.check(expression)
+                new[name] = expression.to_ibis(spec.table)
         columns = tuple(dict.fromkeys((*spec.columns, *new)))
         bounds = {name: pair for name, pair in spec.bounds.items() if name not in new}
         bins = {name: edges for name, edges in spec.bins.items() if name not in new}
@@ -165,7 +170,9 @@ class Private(Asking):
         """
         if isinstance(keys, Discover):
             self._spec.check_grouping(columns)
-            return Groups(self._spec, example(self._spec.table, columns), keys)
+            stand_in = example(self._spec.table, columns)
+            require_comparable(self._spec.table, columns, stand_in.by_column)
+            return Groups(self._spec, stand_in, keys)
         return Groups(self._spec, self._spec.keys(columns, keys))
 
     def plan(self, sql: str, *, keys: object = None) -> Answer:

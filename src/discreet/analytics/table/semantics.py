@@ -80,6 +80,32 @@ def exact(value: float) -> Any:
     )
 
 
+def of_type(value: Literal, kind: Any) -> Any:
+    """A public value as a literal of a column's own type; None if no value of that type equals it.
+
+    The value must be of the column's kind. For a decimal column, a float is the number that it is written as: 0.1.
+    """
+    if kind.is_floating():
+        return exact(float(value)) if float(value) == value else None  # type: ignore[arg-type]  # a number
+    if kind.is_integer():
+        return ibis.literal(int(value), type="int64") if int(value) == value else None  # type: ignore[arg-type]
+    if kind.is_decimal():
+        return _decimal(Decimal(repr(value)), kind)
+    return ibis.literal(value)
+
+
+def _decimal(value: Decimal, kind: Any) -> Any:
+    """A number as a literal of a decimal type, None if it does not fit."""
+    digits = kind.scale  # after the point; None where PostgreSQL sets no limit
+    if digits is not None:
+        whole = (kind.precision or 1000) - digits
+        if -int(value.normalize().as_tuple().exponent) > digits or abs(value) >= Decimal(10) ** whole:
+            return None
+        if not digits:  # DuckDB's 128-bit integers are reported as such decimals
+            return ibis.literal(int(value), type="int64") if abs(value) < 1 << 63 else None
+    return ibis.literal(value, type=kind)
+
+
 def present(value: Any) -> Any:
     """An engine's value with NaN made missing."""
     if value.type().is_floating():

@@ -89,9 +89,17 @@ def _registered(arrow: pa.Table) -> Any:
         raise _check.fail("table", "have a column", "none", "an empty table still has columns")
     if len({name.lower() for name in names}) != len(names):
         raise _check.fail("table", "have distinct column names, upper and lower case alike", names, "rename one")
+    wide = [field.name for field in arrow.schema if pa.types.is_decimal256(field.type)]
+    if wide:
+        remedy = "cast them to float or text: the embedded engine has decimals of at most 38 digits"
+        raise _check.fail("table", "have decimals of at most 38 digits", wide, remedy)
     connection = ibis.duckdb.connect()
-    connection.con.register(_NAME, arrow)
-    return connection.table(_NAME)
+    try:
+        connection.con.register(_NAME, arrow)
+        return connection.table(_NAME)
+    except Exception as error:
+        problem = type(error).__name__  # the engine's own message may quote cells
+    raise _check.fail("table", "have columns of types that the engine knows", problem, "cast them to plain types")
 
 
 def _file(path: Path) -> Any:

@@ -10,6 +10,7 @@ import ibis
 from ibis.expr import operations as ops
 
 from discreet import _check
+from discreet.analytics.engine.grouping import require_comparable
 from discreet.analytics.plan.keys import Keys, public_keys
 from discreet.analytics.table.expressions import Expression
 from discreet.ledger import Account
@@ -40,6 +41,11 @@ class TableSpec:
 
     def require(self, name: object) -> None:
         """Refuse what is not a column, with the names that are."""
+        if not isinstance(name, str):
+            remedy = (
+                "name the column as text; give an expression a name first: table.mutate(ratio=table.cost / table.age)"
+            )
+            raise _check.fail("column", "be a name", type(name).__name__, remedy)
         if name not in self.columns:
             raise _check.fail("column", "be one of the table's", name, ", ".join(self.columns))
 
@@ -75,7 +81,7 @@ class TableSpec:
                 raise _check.fail("keys", f"be given for {lacking}", given, remedy)
             listed = by_column
         keys = public_keys(columns, listed)
-        keys.condition().to_ibis(self.table)  # refuses keys of another type than their column
+        require_comparable(self.table, columns, keys.by_column)
         return keys
 
 
