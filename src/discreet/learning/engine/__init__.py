@@ -1,9 +1,9 @@
 """Clipped sums of per-example gradients at the cost of ordinary training.
 
-On the first batch, `dry_run` finds every use of every parameter and refuses models that mix examples. For each batch,
-`trace` records the operations that use parameters, the rules in `operations` give norms and weighted sums, `fallback`
-covers parameters without a rule, and `clipped` puts them together. `graph` traces that computation as a whole and
-compiles it. `engine` is the door.
+On the first batch, `independence` proves that no example affects another's loss, and `dry_run` finds every use of every
+parameter. For each batch, `trace` records the operations that use parameters, the rules in `operations` give norms and
+weighted sums, `fallback` covers parameters without a rule, and `clipped` puts them together. `graph` traces that
+computation as a whole and compiles it. `engine` is the door.
 """
 
 from discreet.learning.engine.clipped import ClippedSum

@@ -96,13 +96,14 @@ class Engine:
 
     Guarantee:
         As `clip`: neighbors add/remove or zero-out one example, sensitivity `clipping.sensitivity(clip_norm, groups)`
-        in the clipping's norm, if the loss of an example depends on that example alone, which the first call tests. The
-        model's buffers (running statistics) are not protected; `check` refuses the usual ones. Examples whose loss or
-        gradient is not finite have weight zero; if there are any, the batch is computed again without them, which takes
-        longer: time is not protected. (In float32, "not finite" includes norms above 1e19, whose squares overflow.)
+        in the clipping's norm. That the loss of an example depends on that example alone is proved for each shape of a
+        batch (docs/proofs/independence.md); what is not proved runs example by example, or is refused. The model's
+        buffers (running statistics) are not protected; `check` refuses the usual ones. Examples whose loss or gradient
+        is not finite have weight zero; if there are any, the batch is computed again without them, which takes longer:
+        time is not protected. (In float32, "not finite" includes norms above 1e19, whose squares overflow.)
 
-    When compiled, the model's code runs once for each shape of a batch and each mode (training, evaluation). Anything
-    else that it reads besides parameters and buffers, such as a number in an attribute, keeps the value from that run.
+    The model's code runs a few times for each shape of a batch and each mode (training, evaluation). Anything else that
+    it reads besides parameters and buffers, such as a number in an attribute, keeps the value from that run.
     """
 
     def __init__(
