@@ -75,51 +75,14 @@ def masked(kind, config):
     return getattr(transformers, kind)(config), loss, batch
 
 
-def gemma():
-    config = transformers.GemmaConfig(**SMALL, intermediate_size=32, num_key_value_heads=1, head_dim=8)
-    return masked("GemmaForCausalLM", config)
-
-
 def gemma2():
     config = transformers.Gemma2Config(**SMALL, intermediate_size=32, num_key_value_heads=1, head_dim=8)
     return masked("Gemma2ForCausalLM", config)
 
 
-def bloom():
-    config = transformers.BloomConfig(
-        vocab_size=31, hidden_size=16, n_layer=1, n_head=2, hidden_dropout=0.0, attention_dropout=0.0
-    )
-    return masked("BloomForCausalLM", config)
-
-
-def t5():
-    config = transformers.T5Config(
-        vocab_size=31,
-        d_model=16,
-        d_kv=8,
-        d_ff=32,
-        num_layers=1,
-        num_heads=2,
-        dropout_rate=0.0,
-        decoder_start_token_id=0,
-    )
-    batch = {
-        "tokens": torch.randint(0, 31, (4, 9)),
-        "mask": (torch.arange(9) < torch.tensor([[9], [7], [4], [9]])).long(),
-        "labels": torch.randint(0, 31, (4, 5)),
-    }
-
-    def loss(model, batch):
-        logits = model(input_ids=batch["tokens"], attention_mask=batch["mask"], labels=batch["labels"]).logits
-        return F.cross_entropy(logits.transpose(1, 2), batch["labels"], reduction="none").mean(1)
-
-    return transformers.T5ForConditionalGeneration(config), loss, batch
-
-
-@pytest.mark.parametrize("make", [gemma, gemma2, bloom, t5])
-def test_models_with_masks_are_proved_and_exact(make):
+def test_a_model_with_a_mask_is_proved_and_exact():
     torch.manual_seed(0)
-    model, loss, batch = make()
+    model, loss, batch = gemma2()
     model.train()
     each = truth.gradients(model, loss, batch)
     clip_norm = float(truth.norms(each).median())
