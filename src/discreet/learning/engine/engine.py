@@ -247,7 +247,7 @@ class Engine:
         """Why the examples of this batch could not be proved not to mix; empty if they were."""
         try:
             examples = batch_size(batch)
-            record = partial(ForwardRecorder, handlers=HANDLERS, examples=examples)
+            record = partial(ForwardRecorder, handlers=HANDLERS, examples=examples, layouts=())
             prove(self._forward, general_position(trainable), rest, batch, self._outside, record)
         except Unproved as reason:
             return str(reason)
