@@ -99,6 +99,7 @@ def _random_event(rng: np.random.Generator) -> ev.Event:
     return ev.Composed(tuple(ev.Repeated(leaf(), int(rng.integers(1, 40))) for _ in range(int(rng.integers(1, 4)))))
 
 
+@pytest.mark.slow
 def test_no_valid_method_falls_below_the_certified_lower_end_on_random_events() -> None:
     tight = pytest.importorskip("discreet.accounting.tight")
     rng = np.random.default_rng(11)

@@ -238,6 +238,7 @@ def test_one_subset_is_amplified_as_balle_barthe_and_gaboardi_say():
     assert found.upper >= truth * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "population", "sigma", "at"),
     [(50, 100, 0.5, 20.0), (10, 100, 1.0, 6.5), (10, 100, 1.0, 7.0), (10, 100, 1.0, 8.0), (1, 1000, 2.0, 3.0)],

@@ -32,7 +32,7 @@ def account(account_of):
     return account_of(fresh=True)
 
 
-@pytest.fixture(scope="session", params=["duckdb", "postgres", "spark"])
+@pytest.fixture(scope="session", params=["duckdb", "postgres", pytest.param("spark", marks=pytest.mark.slow)])
 def engine(request, tmp_path_factory):
     """Loads an Arrow table into an engine."""
     folder = tmp_path_factory.mktemp(request.param)

@@ -78,6 +78,7 @@ def test_the_examples_run_as_typed(run: Run, folder):
             (folder / "hours.json").write_text(run(f"{QUERY} --json").out)
 
 
+@pytest.mark.slow
 def test_every_example_prints_json_on_request(run: Run, folder):
     (folder / "people.parquet").unlink()  # the first example writes it
     for name in in_order():

@@ -259,7 +259,7 @@ def _fitting(parameter: click.Parameter) -> st.SearchStrategy[str]:
 
 @given(words=command_lines())
 @settings(
-    max_examples=300,
+    max_examples=120,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

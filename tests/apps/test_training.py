@@ -150,6 +150,7 @@ def test_a_file_that_is_no_idx_file_is_refused(tmp_path, content):
         load_images(Images(tmp_path / "images", tmp_path / "labels", 10))
 
 
+@pytest.mark.slow
 def test_images_train_too(run: Run, folder):
     run(INIT)
     rows = np.random.default_rng(0).integers(0, 255, (40, 16, 16), dtype=np.uint8)
