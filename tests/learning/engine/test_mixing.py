@@ -120,13 +120,15 @@ def test_a_loss_over_the_labels_of_the_whole_batch_is_refused_or_bounded():
     assert float((one - two).norm()) <= 2 * CLIP + 1e-9
 
 
-def test_a_model_that_cannot_be_proved_runs_each_example_alone():
+def test_a_model_that_cannot_be_proved_runs_each_example_alone(caplog):
     """The sum of a batch is that of its examples one by one: what the batch would do to them does not happen."""
     x, y = batch()
     engine = engine_of(Then(CASES["mean of more than three"]))
     mask = torch.ones(EXAMPLES, dtype=torch.bool)
     result = engine((x, y), mask)
     assert "not proved apart" in engine.report
+    assert "each example runs alone" in caplog.text
+    assert "aten.mean" in caplog.text
     plain = engine_of(Then(lambda model, h: h))
     torch.testing.assert_close(flat(result), flat(plain((x, y), mask)))
 

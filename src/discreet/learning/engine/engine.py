@@ -238,7 +238,9 @@ class Engine:
         self._coverage, self._reasons = find_coverage(self._forward, trainable, rest, batch, why)
         self._modes, self._compiled = modes, {}
         self._seconds += time.perf_counter() - started
-        if self._coverage.fallback:
+        if self._coverage.alone:
+            _log.warning("each example runs alone (slower), because it is not proved that they don't mix: %s", why)
+        elif self._coverage.fallback:
             _log.warning("fallback (slower) for %s", ", ".join(self._coverage.fallback))
         if self._coverage.unused:
             _log.warning("not used by the loss, so never trained: %s", ", ".join(self._coverage.unused))
