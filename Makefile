@@ -40,7 +40,8 @@ test: $(VENV)/.dev
 	$(PY) -m pytest -q -n 2 -m "not slow and not peer and not browser"
 
 test-all: $(VENV)/.full
-	$(PY) -m pytest -q -n 2
+	$(MAKE) test
+	$(PY) -m pytest -q -n 2 -m "slow or peer or browser"
 	$(MAKE) docs
 
 check: $(VENV)/.full

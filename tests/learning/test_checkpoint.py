@@ -207,15 +207,18 @@ def test_the_file_holds_no_secret_and_no_exact_figure(tmp_path):
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "c.pt"
+    path, history = tmp_path / "c.pt", tmp_path / "c.pt.history.json"
     plan = secure(steps=4)
-    go(plan, checkpoint=path, every=2)
-    before = path.read_bytes()
+    run = go(plan, checkpoint=path, every=2)
+    before = path.read_bytes(), history.read_bytes()
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
     checkpoint = Checkpoint.read(path, plan)
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         checkpoint.write(path)
-    assert path.read_bytes() == before
+    with pytest.raises(OSError, match="disk full"):
+        run.history.write(history)
+    assert (path.read_bytes(), history.read_bytes()) == before
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 

@@ -19,9 +19,10 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -62,17 +63,7 @@ class Checkpoint:
     def write(self, path: Path) -> None:
         """Replace the file atomically and durably: after a crash there is the old file or the new one."""
         content = {"discreet checkpoint": _FORMAT, **vars(self)}
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:  # mkstemp makes it readable only by its owner
-                torch.save(content, file)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)
+        replace_file(path, lambda file: torch.save(content, file))
 
     @classmethod
     def read(cls, path: Path, plan: Plan) -> Checkpoint:
@@ -115,10 +106,24 @@ def restore_random(state: dict[str, Any]) -> None:
         torch.cuda.set_rng_state_all(state["cuda"])
 
 
-def _sync_folder(folder: Path) -> None:
+def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Replace a file atomically and durably: after a crash there is the old file or the new one.
+
+    Only its owner can read the new file.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp sets the mode to 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
     if os.name == "posix":  # the new name must be flushed to disk as well
-        handle = os.open(folder, os.O_RDONLY)
+        folder = os.open(path.parent, os.O_RDONLY)
         try:
-            os.fsync(handle)
+            os.fsync(folder)
         finally:
-            os.close(handle)
+            os.close(folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch.optim import Optimizer
 
 from discreet.errors import MissingExtra
 from discreet.guarantees import Guarantee
+from discreet.learning.checkpoint import replace_file
 from discreet.learning.plan import Plan
 from discreet.ledger.receipt import Receipt
 
@@ -51,10 +51,9 @@ class History:
         return f"History({len(self)} steps, not private)"
 
     def write(self, path: Path | str) -> None:
-        """Save the history as JSON, in a file that only its owner can read."""
-        target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(target, "w") as file:
-            json.dump({"private": False, **asdict(self)}, file)
+        """Save the history as JSON, readable only by its owner. A crash leaves the old file or the new one."""
+        content = json.dumps({"private": False, **asdict(self)}).encode()
+        replace_file(Path(path), lambda file: file.write(content))
 
     @classmethod
     def read(cls, path: Path | str) -> History:
