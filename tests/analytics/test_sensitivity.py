@@ -19,7 +19,7 @@ from discreet.bounded import Scores
 from discreet.errors import EngineFailed, InvalidArgument
 from tests.analytics.plans import ask, exact, ids, plans, row, table
 
-few = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 many = settings(few, max_examples=100)
 UNITS = [
     dp.person("id", max_rows=1),

@@ -66,6 +66,7 @@ def test_every_command_has_help_an_example_and_the_common_flags(name, run: Run):
     assert "--debug" in shown.out
 
 
+@pytest.mark.slow
 def test_the_examples_run_as_typed(run: Run, folder):
     (folder / "people.parquet").unlink()  # the first example writes it
     for name in in_order():

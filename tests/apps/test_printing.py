@@ -112,15 +112,18 @@ def test_a_query_whose_reader_has_gone_saves_its_answer(run: Run, folder):
     assert run(f"discreet report census.ledger --result {path.name}").code == 0
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_an_answer_that_the_terminal_cannot_encode_is_still_readable(encoding, run: Run, folder):
+def test_an_answer_that_the_terminal_cannot_encode_is_still_readable(run: Run, folder):
     run("discreet ledger init c.ledger --account c --epsilon 300")
     (folder / "cities.csv").write_text("city\n" + "Łódź\n" * 40)
     line = 'discreet query cities.csv "SELECT city, COUNT(*) AS n FROM t GROUP BY city" --ledger c.ledger'
     words = [*COMMAND, *shlex.split(f"{line} --keys city=Łódź --epsilon 50")[1:]]
-    environment = {**os.environ, "PYTHONIOENCODING": encoding}
-    plain = subprocess.run(words, capture_output=True, cwd=folder, env=environment, check=True)
+
+    def answered(words, encoding):
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        return subprocess.run(words, capture_output=True, cwd=folder, env=environment, check=True)
+
+    plain = answered(words, "ascii")
     assert b"40" in plain.stdout
-    machine = subprocess.run([*words, "--json"], capture_output=True, cwd=folder, env=environment, check=True)
+    machine = answered([*words, "--json"], "latin-1")
     assert json.loads(machine.stdout)["rows"][0]["city"] == "Łódź"
     assert list(folder.glob("discreet-answer-*")) == []

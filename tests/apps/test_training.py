@@ -88,6 +88,7 @@ def test_a_wrong_configuration_is_one_clear_line_and_charges_nothing(why, run: R
         assert ledger.account("census").statement().lines == ()
 
 
+@pytest.mark.slow
 def test_bounds_of_a_date_are_refused_and_numbers_written_as_text_are_not(run: Run, folder):
     run(INIT)
     rows = "".join(f"1950-02-03,{n % 90 if n else 'unknown'},{'FM'[n % 2]}\n" for n in range(200))

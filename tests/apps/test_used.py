@@ -36,7 +36,7 @@ def ledger(tmp_path_factory):
 def used(ledger):
     """What each statement and each of its lines say: before any spend, after one, and after five."""
     seen = {}
-    for budget in BUDGETS:
+    for budget in BUDGETS[::2]:
         account = ledger.account(f"e{budget.epsilon} d{budget.delta}", budget=budget)
         tenth = ev.Laplace(10 / budget.epsilon)
         statements = [account.statement()]
