@@ -17,7 +17,7 @@ import pytest
 
 from tests.ledger.server import Server, programs
 
-Load = Callable[[pa.Table], Any]
+Load = Callable[..., Any]  # of an Arrow table, and of a name that replaces an earlier table of that name
 _names = (f"people{number}" for number in itertools.count())
 _POSTGRES = {
     "string": "text",
@@ -35,7 +35,11 @@ _POSTGRES = {
 def duckdb() -> Iterator[Load]:
     """The embedded engine."""
     connection = ibis.duckdb.connect()
-    yield lambda table: connection.create_table(next(_names), table)
+
+    def load(table: pa.Table, name: str | None = None) -> Any:
+        return connection.create_table(name or next(_names), table, overwrite=True)
+
+    yield load
     connection.disconnect()
 
 
@@ -48,11 +52,12 @@ def postgres() -> Iterator[Load]:
     server = Server(durable=False)
     connection = ibis.postgres.connect(host=str(server.folder), user="discreet", database="postgres")
 
-    def load(table: pa.Table) -> Any:
-        name = next(_names)
+    def load(table: pa.Table, name: str | None = None) -> Any:
+        name = name or next(_names)
         columns = ", ".join(f'"{field.name}" {_POSTGRES[str(field.type)]}' for field in table.schema)
         places = ", ".join(["%s"] * table.num_columns)
         with psycopg.connect(server.url(), autocommit=True) as direct, direct.cursor() as cursor:
+            cursor.execute(f"DROP TABLE IF EXISTS {name}")
             cursor.execute(f"CREATE TABLE {name} ({columns})")
             cursor.executemany(
                 f"INSERT INTO {name} VALUES ({places})", [tuple(row.values()) for row in table.to_pylist()]
@@ -88,9 +93,9 @@ def spark(folder: Path) -> Iterator[Load]:
     assert session.conf.get("spark.sql.ansi.enabled") == "true"
     connection = ibis.pyspark.connect(session)
 
-    def load(table: pa.Table) -> Any:
-        name = next(_names)
-        path = folder / f"{name}.parquet"
+    def load(table: pa.Table, name: str | None = None) -> Any:
+        path = folder / f"{next(_names)}.parquet"
+        name = name or path.stem
         pyarrow.parquet.write_table(table, path)
         return connection.read_parquet(path, table_name=name)
 

@@ -26,7 +26,7 @@ from discreet.bounded import Bounded, Scores
 from discreet.errors import EngineFailed, Exhausted, InvalidArgument
 from discreet.events import Event
 from discreet.ledger import Account
-from discreet.mechanisms import Exponential, TopK
+from discreet.mechanisms import Exponential, TopK, observation
 from discreet.mechanisms.sampling import entropy
 from discreet.neighbors import Relation
 from discreet.numeric.search import bisect_ratio
@@ -196,7 +196,7 @@ class Answer:
         # If no key was discovered, there is nothing to ask the engine.
         answers = _run(question.queries()) if question.groups else []
         values = question.values(answers, self._relation)
-        done = {name: [self._noised(part, one) for one in values[name]] for name, part in plan.parts.items()}
+        done = {name: self._all_noised(name, part, values[name]) for name, part in plan.parts.items()}
         totals = {name: self._total(part, values[name]) for name, part in plan.totals.items()}
         return Result.of(question, plan, done, totals, wanted, receipt, self._relation)
 
@@ -259,10 +259,15 @@ class Answer:
             return self._question
         question = self._question
         assert question.keys is not None
-        (table,) = _run([question.candidates(entropy.bits().integer(62))])
+        (table,) = _run([question.candidates(observation.secret(lambda: entropy.bits().integer(62)))])
         return question.with_keys(
             discovery.chosen(table, question.keys.columns, plan.selection, question.unit, self._relation)
         )
+
+    def _all_noised(self, name: str, part: Allocation, values: Sequence[Bounded | Scores]) -> list[Release[Any]]:
+        """The releases of all groups. They share the bound of one unit, because the groups are disjoint."""
+        with observation.jointly(name):
+            return [self._noised(part, value) for value in values]
 
     def _noised(self, part: Allocation, value: Bounded | Scores) -> Release[Any]:
         """The release of one value, by the mechanism whose event was charged."""

@@ -24,6 +24,7 @@ from discreet.ledger.stores import records
 from discreet.ledger.stores.base import Transaction
 from discreet.ledger.terms import Terms
 from discreet.ledger.totals import Totals
+from discreet.mechanisms import observation
 from discreet.neighbors import Neighbors
 
 
@@ -180,6 +181,7 @@ class Account:
 
     def _charge(self, request: Request, neighbors: Neighbors | None) -> Receipt:
         self._check(request.event, neighbors)
+        observation.charge(request.event)
         for terms in self._path:  # `terms` remembers its prices: nobody waits for one while the account is locked
             terms.priced(request.event)
         backend, path = self._backend, self._path

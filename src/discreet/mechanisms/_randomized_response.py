@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet import _check, events
 from discreet.guarantees import PureDP
+from discreet.mechanisms import observation
 from discreet.mechanisms.protection import marked
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.mechanisms.sampling.fixed_point import bernoulli, exp_neg
@@ -56,14 +57,20 @@ class RandomizedResponse:
         Guarantee: ε-DP for one person under replace-one, in the local model. Not protected: who takes part.
         """
         event, promise = marked(self.event(), self.guarantee(), Rows(), REPLACE_ONE, insecure_seed)
-        bits = entropy.bits(insecure_seed)
+
+        def draw() -> Release[list[Any]]:
+            return Release(self._reports(values, entropy.bits(insecure_seed)), event, promise)
+
+        return observation.through(self, values, REPLACE_ONE, event, draw)
+
+    def _reports(self, values: ArrayLike, bits: entropy.Bits) -> list[Any]:
         truth, labels = categorized(values, self.categories)
         k = len(labels)
         keep = bernoulli(self._truth_probability, truth.size, bits)
         other = (truth + 1 + samplers.uniform(k - 1, truth.size, bits)) % k
         uniform = samplers.uniform(k, truth.size, bits)
         report = np.where(truth < 0, uniform, np.where(keep, truth, other))
-        return Release([labels[i] for i in report], event, promise)
+        return [labels[i] for i in report]
 
     def _truth_probability(self, precision: int) -> tuple[int, int]:
         """Integers that enclose 2^precision/(1 + (k − 1)e^{−ε})."""

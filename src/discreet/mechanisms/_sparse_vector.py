@@ -11,6 +11,7 @@ from discreet import _check, events, neighbors
 from discreet.bounded import Bounded
 from discreet.errors import Exhausted, InvalidSensitivity
 from discreet.guarantees import Guarantee, PureDP
+from discreet.mechanisms import observation
 from discreet.mechanisms.protection import marked, require_bounded
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.neighbors import Relation, Rows, Unit
@@ -111,6 +112,9 @@ class SparseVector:
         """
         require_bounded(bounded, self._relation)
         self._refuse_foreign(bounded)
+        return observation.through(self, bounded, self._relation, self._event, lambda: self._answer(bounded))
+
+    def _answer(self, bounded: Bounded) -> Release[bool]:
         with self._lock:
             if self._owner != os.getpid():
                 raise Exhausted(

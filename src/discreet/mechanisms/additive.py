@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from discreet import events
 from discreet.bounded import LARGEST, Bounded, Sensitivity
 from discreet.guarantees import Guarantee
+from discreet.mechanisms import observation
 from discreet.mechanisms.protection import marked, require_bounded
 from discreet.mechanisms.sampling import entropy
 from discreet.neighbors import Relation
@@ -81,6 +82,13 @@ class Additive(ABC):
         """
         wanted = require_bounded(bounded, relation)
         event, promise = marked(self.event(bounded, wanted), promise, bounded.unit, wanted, insecure_seed)
+        return observation.through(
+            self, bounded, wanted, event, lambda: self._released(bounded, event, promise, insecure_seed)
+        )
+
+    def _released(
+        self, bounded: Bounded, event: events.Event, promise: Guarantee, insecure_seed: int | None
+    ) -> Release[Any]:
         noise = self.draw(bounded.granularity, bounded.dimension, entropy.bits(insecure_seed))
         noisy = np.clip(
             bounded.values + np.clip(noise, -(1 << 62), 1 << 62).reshape(bounded.values.shape), -_CLIP, _CLIP

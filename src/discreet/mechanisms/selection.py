@@ -10,6 +10,7 @@ from typing import Any
 from discreet import _check, events
 from discreet.bounded import Scores
 from discreet.guarantees import PureDP
+from discreet.mechanisms import observation
 from discreet.mechanisms.protection import marked, require_scores
 from discreet.mechanisms.sampling import entropy
 from discreet.neighbors import Relation
@@ -52,7 +53,11 @@ class Selection(ABC):
         """
         wanted = require_scores(scores, relation)
         event, promise = marked(self.event(), self.guarantee(), scores.unit, wanted, insecure_seed)
-        return Release(self._choose(scores, wanted, entropy.bits(insecure_seed)), event, promise)
+
+        def draw() -> Release[Any]:
+            return Release(self._choose(scores, wanted, entropy.bits(insecure_seed)), event, promise)
+
+        return observation.through(self, scores, wanted, event, draw)
 
 
 def rate(scores: Scores, epsilon: Fraction, relation: Relation) -> Fraction:

@@ -9,6 +9,8 @@ from weakref import WeakKeyDictionary
 import ibis.expr.operations as ops
 import pyarrow as pa
 
+from discreet.mechanisms import observation
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -62,6 +64,7 @@ def _plain(sql: str, engine: str) -> str:
 def arrow(query: Any) -> pa.Table:
     """The engine's whole answer to a query."""
     prepared = prepare(query)
+    observation.statement(prepared.sql)
     engine = prepared.engine
     if engine.name not in ("duckdb", "pyspark"):
         return query.to_pyarrow()

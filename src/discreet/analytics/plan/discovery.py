@@ -8,7 +8,7 @@ alone has comes out with probability at most δ (docs/proofs/discover.md).
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +22,9 @@ from discreet.analytics.engine.grouping import key_columns
 from discreet.analytics.plan.keys import MAX_KEYS, Keys
 from discreet.analytics.table.semantics import SMALLEST, exact, literal
 from discreet.errors import InvalidArgument
-from discreet.mechanisms import KeySelection
+from discreet.mechanisms import KeySelection, observation
 from discreet.neighbors import Person, Relation, Unit
-from discreet.queries.discovered import key_counts, keys_moved
+from discreet.queries.discovered import key_counts, key_limits, keys_moved
 
 #: Dates in years from the first to before the second may be keys: every driver can return these.
 _YEARS = (1700, 2200)
@@ -124,11 +124,20 @@ def chosen(table: pa.Table, columns: tuple[str, ...], selection: KeySelection, u
     (text with NUL, integers beyond 64 bits) are no keys, whoever has them.
     """
     counts = key_counts(table["units"].to_numpy(), unit, relation=relation)
-    passed = pa.array(np.asarray(selection.release(counts).value))
-    released = table.filter(passed).select([f"g{i}" for i in range(len(columns))])
-    rows = zip(*(column.to_pylist() for column in released.columns), strict=True)
-    selected = sorted({row for row in rows if _fit(row)})
-    return Keys(columns, tuple(selected[:MAX_KEYS]))
+    names = [f"g{i}" for i in range(len(columns))]
+
+    def drawn() -> Keys:
+        passed = pa.array(np.asarray(selection.release(counts).value))
+        selected = sorted({row for row in _rows(table.filter(passed), names) if _fit(row)})
+        return Keys(columns, tuple(selected[:MAX_KEYS]))
+
+    limits = key_limits(unit, relation=relation)
+    held = observation.Lazy(lambda: dict(zip(_rows(table, names), counts.values.tolist(), strict=True)))
+    return observation.through(selection, held, relation, selection.event(limits), drawn, limits.sensitivity(relation))
+
+
+def _rows(table: pa.Table, names: list[str]) -> Iterable[tuple[Any, ...]]:
+    return zip(*(table[name].to_pylist() for name in names), strict=True)
 
 
 def _fit(key: tuple[Any, ...]) -> bool:
