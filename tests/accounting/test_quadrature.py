@@ -33,7 +33,7 @@ def moment(s, rate, sigma):
     return mp.quad(integrand, [mp.mpf(k) / 4 for k in range(-56, high)], maxdegree=5)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("reverse", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("rate", "sigma", "tilt", "omega"), CASES)
 def test_moments_lie_within_their_certificate(rate, sigma, tilt, omega, reverse):
     events = SampledGaussians(np.array([rate]), np.array([1 / sigma]), np.ones(1), reverse)

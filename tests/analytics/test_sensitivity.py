@@ -199,6 +199,7 @@ MUTANTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda f: f.__name__)
 def test_a_mutant_is_caught(mutant, monkeypatch, account_of):
     mutant(monkeypatch)

@@ -86,7 +86,7 @@ def test_a_non_finite_first_batch_does_not_change_the_report():
 def test_no_example_moves_the_sum_by_more_than_the_norm():
     model, batch = mlp(torch.float32), data(dtype=torch.float32)
     for scale in (1e-6, 1.0, 1e6, 1e12):
-        for row in range(8):
+        for row in range(3):
             one = (rows(batch, row)[0] * scale, rows(batch, row)[1])
             found = clipped_sum(model, F.cross_entropy, one, clipping=Flat(0.7))
             whole = torch.cat([value.flatten().double() for value in found.sums.values()])
