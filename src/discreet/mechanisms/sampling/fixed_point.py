@@ -76,3 +76,45 @@ def bernoulli(target: Enclosure, size: int, bits: Bits) -> NDArray[np.bool_]:
     for i in undecided:
         heads[i] = uniform_below(target, int(prefixes[i]), 62, bits)
     return heads
+
+
+def coins(target: Enclosure, size: int, bits: Bits) -> NDArray[np.bool_]:
+    """The same coins as `bernoulli` in distribution, from about one random byte each: for millions of them.
+
+    The first byte of U decides all but about 1 in 128 coins. These get 54 more bits, and then as many as they need.
+    """
+    low, high = target(8)
+    prefixes = np.frombuffer(bits.read(size), dtype=np.uint8)
+    heads = prefixes < low
+    undecided = np.flatnonzero((prefixes >= low) & (prefixes < high))
+    longer = (prefixes[undecided].astype(np.uint64) << np.uint64(54)) | (bits.words(undecided.size) >> np.uint64(10))
+    low, high = target(62)
+    heads[undecided] = longer < np.uint64(low)
+    for place in np.flatnonzero((longer >= np.uint64(low)) & (longer < np.uint64(high))):
+        heads[undecided[place]] = uniform_below(target, int(longer[place]), 62, bits)
+    return heads
+
+
+def logistic(epsilon: Fraction, others: Fraction = Fraction(1)) -> Enclosure:
+    """The enclosure of e^ε/(e^ε + m) = 1/(1 + m·e^{−ε}), for rational ε ≥ 0 and m ≥ 0."""
+
+    def enclosed(precision: int) -> tuple[int, int]:
+        guard = precision + 16 + max(0, others.numerator.bit_length() - others.denominator.bit_length())
+        low, high = exp_neg(epsilon, guard)
+        one, top, below = 1 << guard, others.numerator, others.denominator
+        return (
+            (one * below << precision) // (one * below + top * high),
+            (one * below << precision) // (one * below + top * low) + 1,
+        )
+
+    return enclosed
+
+
+def complement(target: Enclosure) -> Enclosure:
+    """The enclosure of 1 − x."""
+
+    def enclosed(precision: int) -> tuple[int, int]:
+        low, high = target(precision)
+        return (1 << precision) - high, (1 << precision) - low
+
+    return enclosed

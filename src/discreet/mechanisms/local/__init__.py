@@ -1,0 +1,29 @@
+"""Local differential privacy: each person randomizes before anything leaves their device.
+
+A protocol is one frozen object that both sides share. The device calls `protocol.client()(value)` and sends the report;
+the server calls `protocol.estimate(reports)`. Nobody but the person ever sees the value, so no curator must be trusted;
+the price is an error of √n instead of a constant (see docs/topics/trust.md).
+"""
+
+from discreet.mechanisms.local.choosing import Choice, best_for
+from discreet.mechanisms.local.frequencies import Estimate, FrequencyProtocol, Influence
+from discreet.mechanisms.local.hadamard import HadamardResponse
+from discreet.mechanisms.local.hashing import LocalHashing
+from discreet.mechanisms.local.reports import Reports
+from discreet.mechanisms.local.response import GeneralizedResponse
+from discreet.mechanisms.local.subset import SubsetSelection
+from discreet.mechanisms.local.unary import UnaryEncoding
+
+__all__ = [
+    "Choice",
+    "Estimate",
+    "FrequencyProtocol",
+    "GeneralizedResponse",
+    "HadamardResponse",
+    "Influence",
+    "LocalHashing",
+    "Reports",
+    "SubsetSelection",
+    "UnaryEncoding",
+    "best_for",
+]

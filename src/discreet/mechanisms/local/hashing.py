@@ -1,0 +1,111 @@
+"""Local hashing: hash the category into a few values with a public random function, and report one of these."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.mechanisms.local.frequencies import FrequencyProtocol, Influence
+from discreet.mechanisms.local.reports import Payloads
+from discreet.mechanisms.sampling import entropy, samplers
+from discreet.mechanisms.sampling.fixed_point import coins, logistic
+
+# A seed names the hash function: 48 random bits, drawn afresh for each report and sent with it.
+_SEED_BYTES = 6
+# Reports that are decoded at once: it bounds the memory for hashes of all categories.
+_ROWS = 1 << 12
+
+
+@dataclass(frozen=True)
+class LocalHashing(FrequencyProtocol):
+    """A random hash of the category into g values, reported by randomized response among these g.
+
+    Optimized local hashing (Wang, Blocki, Li & Jha 2017, §4.4): g = ⌊e^ε⌉ + 1 minimizes the variance, which is that of
+    `UnaryEncoding`, 4e^ε/(n(e^ε − 1)²) for rare categories, with short reports. A report supports all categories with
+    its hash: another category with probability 1/g over the choice of the hash function. ε-DP: given the seed, which is
+    independent of the value, the report is randomized response.
+    """
+
+    @property
+    def values(self) -> int:
+        """g: the number of hash values."""
+        return max(2, min(round(math.exp(self.epsilon)), 1 << 15) + 1)
+
+    @property
+    def truth(self) -> float:
+        return 1 / (1 + (self.values - 1) * math.exp(-self.epsilon))
+
+    @property
+    def noise(self) -> float:
+        return 1 / self.values
+
+    @property
+    def bits(self) -> float:
+        return 8 * _SEED_BYTES + math.log2(self.values)
+
+    @property
+    def size(self) -> int:
+        return _SEED_BYTES + self._value_bytes
+
+    @property
+    def _value_bytes(self) -> int:
+        return math.ceil((self.values - 1).bit_length() / 8)
+
+    def encode(self, held: NDArray[np.int64], bits: entropy.Bits) -> Payloads:
+        seeds = bits.words(held.size) & np.uint64((1 << 8 * _SEED_BYTES) - 1)
+        hashed = _hashes(seeds, held.astype(np.uint64), self.values)
+        keep = coins(logistic(self.epsilon, Fraction(self.values - 1)), held.size, bits)
+        other = (hashed + 1 + samplers.uniform(self.values - 1, held.size, bits)) % self.values
+        packed = seeds | (np.where(keep, hashed, other).astype(np.uint64) << np.uint64(8 * _SEED_BYTES))
+        return np.ascontiguousarray(packed.astype("<u8")).view(np.uint8).reshape(held.size, 8)[:, : self.size]
+
+    def _split(self, payloads: Payloads) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        padded = np.zeros((len(payloads), 8), dtype=np.uint8)
+        padded[:, : self.size] = payloads
+        packed = padded.view("<u8").reshape(len(payloads)).astype(np.uint64)
+        return packed & np.uint64((1 << 8 * _SEED_BYTES) - 1), (packed >> np.uint64(8 * _SEED_BYTES)).astype(np.int64)
+
+    def valid(self, payloads: Payloads) -> NDArray[np.bool_]:
+        return np.asarray(self._split(payloads)[1] < self.values)
+
+    def support(self, payloads: Payloads) -> NDArray[np.int64]:
+        every = np.arange(len(self.categories), dtype=np.uint64)
+        total = np.zeros(len(self.categories), dtype=np.int64)
+        for start in range(0, len(payloads), _ROWS):
+            seeds, reported = self._split(payloads[start : start + _ROWS])
+            total += (_hashes(seeds[:, None], every, self.values) == reported[:, None]).sum(axis=0)
+        return total
+
+    def probability(self, payload: bytes, held: int) -> float:
+        seeds, reported = self._split(np.frombuffer(payload, dtype=np.uint8)[None])
+        if reported[0] >= self.values:
+            return 0.0
+        same = _hashes(seeds, np.array([held], dtype=np.uint64), self.values)[0] == reported[0]
+        within = self.truth if same else (1 - self.truth) / (self.values - 1)
+        return within / (1 << 8 * _SEED_BYTES)
+
+    def influence(self) -> Influence:
+        apart = self.truth - self.noise
+        one = (1 - self.noise) / apart
+        return Influence(one, len(self.categories) * one)  # a seed can be searched under which many categories collide
+
+
+def _hashes(seeds: NDArray[np.uint64], values: NDArray[np.uint64], modulus: int) -> NDArray[np.int64]:
+    """Hash values in [0, modulus): the finalizer of MurmurHash3 on seed and value, twice, reduced by a product.
+
+    The seed is uniform and enters through a full mix of 64 bits, so two values collide with probability 1/g to within
+    the quality of the mix, which tests check. Privacy does not depend on it.
+    """
+    mixed = _mix(seeds + values * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0xD1B54A32D192ED03))
+    mixed = _mix(mixed ^ seeds)
+    return ((mixed >> np.uint64(33)) * np.uint64(modulus) >> np.uint64(31)).astype(np.int64)
+
+
+def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    words = (words ^ (words >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    words = (words ^ (words >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return words ^ (words >> np.uint64(33))

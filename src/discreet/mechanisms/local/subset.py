@@ -1,0 +1,112 @@
+"""Subset selection: report a random set of categories that usually holds the true one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.mechanisms.local.frequencies import FrequencyProtocol, Influence
+from discreet.mechanisms.local.reports import Payloads
+from discreet.mechanisms.sampling import entropy
+from discreet.mechanisms.sampling.fixed_point import coins, logistic
+
+# Reports that are encoded or decoded at once: it bounds the memory.
+_ROWS = 1 << 13
+
+
+@dataclass(frozen=True)
+class SubsetSelection(FrequencyProtocol):
+    """A set of ω categories, with the person's own in it with probability ωe^ε/(ωe^ε + d − ω).
+
+    Ye & Barg 2018; ω ≈ d/(e^ε + 1) is optimal, and for n → ∞ no ε-DP protocol has a smaller worst-case variance. ε-DP:
+    each set of ω categories has one of two probabilities, with the ratio e^ε.
+    """
+
+    @property
+    def chosen(self) -> int:
+        """ω: the number of categories in a report."""
+        return max(1, min(len(self.categories) - 1, round(len(self.categories) / (math.exp(self.epsilon) + 1))))
+
+    @property
+    def truth(self) -> float:
+        return 1 / (1 + (len(self.categories) - self.chosen) / self.chosen * math.exp(-self.epsilon))
+
+    @property
+    def noise(self) -> float:
+        return (self.chosen - self.truth) / (len(self.categories) - 1)
+
+    @property
+    def bits(self) -> float:
+        return math.log2(math.comb(len(self.categories), self.chosen))
+
+    @property
+    def size(self) -> int:
+        return math.ceil(len(self.categories) / 8)
+
+    def encode(self, held: NDArray[np.int64], bits: entropy.Bits) -> Payloads:
+        count, chosen = len(self.categories), self.chosen
+        out = np.empty((held.size, self.size), dtype=np.uint8)
+        inside = coins(logistic(self.epsilon, Fraction(count - chosen, chosen)), held.size, bits)
+        for start in range(0, held.size, _ROWS):
+            rows, own = held[start : start + _ROWS], inside[start : start + _ROWS]
+            members = _random_sets(rows, np.where(own, chosen - 1, chosen), count, bits)
+            members[np.arange(rows.size), rows] = own
+            out[start : start + _ROWS] = np.packbits(members, axis=1, bitorder="little")
+        return out
+
+    def _members(self, payloads: Payloads) -> NDArray[np.uint8]:
+        return np.unpackbits(payloads, axis=1, bitorder="little")
+
+    def valid(self, payloads: Payloads) -> NDArray[np.bool_]:
+        members = self._members(payloads)
+        padding = members[:, len(self.categories) :].any(axis=1)
+        return np.asarray(~padding & (members.sum(axis=1, dtype=np.int64) == self.chosen))
+
+    def support(self, payloads: Payloads) -> NDArray[np.int64]:
+        total = np.zeros(len(self.categories), dtype=np.int64)
+        for start in range(0, len(payloads), _ROWS):
+            members = self._members(payloads[start : start + _ROWS])
+            total += members[:, : len(self.categories)].sum(axis=0, dtype=np.int64)
+        return total
+
+    def probability(self, payload: bytes, held: int) -> float:
+        row = np.frombuffer(payload, dtype=np.uint8)[None]
+        if not self.valid(row)[0]:
+            return 0.0
+        count, chosen = len(self.categories), self.chosen
+        if self._members(row)[0, held]:
+            return self.truth / math.comb(count - 1, chosen - 1)
+        return (1 - self.truth) / math.comb(count - 1, chosen)
+
+    def influence(self) -> Influence:
+        apart = self.truth - self.noise
+        one, zero = (1 - self.noise) / apart, self.noise / apart
+        return Influence(one, self.chosen * one + (len(self.categories) - self.chosen) * zero)
+
+
+def _random_sets(
+    held: NDArray[np.int64], sizes: NDArray[np.int64], count: int, bits: entropy.Bits
+) -> NDArray[np.bool_]:
+    """Uniformly random sets of `sizes` categories without the person's own.
+
+    Each category gets a random word, and those with the least words are chosen; rows with equal words are drawn again.
+    """
+    members = np.zeros((held.size, count), dtype=np.bool_)
+    pending = np.arange(held.size)
+    while pending.size:
+        words = bits.words(pending.size * count).reshape(pending.size, count).copy()
+        words[np.arange(pending.size), held[pending]] = np.uint64(2**64 - 1)
+        order = np.argsort(words, axis=1, kind="stable")
+        ranked = np.take_along_axis(words, order, axis=1)
+        tied = (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)
+        settled = np.flatnonzero(~tied)
+        first = np.arange(count) < sizes[pending[settled], None]
+        rows = np.zeros((settled.size, count), dtype=np.bool_)
+        np.put_along_axis(rows, order[settled], first, axis=1)
+        members[pending[settled]] = rows
+        pending = pending[tied]
+    return members
