@@ -9,6 +9,7 @@ from discreet.mechanisms.local.choosing import Choice, best_for
 from discreet.mechanisms.local.frequencies import Estimate, FrequencyProtocol, Influence
 from discreet.mechanisms.local.hadamard import HadamardResponse
 from discreet.mechanisms.local.hashing import LocalHashing
+from discreet.mechanisms.local.means import Hybrid, MeanEstimate, MeanProtocol, OneBit, Piecewise, best_mean_for
 from discreet.mechanisms.local.reports import Reports
 from discreet.mechanisms.local.response import GeneralizedResponse
 from discreet.mechanisms.local.subset import SubsetSelection
@@ -20,10 +21,16 @@ __all__ = [
     "FrequencyProtocol",
     "GeneralizedResponse",
     "HadamardResponse",
+    "Hybrid",
     "Influence",
     "LocalHashing",
+    "MeanEstimate",
+    "MeanProtocol",
+    "OneBit",
+    "Piecewise",
     "Reports",
     "SubsetSelection",
     "UnaryEncoding",
     "best_for",
+    "best_mean_for",
 ]
