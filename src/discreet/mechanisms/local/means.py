@@ -1,7 +1,7 @@
 """Protocols that estimate the mean of one bounded number of each person.
 
-A value is clamped to public bounds and rounded to a public grid of 2L + 1 levels −L, …, L; from there on everything is an
-integer, so that reports are drawn with exactly the stated probabilities and come from a finite set. The estimate is
+A value is clamped to public bounds and rounded to a public grid of 2L + 1 levels −L, …, L. From there on everything is
+an integer, so that reports are drawn with exactly the stated probabilities and come from a finite set. The estimate is
 unbiased for the mean of the clamped and rounded values.
 """
 
@@ -192,7 +192,7 @@ class OneBit(MeanProtocol):
     def encode(self, levels: NDArray[np.int64], bits: entropy.Bits) -> Payloads:
         up = samplers.uniform(2 * LEVELS, levels.size, bits) < levels + LEVELS
         kept = coins(logistic(self.epsilon), levels.size, bits)
-        return (up == kept).astype(np.uint8)[:, None]
+        return np.asarray(up == kept, dtype=np.uint8)[:, None]
 
     def valid(self, payloads: Payloads) -> NDArray[np.bool_]:
         return np.asarray(payloads[:, 0] <= 1)
