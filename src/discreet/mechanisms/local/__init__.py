@@ -13,11 +13,14 @@ from discreet.mechanisms.local.means import Hybrid, MeanEstimate, MeanProtocol, 
 from discreet.mechanisms.local.rappor import Rappor, RapporClient, RapporEstimate
 from discreet.mechanisms.local.reports import Reports
 from discreet.mechanisms.local.response import GeneralizedResponse
+from discreet.mechanisms.local.sketch import CountMeanSketch, PrefixTree
 from discreet.mechanisms.local.subset import SubsetSelection
 from discreet.mechanisms.local.unary import UnaryEncoding
+from discreet.mechanisms.local.vectors import UnitVectors, VectorEstimate
 
 __all__ = [
     "Choice",
+    "CountMeanSketch",
     "Estimate",
     "FrequencyProtocol",
     "GeneralizedResponse",
@@ -29,12 +32,15 @@ __all__ = [
     "MeanProtocol",
     "OneBit",
     "Piecewise",
+    "PrefixTree",
     "Rappor",
     "RapporClient",
     "RapporEstimate",
     "Reports",
     "SubsetSelection",
     "UnaryEncoding",
+    "UnitVectors",
+    "VectorEstimate",
     "best_for",
     "best_mean_for",
 ]

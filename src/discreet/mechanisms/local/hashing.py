@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +18,7 @@ from discreet.mechanisms.sampling import entropy, samplers
 from discreet.mechanisms.sampling.fixed_point import coins, logistic
 
 # A seed names the hash function: 48 random bits, drawn afresh for each report and sent with it.
-_SEED_BYTES = 6
+SEED_BYTES = 6
 # Reports that are decoded at once: it bounds the memory for hashes of all categories.
 _ROWS = 1 << 12
 
@@ -45,29 +48,29 @@ class LocalHashing(FrequencyProtocol):
 
     @property
     def bits(self) -> float:
-        return 8 * _SEED_BYTES + math.log2(self.values)
+        return 8 * SEED_BYTES + math.log2(self.values)
 
     @property
     def size(self) -> int:
-        return _SEED_BYTES + self._value_bytes
+        return SEED_BYTES + self._value_bytes
 
     @property
     def _value_bytes(self) -> int:
         return math.ceil((self.values - 1).bit_length() / 8)
 
     def encode(self, held: NDArray[np.int64], bits: entropy.Bits) -> Payloads:
-        seeds = bits.words(held.size) & np.uint64((1 << 8 * _SEED_BYTES) - 1)
-        hashed = _hashes(seeds, held.astype(np.uint64), self.values)
+        seeds = bits.words(held.size) & np.uint64((1 << 8 * SEED_BYTES) - 1)
+        hashed = hashes(seeds, held.astype(np.uint64), self.values)
         keep = coins(logistic(self.epsilon, Fraction(self.values - 1)), held.size, bits)
         other = (hashed + 1 + samplers.uniform(self.values - 1, held.size, bits)) % self.values
-        packed = seeds | (np.where(keep, hashed, other).astype(np.uint64) << np.uint64(8 * _SEED_BYTES))
+        packed = seeds | (np.where(keep, hashed, other).astype(np.uint64) << np.uint64(8 * SEED_BYTES))
         return np.ascontiguousarray(packed.astype("<u8")).view(np.uint8).reshape(held.size, 8)[:, : self.size]
 
     def _split(self, payloads: Payloads) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         padded = np.zeros((len(payloads), 8), dtype=np.uint8)
         padded[:, : self.size] = payloads
         packed = padded.view("<u8").reshape(len(payloads)).astype(np.uint64)
-        return packed & np.uint64((1 << 8 * _SEED_BYTES) - 1), (packed >> np.uint64(8 * _SEED_BYTES)).astype(np.int64)
+        return packed & np.uint64((1 << 8 * SEED_BYTES) - 1), (packed >> np.uint64(8 * SEED_BYTES)).astype(np.int64)
 
     def valid(self, payloads: Payloads) -> NDArray[np.bool_]:
         return np.asarray(self._split(payloads)[1] < self.values)
@@ -77,16 +80,16 @@ class LocalHashing(FrequencyProtocol):
         total = np.zeros(len(self.categories), dtype=np.int64)
         for start in range(0, len(payloads), _ROWS):
             seeds, reported = self._split(payloads[start : start + _ROWS])
-            total += (_hashes(seeds[:, None], every, self.values) == reported[:, None]).sum(axis=0)
+            total += (hashes(seeds[:, None], every, self.values) == reported[:, None]).sum(axis=0)
         return total
 
     def probability(self, payload: bytes, held: int) -> float:
         seeds, reported = self._split(np.frombuffer(payload, dtype=np.uint8)[None])
         if reported[0] >= self.values:
             return 0.0
-        same = _hashes(seeds, np.array([held], dtype=np.uint64), self.values)[0] == reported[0]
+        same = hashes(seeds, np.array([held], dtype=np.uint64), self.values)[0] == reported[0]
         within = self.truth if same else (1 - self.truth) / (self.values - 1)
-        return within / (1 << 8 * _SEED_BYTES)
+        return within / (1 << 8 * SEED_BYTES)
 
     def influence(self) -> Influence:
         apart = self.truth - self.noise
@@ -94,18 +97,25 @@ class LocalHashing(FrequencyProtocol):
         return Influence(one, len(self.categories) * one)  # a seed can be searched under which many categories collide
 
 
-def _hashes(seeds: NDArray[np.uint64], values: NDArray[np.uint64], modulus: int) -> NDArray[np.int64]:
+def fingerprints(values: Iterable[Any]) -> NDArray[np.uint64]:
+    """A public 64-bit number for each value: its type and text under BLAKE2b. Two values share one with chance 2⁻⁶⁴."""
+    digests = (hashlib.blake2b(f"{type(v).__name__}:{v}".encode(), digest_size=8).digest() for v in values)
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+def hashes(seeds: NDArray[np.uint64], values: NDArray[np.uint64], modulus: int) -> NDArray[np.int64]:
     """Hash values in [0, modulus): the finalizer of MurmurHash3 on seed and value, twice, reduced by a product.
 
     The seed is uniform and enters through a full mix of 64 bits, so two values collide with probability 1/g to within
     the quality of the mix, which tests check. Privacy does not depend on it.
     """
-    mixed = _mix(seeds + values * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0xD1B54A32D192ED03))
-    mixed = _mix(mixed ^ seeds)
+    mixed = mix(seeds + values * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0xD1B54A32D192ED03))
+    mixed = mix(mixed ^ seeds)
     return ((mixed >> np.uint64(33)) * np.uint64(modulus) >> np.uint64(31)).astype(np.int64)
 
 
-def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A permutation of 64-bit words in which every bit depends on every bit: the finalizer of MurmurHash3."""
     words = (words ^ (words >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     words = (words ^ (words >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return words ^ (words >> np.uint64(33))

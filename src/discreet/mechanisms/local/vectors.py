@@ -1,0 +1,206 @@
+"""The mean of unit vectors: each person reports one of a few random directions, usually one near their own.
+
+In the spirit of PrivUnit (Bhowmick et al. 2018), which is optimal among unbiased reports (Asi, Feldman & Talwar 2022)
+but draws real numbers. Here a report is a seed and an index, as in the compression of Feldman & Talwar 2021 and Shah
+et al. 2022: the seed names m directions that everybody can compute, and the index chooses one of them. The directions
+are ranked by their inner product with the person's vector. One of the ω nearest is chosen with probability ωe^ε/(ωe^ε
++ m − ω), else one of the others. Rounding in the ranking changes which directions are near and nothing else, so the
+report is ε-DP exactly: given the seed, which is independent of the vector, each index has one of two probabilities
+with the ratio e^ε.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import integrate, special, stats
+
+from discreet import _check, events
+from discreet.guarantees import PureDP
+from discreet.mechanisms.local.hashing import mix
+from discreet.mechanisms.local.reports import Payloads, Reports, header, opened
+from discreet.mechanisms.sampling import entropy, samplers
+from discreet.mechanisms.sampling.fixed_point import coins, logistic
+from discreet.neighbors import REPLACE_ONE, Neighbors, Rows
+from discreet.numeric.rounding import float_up, rounded_down
+
+Floats = NDArray[np.float64]
+
+_SEED_BYTES = 6
+# Reports that are encoded or decoded at once: it bounds the memory for their directions.
+_BLOCK_NUMBERS = 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class VectorEstimate:
+    """An estimated mean vector.
+
+    Attributes:
+        mean: an unbiased estimate.
+        standard_error: the root of the expected squared distance from the truth, estimated from the reports.
+        reports: the number of valid reports.
+        rejected: the number of reports that were malformed or belong to another protocol.
+    """
+
+    mean: Floats
+    standard_error: float
+    reports: int
+    rejected: int
+
+
+@dataclass(frozen=True)
+class UnitVectors:
+    """The mean of one unit vector of each person.
+
+    Attributes:
+        epsilon: the privacy loss ε of one report.
+        dimension: the dimension d ≥ 2 of the vectors.
+        directions: m: how many directions a seed names. About e^ε of them get most of what is possible.
+    """
+
+    epsilon: Fraction
+    dimension: int
+    directions: int = 256
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", rounded_down(_check.epsilon(self.epsilon)))
+        _check.settle_integers(self, "dimension", remedy="it is the length of a vector", at_least=2)
+        _check.settle_integers(self, "directions", remedy="a report is one of them", at_least=2, at_most=1 << 16)
+
+    @property
+    def event(self) -> events.Event:
+        """The event of one person's report."""
+        return events.Claimed(float_up(self.epsilon))
+
+    @property
+    def guarantee(self) -> PureDP:
+        """ε-DP for one person's vector under replace-one, whoever reads the report."""
+        return PureDP(float_up(self.epsilon), protects=Neighbors(REPLACE_ONE, Rows()))
+
+    @property
+    def bits(self) -> float:
+        """The information in one report, in bits."""
+        return 8 * _SEED_BYTES + math.log2(self.directions)
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of a payload."""
+        return _SEED_BYTES + 2
+
+    @cached_property
+    def _head(self) -> bytes:
+        return header(self)
+
+    @cached_property
+    def near(self) -> int:
+        """ω: how many directions count as near: the number that makes readings shortest."""
+        sizes = np.unique(np.geomspace(1, self.directions - 1, 40).astype(int))
+        return int(max(sizes, key=lambda size: self._shrinkage(int(size))))
+
+    @cached_property
+    def _gain(self) -> float:
+        return self._shrinkage(self.near)
+
+    def _shrinkage(self, near: int) -> float:
+        """κ with E[direction] = κ·vector: directions are uniform, so their mean lies along the vector.
+
+        The mean inner product of the ω nearest of m is (m/ω)∫ t f(t) P(Bin(m − 1, 1 − F(t)) < ω) dt for the law F
+        of one coordinate of a uniform direction, (1 + t)/2 ~ Beta((d − 1)/2, (d − 1)/2). All m average to 0.
+        """
+        half = (self.dimension - 1) / 2
+        count = self.directions
+
+        def integrand(t: float) -> float:
+            above = special.betainc(half, half, (1 - t) / 2)
+            return float(t * stats.beta.pdf((1 + t) / 2, half, half) / 2 * special.bdtr(near - 1, count - 1, above))
+
+        spread = min(1.0, 12 / math.sqrt(self.dimension))
+        top = integrate.quad(integrand, -spread, spread, limit=200, epsabs=1e-12)[0] * count / near
+        chance = 1 / (1 + (count - near) / near * math.exp(-self.epsilon))
+        return float(chance * top - (1 - chance) * top * near / (count - near))
+
+    def variance(self, people: int) -> float:
+        """The expected squared distance of the mean of `people` equal vectors from the truth: (1/κ² − 1)/n."""
+        return (self._gain**-2 - 1) / people
+
+    def client(self) -> Callable[[ArrayLike], bytes]:
+        """What a device runs: a function from a vector to a report.
+
+        Guarantee: ε-DP for the vector, under replace-one, against everybody who reads the report. Each call spends ε
+        again. A vector is scaled to length 1; one that is zero or not finite is replaced by a random direction.
+        """
+        return lambda vector: next(iter(self.simulate(np.asarray(vector, dtype=np.float64)[None])))
+
+    def simulate(self, vectors: ArrayLike, *, insecure_seed: int | None = None) -> Reports:
+        """The reports of many people at once, in their order.
+
+        Guarantee: as `client`, for each person. With an `insecure_seed` the reports are repeatable and not private.
+        """
+        bits = entropy.bits(insecure_seed)
+        event = self.event if insecure_seed is None else events.Insecure(self.event)
+        given = np.array(vectors, dtype=np.float64)
+        if given.ndim != 2 or given.shape[1] != self.dimension:
+            raise _check.fail("vectors", f"have {self.dimension} columns", given.shape, "one row for each person")
+        people, count, near = len(given), self.directions, self.near
+        inside = coins(logistic(self.epsilon, Fraction(count - near, near)), people, bits)
+        among_near = samplers.uniform(near, people, bits)
+        among_far = near + samplers.uniform(count - near, people, bits)
+        rank = np.where(inside, among_near, among_far)
+        seeds = bits.words(people) & np.uint64((1 << 8 * _SEED_BYTES) - 1)
+        broken = ~np.isfinite(given).all(axis=1) | (np.abs(given).max(axis=1) <= 0)
+        given[broken] = 0.0  # all inner products tie: the choice is then independent of the vector
+        given /= np.maximum(np.abs(given).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        chosen = np.empty(people, dtype=np.uint64)
+        for rows in self._blocks(people):
+            products = np.einsum("pmd,pd->pm", self._directions(seeds[rows]), given[rows])
+            order = np.argsort(-products, axis=1, kind="stable")
+            chosen[rows] = np.take_along_axis(order, rank[rows, None], axis=1)[:, 0].astype(np.uint64)
+        packed = seeds | (chosen << np.uint64(8 * _SEED_BYTES))
+        payloads: Payloads = np.ascontiguousarray(packed.astype("<u8")).view(np.uint8).reshape(people, 8)
+        return Reports(self._head, payloads, event)
+
+    def estimate(self, reports: Reports | Iterable[bytes]) -> VectorEstimate:
+        """The mean of the unit vectors. Malformed and foreign reports are rejected and counted.
+
+        Guarantee: post-processing of reports; it needs no trust and spends nothing.
+        """
+        payloads, rejected = opened(reports, self._head, self.size)
+        packed = np.ascontiguousarray(payloads).view("<u8").reshape(len(payloads)).astype(np.uint64)
+        seeds = packed & np.uint64((1 << 8 * _SEED_BYTES) - 1)
+        chosen = (packed >> np.uint64(8 * _SEED_BYTES)).astype(np.int64)
+        accepted = chosen < self.directions
+        rejected += int(np.count_nonzero(~accepted))
+        seeds, chosen = seeds[accepted], chosen[accepted]
+        if chosen.size < 2:
+            raise _check.fail("reports", "hold at least two valid ones", f"{rejected} others", "check the protocol")
+        total = np.zeros(self.dimension)
+        for rows in self._blocks(chosen.size):
+            directions = self._directions(seeds[rows])
+            total += directions[np.arange(len(directions)), chosen[rows]].sum(axis=0)
+        mean = total / (chosen.size * self._gain)
+        # Readings have length 1/κ, so their mean squared distance from their own mean is 1/κ² − |mean|².
+        spread = max(0.0, self._gain**-2 - float(mean @ mean)) / (chosen.size - 1)
+        return VectorEstimate(mean, math.sqrt(spread), int(chosen.size), rejected)
+
+    def influence(self) -> float:
+        """The length of the vector that one dishonest report can add to the sum of all vectors."""
+        return 1 / self._gain
+
+    def _blocks(self, people: int) -> list[slice]:
+        size = max(1, _BLOCK_NUMBERS // (self.directions * self.dimension))
+        return [slice(start, min(start + size, people)) for start in range(0, people, size)]
+
+    def _directions(self, seeds: NDArray[np.uint64]) -> Floats:
+        """The m unit vectors that each seed names: normal numbers from mixed counters, scaled to length 1."""
+        count = self.directions * self.dimension
+        counters = np.arange(count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        words = mix(mix(seeds)[:, None] + counters)
+        uniform = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54
+        normal = special.ndtri(uniform).reshape(len(seeds), self.directions, self.dimension)
+        return np.asarray(normal / np.linalg.norm(normal, axis=2, keepdims=True))
