@@ -2,7 +2,7 @@
 
 A protocol is one frozen object that both sides share. The device calls `protocol.client()(value)` and sends the report;
 the server calls `protocol.estimate(reports)`. Nobody but the person ever sees the value, so no curator must be trusted;
-the price is an error of √n instead of a constant (see docs/topics/trust.md).
+the price is an error that grows like √n instead of staying constant.
 """
 
 from discreet.mechanisms.local.choosing import Choice, best_for

@@ -97,19 +97,19 @@ class LocalHashing(FrequencyProtocol):
         return Influence(one, len(self.categories) * one)  # a seed can be searched under which many categories collide
 
 
-def fingerprints(values: Iterable[Any]) -> NDArray[np.uint64]:
+def fingerprints(named: Iterable[Any]) -> NDArray[np.uint64]:
     """A public 64-bit number for each value: its type and text under BLAKE2b. Two values share one with chance 2⁻⁶⁴."""
-    digests = (hashlib.blake2b(f"{type(v).__name__}:{v}".encode(), digest_size=8).digest() for v in values)
+    digests = (hashlib.blake2b(f"{type(v).__name__}:{v}".encode(), digest_size=8).digest() for v in named)
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
-def hashes(seeds: NDArray[np.uint64], values: NDArray[np.uint64], modulus: int) -> NDArray[np.int64]:
+def hashes(seeds: NDArray[np.uint64], words: NDArray[np.uint64], modulus: int) -> NDArray[np.int64]:
     """Hash values in [0, modulus): the finalizer of MurmurHash3 on seed and value, twice, reduced by a product.
 
     The seed is uniform and enters through a full mix of 64 bits, so two values collide with probability 1/g to within
     the quality of the mix, which tests check. Privacy does not depend on it.
     """
-    mixed = mix(seeds + values * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0xD1B54A32D192ED03))
+    mixed = mix(seeds + words * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0xD1B54A32D192ED03))
     mixed = mix(mixed ^ seeds)
     return ((mixed >> np.uint64(33)) * np.uint64(modulus) >> np.uint64(31)).astype(np.int64)
 

@@ -141,7 +141,10 @@ class MeanProtocol(ABC):
         return Reports(self._head, self.encode(self.levels(values), entropy.bits(insecure_seed)), event)
 
     def levels(self, values: ArrayLike) -> NDArray[np.int64]:
-        """The level of each value: clamped, scaled and rounded; the middle level 0 for a missing value."""
+        """The level of each value: clamped, scaled and rounded; the middle level 0 for a missing value.
+
+        Guarantee: none: it is what a device computes before it randomizes.
+        """
         lower, upper = (float(bound) for bound in self.bounds)
         numbers = np.asarray(values, dtype=np.float64).ravel()
         clamped = np.clip(np.where(np.isnan(numbers), (lower + upper) / 2, numbers), lower, upper)

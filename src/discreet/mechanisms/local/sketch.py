@@ -2,8 +2,8 @@
 
 A device draws one of some public hash functions, hashes its value into m buckets, and reports a column of a Hadamard
 matrix for its bucket (`HadamardResponse`). The server can then estimate the count of any value it can name: the mean
-over reports, corrected for collisions (Apple's Differential Privacy Team 2017, "Learning with privacy at scale", with the
-one-bit Hadamard report of its Algorithm 4 replaced by a response of log₂m bits).
+over reports, corrected for collisions (Apple's Differential Privacy Team 2017, "Learning with privacy at scale", with
+the one-bit Hadamard report of its Algorithm 4 replaced by a response of log₂m bits).
 """
 
 from __future__ import annotations
