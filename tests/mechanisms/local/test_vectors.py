@@ -39,12 +39,12 @@ def test_near_directions_are_exactly_e_to_the_epsilon_times_as_likely():
     assert np.sum((seen - expected) ** 2 / expected) > stats.chi2.isf(FALSE_ALARM, 7)
 
 
-@pytest.mark.parametrize(("epsilon", "dimension", "directions"), [(1.0, 2, 16), (4.0, 20, 128)])
+@pytest.mark.parametrize(("epsilon", "dimension", "directions"), [(1.0, 2, 16), (4.0, 10, 64)])
 def test_the_mean_is_unbiased_at_the_stated_error(epsilon, dimension, directions):
     protocol = UnitVectors(epsilon, dimension, directions)
     vector = np.zeros(dimension)
     vector[0] = 1.0
-    people = 4000
+    people = 2000
     estimate = protocol.estimate(protocol.simulate(np.tile(vector, (people, 1)) * 5.0))
     stated = protocol.variance(people)
     distance = float(np.sum((estimate.mean - vector) ** 2))
@@ -68,8 +68,8 @@ def test_more_privacy_means_more_error_and_a_vector_of_any_length_counts_once():
     gains = [UnitVectors(epsilon, 10, 64)._gain for epsilon in (0.5, 1.0, 2.0, 4.0)]
     assert gains == sorted(gains)
     protocol = UnitVectors(8.0, 3, 64)
-    for scale in (1e-300, 1.0, 1e300):
-        estimate = protocol.estimate(protocol.simulate(np.tile([0.0, scale, 0.0], (500, 1))))
+    for scale in (1e-300, 1e300):
+        estimate = protocol.estimate(protocol.simulate(np.tile([0.0, scale, 0.0], (100, 1))))
         assert estimate.mean[1] > 0.5
 
 
