@@ -19,7 +19,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import integrate, special, stats
+from scipy import special
 
 from discreet import _check, events
 from discreet.guarantees import PureDP
@@ -35,6 +35,8 @@ Floats = NDArray[np.float64]
 _SEED_BYTES = 6
 # Reports that are encoded or decoded at once: it bounds the memory for their directions.
 _BLOCK_NUMBERS = 1 << 22
+# Points of an integral over smooth functions: it is exact to about ten digits.
+_NODES = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,23 +109,29 @@ class UnitVectors:
     def _gain(self) -> float:
         return self._shrinkage(self.near)
 
+    @cached_property
+    def _coordinates(self) -> tuple[Floats, Floats, Floats]:
+        """Quantiles of one coordinate of a uniform direction, at tail probabilities u, with the weights of an integral.
+
+        (1 + t)/2 ~ Beta((d − 1)/2, (d − 1)/2). Gauss–Legendre in s, where u = (1 − cos πs)/2 is smooth at both ends.
+        """
+        nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+        angle = math.pi * (nodes + 1) / 2
+        tails = (1 - np.cos(angle)) / 2
+        half = (self.dimension - 1) / 2
+        return tails, 1 - 2 * special.betaincinv(half, half, tails), weights * math.pi / 4 * np.sin(angle)
+
     def _shrinkage(self, near: int) -> float:
         """κ with E[direction] = κ·vector: directions are uniform, so their mean lies along the vector.
 
-        The mean inner product of the ω nearest of m is (m/ω)∫ t f(t) P(Bin(m − 1, 1 − F(t)) < ω) dt for the law F
-        of one coordinate of a uniform direction, (1 + t)/2 ~ Beta((d − 1)/2, (d − 1)/2). All m average to 0.
+        The mean inner product of the ω nearest of m is (m/ω)∫ t(u) P(Bin(m − 1, u) < ω) du over the tail probability u
+        of the inner product t. All m average to 0.
         """
-        half = (self.dimension - 1) / 2
         count = self.directions
-
-        def integrand(t: float) -> float:
-            above = special.betainc(half, half, (1 - t) / 2)
-            return float(t * stats.beta.pdf((1 + t) / 2, half, half) / 2 * special.bdtr(near - 1, count - 1, above))
-
-        spread = min(1.0, 12 / math.sqrt(self.dimension))
-        top = integrate.quad(integrand, -spread, spread, limit=200, epsabs=1e-12)[0] * count / near
+        tails, products, weights = self._coordinates
+        top = float(np.sum(weights * products * special.bdtr(near - 1, count - 1, tails))) * count / near
         chance = 1 / (1 + (count - near) / near * math.exp(-self.epsilon))
-        return float(chance * top - (1 - chance) * top * near / (count - near))
+        return chance * top - (1 - chance) * top * near / (count - near)
 
     def variance(self, people: int) -> float:
         """The expected squared distance of the mean of `people` equal vectors from the truth: (1/κ² − 1)/n."""
