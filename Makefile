@@ -36,6 +36,9 @@ $(VENV)/.full: $(PY) $(NEEDS)
 demo: $(VENV)/.all
 	$(VENV)/bin/discreet demo
 
+# Two test processes share two cores: more threads in each would only get in each other's way.
+test test-all: export OMP_NUM_THREADS := 1
+
 test: $(VENV)/.dev
 	$(PY) -m pytest -q -n 2 -m "not slow and not peer and not browser"
 
