@@ -76,6 +76,7 @@ class Group(Event):
 def is_secure(event: Event) -> bool:
     """Whether no part of `event` was run with reproducible noise.
 
+    >>> from discreet.events import Gaussian
     >>> is_secure(Repeated(Insecure(Gaussian(1.0)), 3))
     False
     """
