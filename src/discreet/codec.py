@@ -41,7 +41,7 @@ _QUOTED = 80
 # How many events keep their text. Accounts charge the same few events again and again; without this, verifying their
 # history takes about a fifth longer.
 _TEXTS_KEPT = 4096
-_HEX = re.compile(r"0x[01]\.[0-9a-f]{13}p[+-](0|[1-9][0-9]*)|0x0\.0p\+0|inf")
+_HEX = re.compile(r"-?0x[01]\.[0-9a-f]{13}p[+-](0|[1-9][0-9]*)|0x0\.0p\+0|inf")
 
 
 def canonical(value: object) -> str:
@@ -191,6 +191,27 @@ _WHOLE = _Field(lambda value, _: int(value), lambda value, _: _whole_value(value
 _EVENT = _Field(_write_event, _read_event)
 _PARTS = _several(_EVENT)
 
+# Laws of a number of trials. Their tags never change either.
+_TRIALS: dict[str, tuple[type[Any], dict[str, _Field]]] = {
+    "negative-binomial": (ev.NegativeBinomialTrials, {"shape": _REAL, "stop": _REAL}),
+    "poisson": (ev.PoissonTrials, {"mean": _REAL}),
+    "binomial": (ev.BinomialTrials, {"most": _WHOLE, "probability": _REAL}),
+}
+_TAG_OF_TRIALS: dict[type[Any], str] = {kind: tag for tag, (kind, _) in _TRIALS.items()}
+
+
+def _write_trials(trials: ev.Trials, depth: int) -> dict[str, Any]:
+    tag = _TAG_OF_TRIALS[type(trials)]
+    return {"tag": tag, **{name: f.write(getattr(trials, name), depth) for name, f in _TRIALS[tag][1].items()}}
+
+
+def _read_trials(value: Any, depth: int) -> Any:
+    kind, fields = _TRIALS[_tag(value, _TRIALS, "a law of trials")]
+    return kind(**_fields(value, fields, depth))
+
+
+_LAW = _Field(_write_trials, _read_trials)
+
 # A tag never changes its meaning and is never reused: a new meaning is a new event with a new tag.
 _EVENTS: dict[str, tuple[type[Event], dict[str, _Field]]] = {
     "gaussian": (ev.Gaussian, {"noise_multiplier": _REAL}),
@@ -208,6 +229,26 @@ _EVENTS: dict[str, tuple[type[Event], dict[str, _Field]]] = {
         {"sensitivity_squared": _WHOLE, "variance": _RATIONAL, "coordinates": _WHOLE},
     ),
     "discrete-laplace": (ev.DiscreteLaplace, {"sensitivity": _WHOLE, "scale": _RATIONAL}),
+    "distributed-discrete-gaussian": (
+        ev.DistributedDiscreteGaussian,
+        {
+            "sensitivity_squared": _WHOLE,
+            "variance": _RATIONAL,
+            "parties": _WHOLE,
+            "dropouts": _WHOLE,
+            "coordinates": _WHOLE,
+        },
+    ),
+    "skellam": (
+        ev.Skellam,
+        {
+            "sensitivity_squared": _WHOLE,
+            "variance": _RATIONAL,
+            "parties": _WHOLE,
+            "dropouts": _WHOLE,
+            "coordinates": _WHOLE,
+        },
+    ),
     "exponential": (ev.Exponential, {"epsilon": _RATIONAL}),
     "noisy-max": (ev.NoisyMax, {"epsilon": _RATIONAL}),
     "sparse-vector": (ev.SparseVector, {"epsilon": _RATIONAL, "answers": _WHOLE}),
@@ -223,6 +264,7 @@ _EVENTS: dict[str, tuple[type[Event], dict[str, _Field]]] = {
     ),
     "shuffled": (ev.Shuffled, {"reports": _WHOLE, "event": _EVENT}),
     "shuffled-epoch": (ev.ShuffledEpoch, {"batch_size": _WHOLE, "examples": _WHOLE, "event": _EVENT}),
+    "selected-from-repeats": (ev.SelectedFromRepeats, {"event": _EVENT, "trials": _LAW}),
     "repeated": (ev.Repeated, {"event": _EVENT, "count": _WHOLE}),
     "composed": (ev.Composed, {"events": _PARTS}),
     "parallel": (ev.Parallel, {"events": _PARTS}),
@@ -292,7 +334,8 @@ def from_numbers(value: Any, name: str = "event") -> Any:
     if not isinstance(value, dict):
         return value
     tag = value.get("tag")
-    fields = _EVENTS[tag][1] if isinstance(tag, str) and tag in _EVENTS else {}
+    known = {**_EVENTS, **_TRIALS}
+    fields = known[tag][1] if isinstance(tag, str) and tag in known else {}
     return {key: _from_number(item, fields.get(key), name) for key, item in value.items()}
 
 

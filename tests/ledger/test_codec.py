@@ -49,8 +49,18 @@ LEAVES = {
     ev.SparseVector: st.builds(ev.SparseVector, rationals, counts),
     ev.RandomizedResponse: st.builds(ev.RandomizedResponse, rationals, st.integers(2, 100)),
     ev.Claimed: st.builds(ev.Claimed, finite, shares),
+    ev.DistributedDiscreteGaussian: st.builds(
+        ev.DistributedDiscreteGaussian, counts, rationals, st.integers(4, 10**9), st.integers(0, 3), counts
+    ),
+    ev.Skellam: st.builds(ev.Skellam, counts, rationals, st.integers(4, 10**9), st.integers(0, 3), counts),
     ev.NonPrivate: st.just(ev.NonPrivate()),
 }
+inside = st.one_of(st.floats(1e-100, 1, exclude_max=True), st.fractions(Fraction(1, 10**9), Fraction(999, 1000)))
+laws = st.one_of(
+    st.builds(ev.NegativeBinomialTrials, st.one_of(finite, st.just(0), st.floats(-0.99, -0.01)), inside),
+    st.builds(ev.PoissonTrials, finite),
+    st.builds(ev.BinomialTrials, counts, inside),
+)
 
 
 def nests(inner):
@@ -62,6 +72,7 @@ def nests(inner):
         ev.SampledWithoutReplacement: st.builds(ev.SampledWithoutReplacement, st.just(3), st.integers(3, 9), inner),
         ev.Shuffled: st.builds(ev.Shuffled, counts, inner),
         ev.ShuffledEpoch: st.builds(ev.ShuffledEpoch, st.just(2), st.integers(2, 9), inner),
+        ev.SelectedFromRepeats: st.builds(ev.SelectedFromRepeats, inner, laws),
         ev.Repeated: st.builds(ev.Repeated, inner, st.integers(0, 10**12)),
         ev.Composed: st.builds(ev.Composed, several),
         ev.Parallel: st.builds(ev.Parallel, several),

@@ -185,7 +185,7 @@ def _bounds(losses: Losses, target: Target, adding: bool) -> Pair:
         case "everything":
             return (math.inf, math.inf) if target.epsilon is None else (1.0, 1.0)
         case "moments":
-            return 0.0, _by_moments(losses, target, adding)
+            return 0.0, by_moments(losses, target, adding)
         case "gaussian":
             mu = math.sqrt(losses.mu_squared)
             return _by_formula(lambda e: single.gaussian(e, mu), target)
@@ -223,13 +223,13 @@ def _on_grid(losses: Losses, target: Target, adding: bool) -> Pair:
     lower, upper = grid.bounds(parts, target)
     infinite = losses.infinite_mass()[1]
     if math.isinf(upper) and infinite < (target.delta or 0.0):
-        upper = _by_moments(losses, target, adding)
+        upper = by_moments(losses, target, adding)
     if target.delta is not None and infinite <= target.delta:
         upper = min(upper, max(0.0, losses.largest_loss(adding=adding)))
     return lower, upper
 
 
-def _by_moments(losses: Losses, target: Target, adding: bool) -> float:
+def by_moments(losses: Losses, target: Target, adding: bool) -> float:
     """Chernoff's bound from every moment that is known."""
     parts = Losses(others=losses.others).for_grid(adding=adding)
     rest = smooth(losses, adding, others=False)

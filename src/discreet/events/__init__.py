@@ -16,18 +16,28 @@ The meaning of an event never changes: a new meaning gets a new event. An accoun
 `UnknownEvent`.
 """
 
+from discreet.events.aggregation import DistributedDiscreteGaussian, Skellam
 from discreet.events.base import Event
 from discreet.events.choices import Exponential, NoisyMax, RandomizedResponse, SparseVector
 from discreet.events.claims import Claimed, Insecure, MayFail, NonPrivate
 from discreet.events.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, L2Laplace, Laplace
 from discreet.events.sampling import PoissonSampled, SampledWithoutReplacement, Shuffled, ShuffledEpoch
+from discreet.events.selection import (
+    BinomialTrials,
+    NegativeBinomialTrials,
+    PoissonTrials,
+    SelectedFromRepeats,
+    Trials,
+)
 from discreet.events.structure import Composed, Group, Parallel, Repeated, is_secure
 
 __all__ = [
+    "BinomialTrials",
     "Claimed",
     "Composed",
     "DiscreteGaussian",
     "DiscreteLaplace",
+    "DistributedDiscreteGaussian",
     "Event",
     "Exponential",
     "Gaussian",
@@ -36,15 +46,20 @@ __all__ = [
     "L2Laplace",
     "Laplace",
     "MayFail",
+    "NegativeBinomialTrials",
     "NoisyMax",
     "NonPrivate",
     "Parallel",
     "PoissonSampled",
+    "PoissonTrials",
     "RandomizedResponse",
     "Repeated",
     "SampledWithoutReplacement",
+    "SelectedFromRepeats",
     "Shuffled",
     "ShuffledEpoch",
+    "Skellam",
     "SparseVector",
+    "Trials",
     "is_secure",
 ]

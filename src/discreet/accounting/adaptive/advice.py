@@ -122,6 +122,7 @@ def _scaled(event: Event, factor: float) -> Event | None:
             | ev.Shuffled(event=inner)
             | ev.ShuffledEpoch(event=inner)
             | ev.MayFail(event=inner)
+            | ev.SelectedFromRepeats(event=inner)
             | ev.Repeated(event=inner)
             | ev.Group(event=inner)
         ):

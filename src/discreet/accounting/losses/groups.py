@@ -42,6 +42,8 @@ def spread(event: ev.Group) -> Event | None:
             return replace(inner, sensitivity=k * sensitivity)
         case ev.MayFail(probability, part):  # it fails whatever the data are
             return ev.MayFail(probability, ev.Group(part, k))
+        case ev.SelectedFromRepeats(part, _):  # its price follows from that of one run, for a group too
+            return replace(inner, event=ev.Group(part, k))
         case ev.Group(part, people):
             return ev.Group(part, people * k)
         case ev.Repeated(part, count):

@@ -2,3 +2,12 @@
 
 A new price is one line here: `register(events.X, XPrice())`.
 """
+
+from discreet import events as ev
+from discreet.accounting.prices.aggregation import DistributedDiscreteGaussianPrice, SkellamPrice
+from discreet.accounting.prices.price import register
+from discreet.accounting.prices.selection import SelectionPrice
+
+register(ev.SelectedFromRepeats, SelectionPrice())
+register(ev.DistributedDiscreteGaussian, DistributedDiscreteGaussianPrice())
+register(ev.Skellam, SkellamPrice())

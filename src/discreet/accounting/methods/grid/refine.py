@@ -83,6 +83,15 @@ def bounds(parts: Parts, target: Target) -> tuple[float, float]:
     return best
 
 
+def above(parts: Parts, delta: float, finer: float) -> pld.ComposedLoss | None:
+    """An upper bound on δ at every ε from one grid, best near `delta`; None where the grid would be too long.
+
+    `finer` is by how much the grid is finer than the first one that `bounds` tries.
+    """
+    step = _aligned(parts, _first_step(parts)[0] / finer)
+    return _Pass(parts, step, _tail(parts, delta), Target(delta=delta), None).upper()
+
+
 def log_moment(parts: Parts, order: float) -> float:
     """An upper bound on the sum of the losses' ln E[e^{τL}], infinite losses left out."""
     total = 0.0
@@ -124,6 +133,10 @@ class _Pass:
         if below is not None:
             low = max(low, self._answer(below))
         return _Found(low, high, len(above.losses))
+
+    def upper(self) -> pld.ComposedLoss | None:
+        """The composition from above; None where it is too long."""
+        return self._composed("upper")
 
     def _composed(self, side: pld.Side) -> pld.ComposedLoss | None:
         if any(_length(loss, self.step, self.tail) > _MOST for loss, _ in self.parts):
