@@ -212,6 +212,9 @@ def _read_trials(value: Any, depth: int) -> Any:
 
 _LAW = _Field(_write_trials, _read_trials)
 
+_SHARED_NOISE = {"sensitivity_squared": _WHOLE, "variance": _RATIONAL}
+_SHARED_NOISE |= {"parties": _WHOLE, "dropouts": _WHOLE, "coordinates": _WHOLE}
+
 # A tag never changes its meaning and is never reused: a new meaning is a new event with a new tag.
 _EVENTS: dict[str, tuple[type[Event], dict[str, _Field]]] = {
     "gaussian": (ev.Gaussian, {"noise_multiplier": _REAL}),
@@ -229,30 +232,16 @@ _EVENTS: dict[str, tuple[type[Event], dict[str, _Field]]] = {
         {"sensitivity_squared": _WHOLE, "variance": _RATIONAL, "coordinates": _WHOLE},
     ),
     "discrete-laplace": (ev.DiscreteLaplace, {"sensitivity": _WHOLE, "scale": _RATIONAL}),
-    "distributed-discrete-gaussian": (
-        ev.DistributedDiscreteGaussian,
-        {
-            "sensitivity_squared": _WHOLE,
-            "variance": _RATIONAL,
-            "parties": _WHOLE,
-            "dropouts": _WHOLE,
-            "coordinates": _WHOLE,
-        },
-    ),
-    "skellam": (
-        ev.Skellam,
-        {
-            "sensitivity_squared": _WHOLE,
-            "variance": _RATIONAL,
-            "parties": _WHOLE,
-            "dropouts": _WHOLE,
-            "coordinates": _WHOLE,
-        },
-    ),
+    "distributed-discrete-gaussian": (ev.DistributedDiscreteGaussian, _SHARED_NOISE),
+    "skellam": (ev.Skellam, _SHARED_NOISE),
     "exponential": (ev.Exponential, {"epsilon": _RATIONAL}),
     "noisy-max": (ev.NoisyMax, {"epsilon": _RATIONAL}),
     "sparse-vector": (ev.SparseVector, {"epsilon": _RATIONAL, "answers": _WHOLE}),
     "randomized-response": (ev.RandomizedResponse, {"epsilon": _RATIONAL, "categories": _WHOLE}),
+    "local-report": (ev.LocalReport, {"epsilon": _RATIONAL, "informative": _REAL}),
+    "gaussian-votes": (ev.GaussianVotes, {"noise": _REAL}),
+    "gaussian-vote-check": (ev.GaussianVoteCheck, {"noise": _REAL}),
+    "laplace-votes": (ev.LaplaceVotes, {"noise": _REAL}),
     "claimed": (ev.Claimed, {"epsilon": _REAL, "delta": _REAL}),
     "may-fail": (ev.MayFail, {"probability": _REAL, "event": _EVENT}),
     "non-private": (ev.NonPrivate, {}),

@@ -49,6 +49,10 @@ LEAVES = {
     ev.SparseVector: st.builds(ev.SparseVector, rationals, counts),
     ev.RandomizedResponse: st.builds(ev.RandomizedResponse, rationals, st.integers(2, 100)),
     ev.Claimed: st.builds(ev.Claimed, finite, shares),
+    ev.LocalReport: st.builds(ev.LocalReport, rationals, shares),
+    ev.GaussianVotes: st.builds(ev.GaussianVotes, reals),
+    ev.GaussianVoteCheck: st.builds(ev.GaussianVoteCheck, reals),
+    ev.LaplaceVotes: st.builds(ev.LaplaceVotes, reals),
     ev.DistributedDiscreteGaussian: st.builds(
         ev.DistributedDiscreteGaussian, counts, rationals, st.integers(4, 10**9), st.integers(0, 3), counts
     ),

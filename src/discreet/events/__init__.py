@@ -18,7 +18,7 @@ The meaning of an event never changes: a new meaning gets a new event. An accoun
 
 from discreet.events.aggregation import DistributedDiscreteGaussian, Skellam
 from discreet.events.base import Event
-from discreet.events.choices import Exponential, NoisyMax, RandomizedResponse, SparseVector
+from discreet.events.choices import Exponential, LocalReport, NoisyMax, RandomizedResponse, SparseVector
 from discreet.events.claims import Claimed, Insecure, MayFail, NonPrivate
 from discreet.events.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, L2Laplace, Laplace
 from discreet.events.sampling import PoissonSampled, SampledWithoutReplacement, Shuffled, ShuffledEpoch
@@ -30,6 +30,7 @@ from discreet.events.selection import (
     Trials,
 )
 from discreet.events.structure import Composed, Group, Parallel, Repeated, is_secure
+from discreet.events.votes import GaussianVoteCheck, GaussianVotes, LaplaceVotes
 
 __all__ = [
     "BinomialTrials",
@@ -41,10 +42,14 @@ __all__ = [
     "Event",
     "Exponential",
     "Gaussian",
+    "GaussianVoteCheck",
+    "GaussianVotes",
     "Group",
     "Insecure",
     "L2Laplace",
     "Laplace",
+    "LaplaceVotes",
+    "LocalReport",
     "MayFail",
     "NegativeBinomialTrials",
     "NoisyMax",

@@ -51,3 +51,23 @@ class RandomizedResponse(Event):
     def __post_init__(self) -> None:
         settle_rational(self, "epsilon")
         _check.settle_integers(self, "categories", remedy="a report chooses among them", at_least=2)
+
+
+@dataclass(frozen=True)
+class LocalReport(Event):
+    """A report that a person randomizes before sending it: its privacy loss is ε, −ε or 0.
+
+    `informative` bounds the probability that the loss is not 0. Binary randomized response has 1, which covers every
+    ε-DP report. Unary encoding in its optimized form (the true bit kept with probability 1/2, the others set with
+    1/(1 + e^ε)) has 1/2; local hashing into g buckets (1 − 1/g)(e^ε + 1)/(e^ε + g − 1), again 1/2 at g = 1 + e^ε; a
+    choice among k categories (e^ε + 1)/(e^ε + k − 1). It protects the value that is reported, not whether one reports:
+    it has no price where the relation adds or removes a person.
+    """
+
+    epsilon: Fraction
+    informative: float = 1.0
+
+    def __post_init__(self) -> None:
+        settle_rational(self, "epsilon")
+        remedy = "it is the probability that the report tells two values apart at all; 1 covers every report"
+        _check.settle(self, "informative", _check.probability, remedy)

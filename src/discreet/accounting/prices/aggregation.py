@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -170,6 +171,7 @@ def _curvature(variance: Fraction) -> float:
     return up(max(middle, beside))
 
 
+@lru_cache(maxsize=16)
 def _skellam_atoms(shift: int, variance: float) -> tuple[AtomLoss, float]:
     """The loss of Skellam noise against itself moved by `shift`, and a bound on the error of its logarithms.
 
