@@ -80,11 +80,17 @@ def test_renyi_prices_of_skellam_noise_hold(variance):
         masses = skellam_masses(variance)
         for shift in (1, 2, 5):
             event = ev.Skellam(shift * shift, variance)
-            for order in (1.25, 2.0, 3.5, 8.0):
+            for order in (1.05, 1.25, 2.0, 3.5, 8.0):
                 truth = true_divergence(masses, shift, order)
                 price = rdp(event, (order,)).epsilons[0]
                 assert price >= truth * (1 - 1e-12)
                 assert zcdp(event).rho * order >= truth * (1 - 1e-12)
+
+
+def test_the_zcdp_of_wide_skellam_noise_is_near_that_of_a_gaussian():
+    for variance, squared in ((200, 4), (10**4, 100), (10**7, 10**4)):
+        rho = zcdp(ev.Skellam(squared, Fraction(variance), coordinates=50)).rho
+        assert squared / (2 * variance) < rho < 1.02 * squared / (2 * variance)
 
 
 def test_nine_tenths_of_the_curvature_would_be_caught():

@@ -364,3 +364,22 @@ def test_selections_that_bound_the_growth_too_low_would_be_caught(mutant, monkey
             bound = selection._Selection.of(exact_table(*run), law)
             caught += any(float(bound.delta(np.array([at]))[0]) < worst_order(law, *run, at) for at in (0.4, 1.0, 2.0))
     assert caught > 0
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("shape", "mean"), [(0, 10.0), (1, 10.0), (3, 4.0), (math.inf, 10.0)])
+@pytest.mark.parametrize("sigma", [1.0, 4.0])
+def test_prices_are_below_those_of_the_accountant_in_use(shape, mean, sigma):
+    dp_accounting = pytest.importorskip("dp_accounting")
+    theirs = dp_accounting.rdp.RdpAccountant()
+    run = dp_accounting.GaussianDpEvent(sigma)
+    theirs.compose(dp_accounting.dp_event.RepeatAndSelectDpEvent(run, mean, shape))
+    if math.isinf(shape):
+        law = ev.PoissonTrials(mean)
+    else:
+        stops = np.linspace(1e-3, 0.999, 4000)
+        means = [math.exp(laws.log_mean(ev.NegativeBinomialTrials(shape, float(stop)))) for stop in stops]
+        law = ev.NegativeBinomialTrials(shape, float(stops[int(np.argmin(np.abs(np.array(means) - mean)))]))
+    assert epsilon(ev.SelectedFromRepeats(ev.Gaussian(sigma), law), 1e-6).upper <= theirs.get_epsilon(1e-6) * 1.01

@@ -35,6 +35,10 @@ _LARGEST_SHIFT = 100_000
 # The error of ln P(k): quotients err by at most 64 roundings of the variance in total, and each of the sums, which stay
 # below 1024, by one rounding for each atom.
 _QUOTIENT_ROUNDINGS, _LARGEST_LOG = 64, 1024
+# Orders at which the zCDP of Skellam noise may change from one lemma to the other; any cut is valid.
+_CUTS = (2.0, 3.0, 5.0, 9.0, 17.0, 33.0, 129.0)
+# sinh overflows above 710.
+_LARGEST_HALF = 300.0
 # Up to this variance I₁/I₀ is computed, with an error of at most 32 roundings in its logarithm; beyond, it is bounded.
 _LARGEST_RATIO_VARIANCE, _RATIO_ERROR = 1e6, 32 * UNIT
 
@@ -110,18 +114,37 @@ class SkellamPrice(Price):
         raise unknown(event, "GDP accounting", "no μ is known to be valid for it")
 
     def zcdp(self, event: Skellam, relation: Relation) -> float:
-        """cΔ₂². Between orders 1 and 2 the divergence is at most that of order 2, which is this; see `rdp`."""
-        return up(_curvature(event.total_variance) * event.sensitivity_squared)
+        """cΔ₂²/2 times the least, over cuts a, of the factors that Lemmas 2 and 3 give above and below the order a."""
+        factors = [max(1 + 0.25 / (cut * (cut - 1)), _growth(event, cut)) for cut in _CUTS]
+        return up(up(_slope(event)) * up(min(factors)))
 
     def rdp(self, event: Skellam, orders: Floats, relation: Relation) -> Floats:
-        """αcΔ₂²/2 at integers α. (α−1)·D_α is convex in α, so between two integers it lies below their chord."""
-        slope = up(_curvature(event.total_variance) * event.sensitivity_squared / 2)
+        """αcΔ₂²/2 at integers α. (α−1)·D_α is convex in α, so between two integers it lies below their chord (Lemma 2).
+
+        At every order also cΔ₂²/2·(1 + (α−1)K) with a factor K that is near 1 at small orders (Lemma 3).
+        """
         below, share = np.floor(orders), orders - np.floor(orders)
-        chord = (1 - share) * below * (below - 1) + share * (below + 1) * below
-        return raised(slope * chord / (orders - 1))
+        chord = ((1 - share) * below * (below - 1) + share * (below + 1) * below) / (orders - 1)
+        smooth = np.array([1 + (order - 1) * _growth(event, float(order)) for order in orders])
+        return raised(_slope(event) * np.minimum(chord, smooth))
 
     def scaled(self, event: Any, factor: float) -> Event | None:
         return _more_noise(event, factor)
+
+
+def _slope(event: Skellam) -> float:
+    """cΔ₂²/2, rounded up."""
+    return up(_curvature(event.total_variance) * event.sensitivity_squared / 2)
+
+
+def _growth(event: Skellam, order: float) -> float:
+    """The K of Lemma 3: vc·(sinh(y/2)/(y/2))² with y = (α−1)cΔ, rounded up; inf where it overflows."""
+    c = _curvature(event.total_variance)
+    half = up((order - 1) * c * float_root_up(Fraction(event.sensitivity_squared))) / 2
+    if half > _LARGEST_HALF:
+        return math.inf
+    rise = math.sinh(half) / half if half > 0 else 1.0
+    return up(up(float_up(event.total_variance) * c) * up(rise * rise))
 
 
 def _shares(event: DistributedDiscreteGaussian) -> int:
