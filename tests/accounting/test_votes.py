@@ -126,6 +126,14 @@ def test_the_smooth_sensitivity_is_smooth_and_covers_every_neighbor(gap):
         assert pate.smooth_sensitivity(other, *arguments) <= math.exp(0.05) * here * (1 + 1e-9)
 
 
+def test_the_smooth_sensitivity_covers_the_steepest_place():
+    # Where two votes' difference changes the bound most, one that looks one vote far would be about half of it.
+    values = np.array([pate.gap_rdp(gap, 5, 12.0, 6.0) for gap in range(151)])
+    changes = np.abs(values[2:] - values[:-2])
+    gap = int(np.argmax(changes))
+    assert pate.smooth_sensitivity(gap, 150, 5, 12.0, 6.0, 2.0) >= changes[gap]
+
+
 def test_a_smooth_release_costs_no_less_than_two_normal_laws():
     # The divergence of N(0, 1) and N(Δ, r) by quadrature, at both ends of what neighbors can differ by.
     beta, ratio, order = 0.02, 5.0, 6.0

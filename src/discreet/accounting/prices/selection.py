@@ -13,7 +13,7 @@ Koskela, Redberg & Wang 2024 (arXiv 2402.06701) put all of the weight at the lar
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -22,7 +22,9 @@ from discreet.accounting.forms.gdp import pure_mu
 from discreet.accounting.forms.pure import pure
 from discreet.accounting.forms.rdp import DEFAULT_ORDERS, rdp
 from discreet.accounting.forms.zcdp import pure_rho
+from discreet.accounting.losses import of_events
 from discreet.accounting.losses.atoms import AtomLoss
+from discreet.accounting.losses.collapse import collapse
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.from_profile import profile_loss
 from discreet.accounting.losses.of_events import View
@@ -30,6 +32,7 @@ from discreet.accounting.prices import trials as laws
 from discreet.accounting.prices.price import Price
 from discreet.accounting.prices.profile_table import ProfileTable, profile_table
 from discreet.accounting.refusal import unknown
+from discreet.errors import UnknownEvent
 from discreet.events import Event, NegativeBinomialTrials, PoissonTrials, SelectedFromRepeats, Trials
 from discreet.neighbors import Relation
 from discreet.numeric.rounding import Floats, raised, up
@@ -47,12 +50,14 @@ _LARGEST_EPSILON = 600.0
 
 
 class SelectionPrice(Price):
-    """The price of `SelectedFromRepeats`. Only bounds from above are known: a lower end is 0."""
+    """The price of `SelectedFromRepeats`. From below, a score that is always the same leaves a single run."""
 
     has_losses = True
 
     def losses(self, event: SelectedFromRepeats, view: View) -> Losses:
-        if not view.upper or _nothing_lost(event, view.relation):
+        if not view.upper:
+            return _single_run(event, view)
+        if _nothing_lost(event, view.relation):
             return Losses(exact=False)
         return Losses(others=((_loss(event.event, event.trials, view.relation), 1),), exact=False)
 
@@ -87,6 +92,17 @@ class SelectionPrice(Price):
         sorting = np.argsort(orders)
         best[sorting] = np.minimum.accumulate(best[sorting][::-1])[::-1]
         return np.asarray(best, dtype=np.float64)
+
+
+def _single_run(event: SelectedFromRepeats, view: View) -> Losses:
+    """What one run loses from below, if there always is one; nothing where that is not known."""
+    if laws.log_none(event.trials) > -math.inf:
+        return Losses(exact=False)
+    try:
+        way = collapse(event.event, view.relation)[0]
+        return replace(of_events.losses(way, view), exact=False)
+    except UnknownEvent:
+        return Losses(exact=False)
 
 
 def _nothing_lost(event: SelectedFromRepeats, relation: Relation) -> bool:
