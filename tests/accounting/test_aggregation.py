@@ -223,10 +223,17 @@ def test_shares_that_are_too_small_are_refused_by_name():
         epsilon(ev.DistributedDiscreteGaussian(1, Fraction(1, 1000), 100_000), 1e-6)
 
 
-@pytest.mark.parametrize("squared", [1, 10**6, 10**14])
-@pytest.mark.parametrize("variance", [Fraction(1, 10**9), Fraction(1), Fraction(10**12)])
-def test_extreme_sums_have_valid_prices(squared, variance):
-    event = ev.Skellam(squared, variance, 10**9, 0, 3)
+@pytest.mark.parametrize("squared", [1, 10**6, 10**14, 10**400], ids=["0", "6", "14", "400"])
+@pytest.mark.parametrize("power", [-400, -9, 0, 400])
+@pytest.mark.parametrize("kind", [ev.DistributedDiscreteGaussian, ev.Skellam])
+def test_extreme_sums_have_valid_prices(kind, squared, power):
+    variance = Fraction(10) ** power
+    event = kind(squared, variance, 10**9, 0, 3)
+    if kind is ev.DistributedDiscreteGaussian and variance < 1:
+        with pytest.raises(UnknownEvent):
+            epsilon(event, 1e-6)
+        return
     answer = epsilon(event, 1e-6)
     assert 0 <= answer.lower <= answer.upper
     assert all(value >= 0 for value in rdp(event, (1.5, 30.0)).epsilons)
+    assert zcdp(event).rho > 0

@@ -86,6 +86,11 @@ def test_agreement_lowers_the_bound_and_disagreement_does_not():
     assert curve[0] == pytest.approx(10 / 1600)
 
 
+def test_a_single_class_reveals_nothing():
+    assert pate.gaussian_votes_rdp([10], 2.0, (2.0,)).tolist() == [0.0]
+    assert pate.laplace_votes_rdp([10], 2.0, (2.0,))[0] < 1e-9
+
+
 def test_the_bound_follows_the_theorem_in_plain_arithmetic():
     # Theorem 6 at ln q = −25 and σ = 40, written out: μ₂ = 200, μ₁ = 201.
     q, sigma, order = math.exp(-25.0), 40.0, 8.0
@@ -161,6 +166,7 @@ def test_answers_that_teachers_agree_on_cost_a_fraction_of_the_charged_price():
 @pytest.mark.parametrize(
     "ask",
     [
+        lambda: pate.gaussian_votes_rdp([], 1.0, (2.0,)),
         lambda: pate.gaussian_votes_rdp([3, 2], 0.0, (2.0,)),
         lambda: pate.gaussian_votes_rdp([3, 2], 1.0, (1.0,)),
         lambda: pate.gaussian_votes_rdp([3, 2], 1.0, ()),

@@ -101,6 +101,8 @@ def from_log_q(log_q: float, noise: float, orders: Sequence[float]) -> Floats:
     """
     alphas, sigma = _orders(orders), _noise(noise)
     plain = alphas / sigma**2 * (1 + 8 * UNIT)
+    if math.isinf(log_q) and log_q < 0:  # a single class always wins
+        return np.zeros_like(alphas)
     if not log_q < 0:
         return plain
     second = sigma * math.sqrt(-log_q)
@@ -177,6 +179,8 @@ def smooth_rdp(orders: Sequence[float], noise_ratio: float, beta: float) -> Floa
 
 
 def _gaps(votes: Sequence[float]) -> Floats:
+    if len(votes) == 0:
+        raise _check.fail("votes", "have a count for each class", votes, "give the number of votes of each class")
     counts = np.sort(np.array([float(count) for count in votes]))
     return np.asarray(counts[-1] - counts[:-1], dtype=np.float64)
 

@@ -40,6 +40,8 @@ from discreet.numeric.rounding import float_down, float_up
 PAD = 1e-12
 # Relative width from which on pure and Rényi DP are asked too, as one of them may have a lower upper end.
 _LOOSE = 1e-3
+# With more values than this, δ of a single loss is summed directly; a few values lie on a grid exactly.
+_FEW_ATOMS = 64
 # Orders whose moments are remembered during one Chernoff bound, which asks for about 110.
 _REMEMBERED = 512
 
@@ -220,7 +222,11 @@ def _by_formula(bounds: single.Bounds, target: Target) -> Pair:
 
 def _on_grid(losses: Losses, target: Target, adding: bool) -> Pair:
     parts = losses.for_grid(adding=adding)
-    lower, upper = grid.bounds(parts, target)
+    alone = losses.only_atoms
+    if alone is not None and len(alone.losses) > _FEW_ATOMS:
+        lower, upper = _by_formula(lambda e: single.atoms(e, alone), target)
+    else:
+        lower, upper = grid.bounds(parts, target)
     infinite = losses.infinite_mass()[1]
     if math.isinf(upper) and infinite < (target.delta or 0.0):
         upper = by_moments(losses, target, adding)

@@ -8,6 +8,9 @@ from fractions import Fraction
 from discreet import _check
 from discreet.events.base import Event, check_depth, check_event
 
+# Far more trials than anyone runs, and far fewer than a float holds.
+_MOST_TRIALS = 10**100
+
 
 @dataclass(frozen=True)
 class NegativeBinomialTrials:
@@ -45,7 +48,7 @@ class BinomialTrials:
     probability: float
 
     def __post_init__(self) -> None:
-        _check.settle_integers(self, "most", remedy="it is the largest number of trials")
+        _check.settle_integers(self, "most", remedy="it is the largest number of trials", at_most=_MOST_TRIALS)
         remedy = "each trial runs with this probability; trials that all run are Repeated, and pay for each"
         _check.settle(self, "probability", _inside, remedy)
 

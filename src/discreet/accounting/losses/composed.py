@@ -72,6 +72,14 @@ class Losses:
         """Whether the composition reveals nothing at all."""
         return not self.sampled and not self.others and self.mu_squared == 0 and self.concentrated == 0
 
+    @property
+    def only_atoms(self) -> AtomLoss | None:
+        """The loss with finitely many values that the whole composition consists of, if it runs once; else None."""
+        if self.mu_squared > 0 or self.sampled or self.concentrated > 0 or len(self.others) != 1:
+            return None
+        ((loss, count),) = self.others
+        return loss if isinstance(loss, AtomLoss) and count == 1 else None
+
     def infinite_mass(self) -> tuple[float, float]:
         """P that some loss is infinite, from below and from above."""
         if any(loss.infinite >= 1.0 for loss, _ in self.others):

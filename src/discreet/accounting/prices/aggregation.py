@@ -20,10 +20,12 @@ from discreet.accounting.prices.price import Price
 from discreet.accounting.refusal import unknown
 from discreet.events import DiscreteGaussian, DistributedDiscreteGaussian, Event, Skellam
 from discreet.neighbors import Relation
-from discreet.numeric.rounding import UNIT, Floats, float_root_up, float_up, raised, rounded_up, up
+from discreet.numeric.rounding import UNIT, Floats, float_down, float_root_up, float_up, raised, rounded_up, up
 
 # Parties whose share in τ is summed one by one; the shares fall, so the last one stands for all further parties.
 _SUMMED_PARTIES = 4096
+# Above this e^{−2π²s²} the lemma on sums is not used; it needs 2e_k < 1, which holds up to about 0.45.
+_MOST_DISTORTION = 0.25
 # τ is at least this, so that it does not underflow to 0.
 _LEAST_TAU = 1e-300
 # Masses below e^{−700} are not summed one by one; together they stay below `_NEGLIGIBLE`.
@@ -53,11 +55,11 @@ class DistributedDiscreteGaussianPrice(Price):
     has_losses = True
 
     def losses(self, event: DistributedDiscreteGaussian, view: View) -> Losses:
+        moved = _distortion(event) if _shares(event) > 1 else 0.0
         one = DiscreteGaussian(event.sensitivity_squared, event.total_variance, event.coordinates)
         losses = of_events.losses(frozenset({(one, 1)}), view)
         if _shares(event) == 1:
             return losses
-        moved = up(_moved(event) * _tau(event))
         return replace(losses, shift=losses.shift + moved, inflation=losses.inflation + moved, exact=False)
 
     def exact(self, event: DistributedDiscreteGaussian) -> bool:
@@ -75,14 +77,14 @@ class DistributedDiscreteGaussianPrice(Price):
         if _shares(event) == 1:
             return float_up(square / 2)
         root = up(float_root_up(square) + up(2 * _tau(event) * float_root_up(Fraction(_moved(event)))))
-        return float_up(Fraction(root) ** 2 / 2)
+        return math.inf if math.isinf(root) else float_up(Fraction(root) ** 2 / 2)
 
     def rdp(self, event: DistributedDiscreteGaussian, orders: Floats, relation: Relation) -> Floats:
         """The least of αρ and αΔ₂²/2σ² + dτα/(α−1)."""
         plain = renyi.linear(orders, float_up(event.sensitivity_squared / (2 * event.total_variance)))
         if _shares(event) == 1:
             return plain
-        moved = raised(_moved(event) * _tau(event) * orders / (orders - 1))
+        moved = raised(_distortion(event) * orders / (orders - 1))
         return np.minimum(renyi.linear(orders, self.zcdp(event, relation)), raised(plain + moved))
 
     def scaled(self, event: Any, factor: float) -> Event | None:
@@ -90,7 +92,7 @@ class DistributedDiscreteGaussianPrice(Price):
 
 
 class SkellamPrice(Price):
-    """Skellam noise: exact in one coordinate, and by the curvature of its log-density in several.
+    """Skellam noise: exact in one coordinate, where the largest shift is the worst, and by curvature in several.
 
     If −ln P(k) has second differences of at most c, a shift by Δ has Rényi divergence at most αcΔ₂²/2 at every integer
     order α. For Skellam noise of variance v, c = 1/v + 1/(2v²) up to terms of third order.
@@ -99,7 +101,7 @@ class SkellamPrice(Price):
     has_losses = True
 
     def losses(self, event: Skellam, view: View) -> Losses:
-        variance, shift = float(event.total_variance), math.isqrt(event.sensitivity_squared)
+        variance, shift = float_down(event.total_variance), math.isqrt(event.sensitivity_squared)
         if _moved(event) == 1 and variance <= _LARGEST_VARIANCE and shift <= _LARGEST_SHIFT:
             loss, error = _skellam_atoms(shift, variance)
             return replace(Losses.of(loss), shift=error, inflation=error, exact=False)
@@ -134,7 +136,7 @@ class SkellamPrice(Price):
 
 def _slope(event: Skellam) -> float:
     """cΔ₂²/2, rounded up."""
-    return up(_curvature(event.total_variance) * event.sensitivity_squared / 2)
+    return up(_curvature(event.total_variance) * float_up(Fraction(event.sensitivity_squared, 2)))
 
 
 def _growth(event: Skellam, order: float) -> float:
@@ -156,6 +158,11 @@ def _moved(event: DistributedDiscreteGaussian | Skellam) -> int:
     return min(event.coordinates, event.sensitivity_squared)
 
 
+def _distortion(event: DistributedDiscreteGaussian) -> float:
+    """dτ, rounded up."""
+    return up(float_up(Fraction(_moved(event))) * _tau(event))
+
+
 def _more_noise(event: DistributedDiscreteGaussian | Skellam, factor: float) -> Event:
     return replace(event, variance=rounded_up(event.variance * Fraction(factor) ** 2))
 
@@ -167,12 +174,12 @@ def _tau(event: DistributedDiscreteGaussian) -> float:
     """
     shares = _shares(event)
     k = np.arange(1, min(shares, _SUMMED_PARTIES + 1), dtype=np.float64)
-    first = np.exp(-2 * math.pi**2 * float(event.variance) * k / (k + 1) * (1 - 16 * UNIT))
-    # Beyond the first term the squares j² are at least 4, 9, …, so the rest is below a geometric series.
-    distortion = 2 * first * (1 + first**3 / (1 - first))
-    if distortion[0] >= 0.5:
+    first = np.exp(-2 * math.pi**2 * float_down(event.variance) * k / (k + 1) * (1 - 16 * UNIT))
+    if first[0] >= _MOST_DISTORTION:
         why = "the noise of one party is too small for the sum to be close to a discrete Gaussian; use a variance ≥ 1/2"
         raise unknown(event, "accounting", why)
+    # Beyond the first term the squares j² are at least 4, 9, …, so the rest is below a geometric series.
+    distortion = 2 * first * (1 + first**3 / (1 - first))
     each = 2 * np.arctanh(raised(distortion))
     further = max(0, shares - 1 - k.size) * float(each[-1])
     return max(_LEAST_TAU, up(float(np.sum(each)) * (1 + _SUMMED_PARTIES * UNIT) + up(further)))
@@ -183,7 +190,7 @@ def _curvature(variance: Fraction) -> float:
 
     At k = 0 it is 2·ln(I₀/I₁). At k ≥ 1 it is −ln(1 − T) with T ≤ min(1/2, 1/√(v² + 3/4)) (docs/proofs).
     """
-    v = float(variance)
+    v = float_down(variance)
     if v <= _LARGEST_RATIO_VARIANCE:
         ratio = float(special.i1e(v) / special.i0e(v))
         middle = -2 * math.log(ratio) + _RATIO_ERROR if ratio > 0 else math.inf

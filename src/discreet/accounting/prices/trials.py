@@ -39,7 +39,7 @@ def log_density(trials: Trials, worse: Floats) -> Floats:
             return math.log(mean) - float(mean) * worse
         case BinomialTrials(most, probability):
             chance = float(probability)
-            return math.log(most * chance) + (most - 1) * np.log1p(-chance * worse)
+            return math.log(most) + math.log(chance) + float(most - 1) * np.log1p(-chance * worse)
 
 
 def log_none(trials: Trials) -> float:
