@@ -140,7 +140,7 @@ def _poisson(
 
 
 def _by_pairs(event: SelectedFromRepeats, orders: Floats, one_run: Floats, relation: Relation) -> Floats:
-    """ln of the largest f′(F)^α f′(F′)^{1−α}, added to (α−1)·D_α (Papernot & Steinke 2022, Lemma 7)."""
+    """ln of the largest f′(F)^α f′(F′)^{1−α}, added to (α−1)·D_α (docs/proofs/selection.md)."""
     better, worse = _selection(event.event, event.trials, relation).log_pairs
     growth = np.array([float(np.max(order * better - (order - 1) * worse)) for order in orders])
     with np.errstate(invalid="ignore"):
