@@ -20,7 +20,7 @@ from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Neighbors, Per
 CLASSES = [
     kind
     for _, kind in inspect.getmembers(ev, inspect.isclass)
-    if issubclass(kind, ev.Event) and kind is not ev.Event and kind.__module__ == ev.__name__
+    if issubclass(kind, ev.Event) and kind is not ev.Event and kind.__module__.startswith(f"{ev.__name__}.")
 ]
 
 floats = st.floats(min_value=1e-100, max_value=1e100)

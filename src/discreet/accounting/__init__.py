@@ -24,6 +24,7 @@ from discreet.accounting.forms.pure import pure
 from discreet.accounting.forms.rdp import rdp
 from discreet.accounting.forms.zcdp import zcdp
 from discreet.accounting.interval import Interval
+from discreet.accounting.prices import registry as _registry  # noqa: F401 - it registers every price
 from discreet.accounting.shuffle import shuffled_delta, shuffled_epsilon
 from discreet.accounting.tight import delta, epsilon
 

@@ -14,6 +14,7 @@ from fractions import Fraction
 from discreet import events as ev
 from discreet.accounting.adaptive.budgets import form_of
 from discreet.accounting.adaptive.room import significant
+from discreet.accounting.prices.price import is_priced, price_of
 from discreet.events import Event
 from discreet.guarantees import Guarantee
 from discreet.neighbors import ADD_REMOVE, Relation
@@ -129,6 +130,8 @@ def _scaled(event: Event, factor: float) -> Event | None:
         case ev.Composed(parts) | ev.Parallel(parts):
             scaled_parts = tuple(noisier for part in parts if (noisier := _scaled(part, factor)) is not None)
             return replace(event, events=scaled_parts) if parts and len(scaled_parts) == len(parts) else None
+        case _ if is_priced(event):
+            return price_of(event, "advice").scaled(event, factor)
         case _:
             return None
 

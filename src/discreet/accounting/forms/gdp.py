@@ -10,6 +10,7 @@ from scipy import special
 from discreet import events as ev
 from discreet.accounting.forms.pure import pure
 from discreet.accounting.losses.groups import parts_touched, spread
+from discreet.accounting.prices.price import is_priced, price_of
 from discreet.accounting.refusal import check_fixed_size, unknown
 from discreet.errors import UnknownEvent
 from discreet.events import Event
@@ -66,6 +67,12 @@ def mu_squared(event: Event, relation: Relation = ADD_REMOVE) -> Fraction | None
         case ev.Shuffled(_, inner) | ev.ShuffledEpoch(_, _, inner):
             check_fixed_size(event, relation, _NAME)
             return mu_squared(inner, relation)
+        case _ if is_priced(event):
+            price = price_of(event, _NAME)
+            mu = price.gdp(event, relation)
+            if mu is None:
+                return mu_squared(price.simpler(event, relation, _NAME), relation)
+            return None if math.isinf(mu) else Fraction(mu) ** 2
         case _:
             epsilon = pure(event, relation).epsilon
             if math.isinf(epsilon):

@@ -7,7 +7,8 @@ from fractions import Fraction
 
 from discreet import events as ev
 from discreet.accounting.losses.groups import caused_together, spread
-from discreet.accounting.refusal import check_fixed_size, check_poisson, unknown
+from discreet.accounting.prices.price import price_of
+from discreet.accounting.refusal import check_fixed_size, check_poisson
 from discreet.events import Event
 from discreet.guarantees import PureDP
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Relation
@@ -115,4 +116,6 @@ def _epsilon(event: Event, relation: Relation) -> float:
             plain = spread(event)
             return times_up(people, _epsilon(inner, relation)) if plain is None else _epsilon(plain, relation)
         case _:
-            raise unknown(event, _NAME)
+            price = price_of(event, _NAME)
+            given = price.pure(event, relation)
+            return _epsilon(price.simpler(event, relation, _NAME), relation) if given is None else given

@@ -15,7 +15,8 @@ from discreet.accounting.forms.gdp import gaussian_multiplier
 from discreet.accounting.forms.pure import pure
 from discreet.accounting.forms.zcdp import zcdp
 from discreet.accounting.losses.groups import caused_together, spread
-from discreet.accounting.refusal import check_fixed_size, check_poisson, unknown
+from discreet.accounting.prices.price import price_of
+from discreet.accounting.refusal import check_fixed_size, check_poisson
 from discreet.events import Event
 from discreet.guarantees import RDP
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Relation
@@ -122,7 +123,9 @@ def _curve(event: Event, orders: Floats, relation: Relation) -> Floats:
         case ev.Group():
             return _group(event, orders, relation)
         case _:
-            raise unknown(event, _NAME)
+            price = price_of(event, _NAME)
+            given = price.rdp(event, orders, relation)
+            return _curve(price.simpler(event, relation, _NAME), orders, relation) if given is None else given
 
 
 def _least(curves: list[Floats]) -> Floats:

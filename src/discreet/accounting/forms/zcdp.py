@@ -8,7 +8,8 @@ from fractions import Fraction
 from discreet import events as ev
 from discreet.accounting.forms.pure import pure
 from discreet.accounting.losses.groups import caused_together, spread
-from discreet.accounting.refusal import check_fixed_size, check_poisson, unknown
+from discreet.accounting.prices.price import price_of
+from discreet.accounting.refusal import check_fixed_size, check_poisson
 from discreet.events import Event
 from discreet.guarantees import ZCDP
 from discreet.neighbors import ADD_REMOVE, Relation
@@ -164,4 +165,6 @@ def _rho(event: Event, relation: Relation) -> float:
                 return _rho(plain, relation)
             return min(times_up(people**2, _rho(inner, relation)), pure_rho(pure(event, relation).epsilon))
         case _:
-            raise unknown(event, _NAME)
+            price = price_of(event, _NAME)
+            given = price.zcdp(event, relation)
+            return _rho(price.simpler(event, relation, _NAME), relation) if given is None else given

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from itertools import combinations, combinations_with_replacement
 
 from discreet.accounting.losses import groups
+from discreet.accounting.prices.price import is_priced, price_of
 from discreet.accounting.refusal import unknown
 from discreet.events import (
     Claimed,
@@ -88,6 +89,8 @@ def _ways(event: Event, relation: Relation) -> list[Counter[Event]]:
             return _ways(single, relation)
         case Gaussian(multiplier) | Laplace(multiplier) | L2Laplace(multiplier) if math.isinf(multiplier):
             return [Counter()]
+        case _ if is_priced(event) and not price_of(event, ACCOUNTANT).has_losses:
+            return _ways(price_of(event, ACCOUNTANT).simpler(event, relation, ACCOUNTANT), relation)
         case _:
             return [Counter({event: 1})]
 

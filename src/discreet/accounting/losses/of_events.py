@@ -17,6 +17,7 @@ from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift, LaplaceShift
 from discreet.accounting.losses.loss import Loss
 from discreet.accounting.losses.symmetric import MirroredLoss, mirrored
+from discreet.accounting.prices.price import is_priced, price_of
 from discreet.accounting.refusal import unknown
 from discreet.events import (
     Claimed,
@@ -102,6 +103,8 @@ def _is_exact(leaf: Event) -> bool:
             return coordinates == 1 or sensitivity_squared == 1
         case Claimed(_, delta):
             return float_down(exact(delta)) >= delta  # otherwise its δ is rounded to either side
+        case _ if is_priced(leaf):
+            return price_of(leaf, ACCOUNTANT).exact(leaf)
         case PoissonSampled(_, inner):
             return _is_exact(inner) and not (isinstance(inner, L2Laplace) and len(inner.shift or ()) != 1)
         case _:
@@ -142,6 +145,8 @@ def _unsampled(leaf: Event, view: View) -> Losses:
             return _poisson(leaf, view)
         case SampledWithoutReplacement():
             return _without_replacement(leaf, view)
+        case _ if is_priced(leaf):
+            return price_of(leaf, ACCOUNTANT).losses(leaf, view)
         case _:
             return Losses.of(_atoms_of(leaf, view))
 

@@ -1,0 +1,4 @@
+"""Which price belongs to which event. Imported by `discreet.accounting`, so that every accountant knows all of them.
+
+A new price is one line here: `register(events.X, XPrice())`.
+"""

@@ -1,0 +1,53 @@
+"""Selections from candidates, and local reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from discreet import _check
+from discreet.events.base import Event, settle_rational
+
+
+@dataclass(frozen=True)
+class Exponential(Event):
+    """One draw of the exponential mechanism: ε-DP and ε-bounded-range (Durfee & Rogers 2019)."""
+
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        settle_rational(self, "epsilon")
+
+
+@dataclass(frozen=True)
+class NoisyMax(Event):
+    """One private arg-max by permute-and-flip: ε-DP (McKenna & Sheldon 2020)."""
+
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        settle_rational(self, "epsilon")
+
+
+@dataclass(frozen=True)
+class SparseVector(Event):
+    """A whole above-threshold run that stops after `answers` positive answers: ε-DP (Lyu, Su & Li 2017)."""
+
+    epsilon: Fraction
+    answers: int = 1
+
+    def __post_init__(self) -> None:
+        settle_rational(self, "epsilon")
+        _check.settle_integers(self, "answers", remedy="the run stops after this many positive answers")
+
+
+@dataclass(frozen=True)
+class RandomizedResponse(Event):
+    """A local report: the truth with probability e^ε/(e^ε + k − 1), else one of the other k − 1 categories."""
+
+    epsilon: Fraction
+    categories: int = 2
+
+    def __post_init__(self) -> None:
+        settle_rational(self, "epsilon")
+        _check.settle_integers(self, "categories", remedy="a report chooses among them", at_least=2)

@@ -1,0 +1,79 @@
+"""Events on a random sample of the units, or on a random order of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from discreet import _check
+from discreet.events.base import Event, check_depth, check_event
+
+
+@dataclass(frozen=True)
+class PoissonSampled(Event):
+    """`event` on a batch that each unit joins independently with probability `rate`."""
+
+    rate: float
+    event: Event
+
+    def __post_init__(self) -> None:
+        _check.settle(self, "rate", _check.probability, "it is the probability that one unit joins a batch")
+        check_event("event", self.event)
+        check_depth(self)
+
+    def parts(self) -> tuple[Event, ...]:
+        return (self.event,)
+
+
+@dataclass(frozen=True)
+class SampledWithoutReplacement(Event):
+    """`event` on a uniformly random subset of exactly `size` of `population` units."""
+
+    size: int
+    population: int
+    event: Event
+
+    def __post_init__(self) -> None:
+        _check.settle_integers(self, "population", remedy="it is the public number of units")
+        _check.settle_integers(self, "size", remedy="it is the number of units in a batch", at_most=self.population)
+        check_event("event", self.event)
+        check_depth(self)
+
+    def parts(self) -> tuple[Event, ...]:
+        return (self.event,)
+
+
+@dataclass(frozen=True)
+class Shuffled(Event):
+    """`reports` local reports, each made by `event` on one unit's data, released in random order without names."""
+
+    reports: int
+    event: Event
+
+    def __post_init__(self) -> None:
+        _check.settle_integers(self, "reports", remedy="it is the public number of reports that are shuffled together")
+        check_event("event", self.event)
+        check_depth(self)
+
+    def parts(self) -> tuple[Event, ...]:
+        return (self.event,)
+
+
+@dataclass(frozen=True)
+class ShuffledEpoch(Event):
+    """One pass over `examples` units in random order, `event` on each batch of `batch_size` in turn.
+
+    Each unit is in exactly one batch, so the epoch is not a sequence of Poisson samples and gets no amplification.
+    """
+
+    batch_size: int
+    examples: int
+    event: Event
+
+    def __post_init__(self) -> None:
+        _check.settle_integers(self, "examples", remedy="it is the public number of units in an epoch")
+        _check.settle_integers(self, "batch_size", remedy="it is the number of units in a batch", at_most=self.examples)
+        check_event("event", self.event)
+        check_depth(self)
+
+    def parts(self) -> tuple[Event, ...]:
+        return (self.event,)

@@ -1,0 +1,82 @@
+"""Events made of other events: in sequence, in parallel, for groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from discreet import _check
+from discreet.events.base import Event, check_depth, check_event, check_tuple
+from discreet.events.claims import Insecure
+
+
+@dataclass(frozen=True)
+class Repeated(Event):
+    """`event`, `count` times, each with fresh randomness."""
+
+    event: Event
+    count: int
+
+    def __post_init__(self) -> None:
+        check_event("event", self.event)
+        _check.settle_integers(self, "count", remedy="it is the number of times the event runs", at_least=0)
+        check_depth(self)
+
+    def parts(self) -> tuple[Event, ...]:
+        return (self.event,)
+
+
+@dataclass(frozen=True)
+class Composed(Event):
+    """All of `events` on the same data, fixed in advance."""
+
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        check_tuple("events", self.events)
+        for part in self.events:
+            check_event("events", part)
+        check_depth(self)
+
+    def parts(self) -> tuple[Event, ...]:
+        return self.events
+
+
+@dataclass(frozen=True)
+class Parallel(Event):
+    """Each of `events` on its own part of the data; the parts are disjoint and every unit lies in one part."""
+
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        check_tuple("events", self.events)
+        for part in self.events:
+            check_event("events", part)
+        check_depth(self)
+
+    def parts(self) -> tuple[Event, ...]:
+        return self.events
+
+
+@dataclass(frozen=True)
+class Group(Event):
+    """`event`, priced for `people` units that change together instead of one."""
+
+    event: Event
+    people: int
+
+    def __post_init__(self) -> None:
+        check_event("event", self.event)
+        _check.settle_integers(self, "people", remedy="it is the number of units that change together")
+        check_depth(self)
+
+    def parts(self) -> tuple[Event, ...]:
+        return (self.event,)
+
+
+def is_secure(event: Event) -> bool:
+    """Whether no part of `event` was run with reproducible noise.
+
+    >>> is_secure(Repeated(Insecure(Gaussian(1.0)), 3))
+    False
+    """
+    return not any(isinstance(part, Insecure) for part in event.walk())
