@@ -50,6 +50,31 @@ LEAVES = {
     ev.RandomizedResponse: st.builds(ev.RandomizedResponse, rationals, st.integers(2, 100)),
     ev.Claimed: st.builds(ev.Claimed, finite, shares),
     ev.NonPrivate: st.just(ev.NonPrivate()),
+    ev.ToeplitzNoise: st.builds(
+        ev.ToeplitzNoise,
+        reals,
+        st.tuples(finite, finite | finite.map(lambda c: -c), st.just(-0.0) | st.just(0)),
+        st.integers(3, 10**6),
+        counts,
+        counts,
+    ),
+    ev.SquareRootNoise: st.builds(ev.SquareRootNoise, reals, st.just(5), st.integers(5, 10**6), counts, counts),
+    ev.BufferedNoise: st.builds(
+        ev.BufferedNoise,
+        reals,
+        st.tuples(finite, finite),
+        st.tuples(shares, shares).filter(lambda pair: max(pair) < 1),
+        counts,
+        counts,
+        counts,
+    ),
+    ev.TreeNoise: st.builds(ev.TreeNoise, reals, st.integers(2, 100), counts, counts, counts),
+    ev.CyclicSampled: st.builds(
+        lambda rate, noise, coefficients: ev.CyclicSampled(rate, 4, ev.ToeplitzNoise(noise, coefficients, 10, 3, 4)),
+        shares,
+        reals,
+        st.tuples(finite, finite),
+    ),
 }
 
 
@@ -62,6 +87,7 @@ def nests(inner):
         ev.SampledWithoutReplacement: st.builds(ev.SampledWithoutReplacement, st.just(3), st.integers(3, 9), inner),
         ev.Shuffled: st.builds(ev.Shuffled, counts, inner),
         ev.ShuffledEpoch: st.builds(ev.ShuffledEpoch, st.just(2), st.integers(2, 9), inner),
+        ev.RandomlyAllocated: st.builds(ev.RandomlyAllocated, st.integers(3, 9), st.just(3), inner),
         ev.Repeated: st.builds(ev.Repeated, inner, st.integers(0, 10**12)),
         ev.Composed: st.builds(ev.Composed, several),
         ev.Parallel: st.builds(ev.Parallel, several),

@@ -19,13 +19,22 @@ The meaning of an event never changes: a new meaning gets a new event. An accoun
 from discreet.events.base import Event
 from discreet.events.choices import Exponential, NoisyMax, RandomizedResponse, SparseVector
 from discreet.events.claims import Claimed, Insecure, MayFail, NonPrivate
+from discreet.events.correlated import BufferedNoise, CyclicSampled, SquareRootNoise, ToeplitzNoise, TreeNoise
 from discreet.events.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, L2Laplace, Laplace
-from discreet.events.sampling import PoissonSampled, SampledWithoutReplacement, Shuffled, ShuffledEpoch
+from discreet.events.sampling import (
+    PoissonSampled,
+    RandomlyAllocated,
+    SampledWithoutReplacement,
+    Shuffled,
+    ShuffledEpoch,
+)
 from discreet.events.structure import Composed, Group, Parallel, Repeated, is_secure
 
 __all__ = [
+    "BufferedNoise",
     "Claimed",
     "Composed",
+    "CyclicSampled",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Event",
@@ -41,10 +50,14 @@ __all__ = [
     "Parallel",
     "PoissonSampled",
     "RandomizedResponse",
+    "RandomlyAllocated",
     "Repeated",
     "SampledWithoutReplacement",
     "Shuffled",
     "ShuffledEpoch",
     "SparseVector",
+    "SquareRootNoise",
+    "ToeplitzNoise",
+    "TreeNoise",
     "is_secure",
 ]

@@ -77,3 +77,25 @@ class ShuffledEpoch(Event):
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)
+
+
+@dataclass(frozen=True)
+class RandomlyAllocated(Event):
+    """`event` on each of `steps` batches in turn, where each unit joins `selected` of them, drawn by itself.
+
+    A unit's batches are a uniformly random set, independent of all other units, so the sizes of batches vary ("balls in
+    bins"). Nobody learns who is in which batch. It is not a shuffled epoch, where batches have a fixed size.
+    """
+
+    steps: int
+    selected: int
+    event: Event
+
+    def __post_init__(self) -> None:
+        _check.settle_integers(self, "steps", remedy="it is the number of batches that a unit draws from")
+        _check.settle_integers(self, "selected", remedy="it is the number of batches of one unit", at_most=self.steps)
+        check_event("event", self.event)
+        check_depth(self)
+
+    def parts(self) -> tuple[Event, ...]:
+        return (self.event,)

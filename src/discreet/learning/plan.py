@@ -18,7 +18,7 @@ from discreet.guarantees import ApproxDP, Guarantee, PureDP
 from discreet.learning import pricing
 from discreet.learning.clipping import Adaptive, Clipping, Flat, checked_norm
 from discreet.learning.data.batches import Batch, BatchStream
-from discreet.learning.data.sampling import SAMPLERS, PoissonSampler, Sampler
+from discreet.learning.data.sampling import SAMPLERS, AllocatedEpochs, PoissonSampler, Sampler
 from discreet.learning.explanation import explain
 from discreet.learning.noise import FAMILIES, GaussianNoise, Noise, Secret
 from discreet.learning.schedule import Schedule, checked_schedule, norm_at
@@ -128,8 +128,9 @@ class Plan:
             clip_norm: the largest norm of one example's gradient: L2, or L1 for noise="laplace". Give this or
             clipping: another way to clip, such as `PerLayer`, `Automatic` or `Adaptive`.
             noise: "gaussian", "laplace" (L1 clipping, pure DP) or "l2-laplace".
-            sampling: "poisson", "without replacement" or "shuffle".
-            relation: which neighbors to protect; by default add/remove for Poisson batches, and else replace-one.
+            sampling: "poisson", "allocation", "without replacement" or "shuffle".
+            relation: which neighbors to protect; by default add/remove for Poisson and allocated batches, and
+                else replace-one.
             unit: whom to protect: `dp.rows()`, or `dp.person("column", max_rows=…)`.
             clip_schedule: (step, clip norm) pairs, such as ((0, 1.0), (500, 0.1)).
             physical_batch_size: how many examples go through the model at once; 0 derives it from the batch size.
@@ -344,7 +345,7 @@ def _maker(
     if steps is None:
         steps = sampler.steps(float(_check.positive("epochs", epochs, "it is the number of passes over the data")))
     order = family(1.0).order
-    default = ADD_REMOVE if isinstance(sampler, PoissonSampler) else REPLACE_ONE
+    default = ADD_REMOVE if isinstance(sampler, PoissonSampler | AllocatedEpochs) else REPLACE_ONE
     settled = as_relation(default if relation is None else relation)
 
     def make(multiplier: float, insecure_seed: int | None) -> Plan:
@@ -369,7 +370,7 @@ def _one_of_two(name: str, value: object, other_name: str, other: object, remedy
 
 def _physical(sampler: Sampler) -> int:
     """Enough rows for nearly every draw: with 2.5 standard deviations, 1 draw in 160 needs a second physical batch."""
-    if not isinstance(sampler, PoissonSampler):
+    if not isinstance(sampler, PoissonSampler | AllocatedEpochs):
         return sampler.batch_size
-    spread = math.sqrt(sampler.batch_size * (1 - sampler.rate))
+    spread = math.sqrt(sampler.batch_size * (1 - sampler.batch_size / sampler.examples))
     return 8 * math.ceil((sampler.batch_size + 2.5 * spread) / 8)

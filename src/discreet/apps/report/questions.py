@@ -147,6 +147,9 @@ def _sampling(events: Sequence[Event]) -> str:
                     samplers[
                         f"shuffled epochs: batches of {size:,} of {examples:,} examples, priced without amplification"
                     ] = None
+                case ev.RandomlyAllocated(steps, selected, _):
+                    batches = f"{selected:,} of {steps:,} batches"
+                    samplers[f"random allocation: each unit draws {batches} of an epoch for itself"] = None
                 case ev.Shuffled(reports, _):
                     samplers[f"{reports:,} local reports, shuffled"] = None
     if not samplers:
