@@ -12,7 +12,14 @@ from scipy import stats
 from discreet import events
 from discreet.errors import InvalidArgument
 from discreet.learning.data.batches import BatchStream
-from discreet.learning.data.sampling import SAMPLERS, FixedSizeSampler, PoissonSampler, ShuffledEpochs, limited
+from discreet.learning.data.sampling import (
+    SAMPLERS,
+    AllocatedEpochs,
+    FixedSizeSampler,
+    PoissonSampler,
+    ShuffledEpochs,
+    limited,
+)
 from discreet.learning.noise import Secret
 from discreet.neighbors import person
 from tests.learning import small
@@ -26,6 +33,8 @@ def test_each_sampler_emits_its_own_event():
     assert FixedSizeSampler(10, 40).whole(STEP, 7) == expected
     assert ShuffledEpochs(10, 40).whole(STEP, 8) == events.Repeated(events.ShuffledEpoch(10, 40, STEP), 2)
     assert ShuffledEpochs(10, 40).whole(STEP, 5) == events.Repeated(events.ShuffledEpoch(10, 40, STEP), 2)
+    assert AllocatedEpochs(10, 40).whole(STEP, 5) == events.Repeated(events.RandomlyAllocated(4, 1, STEP), 2)
+    assert AllocatedEpochs(10, 40, 3).whole(STEP, 12) == events.Repeated(events.RandomlyAllocated(12, 3, STEP), 1)
 
 
 def test_nothing_but_poisson_draws_is_priced_as_poisson():
@@ -84,6 +93,42 @@ def test_a_shuffled_epoch_holds_each_unit_once_and_each_epoch_has_its_own_order(
     assert len(sampler.draw(5, 40, secret)) == 5  # 40 = 5·7 + 5
 
 
+@pytest.mark.parametrize("selected", [1, 3])
+def test_an_allocated_epoch_holds_each_unit_in_its_own_uniform_set_of_batches(selected):
+    """χ² over sets of batches and over pairs of units, and the variance of sizes; false alarm 1e-7 each."""
+    sampler, secret, units, epochs = AllocatedEpochs(50, 150, selected), Secret(), 150, 60
+    batches = sampler.steps_of_event
+    assert batches == 3 * selected
+    joined = np.zeros((epochs, batches, units), dtype=np.int64)
+    for epoch in range(epochs):
+        for batch in range(batches):
+            joined[epoch, batch, sampler.draw(epoch * batches + batch, units, secret)] += 1
+    assert (joined.sum(1) == selected).all()
+    sets = np.einsum("ebu,b->eu", joined, 2 ** np.arange(batches))
+    counts = np.unique(sets, return_counts=True)[1]
+    assert len(counts) == math.comb(batches, selected)
+    assert stats.chisquare(counts).pvalue > 1e-7
+    together = int((joined[:, :, ::2] * joined[:, :, 1::2]).sum(1).astype(bool).sum())
+    meet = 1 - math.comb(batches - selected, selected) / math.comb(batches, selected)
+    assert stats.binomtest(together, epochs * units // 2, meet).pvalue > 1e-7
+    # A sampler of fixed sizes has variance 0; here it is units·(1/3)(2/3), up to 8 standard deviations of its estimate.
+    assert 0.2 < np.var(joined.sum(2)) / (units * 2 / 9) < 2.5
+
+
+def test_an_allocated_epoch_is_never_finished_with_another_secret():
+    sampler = AllocatedEpochs(10, 40)
+    assert [sampler.resumes_at(step) for step in (0, 1, 4, 5)] == [0, 4, 4, 8]
+    plan = small.plan(sampling="allocation", steps=8)
+    step = small.step(plan)
+    first, second = iter(plan.batches(small.data())), iter(plan.batches(small.data()))
+    step(next(first))
+    next(second)
+    with pytest.raises(InvalidArgument, match="one stream"):
+        step(next(second))
+    step(next(first))
+    assert plan.sampler.steps_of_event > 2
+
+
 @pytest.mark.parametrize("kind", [FixedSizeSampler, ShuffledEpochs])
 def test_a_public_number_of_units_must_be_right(kind):
     with pytest.raises(InvalidArgument, match="40 units"):
@@ -91,8 +136,9 @@ def test_a_public_number_of_units_must_be_right(kind):
 
 
 def test_a_private_number_of_units_is_not_compared():
-    PoissonSampler(5, 40).draw(0, 41, Secret())
-    PoissonSampler(5, 40).draw(0, 0, Secret())
+    for kind in (PoissonSampler, AllocatedEpochs):
+        kind(5, 40).draw(0, 41, Secret())
+        assert len(kind(5, 40).draw(0, 0, Secret())) == 0
 
 
 def test_seeds_outside_do_not_change_batches():
@@ -120,7 +166,7 @@ def test_a_batch_says_nothing_about_its_size():
 
 
 def test_only_an_order_that_is_not_secret_is_saved():
-    for name, saved in (("poisson", False), ("without replacement", False), ("shuffle", True)):
+    for name, saved in (("poisson", False), ("allocation", False), ("without replacement", False), ("shuffle", True)):
         state = BatchStream(small.plan(sampling=name), small.data()).state()
         assert (state["secret"] is not None) == saved
 
