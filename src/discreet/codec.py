@@ -234,6 +234,10 @@ _EVENTS: dict[str, tuple[type[Event], dict[str, _Field]]] = {
     ),
     "shuffled": (ev.Shuffled, {"reports": _WHOLE, "event": _EVENT}),
     "shuffled-epoch": (ev.ShuffledEpoch, {"batch_size": _WHOLE, "examples": _WHOLE, "event": _EVENT}),
+    "truncated-poisson-sampled": (
+        ev.TruncatedPoissonSampled,
+        {"rate": _REAL, "largest": _WHOLE, "units": _WHOLE, "event": _EVENT},
+    ),
     "randomly-allocated": (ev.RandomlyAllocated, {"steps": _WHOLE, "selected": _WHOLE, "event": _EVENT}),
     "repeated": (ev.Repeated, {"event": _EVENT, "count": _WHOLE}),
     "composed": (ev.Composed, {"events": _PARTS}),

@@ -43,8 +43,7 @@ def toeplitz(coefficients, steps: int) -> np.ndarray:
 def tree(branching: int, steps: int) -> np.ndarray:
     rows, width = [], 1
     while True:
-        for start in range(0, steps, width):
-            rows.append([start <= step < start + width for step in range(steps)])
+        rows += [[start <= step < start + width for step in range(steps)] for start in range(0, steps, width)]
         if width >= steps:
             return np.array(rows, dtype=float)
         width *= branching
@@ -86,7 +85,7 @@ def test_trees_have_bounds_around_what_brute_force_finds(branching, steps, parti
 
 @pytest.mark.parametrize(("steps", "squared_error"), [(2**10, 173), (2**16, 351), (2**20, 505)])
 def test_the_square_root_factorization_has_the_published_error(steps, squared_error):
-    """Mean squared error of prefix sums at (1, 1e-6)-DP: (σ·sensitivity)² times the mean square of the decoder's rows."""
+    """The mean squared error of prefix sums at (1, 1e-6)-DP: the noise's variance times the decoder's mean square."""
     squares = correlation.square_root_coefficients(steps) ** 2
     noise = 4.22467888933 * math.sqrt(squares.sum())  # the analytic Gaussian mechanism, scaled
     decoder = float(squares @ (1 - np.arange(steps) / steps))

@@ -18,6 +18,7 @@ from discreet.learning.data.sampling import (
     FixedSizeSampler,
     PoissonSampler,
     ShuffledEpochs,
+    TruncatedPoissonSampler,
     limited,
 )
 from discreet.learning.noise import Secret
@@ -127,6 +128,36 @@ def test_an_allocated_epoch_is_never_finished_with_another_secret():
         step(next(second))
     step(next(first))
     assert plan.sampler.steps_of_event > 2
+
+
+def test_a_truncated_batch_is_a_uniform_part_of_a_poisson_batch():
+    """χ² over the units; false alarm 1e-7. The batch is that of the Poisson sampler, unless it is too large."""
+    sampler, plain, secret = TruncatedPoissonSampler(20, 60, 22), PoissonSampler(20, 60), Secret()
+    counts, truncated = np.zeros(60), 0
+    for step in range(3000):
+        drawn, joined = sampler.draw(step, 60, secret), plain.draw(step, 60, secret)
+        assert len(drawn) == min(22, len(joined))
+        assert set(drawn.tolist()) <= set(joined.tolist())
+        if len(joined) > 22:
+            truncated += 1
+            counts[drawn] += 1
+    assert truncated > 300
+    assert stats.chi2.sf(((counts - counts.mean()) ** 2 / counts.mean()).sum() * 60 / 38, 59) > 1e-7
+
+
+def test_truncated_batches_need_a_bound_on_the_number_of_units():
+    plan = small.plan(largest_batch=30)
+    step = events.TruncatedPoissonSampled(0.2, 30, 60, events.Gaussian(1.0))
+    assert plan.event == events.Insecure(events.Repeated(step, 4))
+    assert plan.physical_batch_size <= 30
+    assert "at most 30" in plan.explain()
+    next(plan.batches(small.data(59)))
+    with pytest.raises(InvalidArgument, match="at most the 60 units"):
+        next(plan.batches(small.data(61)))
+    with pytest.raises(InvalidArgument, match="largest_batch must be ≥ 12"):
+        small.plan(largest_batch=11)
+    with pytest.raises(InvalidArgument, match="largest_batch"):
+        small.plan(largest_batch=30, sampling="allocation")
 
 
 @pytest.mark.parametrize("kind", [FixedSizeSampler, ShuffledEpochs])

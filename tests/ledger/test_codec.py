@@ -88,6 +88,7 @@ def nests(inner):
         ev.Shuffled: st.builds(ev.Shuffled, counts, inner),
         ev.ShuffledEpoch: st.builds(ev.ShuffledEpoch, st.just(2), st.integers(2, 9), inner),
         ev.RandomlyAllocated: st.builds(ev.RandomlyAllocated, st.integers(3, 9), st.just(3), inner),
+        ev.TruncatedPoissonSampled: st.builds(ev.TruncatedPoissonSampled, shares, counts, counts, inner),
         ev.Repeated: st.builds(ev.Repeated, inner, st.integers(0, 10**12)),
         ev.Composed: st.builds(ev.Composed, several),
         ev.Parallel: st.builds(ev.Parallel, several),

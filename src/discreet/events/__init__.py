@@ -27,6 +27,7 @@ from discreet.events.sampling import (
     SampledWithoutReplacement,
     Shuffled,
     ShuffledEpoch,
+    TruncatedPoissonSampled,
 )
 from discreet.events.structure import Composed, Group, Parallel, Repeated, is_secure
 
@@ -59,5 +60,6 @@ __all__ = [
     "SquareRootNoise",
     "ToeplitzNoise",
     "TreeNoise",
+    "TruncatedPoissonSampled",
     "is_secure",
 ]

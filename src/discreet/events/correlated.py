@@ -3,8 +3,8 @@
 The releases are functions of Cx + z, where row i of x is the sum over the batch of step i, z is independent Gaussian
 noise, and C is the public *encoder* named by the event. (What is then computed, B(Cx + z) = A(x + C⁻¹z), is
 post-processing.) A step's batch may depend on earlier releases. One unit takes part in at most `participations` steps,
-any two of them at least `separation` apart. A fixed order of epochs is such a pattern: `separation` steps in each epoch,
-`participations` epochs.
+any two of them at least `separation` apart. A fixed order of epochs is such a pattern, with `separation` steps in each
+of `participations` epochs.
 
 In each of its steps a unit changes the batch's sum by at most Δ₂ in L2; `noise_multiplier` is σ/Δ₂ with σ the standard
 deviation of each coordinate of z. It is not divided by the sensitivity of C, which accountants compute.
@@ -130,7 +130,7 @@ class CyclicSampled(Event):
 
     rate: float
     groups: int
-    event: ToeplitzNoise | SquareRootNoise
+    event: Event
 
     def __post_init__(self) -> None:
         remedy = "it is the probability that a unit of the group joins the batch"

@@ -1,4 +1,4 @@
-"""The privacy loss of an average: P is the average of `count` laws, in each of which another step is the one that counts.
+"""The privacy loss of an average of laws, in each of which another one of `count` steps is the one that counts.
 
 Let Y be the likelihood ratio dP₁/dQ₁ of one step under Q₁, so E[Y] = 1. If one of `count` steps, chosen at random, has
 the law P₁ and the others Q₁, then the ratio of the whole is Z = (Y₁ + … + Y_count)/count with independent Yᵢ under Q. A

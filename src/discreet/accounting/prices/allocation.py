@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift
 from discreet.accounting.losses.loss import Loss
 from discreet.accounting.prices.price import Price
+from discreet.accounting.prices.reduced import losses_of
 from discreet.accounting.refusal import unknown
 from discreet.errors import UnknownEvent
 from discreet.events import Event, PoissonSampled, RandomlyAllocated, Repeated
@@ -67,13 +67,13 @@ class AllocationPrice(Price):
             return _averaged(event, event.steps, view)
         # From below: a unit whose data matter in one step alone is in that step's batch with probability k/t.
         rate = event.selected / event.steps
-        return replace(_of(PoissonSampled(rate, event.event), event, view), exact=False)
+        return losses_of(PoissonSampled(rate, event.event), event, view)
 
     def _replaced(self, event: RandomlyAllocated, view: View) -> Losses:
         """Under replace-one both neighbors have the unit in the same batches, which are taken as known."""
         if not view.upper:
             return Losses(exact=False)
-        return replace(_of(self.simpler(event, view.relation, ACCOUNTANT), event, view), exact=False)
+        return losses_of(self.simpler(event, view.relation, ACCOUNTANT), event, view)
 
     def rdp(self, event: RandomlyAllocated, orders: Floats, relation: Relation) -> Floats | None:
         from discreet.accounting.forms.rdp import rdp
@@ -88,7 +88,7 @@ class AllocationPrice(Price):
         amplified = np.zeros_like(orders)
         for steps, count in _blocks(event):
             amplified += count * _renyi(event, steps, orders)
-        return np.minimum(known, raised(amplified))
+        return np.asarray(np.minimum(known, raised(amplified)))
 
 
 def _blocks(event: RandomlyAllocated) -> Iterator[tuple[int, int]]:
@@ -97,16 +97,6 @@ def _blocks(event: RandomlyAllocated) -> Iterator[tuple[int, int]]:
     yield size, event.selected - larger
     if larger:
         yield size + 1, larger
-
-
-def _of(inner: Event, event: RandomlyAllocated, view: View) -> Losses:
-    """The losses of an event that `event` is bounded by."""
-    from discreet.accounting.losses import of_events
-
-    ways = collapse(inner, view.relation)
-    if len(ways) != 1:
-        raise unknown(event, ACCOUNTANT, "the event within has parts that run in parallel")
-    return of_events.losses(ways[0], view)
 
 
 def _step_loss(event: RandomlyAllocated) -> Loss | None:
@@ -133,7 +123,7 @@ def _law(step: Event, steps: int, upper: bool) -> averages.RatioLaw | None:
 
 def _averaged(event: RandomlyAllocated, steps: int, view: View) -> Losses:
     if steps == 1:
-        return _of(event.event, event, view)
+        return losses_of(event.event, event, view)
     law = _law(event.event, steps, view.upper)
     if law is None:
         return Losses(exact=False)
@@ -166,8 +156,9 @@ def _renyi(event: RandomlyAllocated, steps: int, orders: Floats) -> Floats:
 def _average_moments(step: Event, steps: int) -> Floats:
     """ln E[Zᵏ] under Q for k = 0 … `_MOST_ORDER`, rounded up: (k − 1)·D_k of removal.
 
-    With A_k and B_k the moments of averages over n and m steps, E[Zᵏ] of all n + m is Σ_j C(k,j) λʲ(1−λ)^{k−j} A_j B_{k−j}
-    with λ = n/(n + m). The weights sum to 1 and no moment is below 1, so the excess over 1 is a sum of terms ≥ 0.
+    With A_k and B_k the moments of averages over n and m steps, E[Zᵏ] of all n + m steps is
+    Σ_j C(k,j) λʲ(1−λ)^{k−j} A_j B_{k−j} with λ = n/(n + m). The weights sum to 1 and no moment is below 1, so the excess
+    over 1 is a sum of terms ≥ 0.
     """
     from discreet.accounting.forms.rdp import rdp
 
@@ -221,8 +212,8 @@ def _toward_average(law: averages.RatioLaw, loss: Loss, power: float) -> float:
 def _lost_power(law: averages.RatioLaw, loss: Loss, power: float) -> float:
     """A bound on E[Z^{−s}] over what the law lost on the side of Q.
 
-    A bounded loss has Z ≥ e^{low}. For Gaussian noise, Cauchy and Schwarz give √(lost·E[Z^{−2s}]), and the average is at
-    least the geometric mean: E[Z^{−2s}] ≤ E[Y^{−2s/t}]ᵗ = exp(s(1 + 2s/t)μ²).
+    A bounded loss has Z ≥ e^{low}. For Gaussian noise, Cauchy and Schwarz give √(lost·E[Z^{−2s}]), and an average is no
+    less than the geometric mean: E[Z^{−2s}] ≤ E[Y^{−2s/t}]ᵗ = exp(s(1 + 2s/t)μ²).
     """
     if not loss.unbounded:
         exponent = math.log(law.lost_q) - power * loss.support(0.0)[0] if law.lost_q > 0 else -math.inf

@@ -14,9 +14,10 @@ import numpy as np
 
 from discreet.accounting import correlation
 from discreet.accounting.correlation import Bounds
-from discreet.accounting.losses.collapse import ACCOUNTANT, collapse
+from discreet.accounting.losses.collapse import ACCOUNTANT
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.prices.price import Price
+from discreet.accounting.prices.reduced import losses_of
 from discreet.accounting.refusal import unknown
 from discreet.events import (
     BufferedNoise,
@@ -30,7 +31,7 @@ from discreet.events import (
     TreeNoise,
 )
 from discreet.neighbors import Relation
-from discreet.numeric.rounding import UNIT, exact, float_down, infinite
+from discreet.numeric.rounding import UNIT, Floats, exact, float_down, infinite
 
 if TYPE_CHECKING:
     from discreet.accounting.losses.of_events import View
@@ -71,7 +72,7 @@ def _summed(factor: tuple[object, ...], steps: int, participations: int, separat
     return correlation.toeplitz(column, steps, participations, separation, relative_error=error)
 
 
-def _column(factor: tuple[object, ...], steps: int) -> tuple[correlation.Floats, float]:
+def _column(factor: tuple[object, ...], steps: int) -> tuple[Floats, float]:
     """The first column of a Toeplitz encoder, and a bound on the relative error of its entries."""
     match factor:
         case ("given", tuple(coefficients)):
@@ -111,31 +112,34 @@ class CyclicPrice(Price):
     has_losses = True
 
     def simpler(self, event: CyclicSampled, relation: Relation, accountant: str) -> Event:
-        inner = event.event
-        bands = inner.bands if isinstance(inner, SquareRootNoise) else len(inner.coefficients)
+        inner, bands = _banded(event)
         if bands > event.groups:
             why = f"its encoder has {bands} bands, but one unit's steps are only {event.groups} apart"
             raise unknown(event, accountant, why)
         return self._steps(event, _column_norm(inner)[1], inner.participations)
 
     def losses(self, event: CyclicSampled, view: View) -> Losses:
-        from dataclasses import replace
-
-        from discreet.accounting.losses import of_events
-
         simple = self.simpler(event, view.relation, ACCOUNTANT)
         if not view.upper:
             # The column of the last step of a group may be cut off by the end.
-            inner = event.event
-            bands = inner.bands if isinstance(inner, SquareRootNoise) else len(inner.coefficients)
+            inner, bands = _banded(event)
             whole = max(0, (inner.steps - bands) // event.groups + 1)
             simple = self._steps(event, _column_norm(inner)[0], whole)
-        ways = collapse(simple, view.relation)
-        return replace(of_events.losses(ways[0], view), exact=False)
+        return losses_of(simple, event, view)
 
     def _steps(self, event: CyclicSampled, norm: float, count: int) -> Event:
-        step = Gaussian(_multiplier(event.event.noise_multiplier, norm))
+        step = Gaussian(_multiplier(_banded(event)[0].noise_multiplier, norm))
         return Repeated(PoissonSampled(event.rate, step), count)
+
+
+def _banded(event: CyclicSampled) -> tuple[ToeplitzNoise | SquareRootNoise, int]:
+    """The noise of an event on cyclic groups, and the number of its bands."""
+    match event.event:
+        case SquareRootNoise() as inner:
+            return inner, inner.bands
+        case ToeplitzNoise() as inner:
+            return inner, len(inner.coefficients)
+    raise AssertionError(event)
 
 
 def _column_norm(event: ToeplitzNoise | SquareRootNoise) -> Bounds:

@@ -7,6 +7,7 @@ from discreet import events
 from discreet.accounting.prices.allocation import AllocationPrice
 from discreet.accounting.prices.correlated import CorrelatedPrice, CyclicPrice
 from discreet.accounting.prices.price import register
+from discreet.accounting.prices.truncated import TruncatedPrice
 
 register(events.RandomlyAllocated, AllocationPrice())
 register(events.ToeplitzNoise, CorrelatedPrice())
@@ -14,3 +15,4 @@ register(events.SquareRootNoise, CorrelatedPrice())
 register(events.BufferedNoise, CorrelatedPrice())
 register(events.TreeNoise, CorrelatedPrice())
 register(events.CyclicSampled, CyclicPrice())
+register(events.TruncatedPoissonSampled, TruncatedPrice())

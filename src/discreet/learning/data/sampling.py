@@ -63,6 +63,10 @@ class Sampler(ABC):
         """The first step, from `step` on, at which a run may continue with a fresh secret."""
         return step
 
+    def check_number(self, units: int) -> None:
+        """Refuse data whose number of units breaks a bound that the price assumes, before anything is charged."""
+        return
+
     @abstractmethod
     def in_words(self, unit: str) -> str:
         """How batches are drawn, as a clause about units called `unit` ("example" or "person")."""
@@ -116,6 +120,53 @@ class PoissonSampler(Sampler):
         ties = np.flatnonzero(first == high)
         joins[ties] = stream.integers(0, 2**48, size=len(ties), dtype=np.uint64) < low
         return np.flatnonzero(joins).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class TruncatedPoissonSampler(PoissonSampler):
+    """Poisson batches that are cut to at most `largest_batch` units, which are chosen uniformly.
+
+    Guarantee:
+        It holds for data with at most `examples` units, which is public: data with more of them is refused. Truncation
+        adds to δ what `events.TruncatedPoissonSampled` says; choose `largest_batch` eight or more standard deviations
+        above `batch_size`.
+
+    >>> TruncatedPoissonSampler(100, 1000, 200).sampled(events.Gaussian(1.0))
+    TruncatedPoissonSampled(rate=0.1, largest=200, units=1000, event=Gaussian(noise_multiplier=1.0))
+    """
+
+    largest_batch: int
+    name: ClassVar[str] = "truncated poisson"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check.settle_integers(
+            self,
+            "largest_batch",
+            remedy="it is the most units in a batch, so at least the expected number",
+            at_least=self.batch_size,
+        )
+
+    def sampled(self, event: Event) -> Event:
+        return events.TruncatedPoissonSampled(self.rate, self.largest_batch, self.examples, event)
+
+    def check_number(self, units: int) -> None:
+        if units > self.examples:
+            raise InvalidArgument(
+                f"data must hold at most the {self.examples} units that the plan was made for: the price of truncated "
+                "batches needs a public bound on their number; make the plan with more examples"
+            )
+
+    def in_words(self, unit: str) -> str:
+        return f"{super().in_words(unit)}, and at most {self.largest_batch} of those who join are kept"
+
+    def draw(self, step: int, units: int, secret: Secret) -> Indices:
+        self.check_number(units)
+        joined = super().draw(step, units, secret)
+        if len(joined) <= self.largest_batch:
+            return joined
+        kept = secret.stream("truncation", step).choice(joined, size=self.largest_batch, replace=False, shuffle=False)
+        return np.sort(kept).astype(np.int64)
 
 
 @dataclass(frozen=True)
