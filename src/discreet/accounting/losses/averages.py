@@ -44,6 +44,9 @@ _RARE_PAIR = 1e-45
 # What products of masses lose to underflow, in all doublings together.
 _UNDERFLOW = 1e-290
 
+# Tails above this are asked for only to see where the bulk of a loss lies.
+_BULK = 1e-6
+
 # Relative error of the masses of a cell (`discretize.MASS_ERROR`), and of a mean of a cell, which divides two of them.
 _CELL_ERROR, _MEAN_ERROR = 1e-12, 3e-12
 # Relative error of a value at each sum: a few roundings, and those of asinh that may put it into the next cell.
@@ -52,6 +55,18 @@ _VALUE_ERROR = 1e-13
 _SHARE_ROUNDINGS = 8
 # So many sums are formed at once, such that the arrays stay in the cache of a core.
 _BLOCK = 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
+class AverageLoss(AtomLoss):
+    """Many atoms that stand for a smooth loss. Its bulk decides how fine a grid must be, and is far from its ends."""
+
+    def support(self, tail: float) -> tuple[float, float]:
+        if tail < _BULK:
+            return super().support(tail)
+        total = np.cumsum(self.p)
+        low, high = np.searchsorted(total, (tail, total[-1] - tail))
+        return float(self.losses[max(low - 1, 0)]), float(self.losses[min(high + 1, len(self.losses) - 1)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +96,17 @@ class RatioLaw:
         """The variance of the sum, to a few digits."""
         return float(self.masses @ (self.values - self.count) ** 2)
 
-    def loss(self) -> AtomLoss:
-        """The privacy loss ln Z of the average Z, in the direction of removal."""
+    def loss(self, *, adding: bool, upper: bool) -> AverageLoss:
+        """The privacy loss ±ln Z of the average Z, moved up or down by more than its round-off."""
         ratio = self.values / self.count
-        return AtomLoss(np.log(ratio), self.masses * ratio, self.masses, self.lost_p, self.lost_q)
+        p, q, infinite, only_q = self.masses * ratio, self.masses, self.lost_p, self.lost_q
+        losses = np.log(ratio)
+        if adding:
+            losses, p, q, infinite, only_q = -losses[::-1], q[::-1], p[::-1], only_q, infinite
+        sign = 1 if upper else -1
+        q = q * math.exp(sign * (self.mass_error + self.value_error))
+        p = p * math.exp(sign * (self.mass_error + 2 * self.value_error))
+        return AverageLoss(losses + sign * self.value_error, p, q, infinite, only_q)
 
 
 def average(loss: Loss, count: int, *, upper: bool) -> RatioLaw:

@@ -127,9 +127,7 @@ def _averaged(event: RandomlyAllocated, steps: int, view: View) -> Losses:
     law = _law(event.event, steps, view.upper)
     if law is None:
         return Losses(exact=False)
-    loss = law.loss().reversed() if view.adding else law.loss()
-    inflation = law.mass_error + 2 * law.value_error  # of Q, and of P, which is Q times a value
-    return Losses(others=((loss, 1),), shift=law.value_error, inflation=inflation, exact=False)
+    return Losses(others=((law.loss(adding=view.adding, upper=view.upper), 1),), exact=False)
 
 
 # --- Rényi divergences
@@ -157,8 +155,8 @@ def _average_moments(step: Event, steps: int) -> Floats:
     """ln E[Zᵏ] under Q for k = 0 … `_MOST_ORDER`, rounded up: (k − 1)·D_k of removal.
 
     With A_k and B_k the moments of averages over n and m steps, E[Zᵏ] of all n + m steps is
-    Σ_j C(k,j) λʲ(1−λ)^{k−j} A_j B_{k−j} with λ = n/(n + m). The weights sum to 1 and no moment is below 1, so the excess
-    over 1 is a sum of terms ≥ 0.
+    Σ_j C(k,j) λʲ(1−λ)^{k−j} A_j B_{k−j} with λ = n/(n + m). The weights sum to 1 and no moment is below 1, so the
+    excess over 1 is a sum of terms ≥ 0.
     """
     from discreet.accounting.forms.rdp import rdp
 
