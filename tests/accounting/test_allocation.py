@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -71,6 +72,24 @@ def test_reports_are_enumerated(steps):
         found = accounting.delta(ev.RandomlyAllocated(steps, 1, ev.RandomizedResponse(Fraction(1))), asked)
         assert found.lower <= truth <= found.upper
         assert found.upper - found.lower < 0.02 * found.upper
+
+
+@pytest.mark.parametrize(("steps", "selected"), [(3, 2), (4, 2), (5, 3)])
+def test_several_batches_are_covered_by_their_blocks(steps, selected):
+    """The exact δ of reports on `selected` of `steps` batches, by enumeration of outcomes and of sets of batches."""
+    truth, lie = math.e / (1 + math.e), 1 / (1 + math.e)
+    event = ev.RandomlyAllocated(steps, selected, ev.RandomizedResponse(Fraction(1)))
+    for asked in (0.3, 1.0, 1.8):
+        exact = 0.0
+        for ones in range(steps + 1):
+            outcome = [True] * ones + [False] * (steps - ones)
+            q = math.comb(steps, ones) * lie**ones * truth ** (steps - ones)
+            sets = list(itertools.combinations(outcome, selected))
+            z = sum(math.exp(sum(1 if one else -1 for one in chosen)) for chosen in sets) / len(sets)
+            exact += q * max(z - math.exp(asked), 0.0)
+        found = accounting.delta(event, asked)
+        assert exact <= found.upper * (1 + 1e-9)
+        assert found.lower <= exact * (1 + 1e-9)
 
 
 def test_the_bounds_hold_against_simulation():

@@ -11,6 +11,7 @@ import pytest
 from discreet import accounting
 from discreet import events as ev
 from discreet.accounting import correlation
+from discreet.accounting.adaptive.advice import _scaled
 from discreet.accounting.prices.correlated import sensitivity
 from discreet.errors import InvalidArgument, UnknownEvent
 from discreet.neighbors import REPLACE_ONE
@@ -127,6 +128,20 @@ def test_no_more_participations_count_than_fit():
     assert sensitivity(one) == sensitivity(ev.ToeplitzNoise(3.0, (1.0, 0.5), 100, 2, 50))
 
 
+def test_huge_numbers_are_priced_or_refused():
+    far = 10**20
+    assert sensitivity(ev.ToeplitzNoise(1.0, (1.0, 0.5), 100, far, far)) == sensitivity(
+        ev.ToeplitzNoise(1.0, (1.0, 0.5), 100, 1, 100)
+    )
+    lower, upper = sensitivity(ev.TreeNoise(1.0, 2, far, 1000, 10**17))
+    assert 0 < lower <= upper < 2000
+    banded = ev.CyclicSampled(0.1, 10**10, ev.ToeplitzNoise(1.0, (1.0, 0.5), far, 10**10, 10**10))
+    assert accounting.delta(banded, 1e6).lower >= 0
+    for refused in (ev.SquareRootNoise(1.0, 5, far, 1, 5), ev.BufferedNoise(1.0, (0.5,), (0.5,), far, 1, 1)):
+        with pytest.raises(UnknownEvent):
+            accounting.epsilon(refused, 1e-6)
+
+
 def test_groups_are_sampled_as_published():
     """One group and one band is ordinary training: 6.1877124 (docs: q = 0.01, σ = 1, 10 000 steps, δ = 1e-5)."""
     plain = ev.CyclicSampled(0.01, 1, ev.ToeplitzNoise(1.0, (1.0,), 10_000, 10_000, 1))
@@ -184,3 +199,12 @@ def test_correlated_noise_is_not_sampled_or_allocated_as_a_step():
 def test_senseless_events_are_refused(make):
     with pytest.raises(InvalidArgument):
         make()
+
+
+def test_a_refused_charge_says_how_much_more_noise_would_fit():
+    event = ev.CyclicSampled(0.01, 4, ev.SquareRootNoise(1.0, 4, 100, 25, 4))
+    noisier = _scaled(event, 2.0)
+    assert isinstance(noisier, ev.CyclicSampled)
+    assert isinstance(noisier.event, ev.SquareRootNoise)
+    assert noisier.event.noise_multiplier == 2.0
+    assert accounting.epsilon(noisier, 1e-6).upper < accounting.epsilon(event, 1e-6).lower

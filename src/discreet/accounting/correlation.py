@@ -15,8 +15,10 @@ import numpy as np
 
 from discreet.numeric.rounding import UNIT, Floats, float_root_down, float_root_up
 
-#: Encoders with more steps than this are not summed entry by entry: 128 MiB of floats.
-MOST_STEPS = 1 << 24
+#: Encoders with more steps than this are not summed entry by entry: the sums hold a few arrays of 32 MiB.
+MOST_STEPS = 1 << 22
+# Products of step numbers below this fit into 64 bits.
+_MOST_PRODUCT = 1 << 62
 # Autocorrelations of longer sequences take longer than the bound that they improve is worth.
 _MOST_CORRELATED = 1 << 13
 # Roundings of one coefficient of the square root, per index: a quotient, a difference and a product.
@@ -71,6 +73,7 @@ def toeplitz(
     assert steps <= MOST_STEPS
     assert len(coefficients) <= steps
     count = most_participations(steps, participations, separation)
+    separation = min(separation, steps)
     size = np.abs(coefficients)
     envelope = np.maximum.accumulate(size[::-1])[::-1]
     # Relative errors of the squares: of two coefficients, of the sum over participations and of that over steps.
@@ -137,7 +140,7 @@ def _squares_of_counts(width: int, count: int, separation: int) -> int:
     """Σ over nodes of `width` steps of (how many of 0, b, …, (k−1)b lie in it)²."""
     if width <= separation:
         return count
-    if count <= MOST_STEPS:
+    if count <= MOST_STEPS and count * separation < _MOST_PRODUCT:
         nodes = (np.arange(count, dtype=np.int64) * separation) // width
         return int(np.sum(np.unique(nodes, return_counts=True)[1].astype(np.int64) ** 2))
     return count  # each node holds at least one of them

@@ -116,7 +116,9 @@ class CyclicPrice(Price):
         if bands > event.groups:
             why = f"its encoder has {bands} bands, but one unit's steps are only {event.groups} apart"
             raise unknown(event, accountant, why)
-        return self._steps(event, _column_norm(inner)[1], inner.participations)
+        if bands > correlation.MOST_STEPS:
+            raise unknown(event, accountant, f"its columns are summed over at most {correlation.MOST_STEPS} bands")
+        return self._steps(event, _column_norm(inner, bands)[1], inner.participations)
 
     def losses(self, event: CyclicSampled, view: View) -> Losses:
         simple = self.simpler(event, view.relation, ACCOUNTANT)
@@ -124,7 +126,7 @@ class CyclicPrice(Price):
             # The column of the last step of a group may be cut off by the end.
             inner, bands = _banded(event)
             whole = max(0, (inner.steps - bands) // event.groups + 1)
-            simple = self._steps(event, _column_norm(inner)[0], whole)
+            simple = self._steps(event, _column_norm(inner, bands)[0], whole)
         return losses_of(simple, event, view)
 
     def _steps(self, event: CyclicSampled, norm: float, count: int) -> Event:
@@ -142,10 +144,10 @@ def _banded(event: CyclicSampled) -> tuple[ToeplitzNoise | SquareRootNoise, int]
     raise AssertionError(event)
 
 
-def _column_norm(event: ToeplitzNoise | SquareRootNoise) -> Bounds:
+def _column_norm(event: ToeplitzNoise | SquareRootNoise, bands: int) -> Bounds:
     """Bounds on the norm of the first column, which is the largest."""
     factor = ("square root", event.bands) if isinstance(event, SquareRootNoise) else ("given", event.coefficients)
-    return _summed(factor, min(event.steps, correlation.MOST_STEPS), 1, 1)
+    return _summed(factor, bands, 1, 1)
 
 
 def _multiplier(noise_multiplier: float, norm: float) -> float:
