@@ -185,6 +185,13 @@ def test_relations_without_a_gain_pay_for_known_batches():
     assert accounting.epsilon(event, 1e-6, ZERO_OUT) == accounting.epsilon(event, 1e-6, ADD_REMOVE)
 
 
+def test_extreme_noise_has_a_price():
+    for inner, steps in ((ev.Gaussian(0.05), 3), (ev.Gaussian(0.2), 5), (ev.Gaussian(1e6), 10), (ev.Laplace(0.01), 5)):
+        found = accounting.epsilon(ev.RandomlyAllocated(steps, 1, inner), 1e-6)
+        assert found.upper <= accounting.epsilon(inner, 1e-6).upper * (1 + 1e-9)
+    assert accounting.epsilon(ev.RandomlyAllocated(5, 1, ev.Gaussian(math.inf)), 1e-6).upper == 0.0
+
+
 def test_what_has_no_theorem_is_refused():
     for inner in (ev.PoissonSampled(0.1, ev.Gaussian(1.0)), ev.Claimed(1.0, 1e-6), ev.NonPrivate()):
         with pytest.raises(UnknownEvent):

@@ -31,6 +31,8 @@ Floats = NDArray[np.float64]
 _STEP = 0.0125
 # The scale stays within these: below, round-off of the values would show; above, the middle of the law would be missed.
 _LEAST_SCALE, _MOST_SCALE = 1e-9, 1.0
+# A grid has at most about this many nodes: if ratios span many orders of magnitude, a coarser one is fine enough.
+_MOST_NODES = 1500
 # The first value of a grid lies below the smallest sum by this part of it, so that no cell is empty.
 _FIRST_BELOW = 1e-6
 
@@ -91,6 +93,10 @@ class RatioLaw:
     mass_error: float
     value_error: float
 
+    def __post_init__(self) -> None:
+        if len(self.values) == 0:
+            raise OverflowError("the probabilities of a sum of likelihood ratios left the range of floats")
+
     @property
     def variance(self) -> float:
         """The variance of the sum, to a few digits."""
@@ -136,7 +142,9 @@ class _Grid:
     @classmethod
     def over(cls, low: float, high: float, mean: float, deviation: float, step: float) -> _Grid:
         scale = min(max(deviation / mean, _LEAST_SCALE), _MOST_SCALE)
-        ends = np.floor(_places(np.array([low, high]), mean, scale, step))
+        ends = _places(np.array([low, high]), mean, scale, step)
+        coarser = max(1.0, float(ends[1] - ends[0]) / _MOST_NODES)
+        step, ends = step * coarser, np.floor(ends / coarser)
         first = int(ends[0]) + 1
         away = scale * np.sinh(step * np.arange(first, max(first, int(ends[1]) + 1) + 2))
         inner = mean * np.where(away > 0, 1 + away, np.exp(np.minimum(away, 0.0)))
