@@ -128,8 +128,8 @@ class TruncatedPoissonSampler(PoissonSampler):
 
     Guarantee:
         It holds for data with at most `examples` units, which is public: data with more of them is refused. Truncation
-        adds to δ what `events.TruncatedPoissonSampled` says; choose `largest_batch` eight or more standard deviations
-        above `batch_size`.
+        adds to δ what `events.TruncatedPoissonSampled` says; choose `largest_batch` ten standard deviations above
+        `batch_size`.
 
     >>> TruncatedPoissonSampler(100, 1000, 200).sampled(events.Gaussian(1.0))
     TruncatedPoissonSampled(rate=0.1, largest=200, units=1000, event=Gaussian(noise_multiplier=1.0))
