@@ -112,6 +112,16 @@ def _real_value(text: object) -> float | Fraction:
     return ratio_value(text)
 
 
+def _signed_text(value: Any) -> str:
+    return f"-{_real_text(-value)}" if value < 0 else _real_text(value)
+
+
+def _signed_value(text: object) -> float | Fraction:
+    if isinstance(text, str) and text.startswith("-"):
+        return -_real_value(text[1:])
+    return _real_value(text)
+
+
 def _rational_text(value: Any) -> str:
     return ratio_text(Fraction(value))
 
@@ -186,6 +196,7 @@ def _fields(value: dict[str, Any], fields: dict[str, _Field], depth: int) -> dic
 
 
 _REAL = _Field(lambda value, _: _real_text(value), lambda value, _: _real_value(value))
+_SIGNED = _Field(lambda value, _: _signed_text(value), lambda value, _: _signed_value(value))
 _RATIONAL = _Field(lambda value, _: _rational_text(value), lambda value, _: ratio_value(value))
 _WHOLE = _Field(lambda value, _: int(value), lambda value, _: _whole_value(value))
 _EVENT = _Field(_write_event, _read_event)
@@ -254,10 +265,29 @@ _EVENTS: dict[str, tuple[type[Event], dict[str, _Field]]] = {
     "shuffled": (ev.Shuffled, {"reports": _WHOLE, "event": _EVENT}),
     "shuffled-epoch": (ev.ShuffledEpoch, {"batch_size": _WHOLE, "examples": _WHOLE, "event": _EVENT}),
     "selected-from-repeats": (ev.SelectedFromRepeats, {"event": _EVENT, "trials": _LAW}),
+    "truncated-poisson-sampled": (
+        ev.TruncatedPoissonSampled,
+        {"rate": _REAL, "largest": _WHOLE, "units": _WHOLE, "event": _EVENT},
+    ),
+    "randomly-allocated": (ev.RandomlyAllocated, {"steps": _WHOLE, "selected": _WHOLE, "event": _EVENT}),
     "repeated": (ev.Repeated, {"event": _EVENT, "count": _WHOLE}),
     "composed": (ev.Composed, {"events": _PARTS}),
     "parallel": (ev.Parallel, {"events": _PARTS}),
     "group": (ev.Group, {"event": _EVENT, "people": _WHOLE}),
+}
+_PATTERN = {"steps": _WHOLE, "participations": _WHOLE, "separation": _WHOLE}
+_EVENTS |= {
+    "toeplitz-noise": (
+        ev.ToeplitzNoise,
+        {"noise_multiplier": _REAL, "coefficients": _several(_SIGNED), **_PATTERN},
+    ),
+    "square-root-noise": (ev.SquareRootNoise, {"noise_multiplier": _REAL, "bands": _WHOLE, **_PATTERN}),
+    "buffered-noise": (
+        ev.BufferedNoise,
+        {"noise_multiplier": _REAL, "scales": _several(_REAL), "decays": _several(_REAL), **_PATTERN},
+    ),
+    "tree-noise": (ev.TreeNoise, {"noise_multiplier": _REAL, "branching": _WHOLE, **_PATTERN}),
+    "cyclic-sampled": (ev.CyclicSampled, {"rate": _REAL, "groups": _WHOLE, "event": _EVENT}),
 }
 _TAG_OF: dict[type[Event], str] = {kind: tag for tag, (kind, _) in _EVENTS.items()}
 

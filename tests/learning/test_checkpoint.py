@@ -58,6 +58,20 @@ def test_a_run_that_was_stopped_and_resumed_equals_one_that_was_not(tmp_path, mo
         assert run.history.step == list(range(10))
 
 
+def test_an_allocated_epoch_that_was_interrupted_is_left_unfinished(tmp_path, monkeypatch):
+    """With a fresh secret, a unit could join the rest of an epoch for a second time."""
+    plan, path = small.plan(steps=13, sampling="allocation"), tmp_path / "c.pt"
+    assert plan.sampler.steps_of_event == 5
+    with monkeypatch.context() as patch:
+        interrupt_after(3, patch)
+        go(plan, checkpoint=path, every=2)
+    with monkeypatch.context() as patch:
+        interrupt_after(6, patch)
+        go(plan, checkpoint=path, resume=True)
+    run = go(plan, checkpoint=path, resume=True)
+    assert run.history.step == [0, 1, 2, 5, 10, 11, 12]
+
+
 def test_noise_after_a_crash_is_fresh(tmp_path, monkeypatch):
     """All noise of all processes of a run, read from the gradients of an empty dataset: no two draws are equal."""
     drawn = []

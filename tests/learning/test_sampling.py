@@ -12,7 +12,15 @@ from scipy import stats
 from discreet import events
 from discreet.errors import InvalidArgument
 from discreet.learning.data.batches import BatchStream
-from discreet.learning.data.sampling import SAMPLERS, FixedSizeSampler, PoissonSampler, ShuffledEpochs, limited
+from discreet.learning.data.sampling import (
+    SAMPLERS,
+    AllocatedEpochs,
+    FixedSizeSampler,
+    PoissonSampler,
+    ShuffledEpochs,
+    TruncatedPoissonSampler,
+    limited,
+)
 from discreet.learning.noise import Secret
 from discreet.neighbors import person
 from tests.learning import small
@@ -26,6 +34,8 @@ def test_each_sampler_emits_its_own_event():
     assert FixedSizeSampler(10, 40).whole(STEP, 7) == expected
     assert ShuffledEpochs(10, 40).whole(STEP, 8) == events.Repeated(events.ShuffledEpoch(10, 40, STEP), 2)
     assert ShuffledEpochs(10, 40).whole(STEP, 5) == events.Repeated(events.ShuffledEpoch(10, 40, STEP), 2)
+    assert AllocatedEpochs(10, 40).whole(STEP, 5) == events.Repeated(events.RandomlyAllocated(4, 1, STEP), 2)
+    assert AllocatedEpochs(10, 40, 3).whole(STEP, 12) == events.Repeated(events.RandomlyAllocated(12, 3, STEP), 1)
 
 
 def test_nothing_but_poisson_draws_is_priced_as_poisson():
@@ -84,6 +94,72 @@ def test_a_shuffled_epoch_holds_each_unit_once_and_each_epoch_has_its_own_order(
     assert len(sampler.draw(5, 40, secret)) == 5  # 40 = 5·7 + 5
 
 
+@pytest.mark.parametrize("selected", [1, 3])
+def test_an_allocated_epoch_holds_each_unit_in_its_own_uniform_set_of_batches(selected):
+    """χ² over sets of batches and over pairs of units, and the variance of sizes; false alarm 1e-7 each."""
+    sampler, secret, units, epochs = AllocatedEpochs(50, 150, selected), Secret(), 150, 60
+    batches = sampler.steps_of_event
+    assert batches == 3 * selected
+    joined = np.zeros((epochs, batches, units), dtype=np.int64)
+    for epoch in range(epochs):
+        for batch in range(batches):
+            joined[epoch, batch, sampler.draw(epoch * batches + batch, units, secret)] += 1
+    assert (joined.sum(1) == selected).all()
+    sets = np.einsum("ebu,b->eu", joined, 2 ** np.arange(batches))
+    counts = np.unique(sets, return_counts=True)[1]
+    assert len(counts) == math.comb(batches, selected)
+    assert stats.chisquare(counts).pvalue > 1e-7
+    together = int((joined[:, :, ::2] * joined[:, :, 1::2]).sum(1).astype(bool).sum())
+    meet = 1 - math.comb(batches - selected, selected) / math.comb(batches, selected)
+    assert stats.binomtest(together, epochs * units // 2, meet).pvalue > 1e-7
+    # A sampler of fixed sizes has variance 0; here it is units·(1/3)(2/3), up to 8 standard deviations of its estimate.
+    assert 0.2 < np.var(joined.sum(2)) / (units * 2 / 9) < 2.5
+
+
+def test_an_allocated_epoch_is_never_finished_with_another_secret():
+    sampler = AllocatedEpochs(10, 40)
+    assert [sampler.resumes_at(step) for step in (0, 1, 4, 5)] == [0, 4, 4, 8]
+    plan = small.plan(sampling="allocation", steps=8)
+    step = small.step(plan)
+    first, second = iter(plan.batches(small.data())), iter(plan.batches(small.data()))
+    step(next(first))
+    next(second)
+    with pytest.raises(InvalidArgument, match="one stream"):
+        step(next(second))
+    step(next(first))
+    assert plan.sampler.steps_of_event > 2
+
+
+def test_a_truncated_batch_is_a_uniform_part_of_a_poisson_batch():
+    """χ² over the units; false alarm 1e-7. The batch is that of the Poisson sampler, unless it is too large."""
+    sampler, plain, secret = TruncatedPoissonSampler(20, 60, 22), PoissonSampler(20, 60), Secret()
+    counts, truncated = np.zeros(60), 0
+    for step in range(3000):
+        drawn, joined = sampler.draw(step, 60, secret), plain.draw(step, 60, secret)
+        assert len(drawn) == min(22, len(joined))
+        assert set(drawn.tolist()) <= set(joined.tolist())
+        if len(joined) > 22:
+            truncated += 1
+            counts[drawn] += 1
+    assert truncated > 300
+    assert stats.chi2.sf(((counts - counts.mean()) ** 2 / counts.mean()).sum() * 60 / 38, 59) > 1e-7
+
+
+def test_truncated_batches_need_a_bound_on_the_number_of_units():
+    plan = small.plan(largest_batch=30)
+    step = events.TruncatedPoissonSampled(0.2, 30, 60, events.Gaussian(1.0))
+    assert plan.event == events.Insecure(events.Repeated(step, 4))
+    assert plan.physical_batch_size <= 30
+    assert "at most 30" in plan.explain()
+    next(plan.batches(small.data(59)))
+    with pytest.raises(InvalidArgument, match="at most the 60 units"):
+        next(plan.batches(small.data(61)))
+    with pytest.raises(InvalidArgument, match="largest_batch must be ≥ 12"):
+        small.plan(largest_batch=11)
+    with pytest.raises(InvalidArgument, match="largest_batch"):
+        small.plan(largest_batch=30, sampling="allocation")
+
+
 @pytest.mark.parametrize("kind", [FixedSizeSampler, ShuffledEpochs])
 def test_a_public_number_of_units_must_be_right(kind):
     with pytest.raises(InvalidArgument, match="40 units"):
@@ -91,8 +167,9 @@ def test_a_public_number_of_units_must_be_right(kind):
 
 
 def test_a_private_number_of_units_is_not_compared():
-    PoissonSampler(5, 40).draw(0, 41, Secret())
-    PoissonSampler(5, 40).draw(0, 0, Secret())
+    for kind in (PoissonSampler, AllocatedEpochs):
+        kind(5, 40).draw(0, 41, Secret())
+        assert len(kind(5, 40).draw(0, 0, Secret())) == 0
 
 
 def test_seeds_outside_do_not_change_batches():
@@ -120,7 +197,7 @@ def test_a_batch_says_nothing_about_its_size():
 
 
 def test_only_an_order_that_is_not_secret_is_saved():
-    for name, saved in (("poisson", False), ("without replacement", False), ("shuffle", True)):
+    for name, saved in (("poisson", False), ("allocation", False), ("without replacement", False), ("shuffle", True)):
         state = BatchStream(small.plan(sampling=name), small.data()).state()
         assert (state["secret"] is not None) == saved
 

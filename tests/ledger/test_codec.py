@@ -58,6 +58,31 @@ LEAVES = {
     ),
     ev.Skellam: st.builds(ev.Skellam, counts, rationals, st.integers(4, 10**9), st.integers(0, 3), counts),
     ev.NonPrivate: st.just(ev.NonPrivate()),
+    ev.ToeplitzNoise: st.builds(
+        ev.ToeplitzNoise,
+        reals,
+        st.tuples(finite, finite | finite.map(lambda c: -c), st.just(-0.0) | st.just(0)),
+        st.integers(3, 10**6),
+        counts,
+        counts,
+    ),
+    ev.SquareRootNoise: st.builds(ev.SquareRootNoise, reals, st.just(5), st.integers(5, 10**6), counts, counts),
+    ev.BufferedNoise: st.builds(
+        ev.BufferedNoise,
+        reals,
+        st.tuples(finite, finite),
+        st.tuples(shares, shares).filter(lambda pair: max(pair) < 1),
+        counts,
+        counts,
+        counts,
+    ),
+    ev.TreeNoise: st.builds(ev.TreeNoise, reals, st.integers(2, 100), counts, counts, counts),
+    ev.CyclicSampled: st.builds(
+        lambda rate, noise, coefficients: ev.CyclicSampled(rate, 4, ev.ToeplitzNoise(noise, coefficients, 10, 3, 4)),
+        shares,
+        reals,
+        st.tuples(finite, finite),
+    ),
 }
 inside = st.one_of(st.floats(1e-100, 1, exclude_max=True), st.fractions(Fraction(1, 10**9), Fraction(999, 1000)))
 laws = st.one_of(
@@ -77,6 +102,8 @@ def nests(inner):
         ev.Shuffled: st.builds(ev.Shuffled, counts, inner),
         ev.ShuffledEpoch: st.builds(ev.ShuffledEpoch, st.just(2), st.integers(2, 9), inner),
         ev.SelectedFromRepeats: st.builds(ev.SelectedFromRepeats, inner, laws),
+        ev.RandomlyAllocated: st.builds(ev.RandomlyAllocated, st.integers(3, 9), st.just(3), inner),
+        ev.TruncatedPoissonSampled: st.builds(ev.TruncatedPoissonSampled, shares, counts, counts, inner),
         ev.Repeated: st.builds(ev.Repeated, inner, st.integers(0, 10**12)),
         ev.Composed: st.builds(ev.Composed, several),
         ev.Parallel: st.builds(ev.Parallel, several),

@@ -20,22 +20,26 @@ from discreet.events.aggregation import DistributedDiscreteGaussian, Skellam
 from discreet.events.base import Event
 from discreet.events.choices import Exponential, LocalReport, NoisyMax, RandomizedResponse, SparseVector
 from discreet.events.claims import Claimed, Insecure, MayFail, NonPrivate
+from discreet.events.correlated import BufferedNoise, CyclicSampled, SquareRootNoise, ToeplitzNoise, TreeNoise
 from discreet.events.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, L2Laplace, Laplace
-from discreet.events.sampling import PoissonSampled, SampledWithoutReplacement, Shuffled, ShuffledEpoch
-from discreet.events.selection import (
-    BinomialTrials,
-    NegativeBinomialTrials,
-    PoissonTrials,
-    SelectedFromRepeats,
-    Trials,
+from discreet.events.sampling import (
+    PoissonSampled,
+    RandomlyAllocated,
+    SampledWithoutReplacement,
+    Shuffled,
+    ShuffledEpoch,
+    TruncatedPoissonSampled,
 )
+from discreet.events.selection import BinomialTrials, NegativeBinomialTrials, PoissonTrials, SelectedFromRepeats, Trials
 from discreet.events.structure import Composed, Group, Parallel, Repeated, is_secure
 from discreet.events.votes import GaussianVoteCheck, GaussianVotes, LaplaceVotes
 
 __all__ = [
     "BinomialTrials",
+    "BufferedNoise",
     "Claimed",
     "Composed",
+    "CyclicSampled",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "DistributedDiscreteGaussian",
@@ -58,6 +62,7 @@ __all__ = [
     "PoissonSampled",
     "PoissonTrials",
     "RandomizedResponse",
+    "RandomlyAllocated",
     "Repeated",
     "SampledWithoutReplacement",
     "SelectedFromRepeats",
@@ -65,6 +70,10 @@ __all__ = [
     "ShuffledEpoch",
     "Skellam",
     "SparseVector",
+    "SquareRootNoise",
+    "ToeplitzNoise",
+    "TreeNoise",
     "Trials",
+    "TruncatedPoissonSampled",
     "is_secure",
 ]

@@ -77,3 +77,49 @@ class ShuffledEpoch(Event):
 
     def parts(self) -> tuple[Event, ...]:
         return (self.event,)
+
+
+@dataclass(frozen=True)
+class RandomlyAllocated(Event):
+    """`event` on each of `steps` batches in turn, where each unit joins `selected` of them, drawn by itself.
+
+    A unit's batches are a uniformly random set, independent of all other units, so the sizes of batches vary ("balls in
+    bins"). Nobody learns who is in which batch. It is not a shuffled epoch, where batches have a fixed size.
+    """
+
+    steps: int
+    selected: int
+    event: Event
+
+    def __post_init__(self) -> None:
+        _check.settle_integers(self, "steps", remedy="it is the number of batches that a unit draws from")
+        _check.settle_integers(self, "selected", remedy="it is the number of batches of one unit", at_most=self.steps)
+        check_event("event", self.event)
+        check_depth(self)
+
+    def parts(self) -> tuple[Event, ...]:
+        return (self.event,)
+
+
+@dataclass(frozen=True)
+class TruncatedPoissonSampled(Event):
+    """`event` on a batch that each of at most `units` units joins with probability `rate`, cut to `largest` units.
+
+    If more joined, `largest` of them are chosen uniformly at random. `units` is a public bound on the number of units,
+    in this dataset and in its neighbors.
+    """
+
+    rate: float
+    largest: int
+    units: int
+    event: Event
+
+    def __post_init__(self) -> None:
+        _check.settle(self, "rate", _check.probability, "it is the probability that one unit joins a batch")
+        _check.settle_integers(self, "largest", remedy="it is the most units that a batch may hold")
+        _check.settle_integers(self, "units", remedy="it is a public bound on the number of units")
+        check_event("event", self.event)
+        check_depth(self)
+
+    def parts(self) -> tuple[Event, ...]:
+        return (self.event,)

@@ -10,7 +10,13 @@ from discreet.learning import _extra as _extra  # first, for its message about w
 from discreet.learning._train import train
 from discreet.learning.clipping import Adaptive, Automatic, Clipping, Flat, PerLayer
 from discreet.learning.compatibility import check, fix
-from discreet.learning.data.sampling import FixedSizeSampler, PoissonSampler, ShuffledEpochs
+from discreet.learning.data.sampling import (
+    AllocatedEpochs,
+    FixedSizeSampler,
+    PoissonSampler,
+    ShuffledEpochs,
+    TruncatedPoissonSampler,
+)
 from discreet.learning.engine import ClippedSum, Engine, clipped_sum
 from discreet.learning.noise import GaussianNoise, L2LaplaceNoise, LaplaceNoise
 from discreet.learning.plan import Plan
@@ -19,6 +25,7 @@ from discreet.learning.step import Step
 
 __all__ = [
     "Adaptive",
+    "AllocatedEpochs",
     "Automatic",
     "ClippedSum",
     "Clipping",
@@ -35,6 +42,7 @@ __all__ = [
     "Run",
     "ShuffledEpochs",
     "Step",
+    "TruncatedPoissonSampler",
     "check",
     "clipped_sum",
     "fix",

@@ -122,6 +122,7 @@ class TrainingLoop:
     def _restore(self, saved: Checkpoint, before: int) -> None:
         """Continue after the last allowed step, which the ledger knows if there is one, and else the file."""
         self.allowed = max(saved.allowed, 0) if self._account is None else max(before, saved.step["position"])
+        self.allowed = min(self.plan.steps, self.plan.sampler.resumes_at(self.allowed))
         inner_model(self.model).load_state_dict(saved.model)
         self._optimizer.load_state_dict(saved.optimizer)
         if self._scheduler is not None and saved.scheduler is not None:

@@ -18,7 +18,13 @@ from discreet.guarantees import ApproxDP, Guarantee, PureDP
 from discreet.learning import pricing
 from discreet.learning.clipping import Adaptive, Clipping, Flat, checked_norm
 from discreet.learning.data.batches import Batch, BatchStream
-from discreet.learning.data.sampling import SAMPLERS, PoissonSampler, Sampler
+from discreet.learning.data.sampling import (
+    SAMPLERS,
+    AllocatedEpochs,
+    PoissonSampler,
+    Sampler,
+    TruncatedPoissonSampler,
+)
 from discreet.learning.explanation import explain
 from discreet.learning.noise import FAMILIES, GaussianNoise, Noise, Secret
 from discreet.learning.schedule import Schedule, checked_schedule, norm_at
@@ -109,6 +115,7 @@ class Plan:
         clipping: Clipping | None = None,
         noise: str = "gaussian",
         sampling: str = "poisson",
+        largest_batch: int | None = None,
         relation: Relation | str | None = None,
         unit: Unit | None = None,
         clip_schedule: Schedule | None = None,
@@ -128,8 +135,11 @@ class Plan:
             clip_norm: the largest norm of one example's gradient: L2, or L1 for noise="laplace". Give this or
             clipping: another way to clip, such as `PerLayer`, `Automatic` or `Adaptive`.
             noise: "gaussian", "laplace" (L1 clipping, pure DP) or "l2-laplace".
-            sampling: "poisson", "without replacement" or "shuffle".
-            relation: which neighbors to protect; by default add/remove for Poisson batches, and else replace-one.
+            sampling: "poisson", "allocation", "without replacement" or "shuffle".
+            largest_batch: cut Poisson batches to this size, for hardware that takes no larger ones; then the data may
+                hold at most `examples` units.
+            relation: which neighbors to protect; by default add/remove for Poisson and allocated batches, and
+                else replace-one.
             unit: whom to protect: `dp.rows()`, or `dp.person("column", max_rows=…)`.
             clip_schedule: (step, clip norm) pairs, such as ((0, 1.0), (500, 0.1)).
             physical_batch_size: how many examples go through the model at once; 0 derives it from the batch size.
@@ -142,7 +152,7 @@ class Plan:
         wanted = float(_check.epsilon(epsilon))
         at = float(_check.probability("delta", delta, "everything may leak with this probability"))
         make = _maker(
-            noise, sampling, examples, batch_size, epochs, steps, clip_norm, clipping, relation, unit,
+            noise, sampling, largest_batch, examples, batch_size, epochs, steps, clip_norm, clipping, relation, unit,
             delta=at, clip_schedule=clip_schedule, physical_batch_size=physical_batch_size, _target=wanted,
         )  # fmt: skip
         secure = make(1.0, None)
@@ -165,6 +175,7 @@ class Plan:
         clipping: Clipping | None = None,
         noise: str = "gaussian",
         sampling: str = "poisson",
+        largest_batch: int | None = None,
         relation: Relation | str | None = None,
         unit: Unit | None = None,
         clip_schedule: Schedule | None = None,
@@ -177,7 +188,7 @@ class Plan:
         """
         at = float(_check.probability("delta", delta, "everything may leak with this probability"))
         make = _maker(
-            noise, sampling, examples, batch_size, epochs, steps, clip_norm, clipping, relation, unit,
+            noise, sampling, largest_batch, examples, batch_size, epochs, steps, clip_norm, clipping, relation, unit,
             delta=at, clip_schedule=clip_schedule, physical_batch_size=physical_batch_size,
         )  # fmt: skip
         multiplier = _check.positive("noise_multiplier", noise_multiplier, "without noise there is no guarantee")
@@ -322,6 +333,7 @@ class Plan:
 def _maker(
     noise: str,
     sampling: str,
+    largest_batch: int | None,
     examples: int,
     batch_size: int,
     epochs: float | None,
@@ -335,6 +347,12 @@ def _maker(
     """A function from a noise multiplier and a seed to the plan; all other arguments are checked here."""
     family = FAMILIES[_check.one_of("noise", noise, FAMILIES, "each has its own price")]
     sampler = SAMPLERS[_check.one_of("sampling", sampling, SAMPLERS, "each has its own price")](batch_size, examples)
+    if largest_batch is not None:
+        if sampling != "poisson":
+            raise _check.fail(
+                "largest_batch", "be None unless sampling is 'poisson'", largest_batch, "others have no price"
+            )
+        sampler = TruncatedPoissonSampler(batch_size, examples, largest_batch)
     if (epochs is None) == (steps is None):
         raise _one_of_two("steps", steps, "epochs", epochs, "they say how long the training is")
     if (clip_norm is None) == (clipping is None):
@@ -344,7 +362,7 @@ def _maker(
     if steps is None:
         steps = sampler.steps(float(_check.positive("epochs", epochs, "it is the number of passes over the data")))
     order = family(1.0).order
-    default = ADD_REMOVE if isinstance(sampler, PoissonSampler) else REPLACE_ONE
+    default = ADD_REMOVE if isinstance(sampler, PoissonSampler | AllocatedEpochs) else REPLACE_ONE
     settled = as_relation(default if relation is None else relation)
 
     def make(multiplier: float, insecure_seed: int | None) -> Plan:
@@ -369,7 +387,8 @@ def _one_of_two(name: str, value: object, other_name: str, other: object, remedy
 
 def _physical(sampler: Sampler) -> int:
     """Enough rows for nearly every draw: with 2.5 standard deviations, 1 draw in 160 needs a second physical batch."""
-    if not isinstance(sampler, PoissonSampler):
+    if not isinstance(sampler, PoissonSampler | AllocatedEpochs):
         return sampler.batch_size
-    spread = math.sqrt(sampler.batch_size * (1 - sampler.rate))
-    return 8 * math.ceil((sampler.batch_size + 2.5 * spread) / 8)
+    spread = math.sqrt(sampler.batch_size * (1 - sampler.batch_size / sampler.examples))
+    usual = 8 * math.ceil((sampler.batch_size + 2.5 * spread) / 8)
+    return min(usual, sampler.largest_batch) if isinstance(sampler, TruncatedPoissonSampler) else usual

@@ -137,8 +137,11 @@ class Step:
                 f"step {batch.step} of the plan is already taken: plan.batches(data) yields each batch once, in one "
                 "loop over all epochs; a second loop needs another plan"
             )
-        if self._source is not None and batch.source is not self._source and not self.plan.sampler.secret_order:
-            raise _check.fail("batch", "come from the same plan.batches(data)", batch, "a shuffled epoch is one stream")
+        sampler = self.plan.sampler
+        continues = not sampler.secret_order or sampler.resumes_at(batch.step) != batch.step
+        if self._source is not None and batch.source is not self._source and continues:
+            remedy = "a shuffled or allocated epoch is one stream"
+            raise _check.fail("batch", "come from the same plan.batches(data)", batch, remedy)
         self._source = batch.source
 
     def _clipped(

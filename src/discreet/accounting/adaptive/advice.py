@@ -102,6 +102,8 @@ def _scaled(event: Event, factor: float) -> Event | None:
     match event:
         case ev.Gaussian(multiplier) | ev.Laplace(multiplier):
             return replace(event, noise_multiplier=_more(multiplier, factor))
+        case ev.ToeplitzNoise() | ev.SquareRootNoise() | ev.BufferedNoise() | ev.TreeNoise():
+            return replace(event, noise_multiplier=_more(event.noise_multiplier, factor))
         case ev.L2Laplace(multiplier, by_l1, shift):
             return ev.L2Laplace(
                 _more(multiplier, factor),
@@ -121,6 +123,8 @@ def _scaled(event: Event, factor: float) -> Event | None:
             | ev.SampledWithoutReplacement(event=inner)
             | ev.Shuffled(event=inner)
             | ev.ShuffledEpoch(event=inner)
+            | ev.TruncatedPoissonSampled(event=inner)
+            | ev.CyclicSampled(event=inner)
             | ev.MayFail(event=inner)
             | ev.SelectedFromRepeats(event=inner)
             | ev.Repeated(event=inner)

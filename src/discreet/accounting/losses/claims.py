@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from discreet import events as ev
 from discreet.accounting.losses.groups import parts_touched
+from discreet.accounting.prices.price import price_of
 from discreet.events import Event
 from discreet.neighbors import ADD_REMOVE, Relation
 from discreet.numeric.rounding import exact
@@ -27,6 +28,8 @@ def without_delta(event: Event, relation: Relation = ADD_REMOVE) -> tuple[Event,
         case ev.MayFail(probability, inner):
             plain, claimed = without_delta(inner, relation)
             return plain, exact(probability) + (1 - exact(probability)) * claimed
+        case ev.TruncatedPoissonSampled():
+            return without_delta(price_of(event, "accounting").simpler(event, relation, "accounting"), relation)
         case ev.Repeated(inner, count):
             plain, claimed = without_delta(inner, relation)
             return ev.Repeated(plain, count), count * claimed

@@ -141,12 +141,18 @@ def _sampling(events: Sequence[Event]) -> str:
             match nested:
                 case ev.PoissonSampled(rate, _):
                     samplers[f"Poisson: each unit joins each batch independently with probability {rate:.4g}"] = None
+                case ev.TruncatedPoissonSampled(rate, largest, _, _):
+                    most = f"at most {largest:,} in a batch"
+                    samplers[f"Poisson: each unit joins each batch with probability {rate:.4g}, {most}"] = None
                 case ev.SampledWithoutReplacement(size, population, _):
                     samplers[f"without replacement: batches of {size:,} of {population:,} units"] = None
                 case ev.ShuffledEpoch(size, examples, _):
                     samplers[
                         f"shuffled epochs: batches of {size:,} of {examples:,} examples, priced without amplification"
                     ] = None
+                case ev.RandomlyAllocated(steps, selected, _):
+                    batches = f"{selected:,} of {steps:,} batches"
+                    samplers[f"random allocation: each unit draws {batches} of an epoch for itself"] = None
                 case ev.Shuffled(reports, _):
                     samplers[f"{reports:,} local reports, shuffled"] = None
     if not samplers:

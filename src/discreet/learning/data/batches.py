@@ -67,6 +67,7 @@ class BatchStream:
             raise _check.fail("persons", "be None", "ids", "the plan protects examples; make it with unit=dp.person(…)")
         else:
             self._records = Records(data)
+        plan.sampler.check_number(self._records.size if self._rows is None else len(self._rows))
         # All processes of a run draw the same batches, and each takes its share of every batch.
         self._secret = Team.here().share_secret(plan.secret("sampling")) if secret is None else secret
         self.position = position

@@ -3,7 +3,8 @@
 A sampler is a frozen description. Its draw is a function of a secret and the step's number, so the processes of one run
 draw the same batches without communication. For Poisson draws and subsets, the price assumes that the members of a
 batch are secret: the secret is never written down, and a resumed run draws its remaining batches from a fresh one.
-Their steps are independent, so the position is the whole state. A shuffled epoch must continue where it stopped, so its
+Their steps are independent, so the position is the whole state. A randomly allocated epoch is secret too, but its steps
+belong together, so a resumed run starts with the next epoch. A shuffled epoch must continue where it stopped, so its
 secret is saved; its price does not depend on secrecy.
 """
 
@@ -57,6 +58,14 @@ class Sampler(ABC):
     def whole(self, event: Event, steps: int) -> Event:
         """The event of `steps` steps, and so of a whole plan."""
         return events.Repeated(self.sampled(event), ceil(steps / self.steps_of_event))
+
+    def resumes_at(self, step: int) -> int:
+        """The first step, from `step` on, at which a run may continue with a fresh secret."""
+        return step
+
+    def check_number(self, units: int) -> None:
+        """Refuse data whose number of units breaks a bound that the price assumes, before anything is charged."""
+        return
 
     @abstractmethod
     def in_words(self, unit: str) -> str:
@@ -114,6 +123,53 @@ class PoissonSampler(Sampler):
 
 
 @dataclass(frozen=True)
+class TruncatedPoissonSampler(PoissonSampler):
+    """Poisson batches that are cut to at most `largest_batch` units, which are chosen uniformly.
+
+    Guarantee:
+        It holds for data with at most `examples` units, which is public: data with more of them is refused. Truncation
+        adds to δ what `events.TruncatedPoissonSampled` says; choose `largest_batch` ten standard deviations above
+        `batch_size`.
+
+    >>> TruncatedPoissonSampler(100, 1000, 200).sampled(events.Gaussian(1.0))
+    TruncatedPoissonSampled(rate=0.1, largest=200, units=1000, event=Gaussian(noise_multiplier=1.0))
+    """
+
+    largest_batch: int
+    name: ClassVar[str] = "truncated poisson"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check.settle_integers(
+            self,
+            "largest_batch",
+            remedy="it is the most units in a batch, so at least the expected number",
+            at_least=self.batch_size,
+        )
+
+    def sampled(self, event: Event) -> Event:
+        return events.TruncatedPoissonSampled(self.rate, self.largest_batch, self.examples, event)
+
+    def check_number(self, units: int) -> None:
+        if units > self.examples:
+            raise InvalidArgument(
+                f"data must hold at most the {self.examples} units that the plan was made for: the price of truncated "
+                "batches needs a public bound on their number; make the plan with more examples"
+            )
+
+    def in_words(self, unit: str) -> str:
+        return f"{super().in_words(unit)}, and at most {self.largest_batch} of those who join are kept"
+
+    def draw(self, step: int, units: int, secret: Secret) -> Indices:
+        self.check_number(units)
+        joined = super().draw(step, units, secret)
+        if len(joined) <= self.largest_batch:
+            return joined
+        kept = secret.stream("truncation", step).choice(joined, size=self.largest_batch, replace=False, shuffle=False)
+        return np.sort(kept).astype(np.int64)
+
+
+@dataclass(frozen=True)
 class FixedSizeSampler(Sampler):
     """Each batch is a uniformly random subset of exactly batch_size units, drawn anew in each step.
 
@@ -168,6 +224,64 @@ class ShuffledEpochs(Sampler):
         return max(1, round(epochs * self.steps_of_event))
 
 
+@dataclass(frozen=True)
+class AllocatedEpochs(Sampler):
+    """In each epoch every unit draws `selected` of its batches for itself, so the sizes of batches vary.
+
+    Guarantee:
+        A unit's batches are a uniformly random set, without rounding, independent of all other units and epochs. The
+        size of a batch, and so the time of a step, depends on chance and on the number of units. A run that stops
+        within an epoch does not finish it: with a fresh secret, units would join the rest of it a second time.
+
+    >>> AllocatedEpochs(100, 1000).whole(events.Gaussian(1.0), 25)
+    Repeated(event=RandomlyAllocated(steps=10, selected=1, event=Gaussian(noise_multiplier=1.0)), count=3)
+    """
+
+    selected: int = 1
+    name: ClassVar[str] = "allocation"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check.settle_integers(self, "selected", remedy="it is the number of batches of an epoch that a unit is in")
+
+    @property
+    def steps_of_event(self) -> int:
+        return ceil(self.examples * self.selected / self.batch_size)
+
+    def sampled(self, event: Event) -> Event:
+        return events.RandomlyAllocated(self.steps_of_event, self.selected, event)
+
+    def resumes_at(self, step: int) -> int:
+        return ceil(step / self.steps_of_event) * self.steps_of_event
+
+    def in_words(self, unit: str) -> str:
+        return (
+            f"in each epoch of {self.steps_of_event} batches each {unit} draws "
+            f"{'its batch' if self.selected == 1 else f'{self.selected} of them'} for itself, about {self.batch_size} "
+            "in a batch"
+        )
+
+    def draw(self, step: int, units: int, secret: Secret) -> Indices:
+        epoch, batch = divmod(step, self.steps_of_event)
+        places = _places(secret, epoch, units, self.steps_of_event, self.selected)
+        return np.flatnonzero((places == batch).any(axis=0)).astype(np.int64)
+
+    def steps(self, epochs: float) -> int:
+        return max(1, round(epochs * self.steps_of_event / self.selected))
+
+
+@lru_cache(maxsize=2)
+def _places(secret: Secret, epoch: int, units: int, batches: int, selected: int) -> Indices:
+    """`selected` different batches for each unit, as rows of an array: Floyd's algorithm for a uniform subset."""
+    stream = secret.stream("allocation", epoch)
+    places = np.full((selected, units), -1, dtype=np.int64)
+    for row, last in enumerate(range(batches - selected, batches)):
+        drawn = stream.integers(0, last + 1, size=units)
+        taken = (places[:row] == drawn).any(axis=0)
+        places[row] = np.where(taken, last, drawn)
+    return places
+
+
 @lru_cache(maxsize=4)
 def _order(secret: Secret, epoch: int, units: int) -> Indices:
     return secret.stream("epoch", epoch).permutation(units).astype(np.int64)
@@ -191,4 +305,6 @@ def limited(rows: list[Indices], units: Indices, most: int, step: int, secret: S
 
 
 #: The samplers, by the names that a plan accepts.
-SAMPLERS: dict[str, type[Sampler]] = {kind.name: kind for kind in (PoissonSampler, FixedSizeSampler, ShuffledEpochs)}
+SAMPLERS: dict[str, type[Sampler]] = {
+    kind.name: kind for kind in (PoissonSampler, AllocatedEpochs, FixedSizeSampler, ShuffledEpochs)
+}
