@@ -56,6 +56,8 @@ EVENTS: list[Callable[[Any], ev.Event]] = [
     lambda x: ev.DiscreteLaplace(x, Fraction(3)),
     lambda x: ev.DiscreteLaplace(2, x),
     ev.Exponential,
+    lambda x: ev.DeclaredExponentials(x, 3),
+    lambda x: ev.DeclaredExponentials(Fraction(1, 2), x),
     ev.NoisyMax,
     ev.SparseVector,
     lambda x: ev.SparseVector(Fraction(1, 2), x),

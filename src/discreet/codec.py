@@ -209,6 +209,7 @@ _EVENTS: dict[str, tuple[type[Event], dict[str, _Field]]] = {
     ),
     "discrete-laplace": (ev.DiscreteLaplace, {"sensitivity": _WHOLE, "scale": _RATIONAL}),
     "exponential": (ev.Exponential, {"epsilon": _RATIONAL}),
+    "declared-exponentials": (ev.DeclaredExponentials, {"epsilon": _RATIONAL, "count": _WHOLE}),
     "noisy-max": (ev.NoisyMax, {"epsilon": _RATIONAL}),
     "sparse-vector": (ev.SparseVector, {"epsilon": _RATIONAL, "answers": _WHOLE}),
     "randomized-response": (ev.RandomizedResponse, {"epsilon": _RATIONAL, "categories": _WHOLE}),

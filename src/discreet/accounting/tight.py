@@ -20,6 +20,7 @@ from discreet.accounting.forms.pure import pure
 from discreet.accounting.forms.rdp import rdp
 from discreet.accounting.interval import Interval, largest
 from discreet.accounting.losses import of_events
+from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.closed import closed_form
 from discreet.accounting.losses.collapse import Way, collapse
 from discreet.accounting.losses.composed import Losses
@@ -121,11 +122,16 @@ def _lowered(bounds: Interval, event: Event, target: Target, relation: Relation)
 
 
 def _shuffled(event: Shuffled, target: Target, relation: Relation) -> Interval:
-    """Shuffled reports by themselves: their upper end is certified; no lower one is known."""
+    """Shuffled reports by themselves, from above by the sum over their clones, from below by an attack."""
+    way: Way = frozenset([(event, 1)])
+    attack = of_events.losses(way, View(relation, False, False))
+    lower = _bounds(attack, target, False)[0] * (1 - PAD)
     if target.epsilon is not None:
-        return Interval(0.0, shuffle.shuffled_delta(event, target.epsilon, relation))
-    assert target.delta is not None
-    return Interval(0.0, shuffle.shuffled_epsilon(event, target.delta, relation))
+        upper = shuffle.shuffled_delta(event, target.epsilon, relation)
+    else:
+        assert target.delta is not None
+        upper = shuffle.shuffled_epsilon(event, target.delta, relation)
+    return Interval(min(lower, upper), upper)
 
 
 def _price(way: Way, target: Target, relation: Relation) -> Interval:
@@ -136,7 +142,7 @@ def _price(way: Way, target: Target, relation: Relation) -> Interval:
 
 def has_directions(way: Way) -> bool:
     """Whether removing and adding a unit differ, which they do only under sampling."""
-    return any(len(leaf.parts()) > 0 for leaf, _ in way)
+    return any(len(leaf.parts()) > 0 and not isinstance(leaf, Shuffled) for leaf, _ in way)
 
 
 def one_direction(way: Way, target: Target, relation: Relation, adding: bool) -> Pair:
@@ -179,6 +185,8 @@ def _bounds(losses: Losses, target: Target, adding: bool) -> Pair:
         return infinite
     if target.delta is not None and infinite[0] > target.delta:
         return math.inf, math.inf
+    if (only := losses.only_atoms()) is not None:
+        return _by_atoms(only, infinite[1], target)
     match choose(losses):
         case "nothing":
             return 0.0, 0.0
@@ -216,6 +224,15 @@ def _by_formula(bounds: single.Bounds, target: Target) -> Pair:
         return bounds(target.epsilon)
     assert target.delta is not None
     return single.solve(bounds, target.delta)
+
+
+def _by_atoms(only: AtomLoss, infinite: float, target: Target) -> Pair:
+    """One loss with finitely many values: its profile is a sum. `infinite` bounds P of an infinite loss."""
+    low, high = _by_formula(only.profile, target)
+    if target.delta is None or infinite > target.delta:
+        return low, high
+    most = max(0.0, only.support(0.0)[1])  # no loss beyond it is finite, and δ covers the infinite ones
+    return min(low, most), min(high, most)
 
 
 def _on_grid(losses: Losses, target: Target, adding: bool) -> Pair:

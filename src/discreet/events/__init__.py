@@ -17,7 +17,7 @@ The meaning of an event never changes: a new meaning gets a new event. An accoun
 """
 
 from discreet.events.base import Event
-from discreet.events.choices import Exponential, NoisyMax, RandomizedResponse, SparseVector
+from discreet.events.choices import DeclaredExponentials, Exponential, NoisyMax, RandomizedResponse, SparseVector
 from discreet.events.claims import Claimed, Insecure, MayFail, NonPrivate
 from discreet.events.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, L2Laplace, Laplace
 from discreet.events.sampling import PoissonSampled, SampledWithoutReplacement, Shuffled, ShuffledEpoch
@@ -26,6 +26,7 @@ from discreet.events.structure import Composed, Group, Parallel, Repeated, is_se
 __all__ = [
     "Claimed",
     "Composed",
+    "DeclaredExponentials",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Event",

@@ -72,6 +72,16 @@ class Losses:
         """Whether the composition reveals nothing at all."""
         return not self.sampled and not self.others and self.mu_squared == 0 and self.concentrated == 0
 
+    def only_atoms(self) -> AtomLoss | None:
+        """The one loss of this composition, if there is just one and it has finitely many values."""
+        if self.sampled or self.mu_squared > 0 or self.concentrated > 0:
+            return None
+        match self.others:
+            case ((AtomLoss() as only, 1),):
+                return only
+            case _:
+                return None
+
     def infinite_mass(self) -> tuple[float, float]:
         """P that some loss is infinite, from below and from above."""
         if any(loss.infinite >= 1.0 for loss, _ in self.others):

@@ -10,7 +10,9 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from discreet.accounting.losses import atoms
+import numpy as np
+
+from discreet.accounting.losses import atoms, ranges, shuffles
 from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.collapse import ACCOUNTANT, Way
 from discreet.accounting.losses.composed import Losses
@@ -19,9 +21,11 @@ from discreet.accounting.losses.loss import Loss
 from discreet.accounting.losses.symmetric import MirroredLoss, mirrored
 from discreet.accounting.prices.price import is_priced, price_of
 from discreet.accounting.refusal import unknown
+from discreet.accounting.shuffle import clones
 from discreet.events import (
     Claimed,
     Composed,
+    DeclaredExponentials,
     DiscreteGaussian,
     DiscreteLaplace,
     Event,
@@ -35,6 +39,7 @@ from discreet.events import (
     RandomizedResponse,
     Repeated,
     SampledWithoutReplacement,
+    Shuffled,
     SparseVector,
 )
 from discreet.neighbors import REPLACE_ONE, Relation
@@ -54,8 +59,12 @@ _LOG_RATIOS = 2.1
 _MOST_GAUSSIAN_RATIO, _MOST_LAPLACE_RATIO = 0.3, 0.05
 
 # Lower bounds try a few members of a family and keep the best. Any member is valid; these cover the usual shapes.
-_RANGE_SPLITS = (0.5, 0.25, 0.75, 0.95)
 _COORDINATES = (1, 9, 64)
+
+# Relative round-off of the probability that one report falls into the set that an attack counts.
+_REPORT_ERROR = 1e-11
+# Upper bounds on selections, see `_selections`.
+_RANGE_BOUNDS = 3
 
 # Round-off of a squared ratio of two multipliers, before its integer part is taken.
 _RATIO_ERROR = 1e-12
@@ -80,7 +89,8 @@ class View:
 
 def losses(way: Way, view: View) -> Losses:
     """The losses of a collapsed event."""
-    parts = [_unsampled(leaf, view).times(count) for leaf, count in way]
+    others = [(leaf, count) for leaf, count in way if not isinstance(leaf, Exponential | DeclaredExponentials)]
+    parts = [_selections(way, view), *(_unsampled(leaf, view).times(count) for leaf, count in others)]
     return Losses(
         math.fsum(part.mu_squared for part in parts),
         tuple(term for part in parts for term in part.sampled),
@@ -97,7 +107,7 @@ def _is_exact(leaf: Event) -> bool:
     match leaf:
         case L2Laplace(shift=None) | Exponential() | NoisyMax() | SparseVector():
             return False
-        case SampledWithoutReplacement() | Composed() | Repeated():
+        case SampledWithoutReplacement() | Shuffled() | Composed() | Repeated():
             return False
         case DiscreteGaussian(sensitivity_squared, _, coordinates):
             return coordinates == 1 or sensitivity_squared == 1
@@ -114,8 +124,8 @@ def _is_exact(leaf: Event) -> bool:
 def variants(way: Way, *, upper: bool) -> int:
     """How many bounds there are to choose from: the least of the upper ones holds, and the greatest of the lower."""
     inside = [part for leaf, _ in way for part in leaf.walk()]
-    if any(isinstance(part, Exponential) for part in inside):
-        return 2 if upper else len(_RANGE_SPLITS)
+    if any(isinstance(part, Exponential | DeclaredExponentials) for part in inside):
+        return _RANGE_BOUNDS if upper else len(ranges.SPLITS)
     if any(isinstance(part, L2Laplace) and part.shift is None for part in inside):
         return 2 if upper else len(_COORDINATES)
     return 1
@@ -138,17 +148,49 @@ def _unsampled(leaf: Event, view: View) -> Losses:
             return near if near is not None else Losses.of(_atoms_of(leaf, view))
         case DiscreteLaplace(sensitivity, _) if sensitivity > _MOST_ATOMS:
             return _near_laplace(leaf, view)
-        case Exponential(epsilon) if view.upper and view.variant == 1:
-            # ε-bounded range is ε²/8-zCDP (Cesar & Rogers 2021, Lemma 3.4; Dong, Durfee & Rogers 2020).
-            return Losses(concentrated=float(epsilon) ** 2 / 8)
         case PoissonSampled():
             return _poisson(leaf, view)
         case SampledWithoutReplacement():
             return _without_replacement(leaf, view)
+        case Shuffled():
+            return shuffled(leaf, view)
         case _ if is_priced(leaf):
             return price_of(leaf, ACCOUNTANT).losses(leaf, view)
         case _:
             return Losses.of(_atoms_of(leaf, view))
+
+
+def _selections(way: Way, view: View) -> Losses:
+    """All exponential mechanisms of a composition.
+
+    `Exponential` may be chosen after the outcomes of everything before it, in any order. Equal ones are priced
+    together. Different ones are not, because what each may depend on is not known: from above they are priced as if
+    all had the largest range; by ε²/8-zCDP, which adds up in any order (Cesar & Rogers 2021, Lemma 3.4); or one by
+    one.
+    """
+    chosen = [(float(leaf.epsilon), count) for leaf, count in way if isinstance(leaf, Exponential)]
+    batches = [(leaf, count) for leaf, count in way if isinstance(leaf, DeclaredExponentials)]
+    largest = max((epsilon for epsilon, _ in chosen), default=0.0)
+    total = Losses()
+    if view.upper:
+        for batch, count in batches:
+            total += ranges.declared_above(float(batch.epsilon), batch.count).times(count)
+        if view.variant == 1:
+            return total + Losses(concentrated=math.fsum(count * epsilon**2 / 8 for epsilon, count in chosen))
+        if view.variant == 2 and len(chosen) > 1:
+            return sum((Losses.of(ranges.single(epsilon)).times(count) for epsilon, count in chosen), total)
+        return total + ranges.adaptive_above(largest, sum(count for _, count in chosen)) if chosen else total
+    # One family of attacks at most can be chosen for the result that all other parts lead to: the last one to run.
+    for epsilon, count in chosen:
+        last = ranges.steered_last if epsilon == largest else ranges.unsteered
+        total += last(epsilon, count, view.variant)
+    for number, (batch, count) in enumerate(batches):
+        epsilon, draws = float(batch.epsilon), batch.count
+        last_batches = 1 if number == 0 and not chosen else 0
+        if last_batches:
+            total += ranges.declared_last(epsilon, draws, view.variant)
+        total += ranges.unsteered(epsilon, draws * (count - last_batches), view.variant)
+    return total
 
 
 def _atoms_of(leaf: Event, view: View) -> AtomLoss:
@@ -169,11 +211,8 @@ def _atoms_of(leaf: Event, view: View) -> AtomLoss:
         case SparseVector(epsilon, _):
             return atoms.randomized_response(float(epsilon) if view.upper else 0.0)
         case Exponential(epsilon):
-            if view.upper:
-                return atoms.randomized_response(float(epsilon))
             # Two candidates whose scores move against each other: any split of the range ε can happen.
-            top = float(epsilon) * _RANGE_SPLITS[view.variant % len(_RANGE_SPLITS)]
-            return atoms.two_points(top - float(epsilon), top)
+            return ranges.single(float(epsilon)) if view.upper else ranges.fixed(float(epsilon), view.variant)
         case Claimed(epsilon, delta):
             held = exact(delta)
             return atoms.claimed(float(epsilon), min(1.0, float_up(held)) if view.upper else float_down(held))
@@ -312,6 +351,31 @@ def _pure(leaf: Event) -> float | None:
             return None if None in losses else math.fsum(epsilon for epsilon in losses if epsilon is not None)
         case _:
             return None
+
+
+def shuffled(event: Shuffled, view: View) -> Losses:
+    """Shuffled reports: their clones from above, and the best known attack on the report's own mechanism from below."""
+    hidden = clones(event, view.relation)
+    if hidden.loss <= 0:
+        return Losses()
+    if view.upper:
+        return Losses.of(shuffles.above(hidden))
+    match event.event:
+        case RandomizedResponse(epsilon, categories) if categories > 2:
+            return Losses.of(shuffles.histogram(event.reports, float_down(epsilon), categories))
+        case Claimed(epsilon, _):  # nothing is known about the reports, so they may be randomized response
+            return Losses.of(shuffles.histogram(event.reports, float_down(exact(epsilon)), 3))
+        case Laplace() | DiscreteLaplace() | RandomizedResponse() | NoisyMax() | Exponential():
+            ((report, _),) = _unsampled(event.event, view).others
+        case _:
+            return Losses()
+    if isinstance(report, ContinuousLoss):
+        seen, otherwise = report.shift.above()
+    else:
+        losses, p, q = report.atoms()
+        seen, otherwise = float(np.sum(p[losses > 0])), float(np.sum(q[losses > 0]))
+    seen, otherwise = seen * (1 - _REPORT_ERROR), otherwise * (1 + _REPORT_ERROR)
+    return Losses.of(shuffles.counting(event.reports, seen, otherwise)) if seen > otherwise else Losses()
 
 
 def _without_replacement(event: SampledWithoutReplacement, view: View) -> Losses:
