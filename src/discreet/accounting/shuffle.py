@@ -9,6 +9,7 @@ Neighbors replace the data behind one report; the number of reports is public.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ from discreet.accounting import closed_forms
 from discreet.accounting.forms.pure import pure
 from discreet.accounting.refusal import check_fixed_size, unknown
 from discreet.neighbors import REPLACE_ONE, Relation
-from discreet.numeric.rounding import Floats, down, float_down, float_up, up
+from discreet.numeric.rounding import SLACK, Floats, down, float_down, float_up, up
 
 #: SciPy's binomial tails have a relative error of about 1e-13 here; a thousand times that is allowed.
 TAIL_ERROR = 1e-10
@@ -88,42 +89,48 @@ def shuffled_delta(event: ev.Shuffled, epsilon: float, relation: Relation = REPL
 
 
 def clones_delta(hidden: Clones, epsilon: float) -> float:
-    """δ(ε) between (A + B, C − A + 1 − B) and (A + 1 − B, C − A + B), averaged over the number of clones C.
+    """δ(ε) of one report among its clones, an upper bound."""
+    return float(clones_profile(hidden, np.array([epsilon]))[0])
 
+
+def clones_profile(hidden: Clones, epsilons: Floats, blocks: int = _BLOCKS) -> Floats:
+    """δ at each ε ≥ 0, from above.
+
+    It is δ(ε) between (A + B, C − A + 1 − B) and (A + 1 − B, C − A + B), averaged over the number of clones C.
     C ~ Bin(n−1, rate), A ~ Bin(C, 1/2), B ~ Bernoulli(e^{ε₀}/(1 + e^{ε₀})). Given C, more clones only help, so counts
     are taken in blocks at the smallest count of each. The two directions are mirror images.
     """
-    if epsilon >= hidden.loss:
-        return 0.0
-    alone = up(-math.expm1(epsilon - hidden.loss) / (1 + math.exp(-hidden.loss)))
+    alone = -np.expm1(np.minimum(epsilons - hidden.loss, 0.0)) / (1 + math.exp(-hidden.loss)) * (1 + SLACK)
     if hidden.loss > LARGEST_LOSS:
-        return min(1.0, alone)
+        return np.minimum(1.0, alone)
     count = binomial()(hidden.others, hidden.rate)
     low, high = max(0, int(count.ppf(_OUTSIDE)) - 1), min(hidden.others, int(count.isf(_OUTSIDE)) + 1)
-    edges = np.unique(np.linspace(low, high + 1, min(_BLOCKS, high - low + 1) + 1).astype(np.int64))
+    edges = np.unique(np.linspace(low, high + 1, min(blocks, high - low + 1) + 1).astype(np.int64))
     # Counts above the window cost no more than its last block, and counts below it no more than no clones at all.
     above = count.sf(edges[:-1] - 1)
     weights = above - np.append(above[1:], 0.0)
-    within = _given_clones(edges[:-1].astype(np.float64), epsilon, hidden.loss)
+    inside = np.minimum(epsilons, hidden.loss)[:, None]
+    within = _given_clones(edges[:-1].astype(np.float64), inside, hidden.loss)
     below = float(count.cdf(low - 1)) if low > 0 else 0.0
-    mean = float(np.sum(weights * within)) + TAIL_ERROR * float(np.max(within)) + 2 * below * alone
-    return min(1.0, alone, up(hidden.share * mean * (1 + 2 * TAIL_ERROR)))
+    mean = within @ weights + TAIL_ERROR * np.max(within, axis=1) + 2 * below * alone
+    bound = hidden.share * mean * (1 + 2 * TAIL_ERROR) * (1 + SLACK)
+    return np.where(epsilons >= hidden.loss, 0.0, np.minimum(1.0, np.minimum(alone, bound)))
 
 
-def _given_clones(count: Floats, epsilon: float, loss: float) -> Floats:
-    """δ(ε) given the number of clones c, an upper bound.
+def _given_clones(count: Floats, epsilon: Floats, loss: float) -> Floats:
+    """δ(ε) given the number of clones c, an upper bound: one row for each ε.
 
     The likelihood ratio grows with the first coordinate a, and exceeds e^ε for a > t(c+1), with
     t = (βe^ε − (1−β))/((2β−1)(1+e^ε)), β = e^{ε₀}/(1+e^{ε₀}). The sum over a above the threshold consists of two
     binomial tails. The neighboring thresholds are tried too, so that rounding t cannot lose a term.
     """
     stays, flips = 1 / (1 + math.exp(-loss)), 1 / (1 + math.exp(loss))
-    factor = math.exp(epsilon)
+    factor = np.exp(epsilon)
     threshold = (stays * factor - flips) / (math.tanh(loss / 2) * (1 + factor))
     first = np.floor(threshold * (count + 1)) + 1
-    best = np.zeros_like(count)
-    for start in (first - 1, first, first + 1):
-        shifted, plain = binomial().sf(start - 2, count, 0.5), binomial().sf(start - 1, count, 0.5)
+    best = np.zeros_like(first)
+    tails = [binomial().sf(first + offset, count, 0.5) for offset in (-3, -2, -1, 0)]
+    for shifted, plain in itertools.pairwise(tails):
         gain = shifted * (stays - factor * flips) + plain * (flips - factor * stays)
         best = np.maximum(best, gain + TAIL_ERROR * (shifted + factor * plain))
     return best

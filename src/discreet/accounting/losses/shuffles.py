@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from discreet.accounting.losses import atoms, envelopes
 from discreet.accounting.losses.atoms import AtomLoss
-from discreet.accounting.shuffle import LARGEST_LOSS, TAIL_ERROR, Clones, binomial, clones_delta
+from discreet.accounting.shuffle import LARGEST_LOSS, TAIL_ERROR, Clones, binomial, clones_profile
 
 Floats = NDArray[np.float64]
 
 # Points of the profile: up to the first number of standard deviations of the loss, up to the second, and beyond.
 _NEAR, _FAR = 10.0, 45.0
 _NEAR_POINTS, _FAR_POINTS, _LAST_POINTS = 320, 160, 32
-# Blocks of counts that an attack tells apart, and the probability outside of all of them on either side.
-_BLOCKS, _OUTSIDE = 96, 1e-9
+# Blocks of counts: that clones are taken in, and that an attack tells apart, with the probability outside of them.
+_BLOCKS, _TOLD_APART, _OUTSIDE = 192, 96, 1e-9
 # Absolute round-off of a difference of two probabilities.
 _DIFFERENCE_ERROR = 1e-15
 
@@ -35,7 +35,7 @@ def above(hidden: Clones) -> AtomLoss:
     # The loss of a report among c clones is about 2·tanh(ε₀/2)/√c times a standard normal.
     spread = 2 * math.tanh(hidden.loss / 2) / math.sqrt(1 + hidden.others * hidden.rate)
     positive = _points(spread, hidden.loss)
-    deltas = np.array([clones_delta(hidden, float(epsilon)) for epsilon in positive])
+    deltas = clones_profile(hidden, positive, _BLOCKS)
     deltas[-1] = 0.0
     # The pair is symmetric: δ(−ε) = 1 − e^{−ε} + e^{−ε}δ(ε).
     mirrored = (np.exp(-positive) * deltas - np.expm1(-positive))[:0:-1]
@@ -74,7 +74,9 @@ def histogram(reports: int, loss: float, categories: int) -> AtomLoss:
     stays, flips = 1 / (1 + odds), odds / (1 + odds)
     count = binomial()(reports - 1, rate)
     low, high = max(1, int(count.ppf(_OUTSIDE))), min(reports - 1, int(count.isf(_OUTSIDE))) + 1
-    edges = np.unique(np.linspace(low, high + 1, min(_BLOCKS, high + 1 - low) + 1).astype(np.int64)).astype(np.float64)
+    edges = np.unique(np.linspace(low, high + 1, min(_TOLD_APART, high + 1 - low) + 1).astype(np.int64)).astype(
+        np.float64
+    )
     first, last = edges[:-1], edges[1:] - 1
     within = share * (count.sf(first - 2) - count.sf(last - 1))
     outside = (1 - share) * (count.sf(first - 1) - count.sf(last))
