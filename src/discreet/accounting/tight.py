@@ -24,6 +24,7 @@ from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.closed import closed_form
 from discreet.accounting.losses.collapse import Way, collapse
 from discreet.accounting.losses.composed import Losses
+from discreet.accounting.losses.mixtures import GroupLoss
 from discreet.accounting.losses.of_events import View
 from discreet.accounting.methods import chernoff, single
 from discreet.accounting.methods.choose import choose
@@ -135,9 +136,13 @@ def _shuffled(event: Shuffled, target: Target, relation: Relation) -> Interval:
 
 
 def _price(way: Way, target: Target, relation: Relation) -> Interval:
-    """One way to meet an event: the worse of its two directions."""
+    """One way to meet an event: the worst of its directions."""
     directions = [False, True] if has_directions(way) else [False]
-    return largest(Interval(*one_direction(way, target, relation, adding)) for adding in directions)
+    return largest(
+        Interval(*one_direction(way, target, relation, adding, opposite))
+        for adding in directions
+        for opposite in of_events.splits(way)
+    )
 
 
 def has_directions(way: Way) -> bool:
@@ -145,11 +150,11 @@ def has_directions(way: Way) -> bool:
     return any(len(leaf.parts()) > 0 and not isinstance(leaf, Shuffled) for leaf, _ in way)
 
 
-def one_direction(way: Way, target: Target, relation: Relation, adding: bool) -> Pair:
+def one_direction(way: Way, target: Target, relation: Relation, adding: bool, opposite: int = 0) -> Pair:
     """The best of the bounds that are known for one direction, on either side."""
     views = {
         upper: [
-            of_events.losses(way, View(relation, adding, upper, variant))
+            of_events.losses(way, View(relation, adding, upper, variant, opposite))
             for variant in range(of_events.variants(way, upper=upper))
         ]
         for upper in (True, False)
@@ -185,8 +190,8 @@ def _bounds(losses: Losses, target: Target, adding: bool) -> Pair:
         return infinite
     if target.delta is not None and infinite[0] > target.delta:
         return math.inf, math.inf
-    if (only := losses.only_atoms()) is not None:
-        return _by_atoms(only, infinite[1], target)
+    if (only := losses.only_loss()) is not None:
+        return _by_profile(only, infinite[1], target)
     match choose(losses):
         case "nothing":
             return 0.0, 0.0
@@ -226,10 +231,10 @@ def _by_formula(bounds: single.Bounds, target: Target) -> Pair:
     return single.solve(bounds, target.delta)
 
 
-def _by_atoms(only: AtomLoss, infinite: float, target: Target) -> Pair:
-    """One loss with finitely many values: its profile is a sum. `infinite` bounds P of an infinite loss."""
+def _by_profile(only: AtomLoss | GroupLoss, infinite: float, target: Target) -> Pair:
+    """One loss that has a formula for its profile. `infinite` bounds P of an infinite loss."""
     low, high = _by_formula(only.profile, target)
-    if target.delta is None or infinite > target.delta:
+    if target.delta is None or infinite > target.delta or isinstance(only, GroupLoss):
         return low, high
     most = max(0.0, only.support(0.0)[1])  # no loss beyond it is finite, and δ covers the infinite ones
     return min(low, most), min(high, most)

@@ -12,7 +12,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from discreet.accounting.losses import atoms, ranges, shuffles
+from discreet.accounting.forms.gdp import gaussian_multiplier
+from discreet.accounting.losses import atoms, mixtures, ranges, shuffles
 from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.collapse import ACCOUNTANT, Way
 from discreet.accounting.losses.composed import Losses
@@ -25,12 +26,12 @@ from discreet.accounting.shuffle import clones
 from discreet.events import (
     Claimed,
     Composed,
-    DeclaredExponentials,
     DiscreteGaussian,
     DiscreteLaplace,
     Event,
     Exponential,
     Gaussian,
+    Group,
     L2Laplace,
     Laplace,
     NoisyMax,
@@ -63,8 +64,8 @@ _COORDINATES = (1, 9, 64)
 
 # Relative round-off of the probability that one report falls into the set that an attack counts.
 _REPORT_ERROR = 1e-11
-# Upper bounds on selections, see `_selections`.
-_RANGE_BOUNDS = 3
+# The largest group on a Poisson sample: each way to split it into added and removed units is priced by itself.
+_MOST_PEOPLE = 32
 
 # Round-off of a squared ratio of two multipliers, before its integer part is taken.
 _RATIO_ERROR = 1e-12
@@ -79,18 +80,23 @@ class View:
         adding: the direction: a unit is added, instead of removed.
         upper: from above (no better than the truth), instead of from below.
         variant: which bound, for events that have several.
+        opposite: how many units of a group change in the other direction than the rest, see `splits`.
     """
 
     relation: Relation
     adding: bool
     upper: bool
     variant: int = 0
+    opposite: int = 0
 
 
 def losses(way: Way, view: View) -> Losses:
     """The losses of a collapsed event."""
-    others = [(leaf, count) for leaf, count in way if not isinstance(leaf, Exponential | DeclaredExponentials)]
-    parts = [_selections(way, view), *(_unsampled(leaf, view).times(count) for leaf, count in others)]
+    others = [(leaf, count) for leaf, count in way if not isinstance(leaf, ranges.Selection)]
+    parts = [
+        ranges.selections(way, upper=view.upper, variant=view.variant),
+        *(_unsampled(leaf, view).times(count) for leaf, count in others),
+    ]
     return Losses(
         math.fsum(part.mu_squared for part in parts),
         tuple(term for part in parts for term in part.sampled),
@@ -124,11 +130,23 @@ def _is_exact(leaf: Event) -> bool:
 def variants(way: Way, *, upper: bool) -> int:
     """How many bounds there are to choose from: the least of the upper ones holds, and the greatest of the lower."""
     inside = [part for leaf, _ in way for part in leaf.walk()]
-    if any(isinstance(part, Exponential | DeclaredExponentials) for part in inside):
-        return _RANGE_BOUNDS if upper else len(ranges.SPLITS)
+    if any(isinstance(part, ranges.Selection) for part in inside):
+        return ranges.BOUNDS if upper else len(ranges.SPLITS)
     if any(isinstance(part, L2Laplace) and part.shift is None for part in inside):
         return 2 if upper else len(_COORDINATES)
     return 1
+
+
+def splits(way: Way) -> range:
+    """How many units of a group may change in the other direction: some may be added while others are removed.
+
+    The same units change in every part of a composition, so each number is priced by itself, and the worst one counts.
+    """
+    people = {leaf.people for leaf, _ in way if isinstance(leaf, Group)}
+    if len(people) > 1:
+        sizes = max((leaf for leaf, _ in way if isinstance(leaf, Group)), key=lambda leaf: leaf.people)
+        raise unknown(sizes, ACCOUNTANT, "groups of different sizes on Poisson samples are not composed")
+    return range(max(people, default=1) // 2 + 1)
 
 
 def _unsampled(leaf: Event, view: View) -> Losses:
@@ -150,6 +168,8 @@ def _unsampled(leaf: Event, view: View) -> Losses:
             return _near_laplace(leaf, view)
         case PoissonSampled():
             return _poisson(leaf, view)
+        case Group():
+            return _group(leaf, view)
         case SampledWithoutReplacement():
             return _without_replacement(leaf, view)
         case Shuffled():
@@ -158,39 +178,6 @@ def _unsampled(leaf: Event, view: View) -> Losses:
             return price_of(leaf, ACCOUNTANT).losses(leaf, view)
         case _:
             return Losses.of(_atoms_of(leaf, view))
-
-
-def _selections(way: Way, view: View) -> Losses:
-    """All exponential mechanisms of a composition.
-
-    `Exponential` may be chosen after the outcomes of everything before it, in any order. Equal ones are priced
-    together. Different ones are not, because what each may depend on is not known: from above they are priced as if
-    all had the largest range; by ε²/8-zCDP, which adds up in any order (Cesar & Rogers 2021, Lemma 3.4); or one by
-    one.
-    """
-    chosen = [(float(leaf.epsilon), count) for leaf, count in way if isinstance(leaf, Exponential)]
-    batches = [(leaf, count) for leaf, count in way if isinstance(leaf, DeclaredExponentials)]
-    largest = max((epsilon for epsilon, _ in chosen), default=0.0)
-    total = Losses()
-    if view.upper:
-        for batch, count in batches:
-            total += ranges.declared_above(float(batch.epsilon), batch.count).times(count)
-        if view.variant == 1:
-            return total + Losses(concentrated=math.fsum(count * epsilon**2 / 8 for epsilon, count in chosen))
-        if view.variant == 2 and len(chosen) > 1:
-            return sum((Losses.of(ranges.single(epsilon)).times(count) for epsilon, count in chosen), total)
-        return total + ranges.adaptive_above(largest, sum(count for _, count in chosen)) if chosen else total
-    # One family of attacks at most can be chosen for the result that all other parts lead to: the last one to run.
-    for epsilon, count in chosen:
-        last = ranges.steered_last if epsilon == largest else ranges.unsteered
-        total += last(epsilon, count, view.variant)
-    for number, (batch, count) in enumerate(batches):
-        epsilon, draws = float(batch.epsilon), batch.count
-        last_batches = 1 if number == 0 and not chosen else 0
-        if last_batches:
-            total += ranges.declared_last(epsilon, draws, view.variant)
-        total += ranges.unsteered(epsilon, draws * (count - last_batches), view.variant)
-    return total
 
 
 def _atoms_of(leaf: Event, view: View) -> AtomLoss:
@@ -272,9 +259,36 @@ def _near_laplace(leaf: DiscreteLaplace, view: View) -> Losses:
 def _poisson(event: PoissonSampled, view: View) -> Losses:
     """A leaf on a Poisson sample (Zhu, Dong & Wang 2022, Theorem 11: the pair for adding and that for removing)."""
     if view.relation is REPLACE_ONE:
-        why = "a Poisson sample has no known dominating pair under replace-one; use ADD_REMOVE or a fixed-size sample"
-        raise unknown(event, ACCOUNTANT, why)
+        return _replaced(event, view)
     return _mixed(event, event.event, float(event.rate), view)
+
+
+def _replaced(event: PoissonSampled, view: View) -> Losses:
+    """A replaced unit is in both samples or in neither. To reveal which reveals no less: a loss with probability q.
+
+    The event says how far a replacement moves a sample's value, but not how far a unit that is missing does, so samples
+    that show whether the unit is in them are possible, and attain this loss.
+    """
+    inner = _unsampled(event.event, view)
+    parts: list[tuple[Loss, int]] = list(inner.others)
+    if inner.mu_squared > 0:
+        parts.append((ContinuousLoss(GaussianShift(math.sqrt(inner.mu_squared))), 1))
+    if len(parts) != 1 or parts[0][1] != 1 or inner.sampled or inner.concentrated > 0 or inner.shift > 0:
+        raise unknown(event, ACCOUNTANT, "no dominating pair is known for these releases on one sample")
+    return Losses.of(mixtures.RareLoss(parts[0][0], float(event.rate)))
+
+
+def _group(event: Group, view: View) -> Losses:
+    """A group on a Poisson sample, with Gaussian noise (docs/proofs/gaussian-mixtures.md)."""
+    inner, people = event.event, event.people
+    multiplier = gaussian_multiplier(inner.event, view.relation) if isinstance(inner, PoissonSampled) else None
+    if not isinstance(inner, PoissonSampled) or multiplier is None or view.relation is REPLACE_ONE:
+        raise unknown(event, ACCOUNTANT)
+    if people > _MOST_PEOPLE:
+        raise unknown(event, ACCOUNTANT, f"groups on Poisson samples are priced for at most {_MOST_PEOPLE} people")
+    first, second = people - view.opposite, view.opposite
+    removed, added = (second, first) if view.adding else (first, second)
+    return Losses.of(mixtures.group_loss(float(inner.rate), 1 / multiplier, removed, added))
 
 
 def _mixed(event: Event, leaf: Event, rate: float, view: View) -> Losses:

@@ -23,9 +23,15 @@ from scipy import special
 
 from discreet.accounting.losses import atoms, envelopes
 from discreet.accounting.losses.atoms import AtomLoss
+from discreet.accounting.losses.collapse import Way
 from discreet.accounting.losses.composed import Losses
+from discreet.events import DeclaredExponentials, Exponential
 
 Floats = NDArray[np.float64]
+Selection = Exponential | DeclaredExponentials
+
+#: How many upper bounds `selections` has.
+BOUNDS = 3
 
 # Steps that are steered together. More steps than that are several blocks, each dominated by its own pair.
 _BLOCK = 256
@@ -48,6 +54,39 @@ _BETA_ERROR = 1e-10
 
 # Which t the steps before the last block play, from below, as a share of ε. Any t is valid.
 SPLITS = (0.5, 0.25, 0.75, 0.95)
+
+
+def selections(way: Way, *, upper: bool, variant: int) -> Losses:
+    """All exponential mechanisms of a composition.
+
+    `Exponential` may be chosen after the outcomes of everything before it, in any order. Equal ones are priced
+    together. Different ones are not, because what each may depend on is not known: from above they are priced as if
+    all had the largest range; by ε²/8-zCDP, which adds up in any order (Cesar & Rogers 2021, Lemma 3.4); or one by
+    one.
+    """
+    chosen = [(float(leaf.epsilon), count) for leaf, count in way if isinstance(leaf, Exponential)]
+    batches = [(leaf, count) for leaf, count in way if isinstance(leaf, DeclaredExponentials)]
+    largest = max((epsilon for epsilon, _ in chosen), default=0.0)
+    total = Losses()
+    if upper:
+        for batch, count in batches:
+            total += declared_above(float(batch.epsilon), batch.count).times(count)
+        if variant == 1:
+            return total + Losses(concentrated=math.fsum(count * epsilon**2 / 8 for epsilon, count in chosen))
+        if variant == 2 and len(chosen) > 1:
+            return sum((Losses.of(single(epsilon)).times(count) for epsilon, count in chosen), total)
+        return total + adaptive_above(largest, sum(count for _, count in chosen)) if chosen else total
+    # One family of attacks at most can be chosen for the result that all other parts lead to: the last one to run.
+    for epsilon, count in chosen:
+        last = steered_last if epsilon == largest else unsteered
+        total += last(epsilon, count, variant)
+    for number, (batch, count) in enumerate(batches):
+        epsilon, draws = float(batch.epsilon), batch.count
+        last_batches = 1 if number == 0 and not chosen else 0
+        if last_batches:
+            total += declared_last(epsilon, draws, variant)
+        total += unsteered(epsilon, draws * (count - last_batches), variant)
+    return total
 
 
 def adaptive_above(epsilon: float, count: int) -> Losses:
