@@ -19,7 +19,7 @@ from discreet.accounting.losses.collapse import ACCOUNTANT, Way
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift, LaplaceShift
 from discreet.accounting.losses.loss import Loss
-from discreet.accounting.losses.symmetric import MirroredLoss, mirrored
+from discreet.accounting.losses.symmetric import MirroredLoss, mirrored, triangle
 from discreet.accounting.prices.price import is_priced, price_of
 from discreet.accounting.refusal import unknown
 from discreet.accounting.shuffle import clones
@@ -64,6 +64,9 @@ _COORDINATES = (1, 9, 64)
 
 # Relative round-off of the probability that one report falls into the set that an attack counts.
 _REPORT_ERROR = 1e-11
+# From this sum of squared losses on, a second attack on subsets of fixed size is tried. Noise so small that e^{1/σ²}
+# exceeds e^50 counts as that.
+_MANY_LOSSES, _LARGE_SQUARE = 1.0, 50.0
 # The largest group on a Poisson sample: each way to split it into added and removed units is priced by itself.
 _MOST_PEOPLE = 32
 
@@ -134,7 +137,17 @@ def variants(way: Way, *, upper: bool) -> int:
         return ranges.BOUNDS if upper else len(ranges.SPLITS)
     if any(isinstance(part, L2Laplace) and part.shift is None for part in inside):
         return 2 if upper else len(_COORDINATES)
-    return 1
+    return 2 if not upper and any(_triangle_gains(leaf, count) for leaf, count in way) else 1
+
+
+def _triangle_gains(leaf: Event, count: int) -> bool:
+    """Whether so many subsets of fixed size are better attacked by `triangle`: the squares of their losses add up."""
+    match leaf:
+        case SampledWithoutReplacement(size, population, Gaussian(multiplier)):
+            square = min(float(multiplier) ** -2, _LARGE_SQUARE)
+            return count * (size / population) ** 2 * math.expm1(square) >= _MANY_LOSSES
+        case _:
+            return False
 
 
 def splits(way: Way) -> range:
@@ -396,11 +409,14 @@ def _without_replacement(event: SampledWithoutReplacement, view: View) -> Losses
     """A subset of fixed size (Zhu, Dong & Wang 2022, Theorem 11; Balle, Barthe & Gaboardi 2018, Theorem 11).
 
     From below: all units are alike except the one that is replaced, which moves the release when it is in the subset.
-    Then the outputs are ((1−γ)Q + γP, Q), or the same in the other order.
+    Then the outputs are ((1−γ)Q + γP, Q), or the same in the other order; or, with Gaussian noise, also its replacement
+    moves the release.
     """
     if view.relation is not REPLACE_ONE:
         raise unknown(event, ACCOUNTANT, "a subset of fixed size is priced under REPLACE_ONE only")
     rate = event.size / event.population
+    if not view.upper and view.variant % 2 == 1 and isinstance(event.event, Gaussian):
+        return Losses.of(triangle(rate, 1 / float(event.event.noise_multiplier)))
     within = replace(view, adding=view.adding if not view.upper else False)
     mixed = _mixed(event, event.event, rate, within)
     if not view.upper:
