@@ -41,8 +41,8 @@ TYPES: list[Callable[[Any], Any]] = [
     lambda value: np.timedelta64(int(value), "s"),
     lambda value: Fraction(np.int64(Fraction(value).numerator), np.int64(Fraction(value).denominator)),  # type: ignore[arg-type]
 ]
-# Halves are exact in all types but integers, 0.7 and 2^30 + 1 are rounded by float32, 2^63 + 1 fits no float and only one
-# integer of numpy, and no float holds 1/3.
+# Halves are exact in all types but integers, 0.7 and 2^30 + 1 are rounded by float32, 2^63 + 1 fits no float and only
+# one integer of numpy, and no float holds 1/3.
 NUMBERS = [0.5, 0.7, 1, 2, 3.25, 2**30 + 1, 2**63 + 1, Fraction(1, 3), 1e-3]
 
 EVENTS: list[Callable[[Any], ev.Event]] = [
