@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from discreet.accounting.forms.gdp import gaussian_multiplier
-from discreet.accounting.losses import atoms, mixtures, ranges, shuffles
+from discreet.accounting.losses import atoms, mixtures, ranges, shuffles, subsets
 from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.collapse import ACCOUNTANT, Way
 from discreet.accounting.losses.composed import Losses
@@ -64,9 +64,6 @@ _COORDINATES = (1, 9, 64)
 
 # Relative round-off of the probability that one report falls into the set that an attack counts.
 _REPORT_ERROR = 1e-11
-# From this sum of squared losses on, a second attack on subsets of fixed size is tried. Noise so small that e^{1/σ²}
-# exceeds e^50 counts as that.
-_MANY_LOSSES, _LARGE_SQUARE = 1.0, 50.0
 # The largest group on a Poisson sample: each way to split it into added and removed units is priced by itself.
 _MOST_PEOPLE = 32
 
@@ -95,11 +92,14 @@ class View:
 
 def losses(way: Way, view: View) -> Losses:
     """The losses of a collapsed event."""
-    others = [(leaf, count) for leaf, count in way if not isinstance(leaf, ranges.Selection)]
+    steered = subsets.steered_leaf(way) if view.upper and view.variant == 1 and view.relation is REPLACE_ONE else None
+    others = [(leaf, count) for leaf, count in way if not isinstance(leaf, ranges.Selection) and leaf != steered]
     parts = [
         ranges.selections(way, upper=view.upper, variant=view.variant),
         *(_unsampled(leaf, view).times(count) for leaf, count in others),
     ]
+    if steered is not None:
+        parts.append(subsets.steered(*subsets.rate_and_mu(steered), dict(way)[steered]))
     return Losses(
         math.fsum(part.mu_squared for part in parts),
         tuple(term for part in parts for term in part.sampled),
@@ -137,17 +137,9 @@ def variants(way: Way, *, upper: bool) -> int:
         return ranges.BOUNDS if upper else len(ranges.SPLITS)
     if any(isinstance(part, L2Laplace) and part.shift is None for part in inside):
         return 2 if upper else len(_COORDINATES)
-    return 2 if not upper and any(_triangle_gains(leaf, count) for leaf, count in way) else 1
-
-
-def _triangle_gains(leaf: Event, count: int) -> bool:
-    """Whether so many subsets of fixed size are better attacked by `triangle`: the squares of their losses add up."""
-    match leaf:
-        case SampledWithoutReplacement(size, population, Gaussian(multiplier)):
-            square = min(float(multiplier) ** -2, _LARGE_SQUARE)
-            return count * (size / population) ** 2 * math.expm1(square) >= _MANY_LOSSES
-        case _:
-            return False
+    if upper:
+        return 1 if subsets.steered_leaf(way) is None else 2
+    return 2 if any(subsets.triangle_gains(leaf, count) for leaf, count in way) else 1
 
 
 def splits(way: Way) -> range:

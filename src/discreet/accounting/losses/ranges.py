@@ -64,9 +64,8 @@ def selections(way: Way, *, upper: bool, variant: int) -> Losses:
     all had the largest range; by ε²/8-zCDP, which adds up in any order (Cesar & Rogers 2021, Lemma 3.4); or one by
     one.
     """
-    chosen = [(float(leaf.epsilon), count) for leaf, count in way if isinstance(leaf, Exponential)]
+    chosen = sorted((float(leaf.epsilon), count) for leaf, count in way if isinstance(leaf, Exponential))
     batches = [(leaf, count) for leaf, count in way if isinstance(leaf, DeclaredExponentials)]
-    largest = max((epsilon for epsilon, _ in chosen), default=0.0)
     total = Losses()
     if upper:
         for batch, count in batches:
@@ -75,11 +74,12 @@ def selections(way: Way, *, upper: bool, variant: int) -> Losses:
             return total + Losses(concentrated=math.fsum(count * epsilon**2 / 8 for epsilon, count in chosen))
         if variant == 2 and len(chosen) > 1:
             return sum((Losses.of(single(epsilon)).times(count) for epsilon, count in chosen), total)
-        return total + adaptive_above(largest, sum(count for _, count in chosen)) if chosen else total
+        return total + adaptive_above(chosen[-1][0], sum(count for _, count in chosen)) if chosen else total
     # One family of attacks at most can be chosen for the result that all other parts lead to: the last one to run.
-    for epsilon, count in chosen:
-        last = steered_last if epsilon == largest else unsteered
-        total += last(epsilon, count, variant)
+    for epsilon, count in chosen[:-1]:
+        total += unsteered(epsilon, count, variant)
+    if chosen:
+        total += steered_last(*chosen[-1], variant)
     for number, (batch, count) in enumerate(batches):
         epsilon, draws = float(batch.epsilon), batch.count
         last_batches = 1 if number == 0 and not chosen else 0
