@@ -18,7 +18,7 @@ from discreet import accounting, codec
 from discreet import events as ev
 from discreet.errors import InvalidArgument, UnknownEvent
 from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
-from discreet.neighbors import REPLACE_ONE
+from discreet.neighbors import ADD_REMOVE, REPLACE_ONE
 
 # Each holds some of the numbers below exactly, and rounds or refuses the others.
 TYPES: list[Callable[[Any], Any]] = [
@@ -41,8 +41,9 @@ TYPES: list[Callable[[Any], Any]] = [
     lambda value: np.timedelta64(int(value), "s"),
     lambda value: Fraction(np.int64(Fraction(value).numerator), np.int64(Fraction(value).denominator)),  # type: ignore[arg-type]
 ]
-# Halves are exact in all types but integers, 0.7 and 2^30 + 1 are rounded by float32, and no float holds 1/3.
-NUMBERS = [0.5, 0.7, 1, 2, 3.25, 2**30 + 1, Fraction(1, 3), 1e-3]
+# Halves are exact in all types but integers, 0.7 and 2^30 + 1 are rounded by float32, 2^63 + 1 fits no float and only
+# one integer of numpy, and no float holds 1/3.
+NUMBERS = [0.5, 0.7, 1, 2, 3.25, 2**30 + 1, 2**63 + 1, Fraction(1, 3), 1e-3]
 
 EVENTS: list[Callable[[Any], ev.Event]] = [
     ev.Gaussian,
@@ -56,6 +57,8 @@ EVENTS: list[Callable[[Any], ev.Event]] = [
     lambda x: ev.DiscreteLaplace(x, Fraction(3)),
     lambda x: ev.DiscreteLaplace(2, x),
     ev.Exponential,
+    lambda x: ev.DeclaredExponentials(x, 3),
+    lambda x: ev.DeclaredExponentials(Fraction(1, 2), x),
     ev.NoisyMax,
     ev.SparseVector,
     lambda x: ev.SparseVector(Fraction(1, 2), x),
@@ -107,6 +110,7 @@ EVENTS: list[Callable[[Any], ev.Event]] = [
     lambda x: ev.Composed((ev.Gaussian(x), ev.Gaussian(3.0))),
     lambda x: ev.Parallel((ev.Laplace(x), ev.Laplace(3.0))),
 ]
+FIXED_SIZE = ev.SampledWithoutReplacement | ev.Shuffled | ev.ShuffledEpoch
 GUARANTEES: list[Callable[[Any], Guarantee]] = [
     PureDP,
     ZCDP,
@@ -182,6 +186,55 @@ def test_an_event_or_guarantee_is_the_same_in_every_type_or_refused(convert: Cal
                 assert type(held.numerator) is int
         if isinstance(made, ev.Event):
             assert codec.encode_tree(made) == codec.encode_tree(same)
+
+
+def _fields_that_differ(first: object, second: object) -> set[tuple[str, str]]:
+    """Class and field of every number in which two events of the same shape differ."""
+    found = set()
+    for field in dataclasses.fields(first):  # type: ignore[arg-type]
+        a, b = getattr(first, field.name), getattr(second, field.name)
+        if isinstance(a, ev.Event):
+            found |= _fields_that_differ(a, b)
+        elif isinstance(a, tuple) and a and isinstance(a[0], ev.Event):
+            for part, other in zip(a, b, strict=True):
+                found |= _fields_that_differ(part, other)
+        elif a != b:
+            found.add((type(first).__name__, field.name))
+    return found
+
+
+def _two_of(make: Callable[[Any], ev.Event]) -> tuple[ev.Event, ev.Event]:
+    """Two events that differ in the number that `make` takes."""
+    candidates = (0.5, 0.25, Fraction(1, 2), Fraction(1, 4), 2, 3)
+    made = [event for event in (_made(make, value) for value in candidates) if event is not None]
+    return made[0], next(event for event in made if event != made[0])
+
+
+def test_every_number_of_every_event_is_tried_in_every_type() -> None:
+    tried = {found for make in EVENTS for found in _fields_that_differ(*_two_of(make))}
+    expected = {
+        (kind.__name__, field.name)
+        for kind in vars(ev).values()
+        if isinstance(kind, type) and issubclass(kind, ev.Event) and dataclasses.is_dataclass(kind)
+        for field in dataclasses.fields(kind)
+        if field.name not in ("event", "events")
+    }
+    assert tried == expected
+
+
+@pytest.mark.parametrize("index", range(len(EVENTS)))
+def test_an_event_has_the_same_interval_in_every_type(index: int) -> None:
+    """Priced anew for each type, not only compared: a number must not be computed in a type of its own."""
+    make = EVENTS[index]
+    for number in (2, Fraction(1, 2)):
+        answers = set()
+        for convert in TYPES:
+            value = _converted(convert, number)
+            if value is None or (event := _made(make, value)) is None or _number(value) != number:
+                continue
+            relation = REPLACE_ONE if any(isinstance(part, FIXED_SIZE) for part in event.walk()) else ADD_REMOVE
+            answers.add(repr(_answer(lambda e, r=relation: accounting.delta(e, 0.25, r), event)))  # type: ignore[misc]
+        assert len(answers) <= 1
 
 
 REAL_FIELDS: list[Callable[[Any], ev.Event]] = [

@@ -41,7 +41,7 @@ _QUOTED = 80
 # How many events keep their text. Accounts charge the same few events again and again; without this, verifying their
 # history takes about a fifth longer.
 _TEXTS_KEPT = 4096
-_HEX = re.compile(r"-?0x[01]\.[0-9a-f]{13}p[+-](0|[1-9][0-9]*)|0x0\.0p\+0|inf")
+_HEX = re.compile(r"0x[01]\.[0-9a-f]{13}p[+-](0|[1-9][0-9]*)|0x0\.0p\+0|inf")
 
 
 def canonical(value: object) -> str:
@@ -204,7 +204,7 @@ _PARTS = _several(_EVENT)
 
 # Laws of a number of trials. Their tags never change either.
 _TRIALS: dict[str, tuple[type[Any], dict[str, _Field]]] = {
-    "negative-binomial": (ev.NegativeBinomialTrials, {"shape": _REAL, "stop": _REAL}),
+    "negative-binomial": (ev.NegativeBinomialTrials, {"shape": _SIGNED, "stop": _REAL}),
     "poisson": (ev.PoissonTrials, {"mean": _REAL}),
     "binomial": (ev.BinomialTrials, {"most": _WHOLE, "probability": _REAL}),
 }
@@ -246,6 +246,7 @@ _EVENTS: dict[str, tuple[type[Event], dict[str, _Field]]] = {
     "distributed-discrete-gaussian": (ev.DistributedDiscreteGaussian, _SHARED_NOISE),
     "skellam": (ev.Skellam, _SHARED_NOISE),
     "exponential": (ev.Exponential, {"epsilon": _RATIONAL}),
+    "declared-exponentials": (ev.DeclaredExponentials, {"epsilon": _RATIONAL, "count": _WHOLE}),
     "noisy-max": (ev.NoisyMax, {"epsilon": _RATIONAL}),
     "sparse-vector": (ev.SparseVector, {"epsilon": _RATIONAL, "answers": _WHOLE}),
     "randomized-response": (ev.RandomizedResponse, {"epsilon": _RATIONAL, "categories": _WHOLE}),

@@ -10,7 +10,7 @@ import pytest
 
 from discreet import events as ev
 from discreet.accounting import shuffle
-from discreet.accounting.shuffle import Clones, _delta, clones, shuffled_delta, shuffled_epsilon
+from discreet.accounting.shuffle import Clones, clones, clones_delta, shuffled_delta, shuffled_epsilon
 from discreet.errors import UnknownEvent
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT
 
@@ -40,7 +40,7 @@ def test_delta_is_the_sum_of_the_theorem_from_above(others: int, loss: float, ep
     with mpmath.workdps(40):
         for rate in (math.exp(-loss), 2 / (1 + math.exp(loss))):
             truth = _direct(others, rate, loss, epsilon)
-            ours = mpmath.mpf(_delta(Clones(others, rate, loss), epsilon))
+            ours = mpmath.mpf(clones_delta(Clones(others, rate, loss), epsilon))
             assert truth <= ours <= truth * (1 + mpmath.mpf(10) ** -7) + mpmath.mpf(10) ** -9
 
 
@@ -79,7 +79,7 @@ def test_more_reports_hide_better_and_one_report_not_at_all() -> None:
 
 def test_blocks_of_counts_only_round_up() -> None:
     fine, coarse = Clones(200_000, 0.3, 1.0), Clones(199_000, 0.3, 1.0)
-    assert _delta(fine, 0.01) <= _delta(coarse, 0.01)
+    assert clones_delta(fine, 0.01) <= clones_delta(coarse, 0.01)
 
 
 def test_randomized_response_uses_its_own_clones() -> None:
@@ -131,7 +131,7 @@ def test_what_lies_outside_of_the_window_is_added(monkeypatch: pytest.MonkeyPatc
     truth = float(_direct(60, 0.2, 2.0, 0.5))
     for outside in (1e-14, 1e-3, 0.1, 0.4):
         monkeypatch.setattr(shuffle, "_OUTSIDE", outside)
-        assert _delta(Clones(60, 0.2, 2.0), 0.5) >= truth
+        assert clones_delta(Clones(60, 0.2, 2.0), 0.5) >= truth
 
 
 def test_shuffling_reports_that_hide_nothing_is_priced_as_one_report() -> None:

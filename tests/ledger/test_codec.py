@@ -45,6 +45,7 @@ LEAVES = {
     ev.DiscreteGaussian: st.builds(ev.DiscreteGaussian, counts, rationals, counts),
     ev.DiscreteLaplace: st.builds(ev.DiscreteLaplace, counts, rationals),
     ev.Exponential: st.builds(ev.Exponential, rationals),
+    ev.DeclaredExponentials: st.builds(ev.DeclaredExponentials, rationals, counts),
     ev.NoisyMax: st.builds(ev.NoisyMax, rationals),
     ev.SparseVector: st.builds(ev.SparseVector, rationals, counts),
     ev.RandomizedResponse: st.builds(ev.RandomizedResponse, rationals, st.integers(2, 100)),

@@ -20,9 +20,11 @@ from discreet.accounting.forms.pure import pure
 from discreet.accounting.forms.rdp import rdp
 from discreet.accounting.interval import Interval, largest
 from discreet.accounting.losses import of_events
+from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.closed import closed_form
 from discreet.accounting.losses.collapse import Way, collapse
 from discreet.accounting.losses.composed import Losses
+from discreet.accounting.losses.mixtures import GroupLoss
 from discreet.accounting.losses.of_events import View
 from discreet.accounting.methods import chernoff, single
 from discreet.accounting.methods.choose import choose
@@ -40,8 +42,6 @@ from discreet.numeric.rounding import float_down, float_up
 PAD = 1e-12
 # Relative width from which on pure and Rényi DP are asked too, as one of them may have a lower upper end.
 _LOOSE = 1e-3
-# With more values than this, δ of a single loss is summed directly; a few values lie on a grid exactly.
-_FEW_ATOMS = 64
 # Orders whose moments are remembered during one Chernoff bound, which asks for about 110.
 _REMEMBERED = 512
 
@@ -123,29 +123,38 @@ def _lowered(bounds: Interval, event: Event, target: Target, relation: Relation)
 
 
 def _shuffled(event: Shuffled, target: Target, relation: Relation) -> Interval:
-    """Shuffled reports by themselves: their upper end is certified; no lower one is known."""
+    """Shuffled reports by themselves, from above by the sum over their clones, from below by an attack."""
+    way: Way = frozenset([(event, 1)])
+    attack = of_events.losses(way, View(relation, False, False))
+    lower = _bounds(attack, target, False)[0] * (1 - PAD)
     if target.epsilon is not None:
-        return Interval(0.0, shuffle.shuffled_delta(event, target.epsilon, relation))
-    assert target.delta is not None
-    return Interval(0.0, shuffle.shuffled_epsilon(event, target.delta, relation))
+        upper = shuffle.shuffled_delta(event, target.epsilon, relation)
+    else:
+        assert target.delta is not None
+        upper = shuffle.shuffled_epsilon(event, target.delta, relation)
+    return Interval(min(lower, upper), upper)
 
 
 def _price(way: Way, target: Target, relation: Relation) -> Interval:
-    """One way to meet an event: the worse of its two directions."""
+    """One way to meet an event: the worst of its directions."""
     directions = [False, True] if has_directions(way) else [False]
-    return largest(Interval(*one_direction(way, target, relation, adding)) for adding in directions)
+    return largest(
+        Interval(*one_direction(way, target, relation, adding, opposite))
+        for adding in directions
+        for opposite in of_events.splits(way)
+    )
 
 
 def has_directions(way: Way) -> bool:
     """Whether removing and adding a unit differ, which they do only under sampling."""
-    return any(len(leaf.parts()) > 0 for leaf, _ in way)
+    return any(len(leaf.parts()) > 0 and not isinstance(leaf, Shuffled) for leaf, _ in way)
 
 
-def one_direction(way: Way, target: Target, relation: Relation, adding: bool) -> Pair:
+def one_direction(way: Way, target: Target, relation: Relation, adding: bool, opposite: int = 0) -> Pair:
     """The best of the bounds that are known for one direction, on either side."""
     views = {
         upper: [
-            of_events.losses(way, View(relation, adding, upper, variant))
+            of_events.losses(way, View(relation, adding, upper, variant, opposite))
             for variant in range(of_events.variants(way, upper=upper))
         ]
         for upper in (True, False)
@@ -181,6 +190,8 @@ def _bounds(losses: Losses, target: Target, adding: bool) -> Pair:
         return infinite
     if target.delta is not None and infinite[0] > target.delta:
         return math.inf, math.inf
+    if (only := losses.only_loss()) is not None:
+        return _by_profile(only, infinite[1], target)
     match choose(losses):
         case "nothing":
             return 0.0, 0.0
@@ -220,13 +231,18 @@ def _by_formula(bounds: single.Bounds, target: Target) -> Pair:
     return single.solve(bounds, target.delta)
 
 
+def _by_profile(only: AtomLoss | GroupLoss, infinite: float, target: Target) -> Pair:
+    """One loss that has a formula for its profile. `infinite` bounds P of an infinite loss."""
+    low, high = _by_formula(only.profile, target)
+    if target.delta is None or infinite > target.delta or isinstance(only, GroupLoss):
+        return low, high
+    most = max(0.0, only.support(0.0)[1])  # no loss beyond it is finite, and δ covers the infinite ones
+    return min(low, most), min(high, most)
+
+
 def _on_grid(losses: Losses, target: Target, adding: bool) -> Pair:
     parts = losses.for_grid(adding=adding)
-    alone = losses.only_atoms
-    if alone is not None and len(alone.losses) > _FEW_ATOMS:
-        lower, upper = _by_formula(lambda e: single.atoms(e, alone), target)
-    else:
-        lower, upper = grid.bounds(parts, target)
+    lower, upper = grid.bounds(parts, target)
     infinite = losses.infinite_mass()[1]
     if math.isinf(upper) and infinite < (target.delta or 0.0):
         upper = by_moments(losses, target, adding)

@@ -18,7 +18,14 @@ The meaning of an event never changes: a new meaning gets a new event. An accoun
 
 from discreet.events.aggregation import DistributedDiscreteGaussian, Skellam
 from discreet.events.base import Event
-from discreet.events.choices import Exponential, LocalReport, NoisyMax, RandomizedResponse, SparseVector
+from discreet.events.choices import (
+    DeclaredExponentials,
+    Exponential,
+    LocalReport,
+    NoisyMax,
+    RandomizedResponse,
+    SparseVector,
+)
 from discreet.events.claims import Claimed, Insecure, MayFail, NonPrivate
 from discreet.events.correlated import BufferedNoise, CyclicSampled, SquareRootNoise, ToeplitzNoise, TreeNoise
 from discreet.events.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, L2Laplace, Laplace
@@ -40,6 +47,7 @@ __all__ = [
     "Claimed",
     "Composed",
     "CyclicSampled",
+    "DeclaredExponentials",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "DistributedDiscreteGaussian",

@@ -20,6 +20,25 @@ class Exponential(Event):
 
 
 @dataclass(frozen=True)
+class DeclaredExponentials(Event):
+    """`count` draws of the exponential mechanism whose scores were all declared before the first draw.
+
+    Every draw is ε-DP and ε-bounded-range, as in `Exponential`. What this event requires in addition: the candidates,
+    the score functions and the sensitivities of all `count` draws are fixed before the first of them is made, and
+    nothing that is released after that, by these draws or by any other mechanism, changes one of them. They may
+    depend on what was released before the first draw. Draws that are chosen one after the other, such as peeling off
+    the best candidate and selecting again, are `Repeated(Exponential(ε), count)`, which costs more.
+    """
+
+    epsilon: Fraction
+    count: int
+
+    def __post_init__(self) -> None:
+        settle_rational(self, "epsilon")
+        _check.settle_integers(self, "count", remedy="it is the number of draws that were declared together")
+
+
+@dataclass(frozen=True)
 class NoisyMax(Event):
     """One private arg-max by permute-and-flip: ε-DP (McKenna & Sheldon 2020)."""
 

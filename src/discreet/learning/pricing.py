@@ -1,7 +1,7 @@
 """The price of a plan, and the least noise that fits a budget. The tightest accountant that has a theorem is used.
 
-The tight accountant prices Gaussian and Laplace steps. For Laplace noise under an L2 bound on a random sample, and for
-a Poisson sample under replace-one, no dominating pair is known; Rényi DP has a bound for them. Pure DP needs no δ.
+The tight accountant prices Gaussian and Laplace steps. For Laplace noise under an L2 bound on a random sample no
+dominating pair is known; Rényi DP has a bound for it. Pure DP needs no δ.
 """
 
 from __future__ import annotations

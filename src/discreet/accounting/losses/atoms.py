@@ -20,6 +20,9 @@ Floats = NDArray[np.float64]
 # Masses below this are not summed one by one. It is e^{−690}, just above the smallest normal float.
 _NEGLIGIBLE, _LOG_NEGLIGIBLE = 1e-300, -690
 
+# Relative errors: of a loss as a float, and of a mass together with the sum that it enters.
+_PLACE_ERROR, _SUM_ERROR = 1e-15, 2e-12
+
 
 @dataclass(frozen=True, eq=False)
 class AtomLoss:
@@ -48,6 +51,18 @@ class AtomLoss:
     def cells(self, edges: Floats) -> Cells:
         nothing = np.zeros(len(edges) - 1)
         return Cells(nothing, nothing.copy(), nothing.copy())
+
+    def profile(self, epsilon: float) -> tuple[float, float]:
+        """δ(ε) of this loss alone, from below and from above: the sum of P·(1 − e^{ε−l}) over losses beyond ε."""
+        if len(self.losses) == 0:
+            return self.infinite, self.infinite
+        moved = _PLACE_ERROR * (abs(epsilon) + float(np.max(np.abs(self.losses))))
+        excess = [
+            float(np.sum(self.p * -np.expm1(np.minimum(epsilon + side - self.losses, 0.0)))) for side in (moved, -moved)
+        ]
+        lower, upper = excess[0] * (1 - _SUM_ERROR), excess[1] * (1 + _SUM_ERROR)
+        error = 0.0 if self.infinite_is_exact else _SUM_ERROR
+        return lower + self.infinite * (1 - error), min(1.0, upper + self.infinite * (1 + error))
 
     def sampled(self, rate: float) -> AtomLoss:
         """The pair ((1−q)Q + qP, Q) (Zhu, Dong & Wang 2022, Theorem 11)."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift
 from discreet.accounting.losses.loss import Loss
+from discreet.accounting.losses.mixtures import GroupLoss
 
 # Relative error allowed for sums of logarithms of one sign: a few units in the last place each, so 32 units are ample.
 _SUM_ERROR = 2.0**-48
@@ -72,13 +73,15 @@ class Losses:
         """Whether the composition reveals nothing at all."""
         return not self.sampled and not self.others and self.mu_squared == 0 and self.concentrated == 0
 
-    @property
-    def only_atoms(self) -> AtomLoss | None:
-        """The loss with finitely many values that the whole composition consists of, if it runs once; else None."""
-        if self.mu_squared > 0 or self.sampled or self.concentrated > 0 or len(self.others) != 1:
+    def only_loss(self) -> AtomLoss | GroupLoss | None:
+        """The one loss of this composition, if there is just one and it has a formula for its profile."""
+        if self.sampled or self.mu_squared > 0 or self.concentrated > 0:
             return None
-        ((loss, count),) = self.others
-        return loss if isinstance(loss, AtomLoss) and count == 1 else None
+        match self.others:
+            case (((AtomLoss() | GroupLoss()) as only, 1),):
+                return only
+            case _:
+                return None
 
     def infinite_mass(self) -> tuple[float, float]:
         """P that some loss is infinite, from below and from above."""

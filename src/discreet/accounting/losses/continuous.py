@@ -20,9 +20,9 @@ from discreet.accounting.losses.loss import Cells
 Floats = NDArray[np.float64]
 
 # Gauss's rule with four points: its error is of order eight in the width of a cell, below 1e-12 of the cell's mass for
-# cells in which no exponent changes by more than `_NARROW`.
+# cells in which no exponent changes by more than `NARROW`.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(4)
-_NARROW = 0.25
+NARROW = 0.25
 
 # From this loss on, e^l is so large (1e13) that ln(1 − q + q e^l) is computed with e^l factored out. Both forms keep
 # their digits around here, so the exact place does not matter.
@@ -87,12 +87,12 @@ class GaussianShift:
         return scale * np.exp(-0.5 * (u - self.mu) ** 2), scale * np.exp(-0.5 * u * u)
 
     def masses(self, a: Floats, b: Floats) -> tuple[Floats, Floats]:
-        return _normal(a - self.mu, b - self.mu), _normal(a, b)
+        return normal(a - self.mu, b - self.mu), normal(a, b)
 
     def narrow(self, a: Floats, b: Floats) -> NDArray[np.bool_]:
         with np.errstate(invalid="ignore"):
             size = 1 + 2 * self.mu + np.maximum(np.abs(a), np.abs(b))
-            return np.asarray((b - a) * size < _NARROW)
+            return np.asarray((b - a) * size < NARROW)
 
     def reach(self, tail: float) -> tuple[float, float]:
         z = -float(special.ndtri(tail))
@@ -126,7 +126,7 @@ class LaplaceShift:
         return 0.5 * np.exp(high) * growth, 0.5 * np.exp(low) * growth
 
     def narrow(self, a: Floats, b: Floats) -> NDArray[np.bool_]:
-        return np.asarray(b - a < _NARROW)
+        return np.asarray(b - a < NARROW)
 
     def reach(self, tail: float) -> tuple[float, float]:
         return -self.epsilon, self.epsilon
@@ -158,7 +158,7 @@ class ContinuousLoss:
 
     @property
     def unbounded(self) -> bool:
-        return isinstance(self.shift, GaussianShift)
+        return not isinstance(self.shift, LaplaceShift)
 
     def _sampled(self, loss: Floats) -> Floats:
         """ln(1 − q + q e^l)."""
@@ -226,7 +226,7 @@ class ContinuousLoss:
         return p.sum(axis=1), q.sum(axis=1), (p * above).sum(axis=1)
 
 
-def _normal(a: Floats, b: Floats) -> Floats:
+def normal(a: Floats, b: Floats) -> Floats:
     """Φ(b) − Φ(a) without loss of digits in either tail."""
     right = a + b > 0  # there, mirror the interval into the left tail
     low, high = np.where(right, -b, a), np.where(right, -a, b)

@@ -40,6 +40,10 @@ def spread(event: ev.Group) -> Event | None:
             return replace(inner, sensitivity_squared=k * k * squared, coordinates=k * coordinates)
         case ev.DiscreteLaplace(sensitivity, _):
             return replace(inner, sensitivity=k * sensitivity)
+        case ev.Exponential(epsilon):  # ranges add up along a path from one dataset to the other
+            return ev.Exponential(k * epsilon)
+        case ev.DeclaredExponentials(epsilon, count):
+            return ev.DeclaredExponentials(k * epsilon, count)
         case ev.MayFail(probability, part):  # it fails whatever the data are
             return ev.MayFail(probability, ev.Group(part, k))
         case ev.SelectedFromRepeats(part, _):  # its price follows from that of one run, for a group too

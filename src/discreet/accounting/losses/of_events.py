@@ -10,15 +10,19 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from discreet.accounting.losses import atoms
+import numpy as np
+
+from discreet.accounting.forms.gdp import gaussian_multiplier
+from discreet.accounting.losses import atoms, mixtures, ranges, shuffles, subsets
 from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.collapse import ACCOUNTANT, Way
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift, LaplaceShift
 from discreet.accounting.losses.loss import Loss
-from discreet.accounting.losses.symmetric import MirroredLoss, mirrored
+from discreet.accounting.losses.symmetric import MirroredLoss, mirrored, triangle
 from discreet.accounting.prices.price import is_priced, price_of
 from discreet.accounting.refusal import unknown
+from discreet.accounting.shuffle import clones
 from discreet.events import (
     Claimed,
     Composed,
@@ -27,6 +31,7 @@ from discreet.events import (
     Event,
     Exponential,
     Gaussian,
+    Group,
     L2Laplace,
     Laplace,
     NoisyMax,
@@ -35,6 +40,7 @@ from discreet.events import (
     RandomizedResponse,
     Repeated,
     SampledWithoutReplacement,
+    Shuffled,
     SparseVector,
 )
 from discreet.neighbors import REPLACE_ONE, Relation
@@ -54,8 +60,12 @@ _LOG_RATIOS = 2.1
 _MOST_GAUSSIAN_RATIO, _MOST_LAPLACE_RATIO = 0.3, 0.05
 
 # Lower bounds try a few members of a family and keep the best. Any member is valid; these cover the usual shapes.
-_RANGE_SPLITS = (0.5, 0.25, 0.75, 0.95)
 _COORDINATES = (1, 9, 64)
+
+# Relative round-off of the probability that one report falls into the set that an attack counts.
+_REPORT_ERROR = 1e-11
+# The largest group on a Poisson sample: each way to split it into added and removed units is priced by itself.
+_MOST_PEOPLE = 32
 
 # Round-off of a squared ratio of two multipliers, before its integer part is taken.
 _RATIO_ERROR = 1e-12
@@ -70,17 +80,26 @@ class View:
         adding: the direction: a unit is added, instead of removed.
         upper: from above (no better than the truth), instead of from below.
         variant: which bound, for events that have several.
+        opposite: how many units of a group change in the other direction than the rest, see `splits`.
     """
 
     relation: Relation
     adding: bool
     upper: bool
     variant: int = 0
+    opposite: int = 0
 
 
 def losses(way: Way, view: View) -> Losses:
     """The losses of a collapsed event."""
-    parts = [_unsampled(leaf, view).times(count) for leaf, count in way]
+    steered = subsets.steered_leaf(way) if view.upper and view.variant == 1 and view.relation is REPLACE_ONE else None
+    others = [(leaf, count) for leaf, count in way if not isinstance(leaf, ranges.Selection) and leaf != steered]
+    parts = [
+        ranges.selections(way, upper=view.upper, variant=view.variant),
+        *(_unsampled(leaf, view).times(count) for leaf, count in others),
+    ]
+    if steered is not None:
+        parts.append(subsets.steered(*subsets.rate_and_mu(steered), dict(way)[steered]))
     return Losses(
         math.fsum(part.mu_squared for part in parts),
         tuple(term for part in parts for term in part.sampled),
@@ -97,7 +116,7 @@ def _is_exact(leaf: Event) -> bool:
     match leaf:
         case L2Laplace(shift=None) | Exponential() | NoisyMax() | SparseVector():
             return False
-        case SampledWithoutReplacement() | Composed() | Repeated():
+        case SampledWithoutReplacement() | Shuffled() | Composed() | Repeated():
             return False
         case DiscreteGaussian(sensitivity_squared, _, coordinates):
             return coordinates == 1 or sensitivity_squared == 1
@@ -114,11 +133,25 @@ def _is_exact(leaf: Event) -> bool:
 def variants(way: Way, *, upper: bool) -> int:
     """How many bounds there are to choose from: the least of the upper ones holds, and the greatest of the lower."""
     inside = [part for leaf, _ in way for part in leaf.walk()]
-    if any(isinstance(part, Exponential) for part in inside):
-        return 2 if upper else len(_RANGE_SPLITS)
+    if any(isinstance(part, ranges.Selection) for part in inside):
+        return ranges.BOUNDS if upper else len(ranges.SPLITS)
     if any(isinstance(part, L2Laplace) and part.shift is None for part in inside):
         return 2 if upper else len(_COORDINATES)
-    return 1
+    if upper:
+        return 1 if subsets.steered_leaf(way) is None else 2
+    return 2 if any(subsets.triangle_gains(leaf, count) for leaf, count in way) else 1
+
+
+def splits(way: Way) -> range:
+    """How many units of a group may change in the other direction: some may be added while others are removed.
+
+    The same units change in every part of a composition, so each number is priced by itself, and the worst one counts.
+    """
+    people = {leaf.people for leaf, _ in way if isinstance(leaf, Group)}
+    if len(people) > 1:
+        sizes = max((leaf for leaf, _ in way if isinstance(leaf, Group)), key=lambda leaf: leaf.people)
+        raise unknown(sizes, ACCOUNTANT, "groups of different sizes on Poisson samples are not composed")
+    return range(max(people, default=1) // 2 + 1)
 
 
 def _unsampled(leaf: Event, view: View) -> Losses:
@@ -138,13 +171,14 @@ def _unsampled(leaf: Event, view: View) -> Losses:
             return near if near is not None else Losses.of(_atoms_of(leaf, view))
         case DiscreteLaplace(sensitivity, _) if sensitivity > _MOST_ATOMS:
             return _near_laplace(leaf, view)
-        case Exponential(epsilon) if view.upper and view.variant == 1:
-            # ε-bounded range is ε²/8-zCDP (Cesar & Rogers 2021, Lemma 3.4; Dong, Durfee & Rogers 2020).
-            return Losses(concentrated=float(epsilon) ** 2 / 8)
         case PoissonSampled():
             return _poisson(leaf, view)
+        case Group():
+            return _group(leaf, view)
         case SampledWithoutReplacement():
             return _without_replacement(leaf, view)
+        case Shuffled():
+            return shuffled(leaf, view)
         case _ if is_priced(leaf):
             return price_of(leaf, ACCOUNTANT).losses(leaf, view)
         case _:
@@ -169,11 +203,8 @@ def _atoms_of(leaf: Event, view: View) -> AtomLoss:
         case SparseVector(epsilon, _):
             return atoms.randomized_response(float(epsilon) if view.upper else 0.0)
         case Exponential(epsilon):
-            if view.upper:
-                return atoms.randomized_response(float(epsilon))
             # Two candidates whose scores move against each other: any split of the range ε can happen.
-            top = float(epsilon) * _RANGE_SPLITS[view.variant % len(_RANGE_SPLITS)]
-            return atoms.two_points(top - float(epsilon), top)
+            return ranges.single(float(epsilon)) if view.upper else ranges.fixed(float(epsilon), view.variant)
         case Claimed(epsilon, delta):
             held = exact(delta)
             return atoms.claimed(float(epsilon), min(1.0, float_up(held)) if view.upper else float_down(held))
@@ -233,9 +264,36 @@ def _near_laplace(leaf: DiscreteLaplace, view: View) -> Losses:
 def _poisson(event: PoissonSampled, view: View) -> Losses:
     """A leaf on a Poisson sample (Zhu, Dong & Wang 2022, Theorem 11: the pair for adding and that for removing)."""
     if view.relation is REPLACE_ONE:
-        why = "a Poisson sample has no known dominating pair under replace-one; use ADD_REMOVE or a fixed-size sample"
-        raise unknown(event, ACCOUNTANT, why)
+        return _replaced(event, view)
     return _mixed(event, event.event, float(event.rate), view)
+
+
+def _replaced(event: PoissonSampled, view: View) -> Losses:
+    """A replaced unit is in both samples or in neither. To reveal which reveals no less: a loss with probability q.
+
+    The event says how far a replacement moves a sample's value, but not how far a unit that is missing does, so samples
+    that show whether the unit is in them are possible, and attain this loss.
+    """
+    inner = _unsampled(event.event, view)
+    parts: list[tuple[Loss, int]] = list(inner.others)
+    if inner.mu_squared > 0:
+        parts.append((ContinuousLoss(GaussianShift(math.sqrt(inner.mu_squared))), 1))
+    if len(parts) != 1 or parts[0][1] != 1 or inner.sampled or inner.concentrated > 0 or inner.shift > 0:
+        raise unknown(event, ACCOUNTANT, "no dominating pair is known for these releases on one sample")
+    return Losses.of(mixtures.RareLoss(parts[0][0], float(event.rate)))
+
+
+def _group(event: Group, view: View) -> Losses:
+    """A group on a Poisson sample, with Gaussian noise (docs/proofs/gaussian-mixtures.md)."""
+    inner, people = event.event, event.people
+    multiplier = gaussian_multiplier(inner.event, view.relation) if isinstance(inner, PoissonSampled) else None
+    if not isinstance(inner, PoissonSampled) or multiplier is None or view.relation is REPLACE_ONE:
+        raise unknown(event, ACCOUNTANT)
+    if people > _MOST_PEOPLE:
+        raise unknown(event, ACCOUNTANT, f"groups on Poisson samples are priced for at most {_MOST_PEOPLE} people")
+    first, second = people - view.opposite, view.opposite
+    removed, added = (second, first) if view.adding else (first, second)
+    return Losses.of(mixtures.group_loss(float(inner.rate), 1 / multiplier, removed, added))
 
 
 def _mixed(event: Event, leaf: Event, rate: float, view: View) -> Losses:
@@ -314,15 +372,43 @@ def _pure(leaf: Event) -> float | None:
             return None
 
 
+def shuffled(event: Shuffled, view: View) -> Losses:
+    """Shuffled reports: their clones from above, and the best known attack on the report's own mechanism from below."""
+    hidden = clones(event, view.relation)
+    if hidden.loss <= 0:
+        return Losses()
+    if view.upper:
+        return Losses.of(shuffles.above(hidden))
+    match event.event:
+        case RandomizedResponse(epsilon, categories) if categories > 2:
+            return Losses.of(shuffles.histogram(event.reports, float_down(epsilon), categories))
+        case Claimed(epsilon, _):  # nothing is known about the reports, so they may be randomized response
+            return Losses.of(shuffles.histogram(event.reports, float_down(exact(epsilon)), 3))
+        case Laplace() | DiscreteLaplace() | RandomizedResponse() | NoisyMax() | Exponential():
+            ((report, _),) = _unsampled(event.event, view).others
+        case _:
+            return Losses()
+    if isinstance(report, ContinuousLoss):
+        seen, otherwise = report.shift.above()
+    else:
+        losses, p, q = report.atoms()
+        seen, otherwise = float(np.sum(p[losses > 0])), float(np.sum(q[losses > 0]))
+    seen, otherwise = seen * (1 - _REPORT_ERROR), otherwise * (1 + _REPORT_ERROR)
+    return Losses.of(shuffles.counting(event.reports, seen, otherwise)) if seen > otherwise else Losses()
+
+
 def _without_replacement(event: SampledWithoutReplacement, view: View) -> Losses:
     """A subset of fixed size (Zhu, Dong & Wang 2022, Theorem 11; Balle, Barthe & Gaboardi 2018, Theorem 11).
 
     From below: all units are alike except the one that is replaced, which moves the release when it is in the subset.
-    Then the outputs are ((1−γ)Q + γP, Q), or the same in the other order.
+    Then the outputs are ((1−γ)Q + γP, Q), or the same in the other order; or, with Gaussian noise, also its replacement
+    moves the release.
     """
     if view.relation is not REPLACE_ONE:
         raise unknown(event, ACCOUNTANT, "a subset of fixed size is priced under REPLACE_ONE only")
     rate = event.size / event.population
+    if not view.upper and view.variant % 2 == 1 and isinstance(event.event, Gaussian):
+        return Losses.of(triangle(rate, 1 / float(event.event.noise_multiplier)))
     within = replace(view, adding=view.adding if not view.upper else False)
     mixed = _mixed(event, event.event, rate, within)
     if not view.upper:

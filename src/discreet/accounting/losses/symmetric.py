@@ -7,16 +7,49 @@ one pair: losses above 0 from the first, their mirror images below 0, and the re
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting.losses.atoms import AtomLoss
-from discreet.accounting.losses.continuous import DIFFERENCE_ERROR, ContinuousLoss
+from discreet.accounting.losses.continuous import DIFFERENCE_ERROR, ContinuousLoss, normal
 from discreet.accounting.losses.loss import Cells
 
 Floats = NDArray[np.float64]
+
+# Cells of the plane for `triangle`: how many in each direction, and how far out, in standard deviations of the noise.
+_CELLS_ALONG, _CELLS_ACROSS, _CELLS_REACH = 240, 480, 9.0
+# Distinct losses on either side of 0 after merging. Cells with less mass are left out of the lower bound.
+_MERGED, _SMALLEST_CELL = 3000, 1e-280
+
+
+@lru_cache(maxsize=64)
+def triangle(rate: float, mu: float) -> AtomLoss:
+    """From below: three values at the same distance Δ from each other, with Gaussian noise; μ = Δ/σ.
+
+    The value of a sample is u with the unit, v with what replaces it, and 0 without: any two differ by Δ, so all are
+    allowed. Many steps then cost more than with v = 0, where a sample with the replacement looks like one without. The
+    plane is cut into cells, and cells with nearly the same loss are merged: an attack that sees less.
+    """
+    reach = _CELLS_REACH + mu
+    across = np.concatenate(([-np.inf], np.linspace(-reach, reach, _CELLS_ACROSS + 1), [np.inf]))
+    along = np.concatenate(([-np.inf], np.linspace(-_CELLS_REACH, reach, _CELLS_ALONG + 1), [np.inf]))
+    middle, half = mu * math.sqrt(0.75), mu / 2
+
+    def masses(x: float, y: float) -> Floats:
+        return np.outer(normal(along[:-1] - x, along[1:] - x), normal(across[:-1] - y, across[1:] - y)).ravel()
+
+    without = (1 - rate) * masses(0.0, 0.0)
+    p, q = without + rate * masses(middle, half), without + rate * masses(middle, -half)
+    kept = (p > _SMALLEST_CELL) & (q > _SMALLEST_CELL)
+    p, q = p[kept], q[kept]
+    losses = np.log(p / q)
+    merged = np.unique(np.round(losses * (_MERGED / float(np.max(losses)))), return_inverse=True)[1]
+    p, q = (np.asarray(np.bincount(merged, mass), dtype=np.float64) for mass in (p, q))
+    return AtomLoss(np.log(p / q), p, q)
 
 
 def mirrored(loss: AtomLoss) -> AtomLoss:

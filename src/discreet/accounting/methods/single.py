@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
 from scipy import special
 
 from discreet.accounting.closed_forms import ARGUMENT_ERROR, ERFCX_LIMIT, gaussian_delta
-from discreet.accounting.losses.atoms import AtomLoss
 from discreet.numeric.rounding import SLACK, UNIT, down, up
 from discreet.numeric.search import Bracket, bisect
 
@@ -19,10 +17,6 @@ Bounds = Callable[[float], tuple[float, float]]
 _LARGEST_EXPONENT = 700
 # Round-off of 1 − (1−q)e^ε, in units of 1 + ε: four operations of two roundings each.
 _KEPT_ERROR = 8 * UNIT
-# Relative error of a sum over atoms: that of their masses (1e-12, see `grid.discretize`) and of the sum.
-_ATOM_ERROR = 2e-12
-# Round-off of a gap l − ε, in units of |l| + ε.
-_GAP_ERROR = 8 * UNIT
 # An ε beyond this is as good as infinite, and doubling it again could overflow.
 _LARGEST_EPSILON = 1e300
 # Where `solve` stops: a few units in the last place, or after so many halvings if ε is tiny.
@@ -64,16 +58,6 @@ def sampled_gaussian(epsilon: float, mu: float, rate: float, *, adding: bool) ->
     lower, _ = gaussian(inner + wobble, mu)
     _, upper = gaussian(inner - wobble, mu)
     return max(0.0, down((kept - error) * lower)), up((kept + error) * upper)
-
-
-def atoms(epsilon: float, loss: AtomLoss) -> tuple[float, float]:
-    """δ(ε) of a loss with finitely many values l: the sum of P(l)·(1 − e^{ε−l})₊, and the mass of an infinite loss."""
-    gap = loss.losses - epsilon
-    kept = gap > 0
-    inside, p = gap[kept], loss.p[kept]
-    total = float(np.sum(p * -np.expm1(-inside))) + loss.infinite
-    moved = _GAP_ERROR * float(np.sum(p * (np.abs(loss.losses[kept]) + abs(epsilon))))
-    return max(0.0, total * (1 - _ATOM_ERROR) - moved), min(1.0, total * (1 + _ATOM_ERROR) + moved)
 
 
 def solve(bounds: Bounds, delta: float) -> tuple[float, float]:

@@ -7,6 +7,7 @@ from discreet import events as ev
 from discreet.accounting.prices.aggregation import DistributedDiscreteGaussianPrice, SkellamPrice
 from discreet.accounting.prices.allocation import AllocationPrice
 from discreet.accounting.prices.correlated import CorrelatedPrice, CyclicPrice
+from discreet.accounting.prices.declared import DeclaredPrice
 from discreet.accounting.prices.local import LocalReportPrice
 from discreet.accounting.prices.price import register
 from discreet.accounting.prices.selection import SelectionPrice
@@ -27,3 +28,4 @@ register(ev.BufferedNoise, CorrelatedPrice())
 register(ev.TreeNoise, CorrelatedPrice())
 register(ev.CyclicSampled, CyclicPrice())
 register(ev.TruncatedPoissonSampled, TruncatedPrice())
+register(ev.DeclaredExponentials, DeclaredPrice())

@@ -1,0 +1,274 @@
+"""Selections of bounded range: the exponential mechanism, with scores that are chosen as one goes or all in advance.
+
+A mechanism of range ε is a post-processing of one with the two losses t and t − ε, for some t in [0, ε] (Dong, Durfee &
+Rogers 2020, arXiv 1909.13830, Section 4). Whoever chooses the scores chooses t, and may choose it anew after every
+outcome. With s = e^t, y = e^x and p(s) = (e^ε − s)/(e^ε − 1), the largest δ of k such steps is
+
+    δ_k(y) = max over s in [1, e^ε] of p(s)·δ_{k−1}(y/s) + (1 − p(s))·δ_{k−1}(y e^ε/s),   δ_0(y) = max(0, 1 − y).
+
+Here it is computed on a grid of x: from below with t on the grid, which some attacker plays, and from above with
+every t, by the chords between grid points. Both are pairs that compose with everything else. Proofs:
+docs/proofs/bounded-range.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from discreet.accounting.losses import atoms, envelopes
+from discreet.accounting.losses.atoms import AtomLoss
+from discreet.accounting.losses.collapse import Way
+from discreet.accounting.losses.composed import Losses
+from discreet.events import DeclaredExponentials, Exponential
+
+Floats = NDArray[np.float64]
+Selection = Exponential | DeclaredExponentials
+
+#: How many upper bounds `selections` has.
+BOUNDS = 3
+
+# Steps that are steered together. More steps than that are several blocks, each dominated by its own pair.
+_BLOCK = 256
+# Grid cells within one ε: as many as fit into the first number for the whole block, between the other two, and fewer
+# than the last one where a short block would cost more than a long one. The relative width of ε is about 1/(2·cells²).
+_CELLS, _LEAST_CELLS, _MOST_CELLS = 5120, 16, 512
+# Grid points that are updated together.
+_ROWS = 256
+# Values below this are not followed: products of them would underflow.
+_NEGLIGIBLE = 1e-250
+# No block has losses beyond this, so that their exponentials stay in the range of floats.
+_LARGEST_LOSS = 300.0
+# Relative round-off of one step of the recursion: some twenty operations on positive numbers.
+_STEP_ERROR = 1e-14
+
+# Points of the grid of a block whose scores are known in advance, and its reach in standard deviations of the loss.
+_POINTS, _REACH = 4096, 45.0
+# Relative error allowed for an incomplete beta function: a thousand times what SciPy's has.
+_BETA_ERROR = 1e-10
+
+# Which t the steps before the last block play, from below, as a share of ε. Any t is valid.
+SPLITS = (0.5, 0.25, 0.75, 0.95)
+
+
+def selections(way: Way, *, upper: bool, variant: int) -> Losses:
+    """All exponential mechanisms of a composition.
+
+    `Exponential` may be chosen after the outcomes of everything before it, in any order. Equal ones are priced
+    together. Different ones are not, because what each may depend on is not known: from above they are priced as if
+    all had the largest range; by ε²/8-zCDP, which adds up in any order (Cesar & Rogers 2021, Lemma 3.4); or one by
+    one.
+    """
+    chosen = sorted((float(leaf.epsilon), count) for leaf, count in way if isinstance(leaf, Exponential))
+    batches = [(leaf, count) for leaf, count in way if isinstance(leaf, DeclaredExponentials)]
+    total = Losses()
+    if upper:
+        for batch, count in batches:
+            total += declared_above(float(batch.epsilon), batch.count).times(count)
+        if variant == 1:
+            return total + Losses(concentrated=math.fsum(count * epsilon**2 / 8 for epsilon, count in chosen))
+        if variant == 2 and len(chosen) > 1:
+            return sum((Losses.of(single(epsilon)).times(count) for epsilon, count in chosen), total)
+        return total + adaptive_above(chosen[-1][0], sum(count for _, count in chosen)) if chosen else total
+    # One family of attacks at most can be chosen for the result that all other parts lead to: the last one to run.
+    for epsilon, count in chosen[:-1]:
+        total += unsteered(epsilon, count, variant)
+    if chosen:
+        total += steered_last(*chosen[-1], variant)
+    for number, (batch, count) in enumerate(batches):
+        epsilon, draws = float(batch.epsilon), batch.count
+        last_batches = 1 if number == 0 and not chosen else 0
+        if last_batches:
+            total += declared_last(epsilon, draws, variant)
+        total += unsteered(epsilon, draws * (count - last_batches), variant)
+    return total
+
+
+def adaptive_above(epsilon: float, count: int) -> Losses:
+    """`count` selections of range ε, each of which may depend on everything released before it."""
+    return _in_blocks(steered_above, epsilon, count)
+
+
+def declared_above(epsilon: float, count: int) -> Losses:
+    """`count` selections of range ε whose scores are all fixed before the first of them."""
+    return _in_blocks(lambda each, size: declared_pair(each, size, True), epsilon, count)
+
+
+def steered_last(epsilon: float, count: int, variant: int) -> Losses:
+    """From below: the last block of selections after everything else, each chosen after the outcomes before it."""
+    size = min(count, _largest_block(epsilon))
+    if size < 1:
+        return Losses()
+    return unsteered(epsilon, count - size, variant) + Losses.of(steered_below(epsilon, size))
+
+
+def declared_last(epsilon: float, count: int, variant: int) -> Losses:
+    """From below: selections with scores declared in advance, after everything else."""
+    if variant == 0 and count <= _largest_block(epsilon):
+        return Losses.of(declared_pair(epsilon, count, False))
+    return unsteered(epsilon, count, variant)
+
+
+def unsteered(epsilon: float, count: int, variant: int) -> Losses:
+    """From below: selections that all split the range alike, whatever came before."""
+    return Losses.of(fixed(epsilon, variant)).times(count) if count else Losses()
+
+
+def _in_blocks(pair: Callable[[float, int], AtomLoss], epsilon: float, count: int) -> Losses:
+    size = min(count, _largest_block(epsilon))
+    if size < 1:
+        return Losses.of(atoms.randomized_response(epsilon)).times(count)
+    blocks, rest = divmod(count, size)
+    total = Losses.of(pair(epsilon, size)).times(blocks)
+    return total + Losses.of(pair(epsilon, rest)) if rest else total
+
+
+def single(epsilon: float) -> AtomLoss:
+    """A pair that dominates one selection of range ε, whatever its scores are."""
+    return atoms.randomized_response(epsilon) if epsilon > _LARGEST_LOSS else steered_above(epsilon, 1)
+
+
+def fixed(epsilon: float, variant: int) -> AtomLoss:
+    """One selection between two candidates, with a given split of the range ε."""
+    top = epsilon * SPLITS[variant % len(SPLITS)]
+    return atoms.two_points(top - epsilon, top)
+
+
+def _largest_block(epsilon: float) -> int:
+    return min(_BLOCK, math.floor(_LARGEST_LOSS / epsilon))
+
+
+@lru_cache(maxsize=64)
+def steered_above(epsilon: float, steps: int) -> AtomLoss:
+    """A pair that dominates `steps` selections of range ε, however they are chosen."""
+    game = _Game(epsilon, steps)
+    values = game.start()
+    for step in range(1, steps + 1):
+        inside = game.inside(step)
+        values[inside] = np.maximum(game.best_above(values, inside) * (1 + _STEP_ERROR), _NEGLIGIBLE)
+    return envelopes.from_above(game.epsilons(), values[game.cells : -game.cells])
+
+
+@lru_cache(maxsize=64)
+def steered_below(epsilon: float, steps: int) -> AtomLoss:
+    """A pair that the best attack on `steps` selections of range ε dominates at every target."""
+    game = _Game(epsilon, steps)
+    values = game.start()
+    beyond = np.where(game.all_epsilons() < 0, 1.0, 0.0)
+    for step in range(1, steps + 1):
+        inside = game.inside(step)
+        values[inside], beyond[inside] = game.best_below(values, beyond, inside)
+    whole = slice(game.cells, -game.cells)
+    lowered, beyond = values[whole] * (1 - 2 * steps * _STEP_ERROR), beyond[whole]
+    lowered[0] = values[game.cells]
+    kept = lowered > _NEGLIGIBLE
+    return envelopes.from_below(game.epsilons(), np.where(kept, lowered, 0.0), np.where(kept, beyond, 0.0))
+
+
+class _Game:
+    """The recursion on a grid of x = ε/cells·i, with a margin of one ε on either side."""
+
+    def __init__(self, epsilon: float, steps: int) -> None:
+        self.cells = max(_LEAST_CELLS, min(_MOST_CELLS, _CELLS // steps, math.isqrt(_MOST_CELLS**2 * 4 // steps)))
+        self.half = steps * self.cells
+        self.width = epsilon / self.cells
+        self.epsilon = epsilon
+        # The largest t first, so that weights line up with windows of values in increasing order of x.
+        t = self.width * np.arange(self.cells, -1, -1)
+        t[0] = epsilon
+        self.to_lower = np.expm1(t - epsilon) / math.expm1(-epsilon)  # p(s): the loss is t
+        self.to_higher = np.expm1(t) / math.expm1(epsilon)  # 1 − p(s): the loss is t − ε
+        self.q_to_lower = self.to_lower * np.exp(-t)
+        self.q_to_higher = self.to_higher * np.exp(epsilon - t)
+
+    def all_epsilons(self) -> Floats:
+        """The grid, margins included."""
+        return self.width * np.arange(-self.half - self.cells, self.half + self.cells + 1, dtype=np.float64)
+
+    def epsilons(self) -> Floats:
+        """The grid without its margins: −kε to kε."""
+        return self.all_epsilons()[self.cells : -self.cells]
+
+    def start(self) -> Floats:
+        """δ_0. It stays δ_k outside of (−kε, kε)."""
+        return np.maximum(-np.expm1(self.all_epsilons()), 0.0)
+
+    def inside(self, step: int) -> slice:
+        """Where δ of so many steps is not that of none."""
+        middle = self.half + self.cells
+        return slice(middle - step * self.cells + 1, middle + step * self.cells)
+
+    def _rows(self, inside: slice) -> list[slice]:
+        """The grid points inside, in runs that fit into a processor's cache together with all their t."""
+        return [slice(start, min(start + _ROWS, inside.stop)) for start in range(inside.start, inside.stop, _ROWS)]
+
+    def _every(self, windows: Floats, rows: slice) -> Floats:
+        """For each x of a run, the value of every t on the grid: from those at x − t and at x − t + ε."""
+        below = windows[rows.start - self.cells : rows.stop - self.cells]
+        every: Floats = below * self.to_lower
+        every += windows[rows] * self.to_higher
+        return every
+
+    def best_below(self, values: Floats, beyond: Floats, inside: slice) -> tuple[Floats, Floats]:
+        """The best t on the grid, and the slope of its profile."""
+        windows = np.lib.stride_tricks.sliding_window_view(values, self.cells + 1)
+        best = np.concatenate([np.argmax(self._every(windows, rows), axis=1) for rows in self._rows(inside)])
+        x = np.arange(inside.start, inside.stop)
+        lower, higher = x - self.cells + best, x + best
+        reached = values[lower] * self.to_lower[best] + values[higher] * self.to_higher[best]
+        return reached, beyond[lower] * self.q_to_lower[best] + beyond[higher] * self.q_to_higher[best]
+
+    def best_above(self, values: Floats, inside: slice) -> Floats:
+        """No less than any t gives: between two t on the grid, the value exceeds both ends by at most κ/4."""
+        drop = values[:-1] - values[1:]
+        bend = math.exp(self.width) * math.expm1(self.width) / math.expm1(self.epsilon) / 4
+        kappa = np.maximum(bend * (math.exp(self.epsilon) * drop[: -self.cells] - drop[self.cells :]), 0.0)
+        either = np.maximum(np.append(kappa, 0.0), np.append(0.0, kappa))  # of the cells on both sides of a t
+        windows = np.lib.stride_tricks.sliding_window_view(values, self.cells + 1)
+        excess = np.lib.stride_tricks.sliding_window_view(either, self.cells + 1)
+        largest = []
+        for rows in self._rows(inside):
+            every = self._every(windows, rows)
+            every += excess[rows.start - self.cells : rows.stop - self.cells]
+            largest.append(np.max(every, axis=1))
+        return np.concatenate(largest)
+
+
+@lru_cache(maxsize=64)
+def declared_pair(epsilon: float, steps: int, upper: bool) -> AtomLoss:
+    """The pair of the largest profile of `steps` selections of range ε whose scores are fixed in advance.
+
+    All steps then play the same t, one of (x + (l+1)ε)/(k+1), and the losses beyond x are those with at most l small
+    ones: δ(x) = max over l of P(Bin(k, 1 − p) ≤ l) − e^x P(Bin(k, 1 − q) ≤ l) (Dong, Durfee & Rogers 2020, Theorem 3).
+    """
+    most = steps * epsilon
+    near = min(most, _REACH * epsilon * math.sqrt(steps) / 2)
+    x = np.linspace(-near, near, _POINTS + 1)
+    if near < most:
+        x = np.concatenate((np.linspace(-most, -near, 65)[:-1], x, np.linspace(near, most, 65)[1:]))
+    smaller = np.arange(steps, dtype=np.float64)
+    t = (x[:, None] + (smaller + 1) * epsilon) / (steps + 1)
+    valid = (t > 0) & (t < epsilon)
+    t = np.where(valid, t, epsilon / 2)
+    p = np.expm1(t - epsilon) / math.expm1(-epsilon)
+    large = special.betainc(steps - smaller, smaller + 1, p)
+    small = special.betainc(steps - smaller, smaller + 1, p * np.exp(-t))
+    error = _BETA_ERROR if upper else -_BETA_ERROR
+    every = large * (1 + error) - np.exp(x)[:, None] * small * (1 - error)
+    every = np.where(valid, every, -1.0)
+    best = np.argmax(every, axis=1)
+    row = np.arange(len(x))
+    trivial = np.maximum(-np.expm1(x), 0.0)
+    attained = every[row, best]
+    values = np.maximum(attained, trivial)
+    values[-1] = 0.0
+    if upper:
+        return envelopes.from_above(x, values)
+    beyond = np.where(attained > trivial, small[row, best], np.where(x < 0, 1.0, 0.0))
+    beyond[0], beyond[-1] = 1.0, 0.0
+    return envelopes.from_below(x, values, beyond)
