@@ -20,11 +20,11 @@ from discreet.accounting.forms.pure import pure
 from discreet.accounting.forms.rdp import rdp
 from discreet.accounting.interval import Interval, largest
 from discreet.accounting.losses import of_events
-from discreet.accounting.losses.closed import closed_form
 from discreet.accounting.losses.collapse import Way, collapse
 from discreet.accounting.losses.composed import Losses
+from discreet.accounting.losses.families import has_closed_form, in_families
 from discreet.accounting.losses.of_events import View
-from discreet.accounting.methods import chernoff, single
+from discreet.accounting.methods import chernoff, single, smoothing
 from discreet.accounting.methods.choose import choose
 from discreet.accounting.methods.fourier import inversion as fourier
 from discreet.accounting.methods.fourier.quadrature import SampledGaussians
@@ -34,12 +34,16 @@ from discreet.errors import DiscreetError, UnknownEvent
 from discreet.events import Event, Shuffled, ShuffledEpoch
 from discreet.neighbors import ADD_REMOVE, Relation
 from discreet.neighbors import relation as as_relation
-from discreet.numeric.rounding import float_down, float_up
+from discreet.numeric.rounding import down, float_down, float_up
 
 #: Covers the round-off of an event's own numbers (1/σ, Σ1/σ², products of rates): thousands of roundings.
 PAD = 1e-12
 # Relative width from which on pure and Rényi DP are asked too, as one of them may have a lower upper end.
 _LOOSE = 1e-3
+# With more different losses than this, a grid takes longer than anyone waits for the last digits.
+_MOST_ON_GRID = 12
+# ln of the smallest top atom that is used: e^{−700} is a normal float.
+_LEAST_LOG_MASS = -700.0
 # Orders whose moments are remembered during one Chernoff bound, which asks for about 110.
 _REMEMBERED = 512
 
@@ -150,7 +154,7 @@ def one_direction(way: Way, target: Target, relation: Relation, adding: bool) ->
     }
     first = views[True][0]
     if first.exact and len(views[True]) == 1:
-        return _bounds(first, target, adding)
+        return of_losses(first, target, adding)
     upper = min(_one_side(losses, target, adding)[1] for losses in views[True])
     lower = max(_one_side(losses, target, adding)[0] for losses in views[False])
     return min(lower, upper), upper
@@ -159,21 +163,21 @@ def one_direction(way: Way, target: Target, relation: Relation, adding: bool) ->
 def _one_side(losses: Losses, target: Target, adding: bool) -> Pair:
     """Bounds from losses that stand for the event on one side, corrected by their shift and inflation."""
     if losses.shift == 0 and losses.inflation == 0:
-        return _bounds(losses, target, adding)
+        return of_losses(losses, target, adding)
     grown = math.expm1(losses.inflation)
     if target.epsilon is not None:
-        _, upper = _bounds(losses, Target(epsilon=max(target.epsilon - losses.shift, 0.0)), adding)
-        lower, _ = _bounds(losses, Target(epsilon=target.epsilon + losses.shift), adding)
+        _, upper = of_losses(losses, Target(epsilon=max(target.epsilon - losses.shift, 0.0)), adding)
+        lower, _ = of_losses(losses, Target(epsilon=target.epsilon + losses.shift), adding)
         return max(0.0, lower * (1 - grown)), min(1.0, upper * (1 + grown))
     assert target.delta is not None
-    _, upper = _bounds(losses, Target(delta=target.delta / (1 + grown)), adding)
+    _, upper = of_losses(losses, Target(delta=target.delta / (1 + grown)), adding)
     low_delta = target.delta / (1 - grown) if grown < 1 else 1.0
-    lower = _bounds(losses, Target(delta=low_delta), adding)[0] if low_delta < 1 else 0.0
+    lower = of_losses(losses, Target(delta=low_delta), adding)[0] if low_delta < 1 else 0.0
     return max(0.0, lower - losses.shift), upper + losses.shift
 
 
-def _bounds(losses: Losses, target: Target, adding: bool) -> Pair:
-    """Bounds on the answer by the method that fits."""
+def of_losses(losses: Losses, target: Target, adding: bool) -> Pair:
+    """Bounds on the answer for these losses in one direction, by the method that fits."""
     infinite = losses.infinite_mass()
     if target.epsilon is not None and target.epsilon >= losses.largest_loss(adding=adding):
         return infinite
@@ -196,10 +200,44 @@ def _bounds(losses: Losses, target: Target, adding: bool) -> Pair:
             by_fourier = _by_fourier(losses, target, adding)
             if by_fourier is not None and _narrow(by_fourier):
                 return by_fourier
-            on_grid = _on_grid(losses, target, adding)
-            return on_grid if by_fourier is None else _intersection(by_fourier, on_grid)
+            return _rough(losses, target, adding, by_fourier)
+        case "smoothed":
+            return _rough(losses, target, adding, None)
         case _:
             return _on_grid(losses, target, adding)
+
+
+def _rough(losses: Losses, target: Target, adding: bool, known: Pair | None) -> Pair:
+    """Bounds on losses that are not smooth enough for Fourier inversion, which gave `known` or declined.
+
+    Smoothing takes any number of different losses. The grid is finer than any smoothing for a few of them.
+    """
+    bounds = known or (0.0, math.inf if target.epsilon is None else 1.0)
+    if all(has_closed_form(loss) for loss, _ in losses.others):
+        smoothed = _by_fourier(losses, target, adding, smoothed=True)
+        bounds = bounds if smoothed is None else _intersection(bounds, smoothed)
+        if _narrow(bounds):
+            return bounds
+    if len(losses.others) <= _MOST_ON_GRID:
+        return _intersection(bounds, _on_grid(losses, target, adding))
+    upper = _by_moments(losses, target, adding)
+    if target.delta is not None and losses.infinite_mass()[1] <= target.delta:
+        upper = min(upper, max(0.0, losses.largest_loss(adding=adding)))
+    return _intersection(bounds, (_by_top_atom(losses, target), upper))
+
+
+def _by_top_atom(losses: Losses, target: Target) -> float:
+    """From below, by the largest loss alone: δ(ε) ≥ P(L = l)(1 − e^{ε−l}). It decides where δ is below that P."""
+    top = losses.top_atom()
+    if top is None or top[1] < _LEAST_LOG_MASS:
+        return 0.0
+    loss, log_mass = top
+    least = losses.infinite_mass()[0]
+    if target.epsilon is not None:
+        return down(least - math.exp(log_mass) * math.expm1(min(target.epsilon - loss, 0.0)) * (1 - PAD))
+    assert target.delta is not None
+    share = (target.delta - least) / math.exp(log_mass) * (1 + PAD)
+    return max(0.0, (loss + math.log1p(-share)) * (1 - PAD)) if 0 < share < 1 else 0.0
 
 
 def _narrow(bounds: Pair, width: float = grid.WIDE) -> bool:
@@ -231,8 +269,8 @@ def _on_grid(losses: Losses, target: Target, adding: bool) -> Pair:
 
 def _by_moments(losses: Losses, target: Target, adding: bool) -> float:
     """Chernoff's bound from every moment that is known."""
-    parts = Losses(others=losses.others).for_grid(adding=adding)
-    rest = smooth(losses, adding, others=False)
+    parts = in_families(losses.others)[1]
+    rest = smooth(losses, adding)
 
     @lru_cache(maxsize=_REMEMBERED)
     def log_moment(order: float) -> float:
@@ -247,23 +285,20 @@ def _by_moments(losses: Losses, target: Target, adding: bool) -> float:
     return chernoff.epsilon(log_moment, left) if left > 0 else math.inf
 
 
-def smooth(losses: Losses, adding: bool, *, others: bool = True) -> fourier.Smooth:
-    """The losses in the form that Fourier inversion takes."""
+def smooth(losses: Losses, adding: bool) -> fourier.Smooth:
+    """The losses in the form that Fourier inversion takes, without those that have no formula."""
     terms = np.array(losses.sampled, dtype=np.float64).reshape(-1, 3)
-    closed = tuple(
-        (form, count) for form, count in ((closed_form(loss), count) for loss, count in losses.others) if form
-    )
     sampled = SampledGaussians(terms[:, 0].copy(), terms[:, 1].copy(), terms[:, 2].copy(), adding)
-    return fourier.Smooth(losses.mu_squared, sampled, closed if others else ())
+    return fourier.Smooth(losses.mu_squared, sampled, in_families(losses.others)[0])
 
 
-def _by_fourier(losses: Losses, target: Target, adding: bool) -> Pair | None:
-    """Fourier inversion at its saddle; None where it declines."""
+def _by_fourier(losses: Losses, target: Target, adding: bool, *, smoothed: bool = False) -> Pair | None:
+    """Fourier inversion at its saddle, with a little Gaussian noise if `smoothed`; None where it declines."""
     least, most = losses.infinite_mass()
     composition = smooth(losses, adding)
     if target.epsilon is not None:
         point = fourier.locate(composition, epsilon=target.epsilon)
-        samples = fourier.invert(composition, point)
+        samples = smoothing.invert(composition, point, target) if smoothed else fourier.invert(composition, point)
         if samples is None:
             return None
         low, high = samples.at(target.epsilon)
@@ -273,7 +308,7 @@ def _by_fourier(losses: Losses, target: Target, adding: bool) -> Pair | None:
     if left <= 0:
         return None
     point = fourier.locate(composition, delta=left)
-    samples = fourier.invert(composition, point)
+    samples = smoothing.invert(composition, point, target) if smoothed else fourier.invert(composition, point)
     if samples is None:
         return None
     low, high = samples.solve(left, point.epsilon)

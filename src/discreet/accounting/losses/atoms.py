@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +103,7 @@ def nothing_hidden() -> AtomLoss:
     return AtomLoss(np.empty(0), np.empty(0), np.empty(0), 1.0, 1.0)
 
 
-def discrete_laplace(sensitivity: int, scale: Fraction) -> AtomLoss:
+def discrete_laplace(sensitivity: int, scale: Fraction | float) -> AtomLoss:
     """P(x) ∝ e^{−|x|/b} against itself moved by Δ: losses (Δ − 2j)/b for j = 0…Δ, each end holds a whole tail."""
     b = float(scale)
     j = np.arange(sensitivity + 1, dtype=np.float64)
@@ -113,6 +114,41 @@ def discrete_laplace(sensitivity: int, scale: Fraction) -> AtomLoss:
     p[0], p[-1] = tail, tail * math.exp(-sensitivity / b)
     losses = (sensitivity - 2 * j) / b
     return AtomLoss(losses[::-1].copy(), p[::-1].copy(), p)
+
+
+@dataclass(frozen=True)
+class DiscreteLaplaceLoss:
+    """The loss of `discrete_laplace` by its two numbers; its atoms are made where they are asked for.
+
+    Attributes:
+        sensitivity: Δ.
+        scale: b.
+    """
+
+    sensitivity: int
+    scale: float
+
+    @cached_property
+    def _atoms(self) -> AtomLoss:
+        return discrete_laplace(self.sensitivity, self.scale)
+
+    @property
+    def infinite(self) -> float:
+        return 0.0
+
+    @property
+    def unbounded(self) -> bool:
+        return False
+
+    def atoms(self) -> tuple[Floats, Floats, Floats]:
+        return self._atoms.atoms()
+
+    def support(self, tail: float) -> tuple[float, float]:
+        largest = self.sensitivity / self.scale
+        return -largest, largest
+
+    def cells(self, edges: Floats) -> Cells:
+        return self._atoms.cells(edges)
 
 
 def discrete_gaussian(shift: int, variance: Fraction) -> AtomLoss:

@@ -94,6 +94,18 @@ class Losses:
             terms.append(count * loss.support(_NEGLIGIBLE)[1])
         return math.fsum(terms) * (1 + _SUPPORT_ERROR)
 
+    def top_atom(self) -> tuple[float, float] | None:
+        """The largest finite loss and ln of its probability, both rounded down; None where it has no atom."""
+        if self.mu_squared > 0 or self.sampled or self.concentrated > 0:
+            return None
+        loss = log_mass = 0.0
+        for each, count in self.others:
+            losses, p, _ = each.atoms()
+            if len(losses) == 0 or losses[-1] < each.support(_NEGLIGIBLE)[1] or not p[-1] > 0:
+                return None
+            loss, log_mass = loss + count * float(losses[-1]), log_mass + count * math.log(p[-1])
+        return loss - abs(loss) * _SUPPORT_ERROR, log_mass - abs(log_mass) * _SUPPORT_ERROR - _SUPPORT_ERROR
+
     def for_grid(self, *, adding: bool) -> list[tuple[Loss, int]]:
         """Every part as a loss that can be put on a grid, with its count."""
         parts: list[tuple[Loss, int]] = list(self.others)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from discreet.accounting.losses import atoms
-from discreet.accounting.losses.atoms import AtomLoss
+from discreet.accounting.losses.atoms import AtomLoss, DiscreteLaplaceLoss
 from discreet.accounting.losses.collapse import ACCOUNTANT, Way
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift, LaplaceShift
@@ -136,8 +136,10 @@ def _unsampled(leaf: Event, view: View) -> Losses:
                 return Losses(concentrated=float(Fraction(sensitivity_squared) / variance) / 2)
             near = _near_gaussian(leaf, view)
             return near if near is not None else Losses.of(_atoms_of(leaf, view))
-        case DiscreteLaplace(sensitivity, _) if sensitivity > _MOST_ATOMS:
-            return _near_laplace(leaf, view)
+        case DiscreteLaplace(sensitivity, scale):
+            if sensitivity > _MOST_ATOMS:
+                return _near_laplace(leaf, view)
+            return Losses.of(DiscreteLaplaceLoss(sensitivity, float(scale)))
         case Exponential(epsilon) if view.upper and view.variant == 1:
             # ε-bounded range is ε²/8-zCDP (Cesar & Rogers 2021, Lemma 3.4; Dong, Durfee & Rogers 2020).
             return Losses(concentrated=float(epsilon) ** 2 / 8)
