@@ -151,14 +151,19 @@ class DiscreteLaplaceLoss:
         return self._atoms.cells(edges)
 
 
-def discrete_gaussian(shift: int, variance: Fraction) -> AtomLoss:
+def _far(shift: int, variance: float) -> int:
+    """How far from the center masses are summed: those beyond are below 1e-300."""
+    return math.ceil(math.sqrt(2 * variance * -_LOG_NEGLIGIBLE)) + shift + 1
+
+
+def discrete_gaussian(shift: int, variance: Fraction | float) -> AtomLoss:
     """P(x) ∝ e^{−x²/2σ²} against itself moved by a: the loss at x is (a² − 2ax)/2σ² (Canonne et al. 2020).
 
     Summed directly out to masses below 1e-300. The tails beyond are far below the round-off of any sum that they could
     enter, but not below a δ that small, so what P has there counts as an infinite loss.
     """
     sigma2 = float(variance)
-    far = math.ceil(math.sqrt(2 * sigma2 * -_LOG_NEGLIGIBLE)) + shift + 1
+    far = _far(shift, sigma2)
     x = np.arange(-far, far + 1, dtype=np.float64)
     weights = np.exp(-x * x / (2 * sigma2))
     total = float(np.sum(np.sort(weights)))
@@ -166,3 +171,39 @@ def discrete_gaussian(shift: int, variance: Fraction) -> AtomLoss:
     q = np.exp(-((x - shift) ** 2) / (2 * sigma2)) / total
     losses = (shift * shift - 2 * shift * x) / (2 * sigma2)
     return AtomLoss(losses[::-1].copy(), p[::-1].copy(), q[::-1].copy(), _NEGLIGIBLE, _NEGLIGIBLE)
+
+
+@dataclass(frozen=True)
+class DiscreteGaussianLoss:
+    """The loss of `discrete_gaussian` by its two numbers; its atoms are made where they are asked for.
+
+    Attributes:
+        shift: a, how far one unit moves the value.
+        variance: σ².
+    """
+
+    shift: int
+    variance: float
+
+    @cached_property
+    def _atoms(self) -> AtomLoss:
+        return discrete_gaussian(self.shift, self.variance)
+
+    @property
+    def infinite(self) -> float:
+        return _NEGLIGIBLE
+
+    @property
+    def unbounded(self) -> bool:
+        return False
+
+    def atoms(self) -> tuple[Floats, Floats, Floats]:
+        return self._atoms.atoms()
+
+    def support(self, tail: float) -> tuple[float, float]:
+        far = _far(self.shift, self.variance)
+        unit = self.shift / (2 * self.variance)
+        return unit * (self.shift - 2 * far), unit * (self.shift + 2 * far)
+
+    def cells(self, edges: Floats) -> Cells:
+        return self._atoms.cells(edges)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.accounting.losses.atoms import AtomLoss, DiscreteLaplaceLoss
-from discreet.accounting.losses.closed import ClosedLoss, closed_form
+from discreet.accounting.losses.atoms import AtomLoss, DiscreteGaussianLoss, DiscreteLaplaceLoss
+from discreet.accounting.losses.closed import ClosedAtoms, ClosedLoss, closed_form
 from discreet.accounting.losses.continuous import ContinuousLoss, LaplaceShift
 from discreet.accounting.losses.loss import Loss
 from discreet.numeric.rounding import UNIT
@@ -120,6 +120,51 @@ class DiscreteLaplaceFamily:
 
 
 @dataclass(frozen=True, eq=False)
+class DiscreteGaussianFamily:
+    """Discrete Gaussian noise at many shifts a and variances σ² ≥ 1, by Poisson's summation of its theta function.
+
+    With μ = a/σ, E[e^{zL}] = e^{z(z+1)μ²/2} Θ(za)/Θ(0) and Θ(y) ∝ Σ_n e^{−2π²σ²n² + 2πi n y}: the largest term and its
+    two neighbors suffice, because the others are below e^{−(3πσ)²/2} < 1e-19.
+    """
+
+    shift: Floats
+    sigma: Floats
+    count: Floats
+
+    @property
+    def members(self) -> float:
+        return float(np.sum(self.count))
+
+    def _theta(self, tilt: float, rows: slice = slice(None)) -> Floats:
+        """Θ at a real point over its mean."""
+        return 1 + 2 * np.exp(-2 * (math.pi * self.sigma[rows]) ** 2) * np.cos(
+            2 * math.pi * np.mod(tilt * self.shift[rows], 1.0)
+        )
+
+    def cumulants(self, tilt: float) -> tuple[float, float, float]:
+        mu_squared = (self.shift / self.sigma) ** 2
+        log_moment = tilt * (tilt + 1) * mu_squared / 2 + np.log(self._theta(tilt)) - np.log(self._theta(0.0))
+        return _weighted(self.count, log_moment, (tilt + 0.5) * mu_squared, mu_squared)
+
+    def ratio(self, tilt: float, omega: Floats) -> tuple[Complexes, Floats]:
+        total = np.ones(len(omega), dtype=np.complex128)
+        for rows in _chunks(len(self.shift), len(omega)):
+            a, sigma = self.shift[rows, None], self.sigma[rows, None]
+            mu = a / sigma
+            nearest = -np.round(omega * mu / (2 * math.pi * sigma))
+            place = np.mod(tilt * a, 1.0)
+            value = np.zeros(nearest.shape, dtype=np.complex128)
+            for n in (nearest - 1, nearest, nearest + 1):
+                phase = 2 * math.pi * np.mod(n * place, 1.0)
+                value += np.exp(-((omega * mu + 2 * math.pi * sigma * n) ** 2) / 2 + 1j * phase)
+            value *= np.exp(1j * (omega * ((2 * tilt + 1) / 2 * mu * mu))) / self._theta(tilt, rows)[:, None]
+            total *= _product(value, self.count[rows])
+        mu = self.shift / self.sigma
+        size = omega * float(self.count @ (mu + (tilt + 1) * mu * mu)) + tilt * float(self.count @ mu)
+        return total, np.expm1(UNIT * (_MEMBER_ROUNDINGS * self.members + 16 * size))
+
+
+@dataclass(frozen=True, eq=False)
 class AtomFamily:
     """Losses with a few atoms each; `p` is 0 where a member has fewer than the others."""
 
@@ -159,7 +204,7 @@ class AtomFamily:
 
 def has_closed_form(loss: Loss) -> bool:
     """Whether the loss joins a family, or has a formula of its own."""
-    return isinstance(loss, DiscreteLaplaceLoss) or closed_form(loss) is not None
+    return isinstance(loss, DiscreteLaplaceLoss | DiscreteGaussianLoss) or closed_form(loss) is not None
 
 
 def in_families(
@@ -168,6 +213,7 @@ def in_families(
     """The losses in closed form, like ones together, and those that have none."""
     laplace: list[tuple[float, int]] = []
     discrete: list[tuple[DiscreteLaplaceLoss, int]] = []
+    gaussian: list[tuple[float, float, int]] = []
     atoms: list[tuple[AtomLoss, int]] = []
     closed: list[tuple[ClosedLoss, int]] = []
     without: list[tuple[Loss, int]] = []
@@ -177,6 +223,10 @@ def in_families(
                 laplace.append((epsilon, count))
             case DiscreteLaplaceLoss():
                 discrete.append((loss, count))
+            case DiscreteGaussianLoss(shift, variance) if variance >= 1:
+                gaussian.append((float(shift), math.sqrt(variance), count))
+            case DiscreteGaussianLoss():
+                closed.append((ClosedAtoms(*loss.atoms()[:2]), count))
             case AtomLoss() if 0 < len(loss.losses) <= _FEW_ATOMS:
                 atoms.append((loss, count))
             case _:
@@ -189,6 +239,8 @@ def in_families(
         discrete.sort(key=lambda member: member[0].sensitivity)
         terms = np.array([(loss.sensitivity, loss.scale, count) for loss, count in discrete], dtype=np.float64)
         closed.append((DiscreteLaplaceFamily(*terms.T), 1))
+    if gaussian:
+        closed.append((DiscreteGaussianFamily(*np.array(gaussian, dtype=np.float64).T), 1))
     if atoms:
         closed.append((_atoms(atoms), 1))
     return tuple(closed), without
