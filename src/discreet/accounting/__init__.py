@@ -2,7 +2,8 @@
 
 There are three ways to ask:
 
-- for events fixed in advance, tightly and certified from both sides: `epsilon`, `delta`, `profile`, `calibrate`;
+- for events fixed in advance, tightly and certified from both sides: `epsilon`, `delta`, `profile`, `trade_off`,
+  `calibrate`;
 - in a form that adds up: `pure`, `zcdp`, `rdp`, `gdp`;
 - for events that are chosen step by step: `AdaptiveFilter`, `Odometer`.
 
@@ -16,6 +17,7 @@ A tight price takes this route (`tight`): event → ways a unit can meet it (`lo
 from discreet.accounting._calibrate import calibrate, most_steps
 from discreet.accounting._compare import Comparison, compare
 from discreet.accounting._profile import Profile, profile
+from discreet.accounting._trade_off import TradeOff, trade_off
 from discreet.accounting.adaptive.filter import AdaptiveFilter, Refused
 from discreet.accounting.adaptive.odometer import Odometer
 from discreet.accounting.composition import advanced, basic, group, optimal_pure, parallel
@@ -35,6 +37,7 @@ __all__ = [
     "Odometer",
     "Profile",
     "Refused",
+    "TradeOff",
     "advanced",
     "basic",
     "calibrate",
@@ -51,5 +54,6 @@ __all__ = [
     "rdp",
     "shuffled_delta",
     "shuffled_epsilon",
+    "trade_off",
     "zcdp",
 ]
