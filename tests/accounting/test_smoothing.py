@@ -9,16 +9,31 @@ import pytest
 from scipy import special
 
 from discreet.accounting.closed_forms import gaussian_delta
-from discreet.accounting.losses.atoms import DiscreteLaplaceLoss, discrete_laplace
+from discreet.accounting.losses.atoms import DiscreteGaussianLoss, DiscreteLaplaceLoss, discrete_laplace
 from discreet.accounting.losses.closed import ClosedAtoms, ClosedLaplace
-from discreet.accounting.losses.families import AtomFamily, DiscreteLaplaceFamily, LaplaceFamily, in_families
+from discreet.accounting.losses.families import (
+    AtomFamily,
+    DiscreteGaussianFamily,
+    DiscreteLaplaceFamily,
+    LaplaceFamily,
+    in_families,
+)
 from discreet.accounting.methods import smoothing
 from discreet.accounting.methods.fourier import inversion as fourier
 from discreet.accounting.methods.fourier.quadrature import SampledGaussians
 from discreet.accounting.methods.grid import refine as grid
 from discreet.accounting.methods.target import Target
 from discreet.accounting.tight import delta, epsilon
-from discreet.events import Composed, DiscreteLaplace, Gaussian, Laplace, PoissonSampled, RandomizedResponse, Repeated
+from discreet.events import (
+    Composed,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    RandomizedResponse,
+    Repeated,
+)
 
 OMEGA = np.array([0.0, 0.3, 2.0, 17.0, 250.0])
 NONE = SampledGaussians(*(np.zeros(0) for _ in range(3)), False)
@@ -65,6 +80,46 @@ def test_the_derivatives_of_a_family_are_those_of_its_sum(tilt):
     single = [(ClosedLaplace(e), n) for e, n in [(0.01, 1), (0.7, 2), (3.0, 1)]]
     expected = np.sum([[count * term for term in loss.cumulants(tilt)] for loss, count in single], axis=0)
     assert laplace.cumulants(tilt) == pytest.approx(tuple(expected), rel=1e-9)
+
+
+@pytest.mark.parametrize("tilt", [0.01, 1.37, 40.0])
+def test_a_family_of_discrete_gaussians_is_the_product_of_its_members(tilt):
+    members = [(1, 1.0, 2), (3, 2.25, 1), (5, 30.0, 3), (1, 7.7, 1)]
+    family = in_families([(DiscreteGaussianLoss(a, v), n) for a, v, n in members])[0][0][0]
+    assert isinstance(family, DiscreteGaussianFamily)
+    omega = np.append(OMEGA, [3.1, 6.28, 500.0])
+    ratio, error = family.ratio(tilt, omega)
+    for at, w in enumerate(omega):
+        truth = mpmath.mpf(1)
+        for shift, variance, count in members:
+            top = gaussian_moment(shift, variance, mpmath.mpc(tilt, float(w)))
+            truth *= (top / gaussian_moment(shift, variance, mpmath.mpf(tilt))) ** count
+        assert abs(complex(truth) - ratio[at]) <= error[at] + 1e-15
+        assert error[at] < 1e-9
+    total = sum(count * mpmath.log(gaussian_moment(a, v, mpmath.mpf(tilt))) for a, v, count in members)
+    assert family.cumulants(tilt)[0] == pytest.approx(float(total), rel=1e-12)
+
+
+def gaussian_moment(shift, variance, z):
+    """E[e^{zL}] of discrete Gaussian noise with 40 digits, summed atom by atom around its two centers."""
+    with mpmath.workdps(40):
+        v = mpmath.mpf(variance)
+        spread = int(15 * math.sqrt(variance)) + 2
+        center = -round(float(mpmath.re(z)) * shift)  # e^{zL}P is a bump around −za
+        around = range(center - spread, center + spread + 1)
+        mass = sum(mpmath.exp(-(mpmath.mpf(x) ** 2) / (2 * v)) for x in range(-spread, spread + 1))
+        terms = (mpmath.exp(-(mpmath.mpf(x) ** 2) / (2 * v) + z * (shift**2 - 2 * shift * x) / (2 * v)) for x in around)
+        return mpmath.fsum(terms) / mass
+
+
+def test_many_discrete_gaussians_next_to_laplaces_are_priced_tightly():
+    gaussians = tuple(DiscreteGaussian(1, Fraction(900 + 7 * k)) for k in range(40))
+    event = Composed((*gaussians, *(DiscreteLaplace(2, Fraction(200 + k)) for k in range(40))))
+    found = epsilon(event, 1e-6)
+    limit = Composed((*(Gaussian(math.sqrt(900 + 7 * k)) for k in range(40)), *event.events[40:]))
+    near = epsilon(limit, 1e-6)
+    assert found.width < 3e-4 * found.upper
+    assert found.upper == pytest.approx(near.upper, rel=1e-3)
 
 
 def test_families_of_laplaces_and_atoms_multiply_their_members():

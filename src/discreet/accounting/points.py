@@ -17,6 +17,7 @@ from discreet.accounting.losses.of_events import View
 from discreet.accounting.methods import smoothing
 from discreet.accounting.methods.choose import choose
 from discreet.accounting.methods.fourier import inversion as fourier
+from discreet.accounting.methods.fourier import saddle
 from discreet.accounting.methods.target import Target
 from discreet.neighbors import Relation
 
@@ -127,7 +128,7 @@ def _by_inversions(losses: Losses, epsilons: Floats, adding: bool) -> Pair:
     return lower, upper
 
 
-def _inverted(composition: fourier.Smooth, point: fourier.saddle.Saddle, target: Target) -> fourier.Inversion | None:
+def _inverted(composition: fourier.Smooth, point: saddle.Saddle, target: Target) -> fourier.Inversion | None:
     if composition.mu_squared > 0 or len(composition.sampled.rate):
         samples = fourier.invert(composition, point)
         if samples is not None:
