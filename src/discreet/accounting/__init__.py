@@ -7,13 +7,14 @@ There are three ways to ask:
 - in a form that adds up: `pure`, `zcdp`, `rdp`, `gdp`;
 - for events that are chosen step by step: `AdaptiveFilter`, `Odometer`.
 
-`compare` shows what each method would charge; `basic`, `advanced` and `optimal_pure` are the textbook theorems. An
-event that no theorem prices raises `UnknownEvent`.
+`allocate` plans what remains of a budget. `compare` shows what each method would charge; `basic`, `advanced` and
+`optimal_pure` are the textbook theorems. An event that no theorem prices raises `UnknownEvent`.
 
 A tight price takes this route (`tight`): event → ways a unit can meet it (`losses.collapse`) → privacy losses
 (`losses.of_events`) → a method (`methods.choose`) → certified bounds (`methods`) → `Interval`.
 """
 
+from discreet.accounting._allocate import Allocation, allocate
 from discreet.accounting._calibrate import calibrate, most_steps
 from discreet.accounting._compare import Comparison, compare
 from discreet.accounting._profile import Profile, profile
@@ -32,6 +33,7 @@ from discreet.accounting.tight import delta, epsilon
 
 __all__ = [
     "AdaptiveFilter",
+    "Allocation",
     "Comparison",
     "Interval",
     "Odometer",
@@ -39,6 +41,7 @@ __all__ = [
     "Refused",
     "TradeOff",
     "advanced",
+    "allocate",
     "basic",
     "calibrate",
     "compare",
