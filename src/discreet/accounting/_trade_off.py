@@ -33,7 +33,7 @@ _LARGEST_EXPONENT = 700.0
 _SMALL_DELTA = 1e-9
 # Points of the grid (the second number where each takes long), and a power that places them more densely near ε = 0,
 # where the curve bends most.
-_POINTS, _FEW_POINTS, _POWER = 97, 33, 1.5
+_POINTS, _FEW_POINTS, _POWER = 97, 9, 1.5
 # The length of the grid is at least the first. One point lies far beyond it.
 _LEAST_REACH, _FAR_FACTOR, _FAR = 1e-9, 10, 50.0
 # Round-off of a line, relative to 1 (or to e^{−ε}): some five operations. And of the points where two lines cross.
@@ -250,7 +250,8 @@ def trade_off(event: Event, relation: Relation = ADD_REMOVE, direction: Directio
 def _pair(way: Way, relation: Relation, one_sided: bool) -> Pair:
     directions = (False, True) if tight.has_directions(way) else (False,)
     most = max(points.reach(way, relation, adding, _SMALL_DELTA) for adding in directions)
-    inside = max(most, _LEAST_REACH) * np.linspace(0.0, 1.0, _POINTS) ** _POWER
+    quick = all(points.is_quick(way, relation, adding) for adding in directions)
+    inside = max(most, _LEAST_REACH) * np.linspace(0.0, 1.0, _POINTS if quick else _FEW_POINTS) ** _POWER
     epsilons = np.unique(np.minimum(np.append(inside, _FAR_FACTOR * inside[-1] + _FAR), _LARGEST_EXPONENT))
     sides = []
     for adding in directions:
@@ -263,7 +264,7 @@ def _pair(way: Way, relation: Relation, one_sided: bool) -> Pair:
 def _shuffled(event: Shuffled, relation: Relation) -> Pair:
     """Shuffled reports by themselves: their upper end is certified in both directions, and no lower one is known."""
     most = min(tight.epsilon(event, _SMALL_DELTA, relation).upper, _LARGEST_EXPONENT)
-    epsilons = np.unique(max(most, _LEAST_REACH) * np.linspace(0.0, 1.0, _FEW_POINTS) ** _POWER)
+    epsilons = np.unique(max(most, _LEAST_REACH) * np.linspace(0.0, 1.0, _POINTS // 3) ** _POWER)
     upper = np.array([tight.delta(event, float(epsilon), relation).upper for epsilon in epsilons])
     both = np.zeros(len(upper)), upper
     return Pair(epsilons, both, both)

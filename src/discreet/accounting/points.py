@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +28,8 @@ Pair = tuple[Floats, Floats]
 _ANCHORS = (0.1, 1e-4, 1e-9)
 # Inversions whose relative error at an ε is above this are joined there by one of their own.
 _POOR = 0.02
-# δ below this need no digits: a curve cannot show them.
-_NEGLIGIBLE = 1e-10
-# Where no inversion applies, δ is computed at every so many points, and bounded by its neighbors in between.
-_THINNED = 6
+# δ below this may stay poor: at the type I errors that a curve shows they make no difference.
+_NEGLIGIBLE = 1e-5
 
 
 def reach(way: Way, relation: Relation, adding: bool, delta: float) -> float:
@@ -45,6 +42,12 @@ def reach(way: Way, relation: Relation, adding: bool, delta: float) -> float:
     if choose(losses) in {"fourier", "smoothed"} or (losses.others and _all_closed(losses)):
         return min(largest, max(0.0, fourier.locate(tight.smooth(losses, adding), delta=delta).epsilon))
     return min(largest, tight.one_direction(way, Target(delta=least + delta), relation, adding)[1])
+
+
+def is_quick(way: Way, relation: Relation, adding: bool) -> bool:
+    """Whether many ε take little longer than one: not where each needs a grid of its own."""
+    losses = of_events.losses(way, View(relation, adding, True))
+    return choose(losses) != "grid" or _all_closed(losses)
 
 
 def infinite(way: Way, relation: Relation, adding: bool) -> float:
@@ -89,8 +92,6 @@ def _many(losses: Losses, epsilons: Floats, adding: bool) -> Pair:
     method = choose(losses)
     if method in {"fourier", "smoothed"} or (method == "grid" and _all_closed(losses)):
         return _by_inversions(losses, epsilons, adding)
-    if method == "grid":
-        return _thinned(lambda epsilon: tight.of_losses(losses, Target(epsilon=epsilon), adding), epsilons)
     found = [tight.of_losses(losses, Target(epsilon=float(epsilon)), adding) for epsilon in epsilons]
     return np.array([pair[0] for pair in found]), np.array([pair[1] for pair in found])
 
@@ -119,6 +120,10 @@ def _by_inversions(losses: Losses, epsilons: Floats, adding: bool) -> Pair:
     anchors = [fourier.locate(composition, delta=delta) for delta in _ANCHORS if delta < 1 - most]
     for point in anchors:
         use(_inverted(composition, point, Target(epsilon=max(point.epsilon, 0.0))))
+    top = losses.top_atom()
+    if top is not None:  # δ(ε) ≥ P(L = l)(1 − e^{ε−l}) for the largest loss l
+        of_top = -math.exp(top[1]) * np.expm1(np.minimum(epsilons - top[0], 0.0)) * (1 - tight.PAD)
+        lower = np.maximum(lower, least + of_top)
     poor = np.flatnonzero((upper - lower > _POOR * upper) & (upper > _NEGLIGIBLE) & (epsilons < largest))
     for index in poor:
         if upper[index] - lower[index] > _POOR * upper[index]:
@@ -134,12 +139,3 @@ def _inverted(composition: fourier.Smooth, point: saddle.Saddle, target: Target)
         if samples is not None:
             return samples
     return smoothing.invert(composition, point, target)
-
-
-def _thinned(bound: Callable[[float], tuple[float, float]], epsilons: Floats) -> Pair:
-    """Bounds at every few ε. In between, δ is at most what it is before, and at least what it is after."""
-    chosen = sorted({*range(0, len(epsilons), _THINNED), len(epsilons) - 1})
-    lower, upper = np.zeros(len(epsilons)), np.ones(len(epsilons))
-    for index in chosen:
-        lower[index], upper[index] = bound(float(epsilons[index]))
-    return np.maximum.accumulate(lower[::-1])[::-1], np.minimum.accumulate(upper)
