@@ -9,6 +9,7 @@ import pytest
 from scipy import special
 
 from discreet.accounting.closed_forms import gaussian_delta
+from discreet.accounting.losses import families
 from discreet.accounting.losses.atoms import DiscreteGaussianLoss, DiscreteLaplaceLoss, discrete_laplace
 from discreet.accounting.losses.closed import ClosedAtoms, ClosedLaplace
 from discreet.accounting.losses.families import (
@@ -122,6 +123,12 @@ def test_many_discrete_gaussians_next_to_laplaces_are_priced_tightly():
     assert found.upper == pytest.approx(near.upper, rel=1e-3)
 
 
+def test_phases_on_equally_spaced_frequencies_are_those_computed_one_by_one():
+    loss, omega = np.array([[0.3], [-2.0], [0.001]]), 0.7 * np.arange(1000)
+    assert np.max(np.abs(families._turned(loss, omega) - np.exp(1j * loss * omega))) < 1e-12
+    assert np.max(np.abs(families._turned(loss, omega + 0.1) - np.exp(1j * loss * (omega + 0.1)))) < 1e-12
+
+
 def test_families_of_laplaces_and_atoms_multiply_their_members():
     laplace = LaplaceFamily(np.array([0.01, 0.7, 3.0]), np.array([1.0, 2.0, 1.0]))
     expected = np.prod([ClosedLaplace(e).ratio(2.0, OMEGA)[0] for e in (0.01, 0.7, 0.7, 3.0)], axis=0)
@@ -221,8 +228,11 @@ def test_below_the_top_atom_the_largest_loss_decides(target):
     found = epsilon(event, target)
     assert found.lower <= most
     assert found.width < 1e-3 * found.upper
-    if target < 2.0**-40:  # all atoms at the top have probability 2⁻³⁰
-        assert found.contains(most + math.log1p(-target * 2.0**30))
+    if target < 2.0**-40:
+        # All losses are at their top with probability 2⁻³⁰; one is below it by u with density 1/2 relative to that. So
+        # δ(most − d) = 2⁻³⁰(1 − e^{−d} + 30·d²/4) = 2⁻³⁰(d + 7d²) to second order.
+        below = target * 2.0**30
+        assert found.contains(most - (math.sqrt(1 + 28 * below) - 1) / 14)
 
 
 def test_a_family_of_one_is_priced_as_the_grid_prices_it():

@@ -138,4 +138,4 @@ def _inverted(composition: fourier.Smooth, point: saddle.Saddle, target: Target)
         samples = fourier.invert(composition, point)
         if samples is not None:
             return samples
-    return smoothing.invert(composition, point, target)
+    return smoothing.invert(composition, point, target, quick=True)

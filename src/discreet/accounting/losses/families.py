@@ -27,6 +27,8 @@ Complexes = NDArray[np.complex128]
 _FEW_ATOMS = 8
 # Complex numbers of one chunk of members times nodes: 2 MiB, which stays in the cache.
 _CHUNK = 1 << 17
+# From so many equally spaced frequencies on, powers of e^{iωl} are multiplied instead of computed one by one.
+_EQUALLY_SPACED = 64
 # Roundings of one member: its own (see `closed`), one product, and the power, whose phase is at most π.
 _MEMBER_ROUNDINGS = 96
 # Below this exponent the sums of j q^j lose their digits to cancellation, and their expansion around q = 1 is used.
@@ -264,8 +266,18 @@ def _chunks(members: int, nodes: int) -> Iterable[slice]:
 
 
 def _turned(loss: Floats, omega: Floats) -> Complexes:
-    """e^{iωl} for each loss (a column) and frequency."""
-    return np.asarray(np.exp(1j * (loss * omega)))
+    """e^{iωl} for each loss (a column) and frequency.
+
+    On equally spaced frequencies e^{i(aB+b)Δl} = e^{iaBΔl}·e^{ibΔl}: a product takes a quarter of the time of a sine
+    and a cosine. It adds two roundings of the phase, within those that the families allow.
+    """
+    count = len(omega)
+    if count < _EQUALLY_SPACED or not np.array_equal(omega, omega[1] * np.arange(count)):
+        return np.asarray(np.exp(1j * (loss * omega)))
+    block = math.isqrt(count)
+    inner, outer = np.exp(1j * (loss * omega[:block])), np.exp(1j * (loss * omega[::block]))
+    product = outer[:, :, None] * inner[:, None, :]
+    return np.asarray(product.reshape(len(loss), -1)[:, :count])
 
 
 def _product(value: Complexes, count: Floats) -> Complexes:

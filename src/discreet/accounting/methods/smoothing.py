@@ -21,8 +21,9 @@ from discreet.accounting.methods.fourier import saddle
 from discreet.accounting.methods.target import Target
 from discreet.numeric.rounding import UNIT
 
-# The relative width that smoothing may cause: a third of the width at which an answer is taken.
-_WIDTH = 1e-4
+# The relative width that smoothing may cause: a third of the width at which an answer is taken, or far less where that
+# takes little time, that is for so many losses.
+_WIDTH, _NARROW, _FEW = 1e-4, 2e-5, 5000
 # Where the contour would be too long, the answer may be wider, by this factor each time and so often.
 _WIDER, _TRIES = 8.0, 3
 # An ε below this, in units of 1/τ, is not resolved any further.
@@ -72,13 +73,18 @@ def _removed(mu_squared: float) -> float:
     return math.sqrt(2 * math.pi) * mu * math.exp(mu_squared / 8) * math.erf(mu / math.sqrt(8)) * (1 + _FACTOR_ERROR)
 
 
-def invert(smooth: fourier.Smooth, point: saddle.Saddle, target: Target) -> Smoothed | None:
-    """Sample the contour of L + G through `point`; None where even a rough answer takes too long a contour."""
+def invert(smooth: fourier.Smooth, point: saddle.Saddle, target: Target, *, quick: bool = False) -> Smoothed | None:
+    """Sample the contour of L + G through `point`; None where even a rough answer takes too long a contour.
+
+    With `quick`, a few losses are smoothed as much as many.
+    """
     tilt = point.tilt
+    few = sum(loss.members * count for loss, count in smooth.closed) <= _FEW
+    width = _NARROW if few and not quick else _WIDTH
     # δ changes by about μ²τ(τ+1)δ, and ε by that over τ.
-    wanted = _WIDTH / (tilt * (tilt + 1))
+    wanted = width / (tilt * (tilt + 1))
     if target.epsilon is None:
-        wanted = _WIDTH * max(point.epsilon, _LEAST_EPSILON / tilt) / (tilt + 1)
+        wanted = width * max(point.epsilon, _LEAST_EPSILON / tilt) / (tilt + 1)
     for _ in range(_TRIES):
         added = max(wanted - smooth.mu_squared, 0.0)
         fall = smooth.mu_squared + added
