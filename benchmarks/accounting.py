@@ -15,6 +15,7 @@ import random
 import resource
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 from multiprocessing.connection import Connection
 
@@ -25,7 +26,7 @@ from benchmarks._table import Row, arguments, median_seconds, report  # noqa: E4
 from discreet.accounting._calibrate import calibrate  # noqa: E402
 from discreet.accounting.interval import Interval  # noqa: E402
 from discreet.accounting.tight import epsilon  # noqa: E402
-from discreet.events import Composed, Event, Gaussian, Laplace, PoissonSampled, Repeated  # noqa: E402
+from discreet.events import Composed, DiscreteLaplace, Event, Gaussian, Laplace, PoissonSampled, Repeated  # noqa: E402
 from discreet.guarantees import ApproxDP  # noqa: E402
 
 GOOGLE, MICROSOFT = "dp_accounting 0.6", "prv_accountant 0.2"
@@ -234,11 +235,33 @@ def heterogeneous(quick: bool) -> list[Row]:
     ]
 
 
+def many_scales(quick: bool) -> list[Row]:
+    """Thousands of queries with a scale of their own each, as a ledger holds them."""
+    generator = random.Random(1)
+    rows = []
+    for count in (100, 2000):
+        scales = [generator.uniform(30.0, 3000.0) for _ in range(count)]
+        half = count // 2
+        discrete = [DiscreteLaplace(1 + k % 5, Fraction(round(scale))) for k, scale in enumerate(scales[half:])]
+        for case, event in (
+            (f"{count} different Laplace scales δ=1e-6", Composed(tuple(map(Laplace, scales)))),
+            (
+                f"{half} Laplace, {half} discrete Laplace, 1 Gaussian δ=1e-6",
+                Composed((*map(Laplace, scales[:half]), *discrete, Gaussian(20.0))),
+            ),
+        ):
+            found = epsilon(event, 1e-6)
+            seconds = median_seconds(partial(epsilon, event, 1e-6), 1 if quick else 5)
+            rows.append(Row(case, "seconds for ε", seconds, GOOGLE, None, "lower", "not measured"))
+            rows.append(Row(case, "relative width", found.width / found.upper, GOOGLE, None, "lower", "no interval"))
+    return rows
+
+
 def main() -> None:
     """Run every case, print the table, write it where asked."""
     args = arguments(__doc__.splitlines()[0] if __doc__ else "").parse_args()
     rows: list[Row] = []
-    for case in (one_epsilon, other_cases, calibration, heterogeneous):
+    for case in (one_epsilon, other_cases, calibration, heterogeneous, many_scales):
         rows += case(args.quick)
     report(args, "accounting", rows, ("dp-accounting", "prv-accountant", "numpy", "scipy"))
 

@@ -20,11 +20,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
 import discreet as dp
 from benchmarks._table import Row, arguments, report
+from discreet.events import Event
 from discreet.ledger import charging
 from discreet.ledger.charging import Request
 from discreet.ledger.stores.base import Store, Transaction, no_step
@@ -233,6 +235,66 @@ def open_and_verify(kind: str, location: str, rows: int) -> Iterator[Row]:
     )
 
 
+def mixed_events() -> list[Event]:
+    """Three hundred different queries, selections and trainings, as small as 1e5 of them in one budget must be."""
+    queries: list[Event] = [dp.events.DiscreteLaplace(1, Fraction(100_000 + 700 * k)) for k in range(150)]
+    queries += [dp.events.Laplace(2e5 + 1e3 * k) for k in range(75)]
+    queries += [dp.events.DiscreteGaussian(1, Fraction((100 + k) ** 2 * 10_000)) for k in range(25)]
+    queries += [dp.events.Gaussian(2e4 + 10.0 * k) for k in range(25)]
+    queries += [dp.events.Exponential(Fraction(1, 200_000 + 1000 * k)) for k in range(24)]
+    step = dp.events.PoissonSampled(0.001, dp.events.Gaussian(20.0))
+    return [*queries, dp.events.Repeated(step, 10)]
+
+
+def fill_mixed(location: str, name: str, rows: int) -> None:
+    """Make an account with `rows` entries of mixed events, many in each transaction."""
+    events = mixed_events()
+    with dp.Ledger(location) as ledger:
+        path = (ledger.account(name, budget=BUDGET).spend(EVENT, purpose="benchmark").terms,)
+    requests = [Request("spend", event, f"question {k}", None) for k, event in enumerate(events)]
+    time_text = datetime.now(UTC).isoformat(timespec="microseconds")
+    with opened_store(location) as store:
+        for start in range(1, rows, 500):
+            these = [requests[k % len(requests)] for k in range(start, min(rows, start + 500))]
+
+            def work(transaction: Transaction, these: list[Request] = these) -> None:
+                for request in these:
+                    charging.charge(transaction, path, request, time_text, no_step)
+
+            store.write(work)
+
+
+def statements(rows: int) -> list[Row]:
+    """The first statement of an account in a process, the next ones, and a list of all accounts."""
+    folder = Path(tempfile.mkdtemp(prefix="discreet-ledger-"))
+    try:
+        location = str(folder / "mixed.ledger")
+        fill_mixed(location, "mixed", rows)
+        with dp.Ledger(location, create=False) as ledger:
+            account = ledger.account("mixed")
+            seconds = []
+            for spends in (0, 0, 1):
+                for _ in range(spends):
+                    account.spend(EVENT, purpose="new")
+                begin = time.perf_counter()
+                lines = len(account.statement().lines)
+                seconds.append(time.perf_counter() - begin)
+            if lines != rows + 1:
+                raise RuntimeError(f"a statement of {rows + 1} charges shows {lines}")
+            begin = time.perf_counter()
+            for each in ledger.accounts():
+                each.summary()
+            listed = time.perf_counter() - begin
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    note = "no peer keeps a ledger"
+    cases = ("first statement", "statement again", "statement after one more spend")
+    return [
+        Row(f"SQLite, {case}, {rows:.0e} mixed rows", "seconds", spent, "none", None, "lower", note)
+        for case, spent in (*zip(cases, seconds, strict=True), ("list of accounts", listed))
+    ]
+
+
 def postgres_rows(sizes: tuple[int, int], quick: bool) -> list[Row]:
     """The table rows for PostgreSQL, or one that says why there are none."""
     case = "PostgreSQL, 1 process"
@@ -263,6 +325,7 @@ def main() -> None:
         rows = compare("SQLite", str(folder / "x.ledger"), bare, sizes, args.quick)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    rows += statements(sizes[1])
     rows += postgres_rows(sizes, args.quick)
     report(args, "ledger", rows, ["psycopg"])
 

@@ -33,6 +33,7 @@ LAYERS: list[set[str]] = [
 THIRD_PARTY = {"numpy", "scipy"}
 EXTRAS = {
     "datasets": {"pyarrow"},  # to write a Parquet file
+    "accounting": {"matplotlib"},  # to plot a curve
     "ledger": {"psycopg"},
     "analytics": {"ibis", "pyarrow", "pandas", "polars", "duckdb", "sqlglot", "matplotlib"},
     "apps": {"click", "rich", "jinja2", "markupsafe", "matplotlib"},

@@ -400,6 +400,50 @@ def test_an_event_can_be_given_as_the_ledger_writes_it(run: Run, folder):
     assert json.loads(EVENT)["count"] == 10
 
 
+# --- allocate -----------------------------------------------------------------------------------------------------
+
+
+def test_allocate_says_what_is_achievable_and_charges_nothing(run: Run, folder):
+    run("discreet ledger init plan.ledger --account plan --epsilon 1 --delta 1e-6")
+    line = "discreet allocate --ledger plan.ledger --count people=1 --count rows=40 --weight people=3"
+    said = run(f"{line} --plot plan.svg")
+    assert said.code == 0
+    assert "Not all wishes fit" in said.out
+    assert (folder / "plan.svg").stat().st_size > 0
+    answer = json.loads(run(f"{line} --json").out)
+    assert answer["met"] is False
+    people, rows = answer["wishes"]
+    assert people["reached"] - 1 == pytest.approx((rows["reached"] / 40 - 1) / 3)
+    with dp.Ledger("plan.ledger", create=False) as ledger:
+        assert ledger.account("plan").summary().charges == 0
+        assert ledger.account("plan").statement().used == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--epsilon 1", "at least one of --count"),
+        ("--count a=1", "exactly one of --epsilon"),
+        ("--epsilon 1 --count a", "NAME=VALUE"),
+        ("--epsilon 1 --count a=x", "numbers > 0"),
+        ("--epsilon 1 --count a=-1", "numbers > 0"),
+        ("--epsilon 1 --training a=10,2", "4 numbers"),
+        ("--epsilon 1 --delta 1e-6 --training a=10.5,2,1,1", "whole numbers"),
+        ("--epsilon 1 --training a=100,10,1,1", "have a price"),
+        ("--epsilon 1 --selection a=1,5", "candidates"),
+        ("--epsilon 1 --count a=1 --weight b=2", "--weight must name a wish"),
+        ("--epsilon 1 --count a=1 --plot x.txt", "--plot must end in"),
+        ("--epsilon 1 --count a=1 --count a=2", "name of its own"),
+        ("--epsilon 1 --ledger census.ledger --count a=1", "one of --ledger"),
+        ("--epsilon 1 --account census --count a=1", "--account must be used with --ledger"),
+    ],
+)
+def test_allocate_refuses_what_it_cannot_plan(run: Run, flags: str, words: str):
+    outcome = run(f"discreet allocate {flags}")
+    assert outcome.code == 2
+    assert words in outcome.err
+
+
 # --- compare and completion ---------------------------------------------------------------------------------------
 
 

@@ -2,20 +2,23 @@
 
 There are three ways to ask:
 
-- for events fixed in advance, tightly and certified from both sides: `epsilon`, `delta`, `profile`, `calibrate`;
+- for events fixed in advance, tightly and certified from both sides: `epsilon`, `delta`, `profile`, `trade_off`,
+  `calibrate`;
 - in a form that adds up: `pure`, `zcdp`, `rdp`, `gdp`;
 - for events that are chosen step by step: `AdaptiveFilter`, `Odometer`.
 
-`compare` shows what each method would charge; `basic`, `advanced` and `optimal_pure` are the textbook theorems. An
-event that no theorem prices raises `UnknownEvent`.
+`allocate` plans what remains of a budget. `compare` shows what each method would charge; `basic`, `advanced` and
+`optimal_pure` are the textbook theorems. An event that no theorem prices raises `UnknownEvent`.
 
 A tight price takes this route (`tight`): event → ways a unit can meet it (`losses.collapse`) → privacy losses
 (`losses.of_events`) → a method (`methods.choose`) → certified bounds (`methods`) → `Interval`.
 """
 
+from discreet.accounting._allocate import Allocation, allocate
 from discreet.accounting._calibrate import calibrate, most_steps
 from discreet.accounting._compare import Comparison, compare
 from discreet.accounting._profile import Profile, profile
+from discreet.accounting._trade_off import TradeOff, trade_off
 from discreet.accounting.adaptive.filter import AdaptiveFilter, Refused
 from discreet.accounting.adaptive.odometer import Odometer
 from discreet.accounting.composition import advanced, basic, group, optimal_pure, parallel
@@ -30,12 +33,15 @@ from discreet.accounting.tight import delta, epsilon
 
 __all__ = [
     "AdaptiveFilter",
+    "Allocation",
     "Comparison",
     "Interval",
     "Odometer",
     "Profile",
     "Refused",
+    "TradeOff",
     "advanced",
+    "allocate",
     "basic",
     "calibrate",
     "compare",
@@ -51,5 +57,6 @@ __all__ = [
     "rdp",
     "shuffled_delta",
     "shuffled_epsilon",
+    "trade_off",
     "zcdp",
 ]

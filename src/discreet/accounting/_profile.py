@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,21 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet import _check
 from discreet.accounting import exceedance, tight
+from discreet.accounting._trade_off import trade_off
 from discreet.accounting.interval import Interval
-from discreet.accounting.trade_off import supporting_between, supporting_lines
 from discreet.events import Event
 from discreet.neighbors import ADD_REMOVE, Relation
 from discreet.neighbors import relation as as_relation
 
 Floats = NDArray[np.float64]
-
-# The grid of ε for a trade-off curve goes out to where δ is below the first; where infinite losses prevent that, below
-# the second; and to ε = 1 where nothing is protected.
-_SMALL_DELTA, _LARGE_DELTA, _NO_EPSILON = 1e-9, 0.999, 1.0
-# Points of the grid, and a power that places them more densely near ε = 0, where the curve bends most.
-_POINTS, _POWER = 65, 1.5
-# The length of the grid is at least the first. One point far beyond it measures the mass of infinite losses.
-_LEAST_REACH, _FAR_FACTOR, _FAR = 1e-9, 10, 50.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,29 +68,14 @@ class Profile:
     def trade_off(self, type_1: ArrayLike) -> Curve:
         """The least type II error of any test with each type I error.
 
-        `lower` is guaranteed: no attacker errs less. Some attacker errs no more than `upper`. With D the upper end of δ
-        at each ε of a grid, the guaranteed curve is the largest max(0, 1 − D − e^ε α, e^{−ε}(1 − D − α)).
+        `lower` is guaranteed: no attacker errs less. The tight curve does not exceed `upper`. `accounting.trade_off`
+        gives the same curve as a value to keep, for one direction if wanted.
         """
         at = np.array(_points("type_1", type_1), dtype=np.float64)
         if np.any((at < 0) | (at > 1)):
             raise _check.fail("type_1", "lie in [0, 1]", type_1, "it is a probability of a false alarm")
-        epsilons, deltas = self._grid()
-        upper = np.array([each.upper for each in deltas])
-        lower = np.array([each.lower for each in deltas])
-        guaranteed = supporting_lines(at, epsilons, upper)
-        relaxed = supporting_between(at, epsilons, lower)
-        return Curve(at, np.clip(guaranteed, 0.0, 1.0), np.clip(relaxed, 0.0, 1.0))
-
-    def _grid(self) -> tuple[Floats, list[Interval]]:
-        """A grid of ε out to where δ is negligible, with δ at each point."""
-        most = tight.epsilon(self.event, _SMALL_DELTA, self.relation).upper
-        if math.isinf(most):
-            most = tight.epsilon(self.event, _LARGE_DELTA, self.relation).upper
-        if math.isinf(most):
-            most = _NO_EPSILON
-        inside = max(most, _LEAST_REACH) * np.linspace(0.0, 1.0, _POINTS) ** _POWER
-        epsilons = np.append(inside, _FAR_FACTOR * inside[-1] + _FAR)
-        return epsilons, [tight.delta(self.event, float(epsilon), self.relation) for epsilon in epsilons]
+        curve = trade_off(self.event, self.relation)
+        return Curve(at, curve.lower(at), curve.upper(at))
 
 
 def profile(event: Event, relation: Relation = ADD_REMOVE) -> Profile:

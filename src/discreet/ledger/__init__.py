@@ -5,7 +5,7 @@ from discreet.ledger.chain import Entry
 from discreet.ledger.ledger import Ledger
 from discreet.ledger.receipt import Receipt
 from discreet.ledger.reservation import Reservation
-from discreet.ledger.statement import Statement
+from discreet.ledger.statement import Statement, Summary
 from discreet.ledger.verify import Verification
 
-__all__ = ["Account", "Entry", "Ledger", "Receipt", "Reservation", "Statement", "Verification"]
+__all__ = ["Account", "Entry", "Ledger", "Receipt", "Reservation", "Statement", "Summary", "Verification"]

@@ -12,14 +12,15 @@ from discreet.codec import encode
 from discreet.errors import BudgetExceeded, InvalidArgument, UnknownEvent
 from discreet.events import Event, NonPrivate, Repeated, is_secure
 from discreet.guarantees import Guarantee
-from discreet.ledger import charging
+from discreet.ledger import charging, history
 from discreet.ledger.backend import Backend
 from discreet.ledger.chain import Entry
 from discreet.ledger.charging import NoRoom, Request
+from discreet.ledger.history import History
 from discreet.ledger.names import checked_name, checked_text
 from discreet.ledger.receipt import Receipt
 from discreet.ledger.reservation import Reservation
-from discreet.ledger.statement import Statement, compose
+from discreet.ledger.statement import Statement, Summary, compose
 from discreet.ledger.stores import records
 from discreet.ledger.stores.base import Transaction
 from discreet.ledger.terms import Terms
@@ -149,14 +150,29 @@ class Account:
         """Who spent how much on what, the bound that holds for adaptive use, and the tight figure beside it.
 
         `delta` is the δ of the tight figure. By default it is the δ of an (ε, δ) budget, and 1e-6 for other budgets.
+        What this process has read before is not read again; only new charges are.
         """
 
-        def work(transaction: Transaction) -> tuple[Totals, tuple[Entry, ...]]:
-            row = records.existing(transaction, self.name)
-            return row.filter_state(), tuple(_entries(transaction, self.name))
+        terms = self._terms
+        reading_delta = float(terms.form.reading_delta if delta is None else delta)
 
-        state, entries = self._backend.read(work)
-        return compose(self._terms, state, entries, delta)
+        def work(transaction: Transaction) -> tuple[Totals, History]:
+            row = records.existing(transaction, self.name)
+            return row.filter_state(), history.read(transaction, row, terms, self._backend.histories.get(self.name))
+
+        totals, read = self._backend.read(work)
+        self._backend.histories.put(self.name, read)
+        return compose(terms, totals, read.lines, read.tight(reading_delta, terms), reading_delta)
+
+    def summary(self) -> Summary:
+        """How much is used, what remains and how many charges there were, without reading the charges."""
+
+        def work(transaction: Transaction) -> tuple[Totals, int]:
+            return records.existing(transaction, self.name).filter_state(), records.charges(transaction, self.name)
+
+        totals, charges = self._backend.read(work)
+        left = self._terms.filter(totals).remaining()
+        return Summary(self._terms.used(totals), left, self._terms.form.room_words(left), charges)
 
     def __repr__(self) -> str:
         return f"Account({self.name!r}, {self._terms})"

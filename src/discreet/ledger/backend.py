@@ -12,6 +12,7 @@ from typing import TypeVar
 from discreet.errors import LedgerUnavailable, NotALedger, TermsDiffer
 from discreet.ledger import names
 from discreet.ledger.chain import NOTHING, Entry
+from discreet.ledger.history import Kept
 from discreet.ledger.stores import records
 from discreet.ledger.stores.base import OnStep, Store, Transaction
 from discreet.ledger.terms import Terms
@@ -36,6 +37,7 @@ class Backend:
         self.store = store
         self.create = create
         self.on_step = on_step
+        self.histories = Kept()
         self._clock = clock
 
     def read(self, work: Callable[[Transaction], T]) -> T:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from hashlib import sha256
 from json.encoder import encode_basestring_ascii as quoted
-from typing import Any
+from typing import Any, NamedTuple
 
 from discreet.accounting.adaptive.budgets import Price
 from discreet.codec import (
@@ -32,15 +33,18 @@ NOTHING = "0" * 64
 
 KINDS = ("open", "allot", "spend", "reserve", "start", "close")
 
-_FIELDS = {
+# What an entry says about its charge. Equal charges have equal texts, and reading one takes most of reading an entry.
+_CHARGE_FIELDS = {"change", "claimed", "event"}
+# Charges that are kept parsed, some 10 KB each. Accounts charge the same few events again and again.
+_CHARGES_KEPT = 4096
+# Texts of neighbors that are kept parsed; an account has one.
+_NEIGHBORS_KEPT = 64
+
+_OTHER_FIELDS = {
     "above",
     "account",
-    "change",
-    "claimed",
-    "event",
     "key",
     "kind",
-    "neighbors",
     "origin",
     "previous",
     "purpose",
@@ -61,7 +65,13 @@ class Origin:
     hash: str
 
 
-@dataclass(frozen=True)
+class _Charge(NamedTuple):
+    change: Price
+    claimed: Fraction
+    event: Event | None
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One row of an account, written once and never changed.
 
@@ -128,20 +138,18 @@ class Entry:
     @classmethod
     def of_body(cls, body: str) -> Entry:
         """Parse an entry from its stored text; any other text is refused."""
-        value = parse(body)
-        if not isinstance(value, dict) or set(value) != _FIELDS or value["kind"] not in KINDS:
-            raise NotALedger("a row is not an entry: the ledger was edited, or written by something else")
         try:
+            value, charge = _parsed(body)
             return cls(
                 account=_text(value["account"]),
                 sequence=_integer(value["sequence"]),
                 kind=value["kind"],
                 time=_text(value["time"]),
-                neighbors=decode_neighbors(value["neighbors"]),
+                neighbors=value["neighbors"],
                 previous=_text(value["previous"]),
-                event=None if value["event"] is None else decode_tree(value["event"]),
-                change=price_of_list(value["change"]),
-                claimed=sum_value(value["claimed"]),
+                event=charge.event,
+                change=charge.change,
+                claimed=charge.claimed,
                 purpose=_text(value["purpose"]),
                 key=None if value["key"] is None else _text(value["key"]),
                 origin=None if value["origin"] is None else Origin(*value["origin"]),
@@ -152,6 +160,54 @@ class Entry:
             )
         except (TypeError, ValueError) as error:
             raise NotALedger("a row is not readable as an entry: the ledger was edited") from error
+
+
+def _parsed(body: str) -> tuple[dict[str, Any], _Charge]:
+    """An entry's fields, with its neighbors decoded, and its charge. Equal charges are parsed once and are one object.
+
+    A quotation mark inside of a JSON string is escaped, so `"change":` and `,"key":` are names. An entry that a ledger
+    wrote has its charge between the two, and what it protects between two others. Any other text is parsed as a whole.
+    """
+    begin = body.find('"change":')
+    end = body.find(',"key":', begin)
+    protects = body.find(',"neighbors":', end)
+    origin = body.find(',"origin":', protects)
+    if 0 < begin < end < protects < origin:
+        try:
+            charge, neighbors = _charge(body[begin:end]), _neighbors(body[protects + 1 : origin])
+            value = parse(body[:begin] + body[end + 1 : protects] + body[origin:])
+        except NotALedger:
+            value = None  # the whole text says what is wrong with it
+        if isinstance(value, dict) and value.keys() == _OTHER_FIELDS and value["kind"] in KINDS:
+            value["neighbors"] = neighbors
+            return value, charge
+    whole = parse(body)
+    fields = _OTHER_FIELDS | _CHARGE_FIELDS | {"neighbors"}
+    if not isinstance(whole, dict) or whole.keys() != fields or whole["kind"] not in KINDS:
+        raise NotALedger("a row is not an entry: the ledger was edited, or written by something else")
+    whole["neighbors"] = decode_neighbors(whole["neighbors"])
+    return whole, _charge_of(whole)
+
+
+@lru_cache(maxsize=_CHARGES_KEPT)
+def _charge(members: str) -> _Charge:
+    value = parse(f"{{{members}}}")
+    if set(value) != _CHARGE_FIELDS:
+        raise NotALedger("a row is not an entry: the ledger was edited, or written by something else")
+    return _charge_of(value)
+
+
+def _charge_of(value: dict[str, Any]) -> _Charge:
+    event = None if value["event"] is None else decode_tree(value["event"])
+    return _Charge(price_of_list(value["change"]), sum_value(value["claimed"]), event)
+
+
+@lru_cache(maxsize=_NEIGHBORS_KEPT)
+def _neighbors(member: str) -> Neighbors:
+    value = parse(f"{{{member}}}")
+    if value.keys() != {"neighbors"}:
+        raise NotALedger("a row is not an entry: the ledger was edited, or written by something else")
+    return decode_neighbors(value["neighbors"])
 
 
 def entry_text(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from discreet.accounting.adaptive.budgets import form_of
@@ -24,7 +23,7 @@ ADAPTIVE = "holds whatever is asked next, and even if earlier answers decided wh
 FIXED = "holds only if all of these events were fixed in advance; not for events chosen in view of earlier answers"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Line:
     """One charge of a statement."""
 
@@ -148,28 +147,49 @@ class Statement:
         return f"ε between {self.tight.lower:.6g} and {self.tight.upper:.6g} at δ = {self.delta:g}"
 
 
-def compose(terms: Terms, totals: Totals, entries: Sequence[Entry], delta: float | None) -> Statement:
-    """The statement of an account from its terms, totals and entries."""
-    if delta is None:
-        delta = terms.form.reading_delta
+@dataclass(frozen=True)
+class Summary:
+    """How an account stands.
+
+    Attributes:
+        used: the share of the budget that is used, from 0 to 1.
+        remaining: what may still be spent.
+        room: the same in words: for an (ε, δ) budget, how large one more answer may be.
+        charges: how many charges there were.
+    """
+
+    used: float
+    remaining: Guarantee
+    room: str
+    charges: int
+
+
+#: A tight figure, or None and why there is none.
+Tight = tuple[Interval | None, str]
+
+
+def compose(terms: Terms, totals: Totals, lines: tuple[Line, ...], figure: Tight, delta: float) -> Statement:
+    """The statement of an account from its terms, its totals, its charges, and the tight figure at `delta`."""
     standing = terms.filter(totals)
-    tight, note = _tight(events_of(entries), float(delta), terms)
     return Statement(
         account=terms.name,
         budget=standing.budget,
         spent=terms.shown(totals.spent),
         remaining=standing.remaining(),
         used=terms.used(totals),
-        tight=tight,
-        tight_note=note,
-        delta=float(delta),
-        lines=tuple(_line(terms, entry) for entry in entries if entry.event is not None),
+        tight=figure[0],
+        tight_note=figure[1],
+        delta=delta,
+        lines=lines,
     )
 
 
-def events_of(entries: Sequence[Entry]) -> list[Event]:
-    """What has run or may still run: a closed reservation counts as the steps that started."""
-    by_sequence: dict[int, Event] = {}
+def events_of(entries: Iterable[Entry], earlier: Mapping[int, Event] | None = None) -> dict[int, Event]:
+    """What has run or may still run, by the entry that charged it.
+
+    A closed reservation counts as the steps that started. `earlier` is the same of the entries before.
+    """
+    by_sequence: dict[int, Event] = dict(earlier or {})
     for entry in entries:
         if entry.event is None:
             continue
@@ -177,11 +197,16 @@ def events_of(entries: Sequence[Entry]) -> list[Event]:
             by_sequence[entry.reservation] = entry.event
         else:
             by_sequence[entry.sequence] = entry.event
-    return list(by_sequence.values())
+    return by_sequence
 
 
-def _tight(events: Sequence[Event], delta: float, terms: Terms) -> tuple[Interval | None, str]:
-    counts = Counter(events)
+def tight(events: Collection[Event], delta: float, terms: Terms) -> Tight:
+    """The ε at `delta` of events that were fixed in advance."""
+    # Equal charges of a ledger are one object, whose identity is much quicker to count by than its fields.
+    objects = {id(event): event for event in events}
+    counts: Counter[Event] = Counter()
+    for number, count in Counter(map(id, events)).items():
+        counts[objects[number]] += count
     parts = tuple(event if count == 1 else Repeated(event, count) for event, count in counts.items())
     if not parts:
         return Interval(0.0, 0.0), ""
@@ -189,12 +214,3 @@ def _tight(events: Sequence[Event], delta: float, terms: Terms) -> tuple[Interva
         return epsilon(Composed(parts), delta, terms.neighbors.relation), ""
     except UnknownEvent as error:
         return None, f"no tight figure is known: {error}"
-
-
-def _line(terms: Terms, entry: Entry) -> Line:
-    event = entry.event
-    if event is None:
-        raise TypeError("a line needs an event")
-    cost = tuple(None if amount is None else max(amount, Fraction(0)) for amount in entry.change)
-    share = terms.form.share(entry.change, terms.limits, refund=entry.kind == "close")
-    return Line(entry.sequence, entry.time, entry.by, entry.kind, entry.purpose, event, terms.shown(cost), share)

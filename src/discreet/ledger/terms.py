@@ -32,7 +32,7 @@ from discreet.neighbors import Neighbors
 
 # How many events an account keeps the price of. Pricing may take milliseconds, all the rest of a spend some tens of
 # microseconds.
-_PRICES_KEPT = 256
+_PRICES_KEPT = 2048
 
 
 class Priced(NamedTuple):

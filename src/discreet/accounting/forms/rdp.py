@@ -76,6 +76,11 @@ def rdp(event: Event, orders: Sequence[float] = DEFAULT_ORDERS, relation: Relati
     return RDP(tuple(float(order) for order in alphas), tuple(reported(float(value)) for value in values))
 
 
+def curve(event: Event, relation: Relation) -> Floats:
+    """The divergences of `rdp` at the default orders, as an array."""
+    return _curve(event, np.array(DEFAULT_ORDERS, dtype=np.float64), relation)
+
+
 def _curve(event: Event, orders: Floats, relation: Relation) -> Floats:
     match event:
         case ev.Gaussian() | ev.DiscreteGaussian():

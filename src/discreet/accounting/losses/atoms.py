@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,7 +118,7 @@ def nothing_hidden() -> AtomLoss:
     return AtomLoss(np.empty(0), np.empty(0), np.empty(0), 1.0, 1.0)
 
 
-def discrete_laplace(sensitivity: int, scale: Fraction) -> AtomLoss:
+def discrete_laplace(sensitivity: int, scale: Fraction | float) -> AtomLoss:
     """P(x) ∝ e^{−|x|/b} against itself moved by Δ: losses (Δ − 2j)/b for j = 0…Δ, each end holds a whole tail."""
     b = float(scale)
     j = np.arange(sensitivity + 1, dtype=np.float64)
@@ -130,14 +131,55 @@ def discrete_laplace(sensitivity: int, scale: Fraction) -> AtomLoss:
     return AtomLoss(losses[::-1].copy(), p[::-1].copy(), p)
 
 
-def discrete_gaussian(shift: int, variance: Fraction) -> AtomLoss:
+@dataclass(frozen=True)
+class DiscreteLaplaceLoss:
+    """The loss of `discrete_laplace` by its two numbers; its atoms are made where they are asked for.
+
+    Attributes:
+        sensitivity: Δ.
+        scale: b.
+    """
+
+    sensitivity: int
+    scale: float
+
+    @cached_property
+    def listed(self) -> AtomLoss:
+        """The same loss with all of its atoms."""
+        return discrete_laplace(self.sensitivity, self.scale)
+
+    @property
+    def infinite(self) -> float:
+        return 0.0
+
+    @property
+    def unbounded(self) -> bool:
+        return False
+
+    def atoms(self) -> tuple[Floats, Floats, Floats]:
+        return self.listed.atoms()
+
+    def support(self, tail: float) -> tuple[float, float]:
+        largest = self.sensitivity / self.scale
+        return -largest, largest
+
+    def cells(self, edges: Floats) -> Cells:
+        return self.listed.cells(edges)
+
+
+def _far(shift: int, variance: float) -> int:
+    """How far from the center masses are summed: those beyond are below 1e-300."""
+    return math.ceil(math.sqrt(2 * variance * -_LOG_NEGLIGIBLE)) + shift + 1
+
+
+def discrete_gaussian(shift: int, variance: Fraction | float) -> AtomLoss:
     """P(x) ∝ e^{−x²/2σ²} against itself moved by a: the loss at x is (a² − 2ax)/2σ² (Canonne et al. 2020).
 
     Summed directly out to masses below 1e-300. The tails beyond are far below the round-off of any sum that they could
     enter, but not below a δ that small, so what P has there counts as an infinite loss.
     """
     sigma2 = float(variance)
-    far = math.ceil(math.sqrt(2 * sigma2 * -_LOG_NEGLIGIBLE)) + shift + 1
+    far = _far(shift, sigma2)
     x = np.arange(-far, far + 1, dtype=np.float64)
     weights = np.exp(-x * x / (2 * sigma2))
     total = float(np.sum(np.sort(weights)))
@@ -145,3 +187,40 @@ def discrete_gaussian(shift: int, variance: Fraction) -> AtomLoss:
     q = np.exp(-((x - shift) ** 2) / (2 * sigma2)) / total
     losses = (shift * shift - 2 * shift * x) / (2 * sigma2)
     return AtomLoss(losses[::-1].copy(), p[::-1].copy(), q[::-1].copy(), _NEGLIGIBLE, _NEGLIGIBLE)
+
+
+@dataclass(frozen=True)
+class DiscreteGaussianLoss:
+    """The loss of `discrete_gaussian` by its two numbers; its atoms are made where they are asked for.
+
+    Attributes:
+        shift: a, how far one unit moves the value.
+        variance: σ².
+    """
+
+    shift: int
+    variance: float
+
+    @cached_property
+    def listed(self) -> AtomLoss:
+        """The same loss with all of its atoms."""
+        return discrete_gaussian(self.shift, self.variance)
+
+    @property
+    def infinite(self) -> float:
+        return _NEGLIGIBLE
+
+    @property
+    def unbounded(self) -> bool:
+        return False
+
+    def atoms(self) -> tuple[Floats, Floats, Floats]:
+        return self.listed.atoms()
+
+    def support(self, tail: float) -> tuple[float, float]:
+        far = _far(self.shift, self.variance)
+        unit = self.shift / (2 * self.variance)
+        return unit * (self.shift - 2 * far), unit * (self.shift + 2 * far)
+
+    def cells(self, edges: Floats) -> Cells:
+        return self.listed.cells(edges)

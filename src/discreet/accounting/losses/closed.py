@@ -28,8 +28,12 @@ LOG_MOMENT_ROUNDINGS = 64
 class ClosedLoss(Protocol):
     """A loss with a formula for E[e^{zL}]."""
 
+    @property
+    def members(self) -> float:
+        """How many losses it stands for."""
+
     def cumulants(self, tilt: float) -> tuple[float, float, float]:
-        """ln E[e^{τL}], good to `LOG_MOMENT_ROUNDINGS`, and its two derivatives, to a few digits."""
+        """ln E[e^{τL}], good to `LOG_MOMENT_ROUNDINGS` for each member, and its two derivatives, to a few digits."""
 
     def ratio(self, tilt: float, omega: Floats) -> tuple[Complexes, Floats]:
         """E[e^{(τ+iω)L}]/E[e^{τL}] and a bound on its error."""
@@ -41,6 +45,10 @@ class ClosedAtoms:
 
     losses: Floats
     p: Floats
+
+    @property
+    def members(self) -> float:
+        return 1.0
 
     def _weights(self, tilt: float) -> tuple[Floats, float]:
         with np.errstate(divide="ignore"):
@@ -68,6 +76,10 @@ class ClosedLaplace:
     """Laplace noise at ε₀: E[e^{zL}] = ((z+1)e^{zε₀} + z e^{−(z+1)ε₀})/(2z+1)."""
 
     epsilon: float
+
+    @property
+    def members(self) -> float:
+        return 1.0
 
     def cumulants(self, tilt: float) -> tuple[float, float, float]:
         e = self.epsilon

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from discreet.accounting.losses.atoms import AtomLoss
+from discreet.accounting.losses.atoms import AtomLoss, DiscreteGaussianLoss, DiscreteLaplaceLoss
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift
 from discreet.accounting.losses.loss import Loss
 from discreet.accounting.losses.mixtures import GroupLoss
@@ -80,6 +80,8 @@ class Losses:
         match self.others:
             case (((AtomLoss() | GroupLoss()) as only, 1),):
                 return only
+            case (((DiscreteLaplaceLoss() | DiscreteGaussianLoss()) as only, 1),):
+                return only.listed
             case _:
                 return None
 
@@ -104,6 +106,18 @@ class Losses:
                 return math.inf
             terms.append(count * loss.support(_NEGLIGIBLE)[1])
         return math.fsum(terms) * (1 + _SUPPORT_ERROR)
+
+    def top_atom(self) -> tuple[float, float] | None:
+        """The largest finite loss and ln of its probability, both rounded down; None where it has no atom."""
+        if self.mu_squared > 0 or self.sampled or self.concentrated > 0:
+            return None
+        loss = log_mass = 0.0
+        for each, count in self.others:
+            losses, p, _ = each.atoms()
+            if len(losses) == 0 or losses[-1] < each.support(_NEGLIGIBLE)[1] or not p[-1] > 0:
+                return None
+            loss, log_mass = loss + count * float(losses[-1]), log_mass + count * math.log(p[-1])
+        return loss - abs(loss) * _SUPPORT_ERROR, log_mass - abs(log_mass) * _SUPPORT_ERROR - _SUPPORT_ERROR
 
     def for_grid(self, *, adding: bool) -> list[tuple[Loss, int]]:
         """Every part as a loss that can be put on a grid, with its count."""

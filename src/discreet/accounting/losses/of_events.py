@@ -14,7 +14,7 @@ import numpy as np
 
 from discreet.accounting.forms.gdp import gaussian_multiplier
 from discreet.accounting.losses import atoms, mixtures, ranges, shuffles, subsets
-from discreet.accounting.losses.atoms import AtomLoss
+from discreet.accounting.losses.atoms import AtomLoss, DiscreteGaussianLoss, DiscreteLaplaceLoss
 from discreet.accounting.losses.collapse import ACCOUNTANT, Way
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift, LaplaceShift
@@ -168,9 +168,13 @@ def _unsampled(leaf: Event, view: View) -> Losses:
                 # Canonne, Kamath & Steinke 2020: ρ = Δ₂²/2σ² in any number of coordinates (ρ adds up over them).
                 return Losses(concentrated=float(Fraction(sensitivity_squared) / variance) / 2)
             near = _near_gaussian(leaf, view)
-            return near if near is not None else Losses.of(_atoms_of(leaf, view))
-        case DiscreteLaplace(sensitivity, _) if sensitivity > _MOST_ATOMS:
-            return _near_laplace(leaf, view)
+            if near is not None:
+                return near
+            return Losses.of(DiscreteGaussianLoss(math.isqrt(sensitivity_squared), float(variance)))
+        case DiscreteLaplace(sensitivity, scale):
+            if sensitivity > _MOST_ATOMS:
+                return _near_laplace(leaf, view)
+            return Losses.of(DiscreteLaplaceLoss(sensitivity, float(scale)))
         case PoissonSampled():
             return _poisson(leaf, view)
         case Group():

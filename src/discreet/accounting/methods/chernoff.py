@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 Moment = Callable[[float], float]
 
@@ -26,38 +27,46 @@ def log_constant(order: float) -> float:
     return order * math.log(order) - (order + 1) * math.log1p(order)
 
 
-def delta(log_moment: Moment, epsilon: float) -> float:
-    """A bound on δ(ε)."""
+def delta(log_moment: Moment, epsilon: float, rough: Moment | None = None) -> float:
+    """A bound on δ(ε). `rough` is about `log_moment` and quicker: it chooses the order, whose bound is then taken."""
 
-    def exponent(order: float) -> float:
-        return log_moment(order) - order * epsilon + log_constant(order)
+    def exponent(moment: Moment, order: float) -> float:
+        return moment(order) - order * epsilon + log_constant(order)
 
-    return min(1.0, math.exp(min(0.0, _least(exponent))) * (1 + _ERROR))
+    return min(1.0, math.exp(min(0.0, _best(exponent, log_moment, rough))) * (1 + _ERROR))
 
 
-def epsilon(log_moment: Moment, delta: float) -> float:
-    """A bound on the smallest ε ≥ 0 with δ(ε) ≤ `delta`."""
+def epsilon(log_moment: Moment, delta: float, rough: Moment | None = None) -> float:
+    """A bound on the smallest ε ≥ 0 with δ(ε) ≤ `delta`. `rough` is as in `delta`."""
     log_delta = math.log(delta)
 
-    def at(order: float) -> float:
-        return (log_moment(order) + log_constant(order) - log_delta) / order
+    def at(moment: Moment, order: float) -> float:
+        return (moment(order) + log_constant(order) - log_delta) / order
 
-    return max(0.0, _least(at)) * (1 + _ERROR)
+    return max(0.0, _best(at, log_moment, rough)) * (1 + _ERROR)
 
 
-def _least(value: Moment) -> float:
-    """The smallest value found of a function of the order."""
+def _best(bound: Callable[[Moment, float], float], certified: Moment, rough: Moment | None) -> float:
+    """The least certified bound: over all orders that are tried, or at the order that is best by `rough`."""
+    if rough is None:
+        return _least(partial(bound, certified))[0]
+    least, order = _least(partial(bound, rough))
+    return _finite(partial(bound, certified), order) if math.isfinite(least) else math.inf
+
+
+def _least(value: Moment) -> tuple[float, float]:
+    """The smallest value found of a function of the order, and that order."""
     values = [_finite(value, order) for order in _ORDERS]
     best = min(range(len(_ORDERS)), key=values.__getitem__)
     low, high = math.log(_ORDERS[max(best - 1, 0)]), math.log(_ORDERS[min(best + 1, len(_ORDERS) - 1)])
-    least = values[best]
+    least, order = values[best], _ORDERS[best]
     shrink = (math.sqrt(5) - 1) / 2
     for _ in range(_GOLDEN_ROUNDS):
         a, b = high - shrink * (high - low), low + shrink * (high - low)
         at_a, at_b = _finite(value, math.exp(a)), _finite(value, math.exp(b))
-        least = min(least, at_a, at_b)
+        least, order = min((least, order), (at_a, math.exp(a)), (at_b, math.exp(b)))
         low, high = (low, b) if at_a < at_b else (a, high)
-    return least
+    return least, order
 
 
 def _finite(value: Moment, order: float) -> float:

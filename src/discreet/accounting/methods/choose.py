@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from discreet.accounting.losses.closed import closed_form
 from discreet.accounting.losses.composed import Losses
+from discreet.accounting.losses.families import has_closed_form
 
-Method = Literal["nothing", "everything", "moments", "gaussian", "one sample", "fourier", "grid"]
+Method = Literal["nothing", "everything", "moments", "gaussian", "one sample", "fourier", "smoothed", "grid"]
+
+# From this many different losses on, smoothing them takes less time than a grid that must be fine for the smallest one.
+MANY = 4
 
 
 def choose(losses: Losses) -> Method:
@@ -17,7 +20,8 @@ def choose(losses: Losses) -> Method:
     - "moments": some part is known by its moments alone.
     - "gaussian", "one sample": there is a formula.
     - "fourier": a part with a smooth density makes the integrand fall, and the other parts have moments with a formula.
-      It may still decline (few steps, tiny rates): then "grid".
+      It may still decline (few steps, tiny rates): then "smoothed" or "grid".
+    - "smoothed": many different losses with formulas and no smooth density among them.
     - "grid": everything else, that is atoms.
     """
     if losses.nothing_lost:
@@ -31,6 +35,6 @@ def choose(losses: Losses) -> Method:
     if not losses.others and losses.mu_squared == 0 and len(losses.sampled) == 1 and losses.sampled[0][2] == 1:
         return "one sample"
     smooth = losses.mu_squared > 0 or bool(losses.sampled)
-    if smooth and all(closed_form(loss) is not None for loss, _ in losses.others):
-        return "fourier"
+    if (smooth or len(losses.others) >= MANY) and all(has_closed_form(loss) for loss, _ in losses.others):
+        return "fourier" if smooth else "smoothed"
     return "grid"

@@ -25,7 +25,7 @@ from discreet.apps.cli.shared_options import (
 from discreet.errors import InvalidArgument, LedgerError
 from discreet.ledger import Account, Ledger
 from discreet.ledger.receipt import anchor
-from discreet.ledger.statement import ADAPTIVE, FIXED, Statement
+from discreet.ledger.statement import ADAPTIVE, FIXED, Statement, Summary
 from discreet.neighbors import relation as as_relation
 
 LEDGER = click.argument("ledger", metavar="LEDGER")
@@ -73,7 +73,7 @@ def init(
 @with_output
 def accounts(output: Output, ledger: str) -> None:
     """List all accounts and sub-accounts, and how much of each is used."""
-    standings = [(account, account.statement()) for account in open_ledger(ledger).accounts()]
+    standings = [(account, account.summary()) for account in open_ledger(ledger).accounts()]
     if output.json:
         output.emit([_account(account, standing) for account, standing in standings])
         return
@@ -83,7 +83,7 @@ def accounts(output: Output, ledger: str) -> None:
             str(_alone(account.budget)),
             str(account.neighbors),
             percent(standing.used),
-            len(standing.lines),
+            standing.charges,
         )
         for account, standing in standings
     ]
@@ -206,7 +206,7 @@ def _alone(budget: Any) -> Any:
     return type(budget)(**{name: getattr(budget, name) for name in budget.__match_args__})
 
 
-def _account(account: Account, standing: Statement) -> dict[str, Any]:
+def _account(account: Account, standing: Summary) -> dict[str, Any]:
     return {
         "account": account.name,
         "budget": str(account.budget),
@@ -214,12 +214,12 @@ def _account(account: Account, standing: Statement) -> dict[str, Any]:
         "used": standing.used,
         "remaining": str(standing.remaining),
         "room": standing.room,
-        "charges": len(standing.lines),
+        "charges": standing.charges,
     }
 
 
 def _show_account(output: Output, account: Account) -> None:
-    standing = account.statement()
+    standing = account.summary()
     if output.json:
         output.emit(_account(account, standing))
     else:

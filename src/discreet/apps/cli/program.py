@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import click
 
 import discreet
-from discreet.apps.cli import check, compare, completion, data, demo, ledger, price, query, report, train
+from discreet.apps.cli import allocate, check, compare, completion, data, demo, ledger, price, query, report, train
 from discreet.apps.cli.printing import NotPrinted, Output, print_any_character, printable
 from discreet.errors import (
     BudgetExceeded,
@@ -37,6 +37,7 @@ COMMANDS: tuple[click.Command, ...] = (
     report.command,
     price.group,
     compare.command,
+    allocate.command,
     completion.command,
 )
 

@@ -127,4 +127,12 @@ def assignment(text: str, flag: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-_EXAMPLES = {"--bounds": "age=0,120", "--keys": "sex=Female,Male", "--calibrate": "epsilon=3"}
+_EXAMPLES = {
+    "--bounds": "age=0,120",
+    "--keys": "sex=Female,Male",
+    "--calibrate": "epsilon=3",
+    "--count": "people=20",
+    "--training": "model=30000,512,10,1.1",
+    "--selection": "region=50,100",
+    "--weight": "people=2",
+}

@@ -32,7 +32,7 @@ def collect(
     """
     statement = account.statement()
     entries = account.history()
-    events = events_of(entries)
+    events = list(events_of(entries).values())
     neighbors = account.neighbors
     charges = _charges(account, statement)
     curves = trade_off(account.budget, events, neighbors.relation)

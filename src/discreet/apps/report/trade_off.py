@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from discreet.accounting._profile import profile
+from discreet import accounting
+from discreet.accounting._trade_off import supporting_lines
 from discreet.accounting.adaptive.budgets import form_of
-from discreet.accounting.tight import epsilon
-from discreet.accounting.trade_off import supporting_lines
 from discreet.errors import UnknownEvent
 from discreet.events import Composed, Event, Repeated
 from discreet.guarantees import Guarantee
@@ -23,8 +22,6 @@ from discreet.neighbors import Relation
 _FALSE_ALARMS = (0.0, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 #: The rate that sentences speak of, the usual one of a statistical test.
 _USUAL = 0.05
-#: How many ε the tight curve is built from. Each may take a second or two; with fewer the curve is lower, never wrong.
-_POINTS = 8
 
 
 @dataclass(frozen=True)
@@ -60,16 +57,12 @@ def trade_off(budget: Guarantee, events: Sequence[Event], relation: Relation) ->
 
 
 def _tight(alarms: Any, events: Sequence[Event], relation: Relation) -> Any:
-    """The curve of the events, from upper bounds of δ at some ε."""
+    """The curve of the events that no attacker beats."""
     if not events:
         return 1.0 - alarms
     counts = Counter(events)
     composed = Composed(tuple(event if n == 1 else Repeated(event, n) for event, n in counts.items()))
-    largest = epsilon(composed, 1e-6, relation).upper
-    if math.isinf(largest):
-        return 0.0 * alarms
-    curve = profile(composed, relation).delta(largest * np.linspace(0.0, 1.0, _POINTS) ** 1.5)
-    return supporting_lines(alarms, curve.at, curve.upper)
+    return accounting.trade_off(composed, relation).lower(alarms)
 
 
 def _floats(values: Any) -> tuple[float, ...]:

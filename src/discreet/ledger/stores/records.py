@@ -200,9 +200,18 @@ def _entry(rows: list[tuple[Any, ...]], account: str) -> tuple[Entry, str] | Non
     return Entry.of_body(body), stored
 
 
-def pages(transaction: Transaction, account: str) -> Iterator[tuple[int, str | None, int | None, str, str]]:
-    """All stored rows of an account in order, as (sequence, key, reservation, body, hash)."""
-    last = _BEFORE_ALL
+def charges(transaction: Transaction, account: str) -> int:
+    """How many entries of an account have an event. A text inside of an entry has its quotation marks escaped."""
+    counted = "SELECT COUNT(*) FROM discreet_entry WHERE account = ? AND body NOT LIKE ?"
+    [(count,)] = transaction.rows(counted, account, '%,"event":null,%')
+    return int(count)
+
+
+def pages(
+    transaction: Transaction, account: str, after: int = _BEFORE_ALL
+) -> Iterator[tuple[int, str | None, int | None, str, str]]:
+    """The stored rows of an account `after` a sequence number, as (sequence, key, reservation, body, hash)."""
+    last = after
     while True:
         rows = transaction.rows(
             "SELECT sequence, key, reservation, body, hash FROM discreet_entry "

@@ -119,7 +119,7 @@ class Smooth:
                 return math.inf
             k += float(self.sampled.count @ (rule.log_moment + rule.error))
         for loss, count in self.closed:
-            k += count * (loss.cumulants(tilt)[0] + _CLOSED_ERROR)
+            k += count * (loss.cumulants(tilt)[0] + loss.members * _CLOSED_ERROR)
         return k + _SUM_ERROR * (1 + abs(k))
 
 
@@ -322,7 +322,8 @@ def _scale(smooth: Smooth, tilt: float, rule: Rule | None) -> tuple[float, float
         error += float(smooth.sampled.count @ (rule.error + 4 * UNIT * np.abs(rule.log_moment)))
     for loss, count in smooth.closed:
         term = loss.cumulants(tilt)[0]
-        k, error = k + count * term, error + count * UNIT * LOG_MOMENT_ROUNDINGS * (1 + abs(term))
+        k += count * term
+        error += count * UNIT * LOG_MOMENT_ROUNDINGS * (loss.members + abs(term))
     return k, math.expm1(error + 8 * UNIT * abs(k)) + _SCALE_ROUNDINGS * UNIT
 
 
