@@ -29,6 +29,7 @@ from discreet.accounting.methods.choose import choose
 from discreet.accounting.methods.fourier import inversion as fourier
 from discreet.accounting.methods.fourier.quadrature import SampledGaussians
 from discreet.accounting.methods.grid import refine as grid
+from discreet.accounting.methods.jumps import bounds as jumps
 from discreet.accounting.methods.target import Target
 from discreet.errors import DiscreetError, UnknownEvent
 from discreet.events import Event, Shuffled, ShuffledEpoch
@@ -40,6 +41,8 @@ from discreet.numeric.rounding import float_down, float_up
 PAD = 1e-12
 # Relative width from which on pure and Rényi DP are asked too, as one of them may have a lower upper end.
 _LOOSE = 1e-3
+# Error of an exponent in Chernoff's bound, relative to its terms.
+_CHERNOFF_ERROR = 1e-12
 # Orders whose moments are remembered during one Chernoff bound, which asks for about 110.
 _REMEMBERED = 512
 
@@ -130,8 +133,29 @@ def _shuffled(event: Shuffled, target: Target, relation: Relation) -> Interval:
 
 def _price(way: Way, target: Target, relation: Relation) -> Interval:
     """One way to meet an event: the worse of its two directions."""
-    directions = [False, True] if has_directions(way) else [False]
-    return largest(Interval(*one_direction(way, target, relation, adding)) for adding in directions)
+    removing = Interval(*one_direction(way, target, relation, False))
+    if not has_directions(way) or _adds_no_more(way, target, relation, removing.lower):
+        return removing
+    return largest((removing, Interval(*one_direction(way, target, relation, True))))
+
+
+def _adds_no_more(way: Way, target: Target, relation: Relation, removing: float) -> bool:
+    """Whether Chernoff's bound shows that adding a unit costs no more than `removing`, a lower bound for removing one.
+
+    Usually it does, and then the price of adding need not be known.
+    """
+    losses = of_events.losses(way, View(relation, True, True))
+    alone = not losses.others and losses.concentrated == 0 and losses.shift == 0 and losses.inflation == 0
+    if not alone or not 0 < removing < math.inf:
+        return False
+    epsilon, delta = (removing, target.delta) if target.epsilon is None else (target.epsilon, removing)
+    assert delta is not None
+    if epsilon >= losses.largest_loss(adding=True):
+        return True
+    composition = smooth(losses, True)
+    order = fourier.locate(composition, epsilon=epsilon).tilt
+    bound = composition.log_moment(order) - order * epsilon + chernoff.log_constant(order)
+    return bound + _CHERNOFF_ERROR * (1 + abs(order * epsilon)) <= math.log(delta)
 
 
 def has_directions(way: Way) -> bool:
@@ -196,8 +220,9 @@ def _bounds(losses: Losses, target: Target, adding: bool) -> Pair:
             by_fourier = _by_fourier(losses, target, adding)
             if by_fourier is not None and _narrow(by_fourier):
                 return by_fourier
-            on_grid = _on_grid(losses, target, adding)
-            return on_grid if by_fourier is None else _intersection(by_fourier, on_grid)
+            few = losses.others or losses.mu_squared > 0
+            other = _on_grid(losses, target, adding) if few else jumps.bounds(losses.sampled, target, adding=adding)
+            return other if by_fourier is None else _intersection(by_fourier, other)
         case _:
             return _on_grid(losses, target, adding)
 

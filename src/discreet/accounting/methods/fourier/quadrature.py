@@ -38,6 +38,9 @@ _OCTAVE_ROUNDINGS = 64
 _NODE_ROUNDINGS = 16
 # `span` widens the right end until the tail is small: by 5% and a quarter each time, far enough for any μ.
 _WIDENINGS, _WIDER, _WIDER_BY = 400, 1.05, 0.25
+# A right end that was widened by more than this is looked for again, among the edges of so many cells: the bound that
+# it was found by is crude at large orders. The last edge had met the same limit, but for round-off.
+_MUCH_WIDER, _TAIL_CELLS, _ROUNDING_ROOM = 3.0, 256, 0.05
 # Nodes for each unit of max(1, μ)·u to begin with; fewer never converge.
 _LEAST_DENSITY = 2.5
 # With more events than this, the number of nodes is found on a few extreme ones first.
@@ -49,6 +52,8 @@ _LEFT_OUT = 3
 # (1 + √2)/2, the largest |arg g| over w·θ (docs/proofs/fourier-certificate.md). The other is about how fast |g| falls
 # at negative orders; it only guides the choice of a height, and any height is valid.
 _TURN, _RESIST = 1.2072, 1.5
+# −ln of the error of one cell that is aimed at: e^{−60} is 1e-26.
+_ENOUGH_FALL = 60.0
 # Exponents are cut off here: a bound of e^300 decides nothing, and e^709 is the largest float.
 _USELESS_EXPONENT, _LARGEST_EXPONENT = 300.0, 700.0
 
@@ -131,13 +136,27 @@ def span(events: SampledGaussians, tilt: float) -> tuple[Floats, Floats]:
         return -np.sqrt(2 * (-_NEGLIGIBLE + lowest)), np.full_like(mu, math.sqrt(-2 * _NEGLIGIBLE))
     bump = s * (s - 1) * mu * mu / 2
     allowed = _NEGLIGIBLE + np.maximum(0.0, s * np.log(q) + bump)
-    high = np.full_like(mu, math.sqrt(-2 * _NEGLIGIBLE))
+    first = np.full_like(mu, math.sqrt(-2 * _NEGLIGIBLE))
+    high = first
     for _ in range(_WIDENINGS):
         too_heavy = _right_tail(events, s, high) > allowed
         if not too_heavy.any():
             break
         high = np.where(too_heavy, high * _WIDER + _WIDER_BY, high)
+    if float(np.max(high - first)) > _MUCH_WIDER:
+        high = _narrowed(events, s, first, high, allowed)
     return np.full_like(mu, -math.sqrt(-2 * _NEGLIGIBLE)), high
+
+
+def _narrowed(events: SampledGaussians, s: float, first: Floats, last: Floats, allowed: Floats) -> Floats:
+    """A smaller right end between `first` and `last`, by a bound on the mass of each of some cells between them."""
+    edges = first[:, None] + (last - first)[:, None] * np.linspace(0.0, 1.0, _TAIL_CELLS + 1)
+    log_mass = s * events.loss(edges[:, 1:]) + special.log_ndtr(-edges[:, :-1])
+    total = np.logaddexp.accumulate(
+        np.concatenate((_right_tail(events, s, last)[:, None], log_mass[:, ::-1]), axis=1), axis=1
+    )[:, ::-1]  # the k-th entry bounds what lies above the k-th edge
+    enough = np.argmax(total <= allowed[:, None] + _ROUNDING_ROOM, axis=1)
+    return np.asarray(edges[np.arange(len(edges)), enough])
 
 
 def _right_tail(events: SampledGaussians, s: float, high: Floats) -> Floats:
@@ -151,7 +170,8 @@ def _right_tail(events: SampledGaussians, s: float, high: Floats) -> Floats:
 def rough(events: SampledGaussians, tilt: float, nodes: int = 64) -> Rule:
     """The rule without its certificate: for choosing a tilt."""
     low, high = span(events, tilt)
-    return _rule(events, tilt, low, high, nodes, math.inf)[0]
+    needed = min(float(np.max((high - low) * np.maximum(1.0, events.mu))) * _LEAST_DENSITY, _SIZES[-1])
+    return _rule(events, tilt, low, high, max(nodes, int(needed)), math.inf)[0]
 
 
 def certified(
@@ -245,10 +265,13 @@ def _contour_error(
     edges = low[:, None] + h * np.arange(nodes + 1)
     base = mu * (edges - mu / 2)
     share = special.expit(base + special.logit(events.rate)[:, None])[:, 1:]
-    # |Im L| at height y is at most 1.2072·share·μy while μy ≤ π/2; this is the best height under that bound.
+    # |Im L| at height y is at most 1.2072·share·μy while μy ≤ π/2; R is the best height y under that bound, which then
+    # is e^{−R²/2}. No more than e^{−60} is needed, and a lower contour costs less where it ends.
     turn = _TURN * reach * mu * share
     resistance = turn + (_RESIST * -s * mu * share if s < 0 else 0.0)
-    height = np.minimum(math.pi / 2 / mu, np.maximum(2 * math.pi / h - resistance, h / (2 * math.pi)))
+    best = np.maximum(2 * math.pi / h - resistance, h / (2 * math.pi))
+    height = best - np.sqrt(np.maximum(best * best - 2 * _ENOUGH_FALL, 0.0))
+    height = np.minimum(math.pi / 2 / mu, height)
     nearest = np.where(edges[:, :-1] > 0, edges[:, :-1], np.minimum(edges[:, 1:], 0.0))
     loss = events.loss(edges)
     if s >= 0:

@@ -55,6 +55,10 @@ _BELOW_ONE = math.nextafter(1.0, 0.0)
 _BLOCK_EXPONENT = 300
 # Roundings allowed for each stage of an FFT, see `_fft_error`.
 _FFT_ROUNDINGS = 16
+# Large masses are transformed by formula from this number of compositions on (fewer do not magnify the error), at most
+# so many of them, while one makes up this share of what is left of the squared 2-norm. Roundings of such a term: the
+# phase (up to 2π, in three operations), its sine and cosine, the product and the sums.
+_EXTRACT_FROM, _MOST_EXTRACTED, _WORTH, _PHASE_ROUNDINGS = 1000, 4, 0.2, 40
 # Relative margin for the round-off of the two Chernoff bounds on the mass outside of the window.
 _ESCAPE_ERROR = 1e-6
 
@@ -65,16 +69,20 @@ class ComposedLoss:
 
     With d = e^{−τ·step}, `tail[k]` = Σ_{j≥k} d^{j−k} y[j] and `excess[k]` = Σ_{j≥k} d^{j−k} (1 − e^{−(j−k)·step}) y[j]
     for the tilted masses y; δ at the k-th grid point is e^{K(τ) − τ l_k}·excess[k]. `error` is in the unit of the
-    bracketed sums, `relative` is a relative error of them.
+    bracketed sums, `relative` is a relative error of them. `masses` are the y, each good to `entry`; `escaped` bounds
+    what lies outside of the window, in the same unit.
     """
 
     side: Side
     tilt: float
     log_scale: float
     losses: Floats
+    masses: Floats
     tail: Floats
     excess: Floats
     error: float
+    entry: float
+    escaped: float
     relative: float
     infinite: float
     location: float
@@ -105,6 +113,12 @@ class ComposedLoss:
         gap = float(self.losses[next_point]) - epsilon
         inside = -math.expm1(-gap) * float(self.tail[next_point]) + math.exp(-gap) * float(self.excess[next_point])
         return self._bounded(math.exp(-self.tilt * gap) * inside, epsilon)
+
+    def exceeds(self, epsilon: float) -> float:
+        """About P(loss > ε), no smaller than it (from above)."""
+        next_point = min(int(np.searchsorted(self.losses, epsilon, side="right")), len(self.losses) - 1)
+        gap = max(0.0, float(self.losses[next_point]) - epsilon)
+        return self._bounded(math.exp(-self.tilt * gap) * float(self.tail[next_point]), epsilon)
 
     def _on_grid(self) -> Floats:
         """`at` every grid point."""
@@ -169,7 +183,9 @@ def compose(
     parts = [(part, count) for part, count in parts if len(part.mass) and part.mass.any()]
     if not parts or alive <= 0:
         nothing = np.zeros(2)
-        return ComposedLoss(side, 1.0, 0.0, np.array([0.0, _TINY]), nothing, nothing, 0.0, 0.0, infinite, 0.0)
+        return ComposedLoss(
+            side, 1.0, 0.0, np.array([0.0, _TINY]), nothing, nothing, nothing, 0.0, 0.0, 0.0, 0.0, infinite, 0.0
+        )
     coarse = [(*_merged(part, step), count) for part, count in parts]
 
     def rough(tilt: float) -> tuple[float, float, float]:
@@ -203,12 +219,11 @@ def compose(
         log_moment = _cumulants([(support, mass, 1)], tilt)[0]
         log_mass = np.log(np.maximum(mass, _TINIEST))
         tilted = np.exp(np.where(mass > 0, log_mass + (tilt * support - log_moment), -np.inf))
-        folded = _fold(tilted, size)
-        single = fft.rfft(folded)
-        rounded = 4 * UNIT * tilted * (8 + np.abs(tilt * support) + np.abs(log_mass) + abs(log_moment))
-        error = math.sqrt(size) * _fft_error(folded) + float(np.sum(rounded))
+        single, transform_error = _transformed(_fold(tilted, size), count)
+        rounded = 2 * UNIT * tilted * (4 + np.abs(tilt * support) + np.abs(log_mass) + abs(log_moment))
+        error = math.sqrt(size) * transform_error + float(np.sum(rounded))
         largest += count * error
-        square += count * (_fft_error(folded) + float(np.linalg.norm(rounded)))
+        square += count * (transform_error + float(np.linalg.norm(rounded)))
         amplitude = np.abs(single)
         with np.errstate(divide="ignore"):
             transform += count * np.log(np.where(amplitude > 0, single, 1.0))
@@ -238,11 +253,26 @@ def compose(
     later = np.append(tail[1:], 0.0) * (decay * -math.expm1(-step))
     excess = _discounted(later, decay * math.exp(-step))
     exponents = abs(log_scale) + tilt * float(np.max(np.abs(losses)))
-    relative = 8 * UNIT * (size + sum(count for _, count in parts) + exponents)
+    # Moving the points by `location` also moves their factors e^{−τl}.
+    relative = 8 * UNIT * (size + sum(count for _, count in parts) + exponents) + 2 * tilt * location
     # Weights d^j on the tail add up to 1/(1 − d), and their squares to 1/(1 − d²).
     summed = min(error / -math.expm1(-tilt * step), square / math.sqrt(-math.expm1(-2 * tilt * step)))
     total_error = summed + window.escaped
-    return ComposedLoss(side, tilt, log_scale, losses, tail, excess, total_error, relative, infinite, location)
+    return ComposedLoss(
+        side,
+        tilt,
+        log_scale,
+        losses,
+        tilted,
+        tail,
+        excess,
+        total_error,
+        min(error, square),
+        window.escaped,
+        relative,
+        infinite,
+        location,
+    )
 
 
 def _relaxed(cumulants: saddle.Cumulants, epsilon: float, log_delta: float, start: float, limit: float) -> float:
@@ -339,6 +369,31 @@ def _window(
         math.ceil((high - origin) / step) - first + 1,
         (math.exp(min(above, _LARGEST_EXPONENT)) + math.exp(min(under, _LARGEST_EXPONENT))) * (1 + _ESCAPE_ERROR),
     )
+
+
+def _transformed(folded: Floats, count: int) -> tuple[NDArray[np.complex128], float]:
+    """The transform of masses, and a bound on the 2-norm of its error as that of a unitary transform.
+
+    The error is relative to the 2-norm. Where a few masses make up most of it, as the many tiny losses at a small
+    sampling rate do, those are transformed by their formula, in which every frequency errs by a few roundings.
+    """
+    if count < _EXTRACT_FROM:
+        return fft.rfft(folded), _fft_error(folded)
+    size = len(folded)
+    rest = folded.copy()
+    frequencies = np.arange(size // 2 + 1)
+    alone = np.zeros(size // 2 + 1, dtype=np.complex128)
+    extracted = 0.0
+    for _ in range(_MOST_EXTRACTED):
+        index = int(np.argmax(rest))
+        mass = float(rest[index])
+        if mass * mass < _WORTH * float(rest @ rest):
+            break
+        rest[index] = 0.0
+        extracted += mass
+        alone += mass * np.exp((-2j * math.pi / size) * ((index * frequencies) % size))
+    error = _fft_error(rest) + _PHASE_ROUNDINGS * UNIT * extracted
+    return np.asarray(fft.rfft(rest) + alone), error
 
 
 def _fold(values: Floats, size: int) -> Floats:
