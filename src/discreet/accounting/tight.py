@@ -27,9 +27,12 @@ from discreet.accounting.losses.of_events import View
 from discreet.accounting.methods import chernoff, single
 from discreet.accounting.methods.choose import choose
 from discreet.accounting.methods.fourier import inversion as fourier
+from discreet.accounting.methods.fourier import relaxed
 from discreet.accounting.methods.fourier.quadrature import SampledGaussians
+from discreet.accounting.methods.fourier.saddle import Saddle
 from discreet.accounting.methods.grid import refine as grid
 from discreet.accounting.methods.jumps import bounds as jumps
+from discreet.accounting.methods.jumps.guess import Coarse
 from discreet.accounting.methods.target import Target
 from discreet.errors import DiscreetError, UnknownEvent
 from discreet.events import Event, Shuffled, ShuffledEpoch
@@ -220,8 +223,8 @@ def _bounds(losses: Losses, target: Target, adding: bool) -> Pair:
             by_fourier = _by_fourier(losses, target, adding)
             if by_fourier is not None and _narrow(by_fourier):
                 return by_fourier
-            few = losses.others or losses.mu_squared > 0
-            other = _on_grid(losses, target, adding) if few else jumps.bounds(losses.sampled, target, adding=adding)
+            mixed = losses.others or losses.mu_squared > 0
+            other = _on_grid(losses, target, adding) if mixed else _small_rates(losses, target, adding)
             return other if by_fourier is None else _intersection(by_fourier, other)
         case _:
             return _on_grid(losses, target, adding)
@@ -282,12 +285,24 @@ def smooth(losses: Losses, adding: bool, *, others: bool = True) -> fourier.Smoo
     return fourier.Smooth(losses.mu_squared, sampled, closed if others else ())
 
 
-def _by_fourier(losses: Losses, target: Target, adding: bool) -> Pair | None:
-    """Fourier inversion at its saddle; None where it declines."""
+def _small_rates(losses: Losses, target: Target, adding: bool) -> Pair:
+    """Sampled Gaussians whose rare large losses rule at the saddle: a contour off the saddle, or a cut and a grid."""
+    coarse = Coarse.of(losses.sampled, adding)
+    guess = coarse.guess(target)
+    point = relaxed.below(smooth(losses, adding), guess.point, guess.epsilon, guess.delta)
+    found = None if point is None else _by_fourier(losses, target, adding, point)
+    if found is not None and _narrow(found):
+        return found
+    cut = jumps.bounds(coarse, guess, target)
+    return cut if found is None else _intersection(found, cut)
+
+
+def _by_fourier(losses: Losses, target: Target, adding: bool, point: Saddle | None = None) -> Pair | None:
+    """Fourier inversion at its saddle, or at another point; None where it declines."""
     least, most = losses.infinite_mass()
     composition = smooth(losses, adding)
     if target.epsilon is not None:
-        point = fourier.locate(composition, epsilon=target.epsilon)
+        point = point or fourier.locate(composition, epsilon=target.epsilon)
         samples = fourier.invert(composition, point)
         if samples is None:
             return None
@@ -297,7 +312,7 @@ def _by_fourier(losses: Losses, target: Target, adding: bool) -> Pair | None:
     left = target.delta - most
     if left <= 0:
         return None
-    point = fourier.locate(composition, delta=left)
+    point = point or fourier.locate(composition, delta=left)
     samples = fourier.invert(composition, point)
     if samples is None:
         return None

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
+from discreet.accounting.methods.chernoff import log_constant
 from discreet.accounting.methods.fourier import saddle
 from discreet.accounting.methods.grid.discretize import MASS_ERROR, GridLoss
 from discreet.numeric.rounding import UNIT
@@ -58,7 +59,8 @@ _FFT_ROUNDINGS = 16
 # Large masses are transformed by formula from this number of compositions on (fewer do not magnify the error), at most
 # so many of them, while one makes up this share of what is left of the squared 2-norm. Roundings of such a term: the
 # phase (up to 2π, in three operations), its sine and cosine, the product and the sums.
-_EXTRACT_FROM, _MOST_EXTRACTED, _WORTH, _PHASE_ROUNDINGS = 1000, 4, 0.2, 40
+_EXTRACT_FROM, _MOST_EXTRACTED, _WORTH = 1000, 4, 0.2
+_PHASE_ROUNDINGS, _SUM_ROUNDINGS = 32, 4
 # Relative margin for the round-off of the two Chernoff bounds on the mass outside of the window.
 _ESCAPE_ERROR = 1e-6
 
@@ -118,7 +120,10 @@ class ComposedLoss:
         """About P(loss > ε), no smaller than it (from above)."""
         next_point = min(int(np.searchsorted(self.losses, epsilon, side="right")), len(self.losses) - 1)
         gap = max(0.0, float(self.losses[next_point]) - epsilon)
-        return self._bounded(math.exp(-self.tilt * gap) * float(self.tail[next_point]), epsilon)
+        inside = math.exp(-self.tilt * gap) * float(self.tail[next_point]) * (1 + self.relative)
+        step = float(self.losses[1] - self.losses[0])
+        error = self.entry / -math.expm1(-self.tilt * step) + self.escaped
+        return min(1.0, self.infinite + math.exp(min(_LARGEST_EXPONENT, self.log_scale - self.tilt * epsilon)) * (inside + error))
 
     def _on_grid(self) -> Floats:
         """`at` every grid point."""
@@ -194,7 +199,8 @@ def compose(
     spread = math.sqrt(max(rough(0.0)[2], _TINY))
     limit = min(_MOST_DEVIATIONS / spread, _MOST_PER_STEP / step)
     if epsilon is not None and delta is not None and delta > infinite:
-        tilt = _relaxed(rough, epsilon, math.log(delta - infinite), _FIRST_DEVIATIONS / spread, limit)
+        first = _FIRST_DEVIATIONS / max(spread, abs(epsilon))
+        tilt = _relaxed(rough, epsilon, math.log(delta - infinite), first, limit)
     elif epsilon is not None:
         tilt = saddle.for_epsilon(rough, epsilon, 1 / spread, limit=limit).tilt
     else:
@@ -219,7 +225,10 @@ def compose(
         log_moment = _cumulants([(support, mass, 1)], tilt)[0]
         log_mass = np.log(np.maximum(mass, _TINIEST))
         tilted = np.exp(np.where(mass > 0, log_mass + (tilt * support - log_moment), -np.inf))
-        single, transform_error = _transformed(_fold(tilted, size), count)
+        folded = _fold(tilted, size)
+        top = int(np.argmax(folded))  # moved to index 0, where its transform is exact
+        shift += count * top
+        single, transform_error = _transformed(np.roll(folded, -top), count)
         rounded = 2 * UNIT * tilted * (4 + np.abs(tilt * support) + np.abs(log_mass) + abs(log_moment))
         error = math.sqrt(size) * transform_error + float(np.sum(rounded))
         largest += count * error
@@ -255,9 +264,13 @@ def compose(
     exponents = abs(log_scale) + tilt * float(np.max(np.abs(losses)))
     # Moving the points by `location` also moves their factors e^{−τl}.
     relative = 8 * UNIT * (size + sum(count for _, count in parts) + exponents) + 2 * tilt * location
-    # Weights d^j on the tail add up to 1/(1 − d), and their squares to 1/(1 − d²).
-    summed = min(error / -math.expm1(-tilt * step), square / math.sqrt(-math.expm1(-2 * tilt * step)))
-    total_error = summed + window.escaped
+    # A loss j points above ε has the weight d^j·(1 − e^{−x}) with x ≤ (j + 1)·step; these are the sums of such weights,
+    # and of their squares. No weight e^{−τx}(1 − e^{−x}) exceeds τ^τ/(1+τ)^{1+τ}.
+    once, twice = -math.expm1(-tilt * step), -math.expm1(-2 * tilt * step)
+    weights = min(1.0, step / once) / once
+    norm = min(1.0, step * math.sqrt((2 - twice) / twice**2)) / math.sqrt(twice)
+    most_weight = math.exp(log_constant(tilt)) * (1 + _ESCAPE_ERROR)
+    total_error = min(error * weights, square * norm) + window.escaped * most_weight
     return ComposedLoss(
         side,
         tilt,
@@ -276,10 +289,10 @@ def compose(
 
 
 def _relaxed(cumulants: saddle.Cumulants, epsilon: float, log_delta: float, start: float, limit: float) -> float:
-    """The smallest tilt at which e^{K − τε} is within e^9 of δ, or else the one at which it is smallest."""
+    """The smallest tilt at which Chernoff's bound is within e^9 of δ, or else the one at which it is smallest."""
     tilt, best, best_tilt = start, math.inf, start
     while tilt < limit:
-        excess = cumulants(tilt)[0] - tilt * epsilon - log_delta
+        excess = cumulants(tilt)[0] - tilt * epsilon + log_constant(tilt) - log_delta
         if excess < _NEAR_DELTA:
             return tilt
         if excess < best:
@@ -390,9 +403,12 @@ def _transformed(folded: Floats, count: int) -> tuple[NDArray[np.complex128], fl
         if mass * mass < _WORTH * float(rest @ rest):
             break
         rest[index] = 0.0
+        if index == 0:
+            alone += mass
+            continue
         extracted += mass
         alone += mass * np.exp((-2j * math.pi / size) * ((index * frequencies) % size))
-    error = _fft_error(rest) + _PHASE_ROUNDINGS * UNIT * extracted
+    error = _fft_error(rest) + _PHASE_ROUNDINGS * UNIT * extracted + _SUM_ROUNDINGS * UNIT * float(np.sum(folded))
     return np.asarray(fft.rfft(rest) + alone), error
 
 

@@ -21,7 +21,7 @@ from discreet.accounting.methods.grid.fft import ComposedLoss
 # w²/v: any number above 1 is valid where it leaves room for the tail; near this one the bump's area is smallest.
 _WIDER = 1.25
 # The bound below needs v at most this; a larger one would cost the whole δ anyway.
-_LARGEST_VARIANCE = 1e-2
+_LARGEST_VARIANCE = 0.25
 # Distances, in √v, at which R is bounded; beyond the last, Hoeffding's bound on R is below the bump (proof).
 _DISTANCES = np.linspace(0.0, 12.0, 601)
 # The bump is summed within so many w of ε. Beyond, e^{−9²/2} is 3e-18 of its height.

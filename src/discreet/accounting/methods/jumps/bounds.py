@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from discreet.accounting.methods.grid import discretize, overshoot
 from discreet.accounting.methods.grid.fft import ComposedLoss, compose
@@ -36,6 +36,8 @@ _LEAST_SHARE = 1e-3
 # Bisection for ε stops here; slopes are no smaller than this.
 _SOLVED, _LEAST_SLOPE = 1e-13, 1e-3
 _TINY = 1e-300
+# How far into the room that the cut leaves beyond the guessed ε the answer is looked for.
+_INSIDE = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,7 @@ class _Pass:
         if self.upper(0.0) <= delta:
             return 0.0, 0.0
         # Far beyond the ε that the cut was made for, what the other losses make up for is no longer small.
-        ends = (self.epsilon * BEYOND, self.far.cut, max(float(self.above.losses[-1]), self.far.floor))
+        ends = (self.epsilon * (1 + _INSIDE * (BEYOND - 1)), self.far.cut, max(float(self.above.losses[-1]), self.far.floor))
         end = next((end for end in ends if self.upper(end) <= delta), math.inf)
         if math.isinf(end):
             return 0.0, math.inf
@@ -79,13 +81,11 @@ class _Pass:
         return overshoot.solve_lower(self.lower, delta, upper, self.slope(upper, delta)), upper
 
 
-def bounds(sampled: Sampled, target: Target, *, adding: bool) -> tuple[float, float]:
-    """Bounds on the answer, lower and upper."""
-    coarse = Coarse.of(sampled, adding)
-    guess = coarse.guess(target)
+def bounds(coarse: Coarse, guess: Guess, target: Target) -> tuple[float, float]:
+    """Bounds on the answer, lower and upper; a poor guess costs time, not truth."""
     cut, _ = coarse.cut(guess.epsilon, guess.delta)
-    steps = sum(count for _, _, count in sampled)
-    step = min(2 * cut / _FIRST_POINTS, _step(_FIRST_WIDE * guess.epsilon, steps, guess.slope))
+    steps = sum(count for _, _, count in coarse.sampled)
+    step = min(2 * cut / _FIRST_POINTS, _step(_FIRST_WIDE * guess.epsilon, steps, guess.point.tilt))
     best = (0.0, math.inf if target.epsilon is None else 1.0)
     for _ in range(_ROUNDS):
         made = _pass(coarse, guess, step)
@@ -122,7 +122,7 @@ def _next(
         wanted = WIDE / slope
     finer = _step(_AIM * wanted, steps, slope)
     finer = min(max(finer, _LEAST_FACTOR * step), _MOST_FACTOR * step)
-    return Guess(epsilon, delta, slope), max(finer, step * len(made.above.losses) / _ENOUGH)
+    return replace(guess, epsilon=epsilon, delta=delta), max(finer, step * len(made.above.losses) / _ENOUGH)
 
 
 def _step(width: float, steps: int, slope: float) -> float:

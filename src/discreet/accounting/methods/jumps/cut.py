@@ -109,10 +109,10 @@ class Far:
         """The part of δ(ε) that these losses make, from below and from above."""
         if self.adding:
             return 0.0, min(self.p * (1 + MASS_ERROR), self._rest(epsilon))
-        scaled = math.exp(min(epsilon, _LARGEST_EXPONENT)) * self.q
-        lower = self.p * (1 - MASS_ERROR) - scaled * (1 + MASS_ERROR)
-        made_up = min(scaled, math.exp(min(epsilon, _LARGEST_EXPONENT)) * self._rest(epsilon))
-        return max(0.0, lower), max(0.0, self.p * (1 + MASS_ERROR) - scaled * (1 - MASS_ERROR) + made_up)
+        growth = math.exp(min(epsilon, _LARGEST_EXPONENT))
+        lower = self.p * (1 - MASS_ERROR) - growth * self.q * (1 + MASS_ERROR)
+        taken = growth * (self.q * (1 - MASS_ERROR) - self._rest(epsilon))
+        return max(0.0, lower), max(0.0, self.p * (1 + MASS_ERROR) - max(0.0, taken))
 
     def _rest(self, epsilon: float) -> float:
         """A bound on the probability that a loss lies beyond the cut and the others make up for it."""

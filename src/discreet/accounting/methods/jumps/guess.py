@@ -26,17 +26,20 @@ BEYOND = 1.02
 _ORDERS = 10.0 ** np.arange(0.0, 9.1, 0.25)
 _LEAST_CUT, _CUT_HALVINGS = 1e-5, 12
 # Bisections for ε, in ln ε, between these.
-_HALVINGS, _SMALLEST, _LARGEST = 24, 1e-9, 1e6
+_HALVINGS, _SMALLEST, _LARGEST = 13, 1e-9, 1e7
+_LARGEST_EXPONENT = 700.0
 _TINY = 1e-300
+# A first δ where an ε is given, and rounds to improve it; the largest tilt that is looked at.
+_FIRST_DELTA, _DELTA_ROUNDS, _LARGEST_TILT = 1e-9, 3, 1e12
 
 
 @dataclass(frozen=True)
 class Guess:
-    """Roughly the ε and δ of the answer, and the tilt of their saddle."""
+    """Roughly the ε and δ of the answer, and the saddle of the losses that are not cut off."""
 
     epsilon: float
     delta: float
-    slope: float
+    point: saddle.Saddle
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +103,8 @@ class Coarse:
         u = -float(special.ndtri(tail)) + (0.0 if self.adding else mu)
         return float(mixture_loss(np.array([mu * (u - mu / 2)]), rate)[0])
 
-    def log_delta(self, epsilon: float, delta: float) -> tuple[float, float]:
-        """About ln δ(ε), and the slope −d ln δ/dε, with the cut for `delta`."""
+    def log_delta(self, epsilon: float, delta: float) -> tuple[float, saddle.Saddle]:
+        """About ln δ(ε), and the saddle of what is not cut off, with the cut for `delta`."""
         cut, _ = self.cut(epsilon, delta)
         kept = []
         far = 0.0
@@ -110,32 +113,30 @@ class Coarse:
             kept.append((loss[near], np.log(np.maximum(p[near], _TINY)), count))
             if not self.adding:
                 beyond = ~near & (loss > epsilon)
-                far += count * float(np.sum(p[beyond] - math.exp(epsilon) * q[beyond]))
-        far = min(max(far, 0.0), 1.0)
+                growth = math.exp(min(epsilon, _LARGEST_EXPONENT))
+                far += count * float(np.sum(p[beyond] - growth * q[beyond]))
         spread = math.sqrt(max(_cumulants(kept, 0.0)[2], _TINY))
-        point = saddle.for_epsilon(lambda tilt: _cumulants(kept, tilt), epsilon, 1 / spread, limit=1e12)
-        near_delta = math.exp(min(0.0, point.log_delta))
-        total = max(near_delta + far, _TINY)
-        return math.log(total), point.tilt
+        point = saddle.for_epsilon(lambda tilt: _cumulants(kept, tilt), epsilon, 1 / spread, limit=_LARGEST_TILT)
+        total = math.exp(min(0.0, point.log_delta)) + min(max(far, 0.0), 1.0)
+        return math.log(max(total, _TINY)), point
 
     def guess(self, target: Target) -> Guess:
         """The answer, roughly."""
         if target.epsilon is not None:
-            log_delta = -20.0
-            slope = 1.0
-            for _ in range(3):
-                log_delta, slope = self.log_delta(target.epsilon, math.exp(log_delta))
-            return Guess(target.epsilon, math.exp(log_delta), slope)
+            delta = _FIRST_DELTA
+            for _ in range(_DELTA_ROUNDS):  # the cut depends on δ, if only a little
+                log_delta, point = self.log_delta(target.epsilon, delta)
+                delta = math.exp(log_delta)
+            return Guess(target.epsilon, delta, point)
         assert target.delta is not None
         wanted = math.log(target.delta)
         largest = self.floor if self.adding else _LARGEST
         low, high = math.log(min(_SMALLEST, largest / 2)), math.log(largest)
-        slope = 1.0
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            found, slope = self.log_delta(math.exp(middle), target.delta)
+            found, point = self.log_delta(math.exp(middle), target.delta)
             low, high = (middle, high) if found > wanted else (low, middle)
-        return Guess(math.exp((low + high) / 2), target.delta, slope)
+        return Guess(math.exp(middle), target.delta, point)
 
 
 def _cells(edges: Floats) -> Floats:
