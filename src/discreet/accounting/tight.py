@@ -44,6 +44,9 @@ from discreet.numeric.rounding import float_down, float_up
 PAD = 1e-12
 # Relative width from which on pure and Rényi DP are asked too, as one of them may have a lower upper end.
 _LOOSE = 1e-3
+# Sampled Gaussians go to a grid at once below the first number of steps: few of them have no smooth sum. A contour off
+# the saddle is tried from the second on.
+_FEW_STEPS, _MANY_STEPS = 20, 500
 # Error of an exponent in Chernoff's bound, relative to its terms.
 _CHERNOFF_ERROR = 1e-12
 # Orders whose moments are remembered during one Chernoff bound, which asks for about 110.
@@ -220,10 +223,12 @@ def _bounds(losses: Losses, target: Target, adding: bool) -> Pair:
             ((rate, sampled_mu, _),) = losses.sampled
             return _by_formula(lambda e: single.sampled_gaussian(e, sampled_mu, rate, adding=adding), target)
         case "fourier":
+            mixed = losses.others or losses.mu_squared > 0
+            if not mixed and sum(count for _, _, count in losses.sampled) < _FEW_STEPS:
+                return _small_rates(losses, target, adding)
             by_fourier = _by_fourier(losses, target, adding)
             if by_fourier is not None and _narrow(by_fourier):
                 return by_fourier
-            mixed = losses.others or losses.mu_squared > 0
             other = _on_grid(losses, target, adding) if mixed else _small_rates(losses, target, adding)
             return other if by_fourier is None else _intersection(by_fourier, other)
         case _:
@@ -289,7 +294,10 @@ def _small_rates(losses: Losses, target: Target, adding: bool) -> Pair:
     """Sampled Gaussians whose rare large losses rule at the saddle: a contour off the saddle, or a cut and a grid."""
     coarse = Coarse.of(losses.sampled, adding)
     guess = coarse.guess(target)
-    point = relaxed.below(smooth(losses, adding), guess.point, guess.epsilon, guess.delta)
+    steps = sum(count for _, _, count in losses.sampled)
+    point = None
+    if steps >= _MANY_STEPS:
+        point = relaxed.below(smooth(losses, adding), guess.point, guess.epsilon, guess.delta)
     found = None if point is None else _by_fourier(losses, target, adding, point)
     if found is not None and _narrow(found):
         return found

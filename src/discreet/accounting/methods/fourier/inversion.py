@@ -60,7 +60,9 @@ _FIRST_REACH, _FIRST_NODES = 7.5, 8
 _MOST_LEFT_OUT = 1e-3
 # Orders, in standard deviations above the tilt, that are tried for Chernoff's bound on the alias from above. Each is
 # valid.
-_ALIAS_ORDERS = (0.01, 0.03, 0.1, 0.3, 1.0, 2.0, 3.0, 4.5, 6.5, 9.0)
+_ALIAS_ORDERS = (1.0, 2.0, 3.0, 4.5, 6.5, 9.0)
+# And these where the period would be so many times longer than the alias from below needs: rare large losses rule then.
+_SMALL_ALIAS_ORDERS, _LONG = (0.3, 0.1, 0.03, 0.01), 4.0
 # ln √(2π), of the saddle's estimate of δ; and ln of how much larger than δ the integrand may be: e^25 of 1e-16 is 1e-5.
 _ROOT_LOG, _MOST_EXCESS = math.log(2 * math.pi) / 2, 25.0
 # A forecast of the fall needs a fall of at least e² now and of e^0.05 at half the length; its power is no smaller than
@@ -269,7 +271,9 @@ def _period(smooth: Smooth, point: saddle.Saddle, spread: float) -> tuple[float,
     """Order and exponent of Chernoff's bound on what aliases from above, and a period that makes both aliases small."""
     goal = _ALIAS - point.log_delta
     best = (point.tilt + 1 / spread, math.inf)
-    for scaled in _ALIAS_ORDERS:
+    for scaled in (*_ALIAS_ORDERS, *_SMALL_ALIAS_ORDERS):
+        if scaled < 1 and best[1] < _LONG * goal / point.tilt:
+            break
         order = point.tilt + scaled / spread
         needed = (smooth.cumulants(order)[0] - order * point.epsilon + goal) / (order - point.tilt)
         if needed < best[1]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from discreet.accounting.losses.loss import Loss
-from discreet.accounting.methods.grid import discretize, overshoot
+from discreet.accounting.methods.grid import discretize, overshoot, window
 from discreet.accounting.methods.grid import fft as pld
 from discreet.accounting.methods.target import Target
 
@@ -88,7 +88,7 @@ def log_moment(parts: Parts, order: float) -> float:
         low, high = loss.support(_SMALLEST_TAIL)
         step = _aligned([(loss, 1)], max((high - low) / _MOMENT_POINTS, _LEAST_STEP))
         grid = discretize.pessimistic(loss, step, _SMALLEST_TAIL)
-        total += count * pld.log_moment(grid, step, order)
+        total += count * window.log_moment(grid, step, order)
     return total
 
 

@@ -11,7 +11,7 @@ from scipy import special
 
 from discreet.accounting.losses.continuous import mixture_loss
 from discreet.accounting.methods.fourier import saddle
-from discreet.accounting.methods.jumps.cut import CutLoss, Sampled, least_total
+from discreet.accounting.methods.jumps.cut import Sampled, least_total
 from discreet.accounting.methods.target import Target
 
 Floats = NDArray[np.float64]
@@ -28,6 +28,7 @@ _LEAST_CUT, _CUT_HALVINGS = 1e-5, 12
 # Bisections for ε, in ln ε, between these.
 _HALVINGS, _SMALLEST, _LARGEST = 13, 1e-9, 1e7
 _LARGEST_EXPONENT = 700.0
+_ROOT = math.sqrt(2)
 _TINY = 1e-300
 # A first δ where an ε is given, and rounds to improve it; the largest tilt that is looked at.
 _FIRST_DELTA, _DELTA_ROUNDS, _LARGEST_TILT = 1e-9, 3, 1e12
@@ -86,7 +87,7 @@ class Coarse:
 
         def rest(room: float) -> float:
             cut = self._at(epsilon, room)
-            far = math.fsum(n * CutLoss(r, mu, self.adding, cut).beyond()[0] for r, mu, n in self.sampled)
+            far = math.fsum(n * self._beyond(r, mu, cut) for r, mu, n in self.sampled)
             return math.log(max(far, _TINY)) + float(np.min(moments - orders * room))
 
         low, high = math.log(self.floor * _LEAST_CUT), math.log(self.floor)
@@ -98,6 +99,14 @@ class Coarse:
 
     def _at(self, epsilon: float, room: float) -> float:
         return max(room - epsilon / BEYOND if self.adding else epsilon * BEYOND + room, self.floor * _LEAST_CUT)
+
+    def _beyond(self, rate: float, mu: float, cut: float) -> float:
+        """P of a loss beyond the cut."""
+        if cut > _LARGEST_EXPONENT:
+            return 0.0
+        u = math.log1p(math.expm1(cut) / rate) / mu + mu / 2
+        base = math.erfc(u / _ROOT) / 2
+        return base if self.adding else (1 - rate) * base + rate * math.erfc((u - mu) / _ROOT) / 2
 
     def _quantile(self, rate: float, mu: float, tail: float) -> float:
         u = -float(special.ndtri(tail)) + (0.0 if self.adding else mu)
