@@ -24,7 +24,7 @@ from discreet.accounting.losses.closed import closed_form
 from discreet.accounting.losses.collapse import Way, collapse
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.of_events import View
-from discreet.accounting.methods import chernoff, single
+from discreet.accounting.methods import chernoff, concentration, single
 from discreet.accounting.methods.choose import choose
 from discreet.accounting.methods.fourier import inversion as fourier
 from discreet.accounting.methods.fourier import relaxed
@@ -45,8 +45,8 @@ PAD = 1e-12
 # Relative width from which on pure and Rényi DP are asked too, as one of them may have a lower upper end.
 _LOOSE = 1e-3
 # Sampled Gaussians go to a grid at once below the first number of steps: few of them have no smooth sum. A contour off
-# the saddle is tried from the second on.
-_FEW_STEPS, _MANY_STEPS = 20, 500
+# the saddle is tried from the second on. From the third on, round-off may leave no lower end.
+_FEW_STEPS, _MANY_STEPS, _VERY_MANY_STEPS = 20, 500, 10**8
 # Error of an exponent in Chernoff's bound, relative to its terms.
 _CHERNOFF_ERROR = 1e-12
 # Orders whose moments are remembered during one Chernoff bound, which asks for about 110.
@@ -203,7 +203,15 @@ def _one_side(losses: Losses, target: Target, adding: bool) -> Pair:
 
 
 def _bounds(losses: Losses, target: Target, adding: bool) -> Pair:
-    """Bounds on the answer by the method that fits."""
+    """Bounds on the answer by the method that fits, with a lower end from two moments where it found none."""
+    lower, upper = _by_method(losses, target, adding)
+    if lower > 0 or not upper > 0 or losses.concentrated > 0 or losses.steps < _VERY_MANY_STEPS:
+        return lower, upper
+    return min(upper, concentration.lower(losses.for_grid(adding=adding), target)), upper
+
+
+def _by_method(losses: Losses, target: Target, adding: bool) -> Pair:
+    """Bounds on the answer by the method that `choose` picks."""
     infinite = losses.infinite_mass()
     if target.epsilon is not None and target.epsilon >= losses.largest_loss(adding=adding):
         return infinite
@@ -224,7 +232,7 @@ def _bounds(losses: Losses, target: Target, adding: bool) -> Pair:
             return _by_formula(lambda e: single.sampled_gaussian(e, sampled_mu, rate, adding=adding), target)
         case "fourier":
             mixed = losses.others or losses.mu_squared > 0
-            if not mixed and sum(count for _, _, count in losses.sampled) < _FEW_STEPS:
+            if not mixed and losses.steps < _FEW_STEPS:
                 return _small_rates(losses, target, adding)
             by_fourier = _by_fourier(losses, target, adding)
             if by_fourier is not None and _narrow(by_fourier):
@@ -294,9 +302,8 @@ def _small_rates(losses: Losses, target: Target, adding: bool) -> Pair:
     """Sampled Gaussians whose rare large losses rule at the saddle: a contour off the saddle, or a cut and a grid."""
     coarse = Coarse.of(losses.sampled, adding)
     guess = coarse.guess(target)
-    steps = sum(count for _, _, count in losses.sampled)
     point = None
-    if steps >= _MANY_STEPS:
+    if losses.steps >= _MANY_STEPS:
         point = relaxed.below(smooth(losses, adding), guess.point, guess.epsilon, guess.delta)
     found = None if point is None else _by_fourier(losses, target, adding, point)
     if found is not None and _narrow(found):

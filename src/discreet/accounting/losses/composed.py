@@ -72,6 +72,11 @@ class Losses:
         """Whether the composition reveals nothing at all."""
         return not self.sampled and not self.others and self.mu_squared == 0 and self.concentrated == 0
 
+    @property
+    def steps(self) -> int:
+        """How many losses are composed, all Gaussians on the whole data counted as one."""
+        return (self.mu_squared > 0) + sum(count for _, _, count in self.sampled) + sum(n for _, n in self.others)
+
     def infinite_mass(self) -> tuple[float, float]:
         """P that some loss is infinite, from below and from above."""
         if any(loss.infinite >= 1.0 for loss, _ in self.others):

@@ -158,7 +158,7 @@ class Rule:
                 if octave < count - 1:
                     np.multiply(points, points, out=points)
         # Every squaring doubles a relative error that began with a few dozen roundings.
-        return moduli + _OCTAVE_ROUNDINGS * UNIT * 2.0**count
+        return moduli + _OCTAVE_ROUNDINGS * UNIT * np.repeat(2.0 ** np.arange(1, count + 1), parts)
 
 
 def span(events: SampledGaussians, tilt: float) -> tuple[Floats, Floats]:

@@ -36,7 +36,8 @@ _TINY, _TINIEST = 1e-300, 1e-320
 # Tilts beyond these many standard deviations of the loss, or e^20 between neighboring grid points, keep no digits.
 _MOST_DEVIATIONS, _MOST_PER_STEP = 60.0, 20.0
 # `_relaxed` takes the least tilt with e^{K − τε} within e^9 of δ: the FFT's round-off of 1e-16·e^9 is then still 1e-12.
-_NEAR_DELTA = 9.0
+# Above `_FEW` compositions it is less, down to e^3.
+_NEAR_DELTA, _LEAST_NEAR_DELTA, _FEW = 9.0, 3.0, 1e6
 # Its first tilt, in standard deviations of the loss, and the factor between two tilts. Any tilt is valid.
 _FIRST_DEVIATIONS, _NEXT_TILT = 0.05, 1.3
 # A part of a δ that infinite losses use up almost whole, for which a tilt is still chosen.
@@ -196,7 +197,10 @@ def compose(
     limit = min(_MOST_DEVIATIONS / spread, _MOST_PER_STEP / step)
     if epsilon is not None and delta is not None and delta > infinite:
         first = _FIRST_DEVIATIONS / max(spread, abs(epsilon))
-        tilt = _relaxed(rough, epsilon, math.log(delta - infinite), first, limit)
+        # The round-off grows with the number of compositions; then less of it can be spared.
+        total = sum(count for _, count in parts)
+        near = max(_LEAST_NEAR_DELTA, _NEAR_DELTA - math.log(max(1.0, total / _FEW)))
+        tilt = _relaxed(rough, epsilon, math.log(delta - infinite), first, limit, near)
     elif epsilon is not None:
         tilt = saddle.for_epsilon(rough, epsilon, 1 / spread, limit=limit).tilt
     else:
@@ -292,12 +296,14 @@ def compose(
     )
 
 
-def _relaxed(moments: saddle.Cumulants, epsilon: float, log_delta: float, start: float, limit: float) -> float:
-    """The smallest tilt at which Chernoff's bound is within e^9 of δ, or else the one at which it is smallest."""
+def _relaxed(
+    moments: saddle.Cumulants, epsilon: float, log_delta: float, start: float, limit: float, near: float
+) -> float:
+    """The smallest tilt at which Chernoff's bound is within e^`near` of δ, or else the one at which it is smallest."""
     tilt, best, best_tilt = start, math.inf, start
     while tilt < limit:
         excess = moments(tilt)[0] - tilt * epsilon + log_constant(tilt) - log_delta
-        if excess < _NEAR_DELTA:
+        if excess < near:
             return tilt
         if excess < best:
             best, best_tilt = excess, tilt

@@ -13,6 +13,8 @@ from discreet.accounting.methods.target import Target
 
 #: The relative width of an answer at which refining stops: better than anyone reads a price, and cheap to reach.
 WIDE = 3e-4
+# The relative width from which on the other lower bound of a pass, which takes as long again, is not asked for.
+_VERY_NARROW = 1e-6
 # Grids that are tried at most. The error falls like the square of the step, so a second or third one is enough.
 _ROUNDS = 5
 # The longest vector that is allowed (16 MiB of floats), and the length from which on a finer grid is not tried.
@@ -116,7 +118,7 @@ class _Pass:
         if above is None:
             return None
         high, low = self._answer(above), self._coupled(above)
-        if math.isfinite(high) and high - low <= WIDE * high:
+        if math.isfinite(high) and high - low <= _VERY_NARROW * high:
             return _Found(low, high, len(above.losses))
         below = self._composed("lower")
         if below is not None:
