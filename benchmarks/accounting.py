@@ -3,7 +3,8 @@
     python -m benchmarks.accounting [--quick] [--json FILE] [--seed N]
 
 Everything is measured in this run, one thread. A peer runs in its own process with a limit on time and memory; where it
-passes one, its row says so. The random grid is drawn from a new seed in every run, which is printed; `--seed` repeats it.
+passes one, its row says so. The random grid is drawn from a new seed in every run, which is printed;
+`--seed` repeats it.
 """
 
 from __future__ import annotations

@@ -87,7 +87,9 @@ def test_the_epsilon_of_two_rare_steps_is_that_of_a_quadrature():
     """q = 1.9e-4, σ = 1.04, T = 2, δ = 1.5e-15: an interval of [.024, .319] once."""
     found = tight.epsilon(training(1.9e-4, 1.04, 2), 1.5e-15)
     with mp.workdps(25):
-        at_ends = [two_steps(mp.mpf(end), mp.mpf(1.9e-4), 1 / mp.mpf(1.04), False) for end in (found.lower, found.upper)]
+        at_ends = [
+            two_steps(mp.mpf(end), mp.mpf(1.9e-4), 1 / mp.mpf(1.04), False) for end in (found.lower, found.upper)
+        ]
     assert at_ends[0] * (1 + 1e-12) >= 1.5e-15 >= at_ends[1] * (1 - 1e-12)
     assert found.width <= 1e-4 * found.upper
 
@@ -138,7 +140,7 @@ def test_a_cut_in_another_place_gives_bounds_that_overlap(adding):
 
 @pytest.mark.parametrize(("splits", "step"), [(1, 0.02), (9, 0.1), (400, 1e-3), (2000, 0.01)])
 def test_the_bump_pays_for_what_splitting_adds(splits, step):
-    """For the widest splits, a coin flip of ±step/2 each, at any distance from ε. A height of half as much does not pay."""
+    """For the widest splits, a coin flip of ±step/2 each, at any distance from ε. A quarter of the height does not."""
     shape = overshoot.bump(splits, step)
     up = -math.expm1(-step / 2) / (2 * math.sinh(step / 2))  # so that E[e^{−D}] = 1
     heads = np.arange(splits + 1)
@@ -159,7 +161,7 @@ def test_the_bump_pays_for_what_splitting_adds(splits, step):
 
 
 def test_without_a_bump_the_lower_end_would_exceed_the_truth():
-    """The mutant that leaves out the bump: at a coarse step δ⁺ lies above the truth, and only the bump brings it below."""
+    """A mutant that leaves out the bump: at a coarse step δ⁺ lies above the truth, and the bump brings it below."""
     target = Target(epsilon=0.5)
     truth = cut(1e-2, 0.7, 200, target)
     coarse = Coarse.of([(1e-2, 1 / 0.7, 200)], False)

@@ -325,7 +325,7 @@ def _samples(smooth: Smooth, tilt: float, step: float, nodes: int) -> tuple[Comp
 
 
 def _log_one_plus(small: Complexes) -> tuple[Complexes, Floats]:
-    """ln(1 + z), with digits where z is tiny; and by how many roundings the real part errs next to those of its size."""
+    """ln(1 + z), with digits where z is tiny, and how many roundings its real part errs by beside those of its size."""
     x, y = small.real, small.imag
     above = x * (2 + x) + y * y  # |1 + z|² − 1
     with np.errstate(divide="ignore"):

@@ -83,8 +83,8 @@ class Rule:
     """The losses at the nodes, their weights under the tilt (they add up to 1), ln G(s), and the certificate.
 
     `error` bounds the error of each Σ weight·e^{iωL} for |ω| ≤ `reach`, and that of ln G(s), for each event. `moved` is
-    the part of it that no round-off explains; `roundings` are the means of each node's relative error, of the same times
-    |L|, and of what a rounding of u moves L by.
+    the part of it that no round-off explains; `roundings` are the means of each node's relative error, of the same
+    times |L|, and of what a rounding of u moves L by.
     """
 
     losses: Floats

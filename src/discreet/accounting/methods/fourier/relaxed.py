@@ -19,7 +19,7 @@ _RAISED, _LOWER, _ROUNDS, _BELOW = 0.05, 0.85, 60, 0.7
 
 
 def below(smooth: Smooth, near: Saddle, epsilon: float, delta: float) -> Saddle | None:
-    """A point below `near`, the saddle without the large losses, at which those do not matter; None if there is none."""
+    """A point below `near`, the saddle without large losses, at which those do not matter; None if there is none."""
     tilt = near.tilt
     for _ in range(_ROUNDS):
         k, _, curvature = smooth.cumulants(tilt)

@@ -60,7 +60,9 @@ def bump(splits: int, step: float) -> Bump | None:
         scarf_below = np.exp(away) * spread / (np.sqrt(spread + below**2) + below) / 2
         scarf_above = np.exp(-away) * spread / (np.sqrt(spread + above**2) + above) / 2
         tail_below = np.where(away > mean, math.sqrt(2 * math.pi) * root * special.ndtr((mean - away) / root), 1.0)
-        tail_above = math.sqrt(2 * math.pi) * root * np.exp(variance / 2 - away) * special.ndtr((variance - away) / root)
+        tail_above = (
+            math.sqrt(2 * math.pi) * root * np.exp(variance / 2 - away) * special.ndtr((variance - away) / root)
+        )
     least_below = np.minimum.accumulate(np.minimum(scarf_below, tail_below))
     least_above = np.minimum.accumulate(np.minimum(scarf_above, tail_above))
     added = np.maximum(least_below, least_above)[:-1]  # R falls, so this holds up to the next distance
@@ -100,7 +102,7 @@ def lower(above: ComposedLoss, below: ComposedLoss, shape: Bump | None, epsilon:
 
 
 def solve_lower(bound: Callable[[float], float], delta: float, start: float, slope: float) -> float:
-    """An ε below `start` with bound(ε) ≥ δ, near the largest one; 0 where none is found. `slope` is about −d ln δ/dε."""
+    """An ε below `start` with bound(ε) ≥ δ, near the largest; 0 where none is found. `slope` is about −d ln δ/dε."""
     value = bound(start)
     if value >= delta:
         return start

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from discreet.accounting.methods.grid import discretize, overshoot
 from discreet.accounting.methods.grid.fft import ComposedLoss, compose
-from discreet.accounting.methods.jumps.cut import CutLoss, Far, Sampled, far
+from discreet.accounting.methods.jumps.cut import CutLoss, Far, far
 from discreet.accounting.methods.jumps.guess import BEYOND, Coarse, Guess
 from discreet.accounting.methods.target import Target
 from discreet.numeric.rounding import SLACK
@@ -73,7 +73,11 @@ class _Pass:
         if self.upper(0.0) <= delta:
             return 0.0, 0.0
         # Far beyond the ε that the cut was made for, what the other losses make up for is no longer small.
-        ends = (self.epsilon * (1 + _INSIDE * (BEYOND - 1)), self.far.cut, max(float(self.above.losses[-1]), self.far.floor))
+        ends = (
+            self.epsilon * (1 + _INSIDE * (BEYOND - 1)),
+            self.far.cut,
+            max(float(self.above.losses[-1]), self.far.floor),
+        )
         end = next((end for end in ends if self.upper(end) <= delta), math.inf)
         if math.isinf(end):
             return 0.0, math.inf
@@ -132,12 +136,12 @@ def _step(width: float, steps: int, slope: float) -> float:
 
 def _pass(coarse: Coarse, guess: Guess, step: float) -> _Pass | None:
     """One pass; None where its grid would be too long."""
-    cut, order = coarse.cut(guess.epsilon, guess.delta)
-    cut = step * max(1, math.ceil(cut / step))
-    losses = [(CutLoss(rate, mu, coarse.adding, cut), count) for rate, mu, count in coarse.sampled]
+    losses, beyond = _cut(coarse, step, *coarse.cut(guess.epsilon, guess.delta))
+    if beyond.rest(guess.epsilon) > _LEAST_SHARE * guess.delta:
+        # No certified moment for this Chernoff bound: cut where none is needed.
+        losses, beyond = _cut(coarse, step, coarse.farthest(guess.epsilon), 0.0)
     if any(loss.support(0.0)[1] - loss.support(0.0)[0] > _MOST * step for loss, _ in losses):
         return None
-    beyond = far(losses, order)
     left = max(guess.delta - beyond.at(guess.epsilon)[0], _LEAST_SHARE * guess.delta)
     parts = [(discretize.pessimistic(loss, step, 0.0), count) for loss, count in losses]
     above = compose(parts, step, "upper", epsilon=guess.epsilon, delta=left, most=_MOST)
@@ -145,3 +149,10 @@ def _pass(coarse: Coarse, guess: Guess, step: float) -> _Pass | None:
         return None
     steps = sum(count for _, count in losses)
     return _Pass(above, above.from_below(steps, 0.0), overshoot.bump(steps, step), beyond, guess.epsilon)
+
+
+def _cut(coarse: Coarse, step: float, cut: float, order: float) -> tuple[list[tuple[CutLoss, int]], Far]:
+    """The losses up to the first grid point from `cut` on, and what lies beyond it."""
+    point = step * max(1, math.ceil(cut / step))
+    losses = [(CutLoss(rate, mu, coarse.adding, point), count) for rate, mu, count in coarse.sampled]
+    return losses, far(losses, order)

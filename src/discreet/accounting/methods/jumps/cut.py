@@ -108,13 +108,13 @@ class Far:
     def at(self, epsilon: float) -> tuple[float, float]:
         """The part of δ(ε) that these losses make, from below and from above."""
         if self.adding:
-            return 0.0, min(self.p * (1 + MASS_ERROR), self._rest(epsilon))
+            return 0.0, min(self.p * (1 + MASS_ERROR), self.rest(epsilon))
         growth = math.exp(min(epsilon, _LARGEST_EXPONENT))
         lower = self.p * (1 - MASS_ERROR) - growth * self.q * (1 + MASS_ERROR)
-        taken = growth * (self.q * (1 - MASS_ERROR) - self._rest(epsilon))
+        taken = growth * (self.q * (1 - MASS_ERROR) - self.rest(epsilon))
         return max(0.0, lower), max(0.0, self.p * (1 + MASS_ERROR) - max(0.0, taken))
 
-    def _rest(self, epsilon: float) -> float:
+    def rest(self, epsilon: float) -> float:
         """A bound on the probability that a loss lies beyond the cut and the others make up for it."""
         room = self.cut + epsilon if self.adding else self.cut - epsilon
         if room >= self.floor + _ROOM * (self.floor + self.cut):

@@ -97,6 +97,10 @@ class Coarse:
         room = math.exp(high)
         return room, float(orders[int(np.argmin(moments - orders * room))])
 
+    def farthest(self, epsilon: float) -> float:
+        """A cut beyond which one loss decides whatever the others are."""
+        return self._at(epsilon, self.floor)
+
     def _at(self, epsilon: float, room: float) -> float:
         return max(room - epsilon / BEYOND if self.adding else epsilon * BEYOND + room, self.floor * _LEAST_CUT)
 
