@@ -17,7 +17,7 @@ def choose(losses: Losses) -> Method:
     - "moments": some part is known by its moments alone.
     - "gaussian", "one sample": there is a formula.
     - "fourier": a part with a smooth density makes the integrand fall, and the other parts have moments with a formula.
-      It may still decline (few steps, tiny rates): then "grid".
+      It may still decline (few steps, tiny rates): then "grid", or `jumps` for sampled Gaussians alone.
     - "grid": everything else, that is atoms.
     """
     if losses.nothing_lost:
