@@ -25,7 +25,7 @@ RELATIVE_WIDTH, ABSOLUTE_WIDTH = 1e-3, 1e-6
 ABOVE = 1e-4
 # What a peer may use for one case.
 _SECONDS, _QUICK_SECONDS, _BYTES = 60.0, 1.0, 4 * 2**30
-_CASES, _QUICK_CASES = 500, 30
+_CASES, _QUICK_CASES = 500, 12
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,9 @@ def priced_by(rate: float, count: int) -> tuple[float, int]:
     used: list[int] = [0]
     by_fourier, by_jumps = tight._by_fourier, tight.jumps.bounds
 
-    def fourier(losses: Losses, target: Target, adding: bool, point: Saddle | None = None) -> tuple[float, float] | None:
+    def fourier(
+        losses: Losses, target: Target, adding: bool, point: Saddle | None = None
+    ) -> tuple[float, float] | None:
         found = by_fourier(losses, target, adding, point)
         if not adding and found is not None:
             used[0] = 1 if point is None else 2
