@@ -1,9 +1,10 @@
 """How long a price takes, how wide its interval is and how much memory it needs, beside the accountants in use.
 
-    python -m benchmarks.accounting [--quick] [--json FILE]
+    python -m benchmarks.accounting [--quick] [--json FILE] [--seed N]
 
 Everything is measured in this run, one thread. A peer runs in its own process with a limit on time and memory; where it
-passes one, its row says so.
+passes one, its row says so. The random grid is drawn from a new seed in every run, which is printed;
+`--seed` repeats it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import multiprocessing
 import os
 import random
 import resource
+import secrets
 import time
 from collections.abc import Callable
 from fractions import Fraction
@@ -22,6 +24,7 @@ from multiprocessing.connection import Connection
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
+from benchmarks._accounting_grid import random_grid  # noqa: E402  # threads are set before numpy
 from benchmarks._table import Row, arguments, median_seconds, report  # noqa: E402  # threads are set before numpy
 from discreet.accounting._calibrate import calibrate  # noqa: E402
 from discreet.accounting.interval import Interval  # noqa: E402
@@ -259,8 +262,12 @@ def many_scales(quick: bool) -> list[Row]:
 
 def main() -> None:
     """Run every case, print the table, write it where asked."""
-    args = arguments(__doc__.splitlines()[0] if __doc__ else "").parse_args()
-    rows: list[Row] = []
+    parser = arguments(__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--seed", type=int, default=None, help="of the random grid; drawn anew if not given")
+    args = parser.parse_args()
+    seed = secrets.randbits(32) if args.seed is None else args.seed
+    print(f"random grid: seed {seed}", flush=True)
+    rows: list[Row] = random_grid(seed, quick=args.quick)
     for case in (one_epsilon, other_cases, calibration, heterogeneous, many_scales):
         rows += case(args.quick)
     report(args, "accounting", rows, ("dp-accounting", "prv-accountant", "numpy", "scipy"))

@@ -1,4 +1,7 @@
-"""Draw docs/img/composition.png: the ε that each method charges against the number of steps.
+"""Draw docs/img/composition.png, the ε that each method charges against the number of steps, and docs/img/widths.png.
+
+The second shows how wide the interval of the tight method is over rates and numbers of steps, and which of its methods
+priced each.
 
 Run from the repository root: `python docs/plots/composition.py`.
 """
@@ -6,6 +9,7 @@ Run from the repository root: `python docs/plots/composition.py`.
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import matplotlib
 
@@ -14,9 +18,15 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
 
 from discreet import events as ev
-from discreet.accounting import Comparison, compare
+from discreet.accounting import Comparison, compare, tight
+from discreet.accounting.losses.composed import Losses
+from discreet.accounting.methods.fourier.saddle import Saddle
+from discreet.accounting.methods.jumps.guess import Coarse, Guess
+from discreet.accounting.methods.target import Target
 
 DELTA = 1e-5
 STYLES = {
@@ -49,7 +59,60 @@ def draw(axes: Axes, step: ev.Event, counts: list[int], title: str, methods: lis
     axes.legend(fontsize=8.5, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncol=3, frameon=False)
 
 
+RATES = np.geomspace(1e-6, 1.0, 13)
+COUNTS = np.unique(np.geomspace(1, 1e7, 15).round().astype(int))
+METHODS = ("formula", "contour", "contour off the saddle", "cut and grid")
+SIGMA = 1.0
+
+
+def priced_by(rate: float, count: int) -> tuple[float, int]:
+    """The relative width at δ = 10⁻⁵, and the index of the method that priced removing a unit."""
+    used: list[int] = [0]
+    by_fourier, by_jumps = tight._by_fourier, tight.jumps.bounds
+
+    def fourier(
+        losses: Losses, target: Target, adding: bool, point: Saddle | None = None
+    ) -> tuple[float, float] | None:
+        found = by_fourier(losses, target, adding, point)
+        if not adding and found is not None:
+            used[0] = 1 if point is None else 2
+        return found
+
+    def jumps(coarse: Coarse, guess: Guess, target: Target) -> tuple[float, float]:
+        if not coarse.adding:
+            used[0] = 3
+        return by_jumps(coarse, guess, target)
+
+    with mock.patch.object(tight, "_by_fourier", fourier), mock.patch.object(tight.jumps, "bounds", jumps):
+        found = tight.epsilon(ev.Repeated(ev.PoissonSampled(min(rate, 0.999), ev.Gaussian(SIGMA)), count), DELTA)
+    return found.width / found.upper if found.upper > 0 else 0.0, used[0]
+
+
+def widths() -> None:
+    """Draw the widths and the methods over (q, T)."""
+    cells = [[priced_by(float(rate), int(count)) for rate in RATES] for count in COUNTS]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), sharey=True)
+    size = np.log10(np.maximum([[width for width, _ in row] for row in cells], 1e-12))
+    drawn = left.pcolormesh(RATES, COUNTS, size, cmap="viridis_r", vmin=-12, vmax=-3, shading="nearest")
+    figure.colorbar(drawn, ax=left, label="log₁₀ of width / upper end")
+    left.set_title(f"how wide: ε at δ = {DELTA:g}, Gaussian noise σ = {SIGMA:g}", fontsize=11)
+    colors = ListedColormap(["#dddddd", "#2171b5", "#41ab5d", "#fe9929"])
+    which = [[method for _, method in row] for row in cells]
+    right.pcolormesh(RATES, COUNTS, which, cmap=colors, vmin=-0.5, vmax=3.5, shading="nearest")
+    right.set_title("priced by", fontsize=11)
+    marks = [Patch(color=colors(k), label=name) for k, name in enumerate(METHODS)]
+    right.legend(handles=marks, fontsize=8.5, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncol=4, frameon=False)
+    for axes in (left, right):
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("sampling rate q")
+    left.set_ylabel("number of steps T")
+    figure.tight_layout()
+    figure.savefig(Path(__file__).resolve().parents[1] / "img" / "widths.png", dpi=130)
+
+
 def main() -> None:
+    widths()
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5))
     counts = np.unique(np.geomspace(1, 1000, 28).round().astype(int)).tolist()
     draw(

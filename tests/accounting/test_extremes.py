@@ -132,7 +132,7 @@ def test_a_mistake_of_ours_is_not_taken_for_an_extreme_number(
     def mistaken(*_: object) -> None:
         raise error("a mistake")
 
-    monkeypatch.setattr("discreet.accounting.tight.choose", mistaken)
+    monkeypatch.setattr("discreet.accounting.methods.answer.choose", mistaken)
     with pytest.raises(error, match="a mistake"):
         epsilon(ev.Gaussian(1.0), 1e-5)
 

@@ -12,6 +12,7 @@ from discreet.accounting.losses.collapse import collapse
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift, LaplaceShift
 from discreet.accounting.losses.of_events import View
 from discreet.accounting.losses.symmetric import MirroredLoss
+from discreet.accounting.methods import answer
 from discreet.accounting.methods.choose import choose
 from discreet.accounting.methods.fourier import inversion as fourier
 from discreet.accounting.methods.grid import discretize
@@ -123,7 +124,7 @@ def test_fourier_and_grid_agree_within_their_certificates(event, adding, target)
     assert choose(found) == "fourier"
     if target.delta is not None and target.delta <= found.infinite_mass()[1]:
         pytest.skip("no ε has this δ")
-    one = tight._by_fourier(found, target, adding)
+    one = answer._by_fourier(found, target, adding)
     assert one is not None
     parts = found.for_grid(adding=adding)
     other = grid.bounds(parts, target)
@@ -156,7 +157,7 @@ def test_each_composition_goes_to_the_method_that_fits(event, method):
 def test_fourier_declines_where_the_integrand_does_not_fall():
     """Few steps at a tiny rate: a prototype answered 5.67 where the truth is 0.468; the grid takes it instead."""
     (way,) = collapse(Repeated(PoissonSampled(1e-4, Gaussian(0.3)), 3))
-    smooth = tight.smooth(of_events.losses(way, View(ADD_REMOVE, False, True)), False)
+    smooth = answer.smooth(of_events.losses(way, View(ADD_REMOVE, False, True)), False)
     assert fourier.invert(smooth, fourier.locate(smooth, delta=1e-9)) is None
 
 

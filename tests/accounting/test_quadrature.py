@@ -9,6 +9,7 @@ import pytest
 from discreet.accounting.methods.fourier import quadrature
 from discreet.accounting.methods.fourier.decay import decay
 from discreet.accounting.methods.fourier.quadrature import SampledGaussians
+from discreet.numeric.rounding import UNIT
 
 CASES = [
     (0.01, 1.0, 3.0, 0.0),
@@ -46,8 +47,9 @@ def test_moments_lie_within_their_certificate(rate, sigma, tilt, omega, reverse)
         at_complex = moment(mp.mpc(s, -omega if reverse else omega), rate, sigma)
         ratio = complex(at_complex / at_real)
         log_moment = float(mp.log(at_real.real))
-    found = rule.on_contour(omega, 2)[0, 1]
+    found = 1 + rule.on_contour(omega, 2)[0, 1]
     assert abs(found - ratio) <= rule.error[0]
+    assert abs(found - ratio) <= rule.contour_error(np.array([omega]))[0, 0] + UNIT  # 1 + … is rounded here
     assert abs(rule.log_moment[0] - log_moment) <= rule.error[0] * (1 + 1e-3) + 1e-15 * abs(log_moment)
     assert rule.error[0] < 1e-10
 
@@ -64,7 +66,7 @@ def test_the_characteristic_function_stays_below_its_decay_bound(rate, sigma, ti
         pytest.skip("the rule declines here")
     cuts = decay(events, tilt, rule.log_moment)
     for point in omega:
-        assert abs(rule.on_contour(float(point), 2)[0, 1]) <= cuts.bound(float(point))[0] + 1e-5
+        assert abs(1 + rule.on_contour(float(point), 2)[0, 1]) <= cuts.bound(float(point))[0] + 1e-5
 
 
 def test_octaves_agree_with_the_contour():
@@ -74,5 +76,5 @@ def test_octaves_agree_with_the_contour():
     found = rule.octaves(2.0, 4, 8)
     for octave in range(4):
         step = 2.0 * 2**octave / 8
-        expected = np.abs(rule.on_contour(step, 16)[:, 8:])
+        expected = np.abs(1 + rule.on_contour(step, 16)[:, 8:])
         assert np.allclose(found[:, octave * 8 : octave * 8 + 8], expected, atol=1e-11)

@@ -14,6 +14,7 @@ from discreet.accounting.interval import Interval, largest
 from discreet.accounting.losses import of_events
 from discreet.accounting.losses.collapse import ACCOUNTANT, Way, collapse
 from discreet.accounting.losses.of_events import View
+from discreet.accounting.methods import answer
 from discreet.accounting.methods.choose import choose
 from discreet.accounting.methods.target import Target
 from discreet.accounting.refusal import unknown
@@ -70,7 +71,7 @@ def gaussian(epsilon: float, mu: float) -> tuple[float, float]:
     """Φ(μ/2 − ε/μ), from below and from above, for μ = Δ₂/σ."""
     wide = epsilon / mu + mu / 2
     near = epsilon / mu - mu / 2
-    error = 2 * (ARGUMENT_ERROR + tight.PAD) * wide  # also that of μ, which comes from the event's own numbers
+    error = 2 * (ARGUMENT_ERROR + answer.PAD) * wide  # also that of μ, which comes from the event's own numbers
     return _tail(near + error, -1), min(1.0, _tail(near - error, 1))
 
 

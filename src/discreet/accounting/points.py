@@ -13,7 +13,7 @@ from discreet.accounting.losses.collapse import Way
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.families import has_closed_form
 from discreet.accounting.losses.of_events import View
-from discreet.accounting.methods import smoothing
+from discreet.accounting.methods import answer, smoothing
 from discreet.accounting.methods.choose import choose
 from discreet.accounting.methods.fourier import inversion as fourier
 from discreet.accounting.methods.fourier import saddle
@@ -40,7 +40,7 @@ def reach(way: Way, relation: Relation, adding: bool, delta: float) -> float:
         return 0.0
     largest = losses.largest_loss(adding=adding)
     if choose(losses) in {"fourier", "smoothed"} or (losses.others and _all_closed(losses)):
-        return min(largest, max(0.0, fourier.locate(tight.smooth(losses, adding), delta=delta).epsilon))
+        return min(largest, max(0.0, fourier.locate(answer.smooth(losses, adding), delta=delta).epsilon))
     return min(largest, tight.one_direction(way, Target(delta=least + delta), relation, adding)[1])
 
 
@@ -53,7 +53,7 @@ def is_quick(way: Way, relation: Relation, adding: bool) -> bool:
 def infinite(way: Way, relation: Relation, adding: bool) -> float:
     """A lower bound on the mass of infinite losses."""
     losses = of_events.losses(way, View(relation, adding, False))
-    return max(0.0, losses.infinite_mass()[0] * (1 - losses.inflation - tight.PAD))
+    return max(0.0, losses.infinite_mass()[0] * (1 - losses.inflation - answer.PAD))
 
 
 def bounds(way: Way, relation: Relation, adding: bool, epsilons: Floats) -> Pair:
@@ -71,7 +71,7 @@ def bounds(way: Way, relation: Relation, adding: bool, epsilons: Floats) -> Pair
     else:
         upper = np.min([_one_side(losses, epsilons, adding)[1] for losses in views[True]], axis=0)
         lower = np.max([_one_side(losses, epsilons, adding)[0] for losses in views[False]], axis=0)
-    lower, upper = lower * (1 - tight.PAD), np.minimum(upper * (1 + tight.PAD), 1.0)
+    lower, upper = lower * (1 - answer.PAD), np.minimum(upper * (1 + answer.PAD), 1.0)
     # δ falls in ε, so a bound at one ε holds on one side of it.
     lower = np.maximum.accumulate(np.minimum(lower, 1.0)[::-1])[::-1]
     upper = np.minimum.accumulate(upper)
@@ -92,7 +92,7 @@ def _many(losses: Losses, epsilons: Floats, adding: bool) -> Pair:
     method = choose(losses)
     if method in {"fourier", "smoothed"} or (method == "grid" and _all_closed(losses)):
         return _by_inversions(losses, epsilons, adding)
-    found = [tight.of_losses(losses, Target(epsilon=float(epsilon)), adding) for epsilon in epsilons]
+    found = [answer.of_losses(losses, Target(epsilon=float(epsilon)), adding) for epsilon in epsilons]
     return np.array([pair[0] for pair in found]), np.array([pair[1] for pair in found])
 
 
@@ -103,7 +103,7 @@ def _all_closed(losses: Losses) -> bool:
 def _by_inversions(losses: Losses, epsilons: Floats, adding: bool) -> Pair:
     """The best of a few inversions at each ε; where all are poor, one through that ε, or the grid."""
     least, most = losses.infinite_mass()
-    composition = tight.smooth(losses, adding)
+    composition = answer.smooth(losses, adding)
     largest = losses.largest_loss(adding=adding)
     lower, upper = np.full(len(epsilons), least), np.ones(len(epsilons))
     upper[epsilons >= largest] = most
@@ -122,12 +122,12 @@ def _by_inversions(losses: Losses, epsilons: Floats, adding: bool) -> Pair:
         use(_inverted(composition, point, Target(epsilon=max(point.epsilon, 0.0))))
     top = losses.top_atom()
     if top is not None:  # δ(ε) ≥ P(L = l)(1 − e^{ε−l}) for the largest loss l
-        of_top = -math.exp(top[1]) * np.expm1(np.minimum(epsilons - top[0], 0.0)) * (1 - tight.PAD)
+        of_top = -math.exp(top[1]) * np.expm1(np.minimum(epsilons - top[0], 0.0)) * (1 - answer.PAD)
         lower = np.maximum(lower, least + of_top)
     poor = np.flatnonzero((upper - lower > _POOR * upper) & (upper > _NEGLIGIBLE) & (epsilons < largest))
     for index in poor:
         if upper[index] - lower[index] > _POOR * upper[index]:
-            low, high = tight.of_losses(losses, Target(epsilon=float(epsilons[index])), adding)
+            low, high = answer.of_losses(losses, Target(epsilon=float(epsilons[index])), adding)
             lower[: index + 1] = np.maximum(lower[: index + 1], low)
             upper[index:] = np.minimum(upper[index:], high)
     return lower, upper

@@ -24,41 +24,30 @@ from discreet.accounting.forms.rdp import DEFAULT_ORDERS, rdp
 from discreet.accounting.forms.rdp import curve as rdp_curve
 from discreet.accounting.interval import Interval, largest
 from discreet.accounting.losses import of_events
-from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.collapse import Way, collapse
 from discreet.accounting.losses.composed import Losses
-from discreet.accounting.losses.families import has_closed_form, in_families
-from discreet.accounting.losses.mixtures import GroupLoss
+from discreet.accounting.losses.families import has_closed_form
 from discreet.accounting.losses.of_events import View
-from discreet.accounting.methods import chernoff, single, smoothing
-from discreet.accounting.methods.choose import choose
+from discreet.accounting.methods import chernoff
+from discreet.accounting.methods.answer import MOST_ON_GRID, PAD, Pair, narrow, of_losses, smooth
 from discreet.accounting.methods.fourier import inversion as fourier
-from discreet.accounting.methods.fourier.quadrature import SampledGaussians
-from discreet.accounting.methods.grid import refine as grid
 from discreet.accounting.methods.target import Target
 from discreet.errors import DiscreetError, UnknownEvent
 from discreet.events import Composed, Event, Repeated, Shuffled, ShuffledEpoch
 from discreet.guarantees import RDP
 from discreet.neighbors import ADD_REMOVE, Relation
 from discreet.neighbors import relation as as_relation
-from discreet.numeric.rounding import down, float_down, float_up, reported
+from discreet.numeric.rounding import float_down, float_up, reported
 
-#: Covers the round-off of an event's own numbers (1/σ, Σ1/σ², products of rates): thousands of roundings.
-PAD = 1e-12
 # Relative width from which on pure and Rényi DP are asked too, as one of them may have a lower upper end.
 _LOOSE = 1e-3
 # Parts of compositions whose Rényi DP is remembered: 136 numbers each.
 _PARTS_REMEMBERED = 4096
 # Views from above whose estimates differ by less than this, relatively, are all tried.
 _CLOSE_CALL = 0.1
-# With more different losses than this, a grid takes longer than anyone waits for the last digits.
-_MOST_ON_GRID = 12
-# ln of the smallest top atom that is used: e^{−700} is a normal float.
-_LEAST_LOG_MASS = -700.0
-# Orders whose moments are remembered during one Chernoff bound, which asks for about 110.
-_REMEMBERED = 512
+# Error of an exponent in Chernoff's bound, relative to its terms.
+_CHERNOFF_ERROR = 1e-12
 
-Pair = tuple[float, float]
 #: δ as a function of ε, from both sides.
 Profile = Callable[[float], Interval]
 
@@ -111,7 +100,7 @@ def _answer(event: Event, target: Target, relation: Relation) -> Interval:
     # The batches of a shuffled epoch are priced as if the unit's batch were known, so the lower end does not hold.
     one_sided = any(isinstance(part, ShuffledEpoch) for part in event.walk())
     bounds = padded(0.0 if one_sided else bounds.lower, bounds.upper)
-    return bounds if _narrow((bounds.lower, bounds.upper), _LOOSE) else _lowered(bounds, event, target, which)
+    return bounds if narrow((bounds.lower, bounds.upper), _LOOSE) else _lowered(bounds, event, target, which)
 
 
 def padded(lower: float, upper: float) -> Interval:
@@ -169,12 +158,32 @@ def _shuffled(event: Shuffled, target: Target, relation: Relation) -> Interval:
 
 def _price(way: Way, target: Target, relation: Relation) -> Interval:
     """One way to meet an event: the worst of its directions."""
-    directions = [False, True] if has_directions(way) else [False]
-    return largest(
-        Interval(*one_direction(way, target, relation, adding, opposite))
-        for adding in directions
-        for opposite in of_events.splits(way)
-    )
+    prices = []
+    for opposite in of_events.splits(way):
+        removing = Interval(*one_direction(way, target, relation, False, opposite))
+        prices.append(removing)
+        if has_directions(way) and not _adds_no_more(way, target, relation, removing.lower):
+            prices.append(Interval(*one_direction(way, target, relation, True, opposite)))
+    return largest(prices)
+
+
+def _adds_no_more(way: Way, target: Target, relation: Relation, removing: float) -> bool:
+    """Whether Chernoff's bound shows that adding a unit costs no more than `removing`, a lower bound for removing one.
+
+    Usually it does, and then the price of adding need not be known.
+    """
+    losses = of_events.losses(way, View(relation, True, True))
+    alone = not losses.others and losses.concentrated == 0 and losses.shift == 0 and losses.inflation == 0
+    if not alone or not 0 < removing < math.inf:
+        return False
+    epsilon, delta = (removing, target.delta) if target.epsilon is None else (target.epsilon, removing)
+    assert delta is not None
+    if epsilon >= losses.largest_loss(adding=True):
+        return True
+    composition = smooth(losses, True)
+    order = fourier.locate(composition, epsilon=epsilon).tilt
+    bound = composition.log_moment(order) - order * epsilon + chernoff.log_constant(order)
+    return bound + _CHERNOFF_ERROR * (1 + abs(order * epsilon)) <= math.log(delta)
 
 
 def has_directions(way: Way) -> bool:
@@ -204,7 +213,7 @@ def _promising(views: list[Losses], target: Target, adding: bool, *, upper: bool
 
     Every view is a bound, so a poor choice costs width, never truth.
     """
-    if len(views) == 1 or len(views[0].others) <= _MOST_ON_GRID:
+    if len(views) == 1 or len(views[0].others) <= MOST_ON_GRID:
         return views
     if not all(has_closed_form(loss) for losses in views for loss, _ in losses.others):
         return views
@@ -244,163 +253,3 @@ def _from_below(losses: Losses, target: Target, adding: bool) -> float:
     assert target.delta is not None
     low_delta = target.delta / (1 - grown) if grown < 1 else 1.0
     return max(0.0, of_losses(losses, Target(delta=low_delta), adding)[0] - losses.shift) if low_delta < 1 else 0.0
-
-
-def of_losses(losses: Losses, target: Target, adding: bool) -> Pair:
-    """Bounds on the answer for these losses in one direction, by the method that fits."""
-    infinite = losses.infinite_mass()
-    if target.epsilon is not None and target.epsilon >= losses.largest_loss(adding=adding):
-        return infinite
-    if target.delta is not None and infinite[0] > target.delta:
-        return math.inf, math.inf
-    if (only := losses.only_loss()) is not None:
-        return _by_profile(only, infinite[1], target)
-    match choose(losses):
-        case "nothing":
-            return 0.0, 0.0
-        case "everything":
-            return (math.inf, math.inf) if target.epsilon is None else (1.0, 1.0)
-        case "moments":
-            return 0.0, by_moments(losses, target, adding)
-        case "gaussian":
-            mu = math.sqrt(losses.mu_squared)
-            return _by_formula(lambda e: single.gaussian(e, mu), target)
-        case "one sample":
-            ((rate, sampled_mu, _),) = losses.sampled
-            return _by_formula(lambda e: single.sampled_gaussian(e, sampled_mu, rate, adding=adding), target)
-        case "fourier":
-            by_fourier = _by_fourier(losses, target, adding)
-            if by_fourier is not None and _narrow(by_fourier):
-                return by_fourier
-            return _rough(losses, target, adding, by_fourier)
-        case "smoothed":
-            return _rough(losses, target, adding, None)
-        case _:
-            return _on_grid(losses, target, adding)
-
-
-def _rough(losses: Losses, target: Target, adding: bool, known: Pair | None) -> Pair:
-    """Bounds on losses that are not smooth enough for Fourier inversion, which gave `known` or declined.
-
-    Smoothing takes any number of different losses. The grid is finer than any smoothing for a few of them.
-    """
-    bounds = known or (0.0, math.inf if target.epsilon is None else 1.0)
-    if all(has_closed_form(loss) for loss, _ in losses.others):
-        smoothed = _by_fourier(losses, target, adding, smoothed=True)
-        bounds = bounds if smoothed is None else _intersection(bounds, smoothed)
-        if _narrow(bounds):
-            return bounds
-    if len(losses.others) <= _MOST_ON_GRID:
-        return _intersection(bounds, _on_grid(losses, target, adding))
-    upper = by_moments(losses, target, adding)
-    if target.delta is not None and losses.infinite_mass()[1] <= target.delta:
-        upper = min(upper, max(0.0, losses.largest_loss(adding=adding)))
-    return _intersection(bounds, (_by_top_atom(losses, target), upper))
-
-
-def _by_top_atom(losses: Losses, target: Target) -> float:
-    """From below, by the largest loss alone: δ(ε) ≥ P(L = l)(1 − e^{ε−l}). It decides where δ is below that P."""
-    top = losses.top_atom()
-    if top is None or top[1] < _LEAST_LOG_MASS:
-        return 0.0
-    loss, log_mass = top
-    least = losses.infinite_mass()[0]
-    if target.epsilon is not None:
-        return down(least - math.exp(log_mass) * math.expm1(min(target.epsilon - loss, 0.0)) * (1 - PAD))
-    assert target.delta is not None
-    share = (target.delta - least) / math.exp(log_mass) * (1 + PAD)
-    return max(0.0, (loss + math.log1p(-share)) * (1 - PAD)) if 0 < share < 1 else 0.0
-
-
-def _narrow(bounds: Pair, width: float = grid.WIDE) -> bool:
-    low, high = bounds
-    return math.isfinite(high) and (high - low <= width * high)
-
-
-def _intersection(first: Pair, second: Pair) -> Pair:
-    return max(first[0], second[0]), min(first[1], second[1])
-
-
-def _by_formula(bounds: single.Bounds, target: Target) -> Pair:
-    if target.epsilon is not None:
-        return bounds(target.epsilon)
-    assert target.delta is not None
-    return single.solve(bounds, target.delta)
-
-
-def _by_profile(only: AtomLoss | GroupLoss, infinite: float, target: Target) -> Pair:
-    """One loss that has a formula for its profile. `infinite` bounds P of an infinite loss."""
-    low, high = _by_formula(only.profile, target)
-    if target.delta is None or infinite > target.delta or isinstance(only, GroupLoss):
-        return low, high
-    most = max(0.0, only.support(0.0)[1])  # no loss beyond it is finite, and δ covers the infinite ones
-    return min(low, most), min(high, most)
-
-
-def _on_grid(losses: Losses, target: Target, adding: bool) -> Pair:
-    parts = losses.for_grid(adding=adding)
-    lower, upper = grid.bounds(parts, target)
-    infinite = losses.infinite_mass()[1]
-    if math.isinf(upper) and infinite < (target.delta or 0.0):
-        upper = by_moments(losses, target, adding)
-    if target.delta is not None and infinite <= target.delta:
-        upper = min(upper, max(0.0, losses.largest_loss(adding=adding)))
-    return lower, upper
-
-
-def by_moments(losses: Losses, target: Target, adding: bool) -> float:
-    """Chernoff's bound from every moment that is known."""
-    parts = in_families(losses.others)[1]
-    rest = smooth(losses, adding)
-
-    @lru_cache(maxsize=_REMEMBERED)
-    def others(order: float) -> float:
-        return losses.concentrated * order * (order + 1) + grid.log_moment(parts, order)
-
-    def rough(order: float) -> float:
-        return rest.cumulants(order)[0] + others(order)
-
-    def certified(order: float) -> float:
-        return rest.log_moment(order) + others(order)
-
-    infinite = losses.infinite_mass()[1]
-    if target.epsilon is not None:
-        return min(1.0, infinite + chernoff.delta(certified, target.epsilon, rough))
-    assert target.delta is not None
-    left = target.delta - infinite
-    return chernoff.epsilon(certified, left, rough) if left > 0 else math.inf
-
-
-def smooth(losses: Losses, adding: bool) -> fourier.Smooth:
-    """The losses in the form that Fourier inversion takes, without those that have no formula."""
-    terms = np.array(losses.sampled, dtype=np.float64).reshape(-1, 3)
-    sampled = SampledGaussians(terms[:, 0].copy(), terms[:, 1].copy(), terms[:, 2].copy(), adding)
-    return fourier.Smooth(losses.mu_squared, sampled, in_families(losses.others)[0])
-
-
-def _by_fourier(losses: Losses, target: Target, adding: bool, *, smoothed: bool = False) -> Pair | None:
-    """Fourier inversion at its saddle, with a little Gaussian noise if `smoothed`; None where it declines."""
-    least, most = losses.infinite_mass()
-    composition = smooth(losses, adding)
-    if target.epsilon is not None:
-        point = fourier.locate(composition, epsilon=target.epsilon)
-        samples = smoothing.invert(composition, point, target) if smoothed else fourier.invert(composition, point)
-        if samples is None:
-            return None
-        low, high = samples.at(target.epsilon)
-        return low + least, min(1.0, high + most)
-    assert target.delta is not None
-    left = target.delta - most
-    if left <= 0:
-        return None
-    point = fourier.locate(composition, delta=left)
-    samples = smoothing.invert(composition, point, target) if smoothed else fourier.invert(composition, point)
-    if samples is None:
-        return None
-    low, high = samples.solve(left, point.epsilon)
-    if most > 0:  # from below, more of δ may be left for the finite losses
-        low = samples.solve(target.delta - least, point.epsilon)[0]
-    if not high > 0:
-        # ε = 0 may be enough already.
-        return (0.0, 0.0) if samples.at(0.0)[1] <= left else (0.0, max(high, 0.0))
-    return max(low, 0.0), high

@@ -85,6 +85,11 @@ class Losses:
             case _:
                 return None
 
+    @property
+    def steps(self) -> int:
+        """How many losses are composed, all Gaussians on the whole data counted as one."""
+        return (self.mu_squared > 0) + sum(count for _, _, count in self.sampled) + sum(n for _, n in self.others)
+
     def infinite_mass(self) -> tuple[float, float]:
         """P that some loss is infinite, from below and from above."""
         if any(loss.infinite >= 1.0 for loss, _ in self.others):

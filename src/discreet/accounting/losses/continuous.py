@@ -164,7 +164,7 @@ class ContinuousLoss:
         """ln(1 − q + q e^l)."""
         return loss if self.rate >= 1 else mixture_loss(loss, self.rate)
 
-    def _unsampled(self, loss: Floats) -> Floats:
+    def unsampled(self, loss: Floats) -> Floats:
         """The inverse of `_sampled`; −inf for losses below its smallest value ln(1 − q)."""
         if self.rate >= 1:
             return loss
@@ -188,7 +188,7 @@ class ContinuousLoss:
     def cells(self, edges: Floats) -> Cells:
         """The part with a density, in the cells between `edges`; relative error below 1e-12 in each cell."""
         forward = -edges[::-1] if self.reverse else edges
-        u = self.shift.coordinate(self._unsampled(forward))
+        u = self.shift.coordinate(self.unsampled(forward))
         a, b = u[:-1], np.maximum(u[1:], u[:-1])
         base_p, q = self.shift.masses(a, b)
         p = self._mix(base_p, q)

@@ -20,7 +20,7 @@ def choose(losses: Losses) -> Method:
     - "moments": some part is known by its moments alone.
     - "gaussian", "one sample": there is a formula.
     - "fourier": a part with a smooth density makes the integrand fall, and the other parts have moments with a formula.
-      It may still decline (few steps, tiny rates): then "smoothed" or "grid".
+      It may still decline (few steps, tiny rates): then "smoothed", "grid", or `jumps` for sampled Gaussians alone.
     - "smoothed": many different losses with formulas and no smooth density among them.
     - "grid": everything else, that is atoms.
     """

@@ -22,7 +22,7 @@ from discreet.accounting.losses import of_events
 from discreet.accounting.losses.collapse import Way, collapse
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.of_events import View
-from discreet.accounting.methods import single
+from discreet.accounting.methods import answer, single
 from discreet.accounting.methods.choose import choose
 from discreet.accounting.methods.fourier import inversion as fourier
 from discreet.accounting.methods.grid import refine as grid
@@ -161,7 +161,7 @@ def _least(bounds: list[UpperDelta]) -> UpperDelta:
 
 def _of_losses(losses: Losses, adding: bool) -> UpperDelta:
     """δ of a composition, corrected for how far its losses were moved and its masses were scaled."""
-    plain, grown = _plain(losses, adding), math.exp(losses.inflation) * (1 + tight.PAD)
+    plain, grown = _plain(losses, adding), math.exp(losses.inflation) * (1 + answer.PAD)
     return lambda epsilon: min(1.0, up(grown * plain(max(0.0, epsilon - losses.shift))))
 
 
@@ -178,7 +178,7 @@ def _plain(losses: Losses, adding: bool) -> UpperDelta:
             ((rate, sampled_mu, _),) = losses.sampled
             return lambda epsilon: single.sampled_gaussian(epsilon, sampled_mu, rate, adding=adding)[1]
         case "moments":
-            return lambda epsilon: tight.by_moments(losses, Target(epsilon=epsilon), adding)
+            return lambda epsilon: answer.by_moments(losses, Target(epsilon=epsilon), adding)
         case method:
             curves = _inverted(losses, adding) if method == "fourier" else []
             smallest = _least(curves or _gridded(losses, adding))
@@ -188,7 +188,7 @@ def _plain(losses: Losses, adding: bool) -> UpperDelta:
 
 def _inverted(losses: Losses, adding: bool) -> list[UpperDelta]:
     """Fourier inversions for several sizes of δ; none where one of them declines."""
-    composition, infinite = tight.smooth(losses, adding), losses.infinite_mass()[1]
+    composition, infinite = answer.smooth(losses, adding), losses.infinite_mass()[1]
     inversions = [fourier.invert(composition, fourier.locate(composition, delta=level)) for level in _LEVELS]
     if any(inversion is None for inversion in inversions):
         return []

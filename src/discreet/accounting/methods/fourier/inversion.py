@@ -31,7 +31,7 @@ _FALLEN = 24.0
 # Limits on time: nodes of the contour, and nodes of the contour times nodes of the quadrature. With more, a grid is
 # faster.
 _MOST_NODES = 1 << 15
-_MOST_WORK = 2e8
+_MOST_WORK = 2e7
 # Sampled Gaussians that are evaluated together, to bound the memory of the matrix products.
 _TOGETHER = 64
 
@@ -61,6 +61,10 @@ _MOST_LEFT_OUT = 1e-3
 # Orders, in standard deviations above the tilt, that are tried for Chernoff's bound on the alias from above. Each is
 # valid.
 _ALIAS_ORDERS = (1.0, 2.0, 3.0, 4.5, 6.5, 9.0)
+# And these where the period would be so many times longer than the alias from below needs: rare large losses rule then.
+_SMALL_ALIAS_ORDERS, _LONG = (0.3, 0.1, 0.03, 0.01), 4.0
+# ln √(2π), of the saddle's estimate of δ; and ln of how much larger than δ the integrand may be: e^25 of 1e-16 is 1e-5.
+_ROOT_LOG, _MOST_EXCESS = math.log(2 * math.pi) / 2, 25.0
 # A forecast of the fall needs a fall of at least e² now and of e^0.05 at half the length; its power is no smaller than
 # 0.05.
 _FORECAST_FALL, _FORECAST_START, _LEAST_POWER = 2, 0.05, 0.05
@@ -221,7 +225,13 @@ def invert(smooth: Smooth, point: saddle.Saddle) -> Inversion | None:
         return None
     step = 2 * math.pi / period
     scale = 1 / (tilt * (tilt + 1))
-    nodes = max(_FIRST_NODES, math.ceil(_FIRST_REACH / spread / step))
+    # Off the saddle the integrand is larger than δ, and must fall by so much more.
+    excess = smooth.cumulants(tilt)[0] - tilt * point.epsilon + math.log(scale / spread) - _ROOT_LOG - point.log_delta
+    if not excess < _MOST_EXCESS:
+        return None
+    enough = _FALLEN + max(0.0, excess)
+    reach = _FIRST_REACH * math.sqrt(enough / _FALLEN)
+    nodes = max(_FIRST_NODES, math.ceil(reach / spread / step))
     if len(smooth.sampled.rate) == 0:
         # The Gaussian alone bounds what is left out, so the Gaussian must have fallen.
         nodes = max(nodes, math.ceil(math.sqrt(2 * _FALLEN / smooth.mu_squared) / step) + 1)
@@ -234,26 +244,26 @@ def invert(smooth: Smooth, point: saddle.Saddle) -> Inversion | None:
             return None
         values, error, rule = built
         fallen = -math.log(float(np.max(np.abs(values[-max(2, nodes // _END) :]))) / scale + _TINY)
-        if fallen > _FALLEN:
+        if fallen > enough:
             break
-        if _hopeless(nodes, fallen, earlier, 0 if rule is None else rule.losses.shape[1]):
+        if _hopeless(nodes, fallen, earlier, enough, 0 if rule is None else rule.losses.shape[1]):
             return None
         nodes, earlier = 2 * nodes, fallen
     left_out = _beyond(smooth, tilt, rule, step, nodes)
     log_scale, relative = _scale(smooth, tilt, rule)
-    if left_out > _MOST_LEFT_OUT * scale / spread:
+    if left_out > _MOST_LEFT_OUT * scale / spread * math.exp(-max(0.0, excess)):
         return None
     return Inversion(tilt, log_scale, step, values, error + left_out, relative, order, above)
 
 
-def _hopeless(nodes: int, fallen: float, earlier: float, quadrature_nodes: int) -> bool:
-    """Whether the contour would grow too long, if the integrand goes on falling like e^{−cω^p}."""
-    if 2 * nodes > _MOST_NODES:
+def _hopeless(nodes: int, fallen: float, earlier: float, enough: float, quadrature_nodes: int) -> bool:
+    """Whether the contour would grow too long, if the integrand goes on falling like e^{−cω^p}; at best, p = 2."""
+    if 2 * nodes > _MOST_NODES or nodes * math.sqrt(enough / max(fallen, _TINY)) > _MOST_NODES:
         return True
     if earlier <= _FORECAST_START or fallen < _FORECAST_FALL:
         return False
     power = max(math.log2(fallen / earlier), _LEAST_POWER)
-    growth = (_FALLEN / fallen) ** (1 / power)
+    growth = (enough / fallen) ** (1 / power)
     return bool(growth * nodes > _MOST_NODES or growth**2 * nodes * quadrature_nodes > _MOST_WORK)
 
 
@@ -261,7 +271,9 @@ def _period(smooth: Smooth, point: saddle.Saddle, spread: float) -> tuple[float,
     """Order and exponent of Chernoff's bound on what aliases from above, and a period that makes both aliases small."""
     goal = _ALIAS - point.log_delta
     best = (point.tilt + 1 / spread, math.inf)
-    for scaled in _ALIAS_ORDERS:
+    for scaled in (*_ALIAS_ORDERS, *_SMALL_ALIAS_ORDERS):
+        if scaled < 1 and best[1] < _LONG * goal / point.tilt:
+            break
         order = point.tilt + scaled / spread
         needed = (smooth.cumulants(order)[0] - order * point.epsilon + goal) / (order - point.tilt)
         if needed < best[1]:
@@ -287,15 +299,14 @@ def _samples(smooth: Smooth, tilt: float, step: float, nodes: int) -> tuple[Comp
             return None
         for begin in range(0, len(events.rate), _TOGETHER):
             rows = slice(begin, begin + _TOGETHER)
-            piece = Rule(rule.losses[rows], rule.weights[rows], rule.log_moment[rows], rule.error[rows], rule.reach)
-            ratio = piece.on_contour(step, nodes)
-            size = np.abs(ratio)
-            with np.errstate(divide="ignore"):
-                log_ratio = np.log(ratio)
+            piece = rule.rows(rows)
+            log_ratio, spoiled = _log_one_plus(piece.on_contour(step, nodes))
+            error = piece.contour_error(omega)
+            with np.errstate(divide="ignore", over="ignore"):
                 log_value += events.count[rows] @ log_ratio
                 log_size += events.count[rows] @ log_ratio.real
-                log_raised += events.count[rows] @ np.log(size + rule.error[rows, None])
-                wound += events.count[rows] @ np.abs(np.where(size > 0, log_ratio, 0.0))
+                log_raised += events.count[rows] @ np.logaddexp(log_ratio.real, np.log(error))
+                wound += events.count[rows] @ (np.abs(np.where(np.isfinite(log_ratio), log_ratio, 0.0)) + spoiled)
     for loss, count in smooth.closed:
         ratio, error = loss.ratio(tilt, omega)
         with np.errstate(divide="ignore"):
@@ -311,6 +322,15 @@ def _samples(smooth: Smooth, tilt: float, step: float, nodes: int) -> tuple[Comp
     gap += np.exp(log_size) * UNIT * (_SAMPLE_ROUNDINGS + 4 * wound) + _TINY
     gap /= np.abs(poles)
     return values, step / math.pi * float(np.sum(gap)), rule
+
+
+def _log_one_plus(small: Complexes) -> tuple[Complexes, Floats]:
+    """ln(1 + z), with digits where z is tiny, and how many roundings its real part errs by beside those of its size."""
+    x, y = small.real, small.imag
+    above = x * (2 + x) + y * y  # |1 + z|² − 1
+    with np.errstate(divide="ignore"):
+        size = np.where(above > -0.5, np.log1p(above) / 2, np.log(np.hypot(1 + x, y)))
+    return np.asarray(size + 1j * np.arctan2(y, 1 + x)), np.asarray(2 * np.abs(x) + x * x + y * y)
 
 
 def _scale(smooth: Smooth, tilt: float, rule: Rule | None) -> tuple[float, float]:

@@ -38,8 +38,13 @@ _OCTAVE_ROUNDINGS = 64
 _NODE_ROUNDINGS = 16
 # `span` widens the right end until the tail is small: by 5% and a quarter each time, far enough for any μ.
 _WIDENINGS, _WIDER, _WIDER_BY = 400, 1.05, 0.25
+# A right end that was widened by more than this is looked for again, among the edges of so many cells: the bound that
+# it was found by is crude at large orders. The last edge had met the same limit, but for round-off.
+_MUCH_WIDER, _TAIL_CELLS, _ROUNDING_ROOM = 3.0, 256, 0.05
 # Nodes for each unit of max(1, μ)·u to begin with; fewer never converge.
 _LEAST_DENSITY = 2.5
+# Nodes at most where no certificate is needed.
+_MOST_ROUGH = 1024
 # With more events than this, the number of nodes is found on a few extreme ones first.
 _MANY_EVENTS = 64
 # A rule that misses the wanted precision is still taken, as the best there is, below this error.
@@ -49,6 +54,8 @@ _LEFT_OUT = 3
 # (1 + √2)/2, the largest |arg g| over w·θ (docs/proofs/fourier-certificate.md). The other is about how fast |g| falls
 # at negative orders; it only guides the choice of a height, and any height is valid.
 _TURN, _RESIST = 1.2072, 1.5
+# −ln of the error of one cell that is aimed at: e^{−60} is 1e-26.
+_ENOUGH_FALL = 60.0
 # Exponents are cut off here: a bound of e^300 decides nothing, and e^709 is the largest float.
 _USELESS_EXPONENT, _LARGEST_EXPONENT = 300.0, 700.0
 
@@ -75,7 +82,9 @@ class SampledGaussians:
 class Rule:
     """The losses at the nodes, their weights under the tilt (they add up to 1), ln G(s), and the certificate.
 
-    `error` bounds the error of each Σ weight·e^{iωL} for |ω| ≤ `reach`, and that of ln G(s), for each event.
+    `error` bounds the error of each Σ weight·e^{iωL} for |ω| ≤ `reach`, and that of ln G(s), for each event. `moved` is
+    the part of it that no round-off explains; `roundings` are the means of each node's relative error, of the same
+    times |L|, and of what a rounding of u moves L by.
     """
 
     losses: Floats
@@ -83,6 +92,20 @@ class Rule:
     log_moment: Floats
     error: Floats
     reach: float
+    moved: Floats
+    roundings: tuple[Floats, Floats, Floats]
+
+    def rows(self, rows: slice) -> Rule:
+        """The rule of some of the events."""
+        return Rule(
+            self.losses[rows],
+            self.weights[rows],
+            self.log_moment[rows],
+            self.error[rows],
+            self.reach,
+            self.moved[rows],
+            (self.roundings[0][rows], self.roundings[1][rows], self.roundings[2][rows]),
+        )
 
     def mean(self) -> Floats:
         return np.asarray(np.sum(self.weights * self.losses, axis=1))
@@ -92,14 +115,29 @@ class Rule:
         return np.asarray(np.sum(self.weights * centered * centered, axis=1))
 
     def on_contour(self, step: float, count: int) -> Complexes:
-        """E[e^{ikΔL}] for k = 0…count−1, as one matrix product: e^{i(aB+b)ΔL} = e^{iaBΔL}·e^{ibΔL}."""
+        """E[e^{ikΔL}] − 1 for k = 0…count−1, as one matrix product.
+
+        With o = e^{iaBΔL} − 1 and i = e^{ibΔL} − 1 it is the mean of oi + o + i at k = aB + b: losses that are tiny, as
+        at small sampling rates, then keep their digits.
+        """
         block = max(1, math.isqrt(count))
         rows = -(-count // block)
-        turn = self.losses[:, None, :] * (1j * step)
-        inner = np.exp(turn * np.arange(block)[:, None])
-        outer = np.exp(turn * (block * np.arange(rows))[:, None]) * self.weights[:, None, :]
-        product = outer @ inner.transpose(0, 2, 1)
+        turn = self.losses[:, None, :] * step
+        inner = _turned(turn * np.arange(block)[:, None])
+        outer = _turned(turn * (block * np.arange(rows))[:, None]) * self.weights[:, None, :]
+        product = outer @ inner.transpose(0, 2, 1) + np.sum(outer, axis=2)[:, :, None]
+        product += (inner @ self.weights[:, :, None])[:, None, :, 0]
         return np.asarray(product.reshape(len(self.losses), rows * block)[:, :count])
+
+    def contour_error(self, omega: Floats) -> Floats:
+        """Bounds on the errors of `on_contour`, for each event and frequency.
+
+        Next to the quadrature's own, each node's term errs relative to itself, and |oi + o + i| ≤ min(8, 2ω|L|) counts
+        what is added up in it; and its phase errs by roundings of ωL.
+        """
+        relative, weighted, phase = self.roundings
+        terms = np.minimum(8 * relative[:, None], 2 * weighted[:, None] * omega)
+        return np.asarray(self.moved[:, None] + terms + 8 * UNIT * phase[:, None] * omega)
 
     def octaves(self, start: float, count: int, parts: int) -> Floats:
         """|E[e^{iωL}]| at start·2^j·(1 + k/parts): the first octave by multiplication, each next one by squaring."""
@@ -120,7 +158,7 @@ class Rule:
                 if octave < count - 1:
                     np.multiply(points, points, out=points)
         # Every squaring doubles a relative error that began with a few dozen roundings.
-        return moduli + _OCTAVE_ROUNDINGS * UNIT * 2.0**count
+        return moduli + _OCTAVE_ROUNDINGS * UNIT * np.repeat(2.0 ** np.arange(1, count + 1), parts)
 
 
 def span(events: SampledGaussians, tilt: float) -> tuple[Floats, Floats]:
@@ -131,13 +169,27 @@ def span(events: SampledGaussians, tilt: float) -> tuple[Floats, Floats]:
         return -np.sqrt(2 * (-_NEGLIGIBLE + lowest)), np.full_like(mu, math.sqrt(-2 * _NEGLIGIBLE))
     bump = s * (s - 1) * mu * mu / 2
     allowed = _NEGLIGIBLE + np.maximum(0.0, s * np.log(q) + bump)
-    high = np.full_like(mu, math.sqrt(-2 * _NEGLIGIBLE))
+    first = np.full_like(mu, math.sqrt(-2 * _NEGLIGIBLE))
+    high = first
     for _ in range(_WIDENINGS):
         too_heavy = _right_tail(events, s, high) > allowed
         if not too_heavy.any():
             break
         high = np.where(too_heavy, high * _WIDER + _WIDER_BY, high)
+    if float(np.max(high - first)) > _MUCH_WIDER:
+        high = _narrowed(events, s, first, high, allowed)
     return np.full_like(mu, -math.sqrt(-2 * _NEGLIGIBLE)), high
+
+
+def _narrowed(events: SampledGaussians, s: float, first: Floats, last: Floats, allowed: Floats) -> Floats:
+    """A smaller right end between `first` and `last`, by a bound on the mass of each of some cells between them."""
+    edges = first[:, None] + (last - first)[:, None] * np.linspace(0.0, 1.0, _TAIL_CELLS + 1)
+    log_mass = s * events.loss(edges[:, 1:]) + special.log_ndtr(-edges[:, :-1])
+    total = np.logaddexp.accumulate(
+        np.concatenate((_right_tail(events, s, last)[:, None], log_mass[:, ::-1]), axis=1), axis=1
+    )[:, ::-1]  # the k-th entry bounds what lies above the k-th edge
+    enough = np.argmax(total <= allowed[:, None] + _ROUNDING_ROOM, axis=1)
+    return np.asarray(edges[np.arange(len(edges)), enough])
 
 
 def _right_tail(events: SampledGaussians, s: float, high: Floats) -> Floats:
@@ -151,7 +203,8 @@ def _right_tail(events: SampledGaussians, s: float, high: Floats) -> Floats:
 def rough(events: SampledGaussians, tilt: float, nodes: int = 64) -> Rule:
     """The rule without its certificate: for choosing a tilt."""
     low, high = span(events, tilt)
-    return _rule(events, tilt, low, high, nodes, math.inf)[0]
+    needed = min(float(np.max((high - low) * np.maximum(1.0, events.mu))) * _LEAST_DENSITY, _MOST_ROUGH)
+    return _rule(events, tilt, low, high, max(nodes, int(needed)), math.inf)[0]
 
 
 def certified(
@@ -182,7 +235,7 @@ def certified(
         if nodes < start and nodes < _SIZES[-1]:
             continue
         rule, moved = _rule(events, tilt, low, high, nodes, reach)
-        rule = replace(rule, error=rule.error + left_out)
+        rule = replace(rule, error=rule.error + left_out, moved=rule.moved + left_out)
         if float(np.max(moved)) < within:
             return rule
         if float(np.max(moved)) < _GOOD_ENOUGH:
@@ -219,14 +272,25 @@ def _rule(
     weights /= total[:, None]
     log_moment = top + np.log(total * step / _ROOT)
     if math.isinf(reach):
-        return Rule(losses, weights, log_moment, np.zeros(len(low)), 0.0), np.zeros(len(low))
+        none = np.zeros(len(low))
+        return Rule(losses, weights, log_moment, none, 0.0, none, (none, none, none)), none
     moved = _contour_error(events, s, low, step, nodes, reach, log_moment)
     # Round-off: the exponents (relative to their size), the losses (their own and that of u), and the sum itself.
-    size = np.sum(weights * (np.abs(s * losses) + u * u), axis=1) + np.abs(top)
-    size += (abs(s) + reach) * np.sum(weights * (np.abs(losses) + _slope(events, u)), axis=1)
+    sensitivity = np.abs(losses) + _slope(events, u)
+    each = np.abs(s * losses) + u * u + np.abs(top)[:, None] + abs(s) * sensitivity
+    phase = np.sum(weights * sensitivity, axis=1)
+    size = np.sum(weights * each, axis=1) + reach * phase
     error = moved + UNIT * (2 * nodes + _NODE_ROUNDINGS + 8 * size)
+    each = weights * (UNIT * (2 * nodes + _NODE_ROUNDINGS + 8 * each))
+    roundings = (np.sum(each, axis=1), np.sum(each * np.abs(losses), axis=1), phase)
     sign = -1.0 if events.reverse else 1.0
-    return Rule(sign * losses, weights, log_moment, error, reach), moved
+    return Rule(sign * losses, weights, log_moment, error, reach, moved, roundings), moved
+
+
+def _turned(angle: Floats) -> Complexes:
+    """e^{ix} − 1 without cancellation."""
+    half = np.sin(angle / 2)
+    return np.asarray(-2 * half * half + 1j * np.sin(angle))
 
 
 def _slope(events: SampledGaussians, u: Floats) -> Floats:
@@ -245,10 +309,13 @@ def _contour_error(
     edges = low[:, None] + h * np.arange(nodes + 1)
     base = mu * (edges - mu / 2)
     share = special.expit(base + special.logit(events.rate)[:, None])[:, 1:]
-    # |Im L| at height y is at most 1.2072·share·μy while μy ≤ π/2; this is the best height under that bound.
+    # |Im L| at height y is at most 1.2072·share·μy while μy ≤ π/2; R is the best height y under that bound, which then
+    # is e^{−R²/2}. No more than e^{−60} is needed, and a lower contour costs less where it ends.
     turn = _TURN * reach * mu * share
     resistance = turn + (_RESIST * -s * mu * share if s < 0 else 0.0)
-    height = np.minimum(math.pi / 2 / mu, np.maximum(2 * math.pi / h - resistance, h / (2 * math.pi)))
+    best = np.maximum(2 * math.pi / h - resistance, h / (2 * math.pi))
+    height = best - np.sqrt(np.maximum(best * best - 2 * _ENOUGH_FALL, 0.0))
+    height = np.minimum(math.pi / 2 / mu, height)
     nearest = np.where(edges[:, :-1] > 0, edges[:, :-1], np.minimum(edges[:, 1:], 0.0))
     loss = events.loss(edges)
     if s >= 0:

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from discreet.accounting.losses.loss import Loss
-from discreet.accounting.methods.grid import discretize
+from discreet.accounting.methods.grid import discretize, overshoot, window
 from discreet.accounting.methods.grid import fft as pld
 from discreet.accounting.methods.target import Target
 
 #: The relative width of an answer at which refining stops: better than anyone reads a price, and cheap to reach.
 WIDE = 3e-4
+# The relative width from which on the other lower bound of a pass, which takes as long again, is not asked for.
+_VERY_NARROW = 1e-6
 # Grids that are tried at most. The error falls like the square of the step, so a second or third one is enough.
 _ROUNDS = 5
 # The longest vector that is allowed (16 MiB of floats), and the length from which on a finer grid is not tried.
 _MOST = 1 << 21
 _ENOUGH = 1 << 20
 
-# The β of Hoeffding's bound in `_coupled`: small enough not to widen an answer, large enough to keep η short.
-_RARE = 1e-5
 # Room for the round-off and the tails of both neighbors that splitting added, see `_coupled`.
 _TAILS_ADDED = 2.1
 
@@ -99,7 +99,7 @@ def log_moment(parts: Parts, order: float) -> float:
         low, high = loss.support(_SMALLEST_TAIL)
         step = _aligned([(loss, 1)], max((high - low) / _MOMENT_POINTS, _LEAST_STEP))
         grid = discretize.pessimistic(loss, step, _SMALLEST_TAIL)
-        total += count * pld.log_moment(grid, step, order)
+        total += count * window.log_moment(grid, step, order)
     return total
 
 
@@ -127,7 +127,7 @@ class _Pass:
         if above is None:
             return None
         high, low = self._answer(above), self._coupled(above)
-        if math.isfinite(high) and high - low <= WIDE * high:
+        if math.isfinite(high) and high - low <= _VERY_NARROW * high:
             return _Found(low, high, len(above.losses))
         below = self._composed("lower")
         if below is not None:
@@ -161,32 +161,33 @@ class _Pass:
         return max(solved, 0.0)
 
     def _coupled(self, above: pld.ComposedLoss) -> float:
-        """From below, by how far splitting may have moved the sum of the losses (docs/proofs/pld-discretization.md).
-
-        Given the losses, each split moves its loss by at most one step and keeps E[e^{−D}] = 1, so the sum moves up by
-        more than η with probability at most β = e^{−2(η − nh²/8)²/nh²} (Hoeffding). Then
-        δ(ε) ≥ δ⁺(ε + η) − Σ_j β^{j²} δ⁺(ε − jη).
-        """
+        """From below, less what splitting the losses may have added (`overshoot`)."""
         splits = sum(count for loss, count in self.parts if not discretize.on_grid(loss, self.step))
         total = sum(count for _, count in self.parts)
         below = above.from_below(total, _TAILS_ADDED * total * self.tail)
-        moved = splits * self.step**2 / 8 + self.step * math.sqrt(splits * -math.log(_RARE) / 2)
-        moved += 2 * discretize.ON_GRID * self.step * total
+        shape = overshoot.bump(splits, self.step)
+        if splits > 0 and shape is None:
+            return 0.0
+        shape = shape if splits > 0 else None
+
+        # An atom that is off the grid by round-off was moved, and its whole grid lifted by as much.
+        lifted = 2 * discretize.ON_GRID * self.step * sum(n for loss, n in self.parts if len(loss.atoms()[0]))
 
         def bound(epsilon: float) -> float:
-            if splits == 0:
-                return below.at(epsilon + moved)
-            lost = _RARE * above.at(epsilon - moved) + _RARE**4 * above.at(epsilon - 2 * moved) + 2 * _RARE**9
-            return max(0.0, below.at(epsilon + moved) - lost)
+            return overshoot.lower(above, below, shape, epsilon + lifted)
 
         if self.target.epsilon is not None:
             return bound(self.target.epsilon)
         assert self.target.delta is not None
-        solved = below.solve(self.target.delta * (1 + (4 * _RARE if splits else 0.0)))
-        if solved is None or not math.isfinite(solved):
-            return 0.0 if solved is None else (solved if splits == 0 else 0.0)
-        epsilon = solved - moved
-        return epsilon if epsilon > 0 and bound(epsilon) >= self.target.delta else 0.0
+        solved = below.solve(self.target.delta)
+        if solved is None:
+            return 0.0
+        if math.isinf(solved):
+            return solved if splits == 0 else 0.0
+        if splits == 0:
+            return max(0.0, solved - lifted)
+        slope = max(above.exceeds(solved) / self.target.delta - 1, above.tilt)
+        return overshoot.solve_lower(bound, self.target.delta, solved, slope)
 
 
 def _length(loss: Loss, step: float, tail: float) -> float:
