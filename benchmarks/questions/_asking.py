@@ -63,7 +63,7 @@ class Asking:
             released = [self._released(asked) for _ in range(REPEATS)]
         except InvalidArgument as refusal:
             return Outcome(None, str(refusal))
-        return Outcome(statistics.median(relative_error(result.rows(), truth) for result in released))
+        return Outcome(statistics.median(relative_error(result, truth) for result in released))
 
     def _released(self, asked: Asked) -> Any:
         main = main_table(asked.sql)
@@ -100,26 +100,25 @@ def main_table(sql: str) -> str:
     return next(table.name for table in query.find_all(ast.Table, bfs=False) if table.name not in defined)
 
 
-def relative_error(found: list[dict[str, Any]], truth: list[dict[str, Any]]) -> float:
+def relative_error(result: Any, truth: list[dict[str, Any]]) -> float:
     """The median over all numbers of |found − true| / |true|; a group that is absent from the truth has none."""
-    measured = [name for name in truth[0] if any(f"{name}{end}" in found[0] for end in _ERRORS)] if found else []
-    keys = [name for name in truth[0] if name not in measured]
-    exact = {tuple(_plain(row[name]) for name in keys): row for row in truth}
-    errors = []
-    for row in found:
+    names = list(result.columns)
+    keys, errors = names[: result.group_columns], {output.error for output in result.outputs}
+    measured = [name for name in names[result.group_columns :] if name not in errors]
+    exact = {tuple(_plain(row[name]) for name in keys): _numbers(row, keys) for row in truth}
+    found = []
+    for row in result.rows():
         true = exact.get(tuple(_plain(row[name]) for name in keys))
-        for name in measured if true is not None else []:
-            for one, other in zip(_several(row[name]), _several(true[name]), strict=True):
-                if other:
-                    errors.append(abs(float(one) - float(other)) / abs(float(other)))
-    return statistics.median(errors) if errors else float("inf")
+        for name, other in [] if true is None else zip(measured, true, strict=True):
+            if other and row[name] is not None:
+                found.append(abs(float(row[name]) - float(other)) / abs(float(other)))
+    return statistics.median(found) if found else float("inf")
 
 
-_ERRORS = ("_error", "_rank_error", "_count_error")
-
-
-def _several(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
+def _numbers(row: dict[str, Any], keys: Sequence[str]) -> list[Any]:
+    """The numbers of a row in order; a list, such as one of quantiles, gives several."""
+    several = [value if isinstance(value, list) else [value] for name, value in row.items() if name not in keys]
+    return [value for values in several for value in values]
 
 
 def _plain(value: Any) -> Any:

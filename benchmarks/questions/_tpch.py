@@ -8,7 +8,7 @@ answers about groups that are publicly known.
 from __future__ import annotations
 
 import datetime as dt
-import importlib.util
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -66,13 +66,12 @@ _JOIN = topics("join")
 
 def files(folder: Path, scale: float) -> None:
     """Write one Parquet file for each table, with `tpchgen-cli`."""
-    if importlib.util.find_spec("tpchgen_cli") is None:
+    beside = Path(sys.executable).parent / "tpchgen-cli"
+    program = str(beside) if beside.exists() else shutil.which("tpchgen-cli")
+    if program is None:
         raise ModuleNotFoundError("tpchgen-cli is not installed: pip install tpchgen-cli")
-    command = Path(sys.executable).parent / "tpchgen-cli"
-    program = str(command) if command.exists() else "tpchgen-cli"
-    subprocess.run(
-        [program, "-s", str(scale), "--format", "parquet", "--output-dir", str(folder)], check=True, capture_output=True
-    )
+    command = [program, "parquet", "-s", str(scale), "--output-dir", str(folder)]
+    subprocess.run(command, check=True, capture_output=True)
 
 
 QUESTIONS = [
