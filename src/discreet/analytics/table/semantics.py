@@ -18,8 +18,8 @@ from discreet.analytics.table.sizes import of_size, size_of, within
 
 #: Smaller floats, other than 0, are refused as literals: engines read them inexactly.
 SMALLEST = 1e-290
-#: Operands of arithmetic are moved to these sizes: their products and quotients are floats.
-_TAME = (1e-150, 1e150)
+#: Numbers enter arithmetic moved to these sizes: products and quotients of four of them are floats.
+_TAME = (1e-60, 1e60)
 #: What a public literal may be.
 Literal = str | int | float | bool | dt.date | dt.datetime
 
@@ -84,7 +84,8 @@ def exact(value: float) -> Any:
     read exactly.
     """
     if value.is_integer() and abs(value) < 1 << 53:
-        return ibis.literal(int(value), type="float64")
+        # PostgreSQL reads 1.0 as a decimal, whose division has other digits; a cast from an integer is a float.
+        return ibis.literal(int(value), type="int64").cast("float64")
     fraction, exponent = math.frexp(value)
     return ibis.literal(int(math.ldexp(fraction, 53)), type="int64").cast("float64") * ibis.literal(
         math.ldexp(1.0, max(exponent - 53, -1022)), type="float64"
@@ -160,7 +161,7 @@ def _float_of_decimal(value: Any) -> Any:
 
 
 def tame(value: Any) -> Any:
-    """A number clamped to sizes whose sums, products and quotients neither overflow nor underflow."""
+    """A number clamped to sizes of which several can be multiplied and divided without overflow or underflow."""
     if within(size_of(value), _TAME):
         return value
     large, small = exact(_TAME[1]), exact(_TAME[0])

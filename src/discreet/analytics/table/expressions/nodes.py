@@ -3,7 +3,7 @@
 `people.age >= 18` builds one. Each is a small frozen tree that can become an Ibis expression. The semantics are ours
 and the same on every engine (docs/topics/total-functions.md):
 
-- arithmetic is in 64-bit floats on operands clamped to ±1e150, where those below 1e-150 in size count as 0: nothing
+- arithmetic is in 64-bit floats on numbers clamped to ±1e60, where those below 1e-60 in size count as 0: nothing
   overflows or underflows, which some engines report as an error; x/0 is missing;
 - NaN and NULL are the same: missing;
 - a comparison with a missing value is False, and `~` of it is True.

@@ -1,6 +1,7 @@
 """Functions of numbers that never fail: arithmetic, rounding, roots and logarithms.
 
-All compute in 64-bit floats on tame operands (`semantics.tame`). Where mathematics has no result, it is missing.
+All compute in 64-bit floats on operands of bounded size (`semantics.tame`). Where mathematics has no result, it is
+missing.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _MOST_FACTORS = 16
 
 
 def _operand(value: Any, name: str) -> Any:
-    return tame(number(value, name))
+    """A number that is known to be finite and not tiny: it is clamped unless it is a result of arithmetic."""
+    checked = number(value, name)
+    return checked if size_of(checked) is not None else tame(checked)
 
 
 def _missing_unless(condition: Any, value: Any) -> Any:
@@ -121,8 +124,9 @@ def _round(value: Any, digits: int) -> Any:
     if not digits:
         return _rounded(_operand(value, "round"))
     scale = exact(10.0 ** abs(digits))
-    number_ = _operand(value, "round")
-    return _rounded(tame(number_ * scale)) / scale if digits > 0 else _rounded(number_ / scale) * scale
+    if digits > 0:
+        return _rounded(_multiply(value, scale)) / scale
+    return _rounded(_divide(value, scale)) * scale
 
 
 def _remainder(quotient: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
