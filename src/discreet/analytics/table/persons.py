@@ -43,9 +43,7 @@ def rows_per_person(
     for name, asked in values.items():
         summed |= _summed(rows, name, asked)
     pieces = rows.group_by(groups).aggregate(**summed)
-    return pieces.select(
-        *groups, **{name: _finished(pieces, name, asked, declared) for name, asked in values.items()}
-    )
+    return pieces.select(*groups, **{name: _finished(pieces, name, asked, declared) for name, asked in values.items()})
 
 
 def ranges(values: Mapping[str, Aggregate], declared: Mapping[str, Bounds], max_rows: int) -> dict[str, Bounds]:

@@ -164,11 +164,12 @@ class _Reader:
     ) -> Relation:
         person = rows.scope.person
         groups = _Groups(query, items, aggregates.values)
-        if person is None or person not in groups.names:
+        grouped = None if person is None else groups.renamed.get(person, person)
+        if grouped not in groups.names:
             whom = "an account that protects persons" if person is None else f"GROUP BY {person}"
             remedy = f"a sub-query aggregates the rows of each person: it needs {whom}"
             raise _check.fail("sql", "aggregate per person in a sub-query", query.sql(), remedy)
-        by = tuple(name for name in groups.names if name != person)
+        by = tuple(name for name in groups.names if name != grouped)
         own = str(self._base.scope.person)  # the id's own name, which a sub-query inside may have changed
         after = Values(Scope((*groups.names,), person, rows.scope.tables), aggregates.as_column)
         outputs: dict[str, Expression] = {}
@@ -178,12 +179,13 @@ class _Reader:
                 outputs[label] = Column(label)
             elif groups.holds(item):
                 name = groups.name(item)
-                outputs[item.alias or name] = Column(own if name == person else name)
+                outputs[item.alias or name] = Column(own if name == grouped else name)
             else:
                 outputs[item.alias or columns.free("value")] = after.value(item.node)
         having = query.args.get("having")
         kept = None if having is None else after.condition(having.this)
-        steps: list[Step] = [*rows.steps, Mutate({**groups.computed, **columns.computed})]
+        apart = {name: value for name, value in groups.computed.items() if name in by}
+        steps: list[Step] = [*rows.steps, Mutate({**apart, **columns.computed})]
         steps.append(PerPerson(by, dict(aggregates.asked)))
         if kept is not None:
             steps.append(Where(kept))
@@ -370,9 +372,7 @@ def _projected(rows: Relation, items: list[_Item], values: Values) -> Relation:
 
 def _selected(rows: Relation, outputs: Mapping[str, Expression]) -> Relation:
     """The rows with these columns alone; the person's id may have another name among them."""
-    new = {
-        name: value for name, value in outputs.items() if not (isinstance(value, Column) and value.name == name)
-    }
+    new = {name: value for name, value in outputs.items() if not (isinstance(value, Column) and value.name == name)}
     person = next(
         (name for name, value in outputs.items() if isinstance(value, Column) and value.name == rows.scope.person), None
     )

@@ -195,5 +195,3 @@ def sides_of(node: Any) -> list[Any]:
         sides.append(first.expression)
         first = first.this
     return [first, *reversed(sides)]
-
-
