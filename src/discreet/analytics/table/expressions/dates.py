@@ -29,7 +29,7 @@ _EPOCH = 719468
 _FORMATS = {"%Y": ("year", 4), "%m": ("month", 2), "%d": ("day", 2), "%H": ("hour", 2), "%M": ("minute", 2)}
 
 
-@ibis.udf.scalar.builtin(name="timezone", signature=(("string", "timestamp('UTC')"), "timestamp"))  # type: ignore[misc]
+@ibis.udf.scalar.builtin(name="timezone", signature=(("string", "timestamp('UTC')"), "timestamp"))  # type: ignore[untyped-decorator]
 def _local_time(zone: Any, instant: Any) -> Any:
     """The engine's own function: an instant as the time that clocks in a zone show."""
 
