@@ -171,6 +171,16 @@ def tame(value: Any) -> Any:
     return of_size(clamped, _TAME)
 
 
+def clamped(value: Any, low: float, high: float) -> Any:
+    """A number moved into an interval, missing where it is missing; its SQL repeats the number three times."""
+    lowest, highest = exact(low), exact(high)
+    moved = ibis.cases((value > highest, highest), (value < lowest, lowest), else_=value)
+    size = size_of(value)
+    if size is None:
+        return moved
+    return of_size(moved, (min([size[0], *(abs(end) for end in (low, high) if end)]), max(abs(low), abs(high))))
+
+
 def condition(value: Any) -> Any:
     """An engine's boolean, with missing made False."""
     if not value.type().is_boolean():

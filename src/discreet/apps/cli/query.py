@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import date, datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ from discreet import codec
 from discreet.accounting.adaptive.advice import room_words
 from discreet.apps.cli.command import Command, options, with_output
 from discreet.apps.cli.printing import Output, read_text, to_json_value
+from discreet.apps.cli.remedies import in_flags
 from discreet.apps.cli.shared_options import assignment, open_account, unit_of, unit_options
 from discreet.errors import InvalidArgument, MissingExtra
 
@@ -44,7 +46,8 @@ from discreet.errors import InvalidArgument, MissingExtra
     "--keys",
     multiple=True,
     metavar="COLUMN=A,B,…",
-    help="Public group keys of a column, or COLUMN=@FILE with one key per line. Repeatable.",
+    help="Public group keys of a column, COLUMN=@FILE with one key per line, or COLUMN='months(2023-01, 2024-12)' "
+    "(or days, weeks, quarters, years). Repeatable.",
 )
 @click.option("--discover", is_flag=True, help="Instead of --keys: find the group keys privately. Needs --delta.")
 @options(unit_options)
@@ -81,9 +84,9 @@ def command(
 ) -> None:
     """Answer SQL about DATA (a Parquet or CSV file) with noise. The account is charged before the query runs.
 
-    SQL is a SELECT of COUNT, SUM, AVG, MEDIAN, … FROM one table, with WHERE and GROUP BY. Each number comes with its
-    95% error. Keys that look like numbers are numbers; quote those that are text. Write dates as 2024-12-31 in --keys
-    and as DATE '2024-12-31' in SQL.
+    SQL is a SELECT of COUNT, SUM, AVG, MEDIAN, … FROM one table, with WHERE, GROUP BY and sub-queries. Each number
+    comes with its 95% error. Keys that look like numbers are numbers; quote those that are text. Write dates as
+    2024-12-31 in --keys and as DATE '2024-12-31' in SQL.
 
     Guarantee: ε-DP for the account's unit and relation. Column names and types, keys and bounds are public.
     """
@@ -108,7 +111,8 @@ def command(
     # A shell has no dates, so keys of date columns are written as text. Column types are public.
     types = private.schema()
     given = {name: _dated(name, listed, types.get(name)) for name, listed in map(_keys, keys)} or None
-    answer = private.plan(sql, keys=discovered() if discover else given)
+    with in_flags():
+        answer = private.plan(sql, keys=discovered() if discover else given)
     if preview:
         expected = answer.preview(epsilon=epsilon, delta=delta, rho=rho, noise=noise, error_target=error, rows=rows)
         if output.json:
@@ -196,6 +200,11 @@ def _bounds(text: str) -> tuple[str, tuple[float, float]]:
 
 def _keys(text: str) -> tuple[str, list[Any]]:
     name, value = assignment(text, "--keys")
+    calendar = re.fullmatch(r"(days|weeks|months|quarters|years)\(([^,]*),([^,]*)\)", value.strip())
+    if calendar is not None:
+        from discreet.analytics.plan import ranges
+
+        return name, list(getattr(ranges, calendar[1])(calendar[2].strip(), calendar[3].strip()))
     if value.startswith("@"):
         listed = [line.strip() for line in read_text(value[1:]).splitlines() if line.strip()]
     else:

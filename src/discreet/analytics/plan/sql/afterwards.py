@@ -65,7 +65,8 @@ class Afterwards:
             rows = [row for row in rows if self.kept(row)]
         for key, descending in reversed(self.order):
             present = [row for row in rows if key(row) is not None]
-            rows = sorted(present, key=key, reverse=descending) + [row for row in rows if key(row) is None]
+            missing = [row for row in rows if key(row) is None]
+            rows = sorted(present, key=lambda row, by=key: _rank(by(row)), reverse=descending) + missing  # type: ignore[misc]
         rows = rows[self.offset :][: self.limit]
         gone = {name for output in result.outputs if output.name in self.hidden for name in (output.name, output.error)}
         names = [name for name in (*result.columns, *self.computed) if name not in gone]
@@ -144,6 +145,13 @@ class Released:
         raise refused(node, "comparisons of released columns, BETWEEN, IN, IS NULL, AND, OR and NOT")
 
 
+def _rank(value: Any) -> tuple[int, Any]:
+    """A key that sorts values of any kind: the charge is made, so nothing may fail here."""
+    if isinstance(value, int | float):
+        return 0, float(value)
+    return (1, value) if isinstance(value, str) else (2, str(value))
+
+
 def _of(parts: Sequence[OfRow], compute: Callable[..., Any]) -> OfRow:
     """A function of values of a row; missing if one of them is, or if they cannot be compared or combined."""
 
@@ -153,7 +161,7 @@ def _of(parts: Sequence[OfRow], compute: Callable[..., Any]) -> OfRow:
             return None
         try:
             return compute(*values)
-        except (TypeError, OverflowError, ZeroDivisionError):
+        except (TypeError, ValueError, OverflowError, ZeroDivisionError):
             return None
 
     return value

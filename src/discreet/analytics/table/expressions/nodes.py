@@ -14,6 +14,7 @@ The functions of numbers, text and dates are in files of their own.
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -29,7 +30,17 @@ from discreet.analytics.table.expressions.dates import DateMethods, known
 from discreet.analytics.table.expressions.numbers import ADD, DIVIDE, MODULO, MULTIPLY, SUBTRACT, NumberMethods, hull
 from discreet.analytics.table.expressions.text import TextMethods
 from discreet.analytics.table.expressions.unsupported import NEAREST, Unsupported
-from discreet.analytics.table.semantics import Literal, condition, cuts, exact, family, literal, number, present
+from discreet.analytics.table.semantics import (
+    Literal,
+    clamped,
+    condition,
+    cuts,
+    exact,
+    family,
+    literal,
+    number,
+    present,
+)
 from discreet.errors import InvalidArgument
 
 
@@ -217,7 +228,11 @@ class Call(Expression):
         if self.function.span is None:
             few = self.domain()
             return None if few is None else (float(few[0]), float(few[-1]))
-        return self.function.span([argument.span(bounds) for argument in self.arguments])
+        try:
+            found = self.function.span([argument.span(bounds) for argument in self.arguments])
+        except (OverflowError, ValueError):  # bounds beyond the floats
+            return None
+        return found if found is not None and all(math.isfinite(end) for end in found) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,7 +329,7 @@ class Clipped(Expression):
     high: float
 
     def to_ibis(self, table: Any) -> Any:
-        return number(self.inner.to_ibis(table), "clip").clip(self.low, self.high)
+        return clamped(number(self.inner.to_ibis(table), "clip"), self.low, self.high)
 
     def span(self, bounds: Mapping[str, Range]) -> Range | None:
         return self.low, self.high

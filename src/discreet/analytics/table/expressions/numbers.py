@@ -16,7 +16,7 @@ import ibis
 from discreet import _check
 from discreet.analytics.table.expressions.calls import Function, Methods, Range
 from discreet.analytics.table.expressions.dates import DIFFERENCE
-from discreet.analytics.table.semantics import exact, family, number, tame
+from discreet.analytics.table.semantics import clamped, exact, family, number, tame
 from discreet.analytics.table.sizes import of_size, size_of
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: From this size on every float is a whole number.
 _WHOLE = 2.0**52
 _WHOLE_SIZE = (1.0, _WHOLE)
+#: Numbers of at most this size, which doubled ones keep to, fit 64-bit integers.
+_FITS = 2.0**60
 #: Beyond this size the exponential, or its inverse, is no float.
 _LARGEST_EXPONENT = 700.0
 #: The most digits before or after the point that a number can be rounded to.
@@ -65,9 +67,10 @@ def _quotients(spans: Sequence[Range | None]) -> Range | None:
 
 def _tamed(a: Any, b: Any, name: str, combine: Callable[[Any, Any], Any]) -> Any:
     """The result of an operation; operands are tamed where it could overflow or underflow without."""
-    one, two = number(a, name), number(b, name)
+    one, two = _operand(a, name), _operand(b, name)
     plain = combine(one, two)
-    return plain if size_of(plain) is not None else combine(tame(one), tame(two))
+    size = size_of(plain)
+    return combine(tame(one), tame(two)) if size is None else of_size(plain, size)
 
 
 def _add(a: Any, b: Any) -> Any:
@@ -97,7 +100,7 @@ def _floored(value: Any, limit: float = _WHOLE) -> Any:
     """⌊x⌋ as a float, of x moved to ±2^52: beyond, floats have no fractions, and engines' integers end soon."""
     size = size_of(value)
     if size is None or size[1] > limit:
-        value = value.clip(-limit, limit)
+        value = clamped(value, -limit, limit)
     return of_size(value.floor().cast("float64"), (1.0, limit))
 
 
@@ -113,8 +116,8 @@ def _rounded(value: Any) -> Any:
 
 def _half_up(value: Any) -> Any:
     """⌊(⌊2x⌋ + 1) / 2⌋, the nearest whole number of x ≥ 0, halves upwards."""
-    twice = _floored(value.clip(0.0, _WHOLE) * exact(2.0), 2 * _WHOLE)
-    return _floored((twice + exact(1.0)) * exact(0.5), 2 * _WHOLE)
+    twice = _floored(clamped(value, 0.0, _WHOLE) * exact(2.0), _FITS)
+    return _floored((twice + exact(1.0)) * exact(0.5), _FITS)
 
 
 def _round(value: Any, digits: int) -> Any:
@@ -243,7 +246,7 @@ class NumberMethods(Methods):
 
     def __pow__(self, exponent: object) -> Expression:
         power = _check.integer("exponent", exponent, "multiply or divide, or use sqrt()", at_most=_MOST_FACTORS)
-        result = self._call(ADD, 0)
+        result = self._call(MULTIPLY, 1)
         for _ in range(power - 1):
             result = result * self
         return result
