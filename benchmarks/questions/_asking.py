@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,12 +31,14 @@ class Database:
     Attributes:
         connection: the engine.
         private: for each private table the column that names the person; None where each row is a person.
+        shared: a column that names the person in all private tables, for questions about several.
         public: the other tables.
         bounds: public bounds by column.
     """
 
     connection: Any
     private: Mapping[str, str | None]
+    shared: str | None
     public: Sequence[str]
     bounds: Mapping[str, tuple[float, float]]
 
@@ -67,19 +70,22 @@ class Asking:
 
     def _released(self, asked: Asked) -> Any:
         main = main_table(asked.sql)
-        tables = {name: self._private(name, asked.max_rows) for name in self._database.private if name in asked.sql}
-        public = {name: self._table(name) for name in self._database.public if name in asked.sql}
+        words = set(re.findall(r"\w+", asked.sql))
+        private = [name for name in self._database.private if name in words]
+        person = self._database.private[main] if len(private) == 1 else self._database.shared
+        self._opened += 1
+        unit = dp.rows() if person is None else dp.person(person, max_rows=asked.max_rows)
+        account = self._ledger.account(f"account{self._opened}", dp.PureDP(EPSILON), unit)
+        tables = {name: self._private(name, account) for name in private}
         others = {name: table for name, table in tables.items() if name != main}
-        return tables[main].sql(asked.sql, epsilon=EPSILON, keys=dict(asked.keys) or None, tables={**others, **public})
+        public = {name: dp.public(self._table(name)) for name in self._database.public if name in words}
+        keys = dict(asked.keys) or None
+        return tables[main].sql(asked.sql, epsilon=EPSILON, keys=keys, tables={**others, **public})
 
     def _table(self, name: str) -> Any:
         return self._database.connection.table(name)
 
-    def _private(self, name: str, max_rows: int) -> Any:
-        person = self._database.private[name]
-        self._opened += 1
-        unit = dp.rows() if person is None else dp.person(person, max_rows=max_rows)
-        account = self._ledger.account(f"{name}{self._opened}", dp.PureDP(EPSILON), unit)
+    def _private(self, name: str, account: Any) -> Any:
         table = self._table(name)
         bounds = {column: pair for column, pair in self._database.bounds.items() if column in table.columns}
         return dp.Private(table, account=account, bounds=bounds)

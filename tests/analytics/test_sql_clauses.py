@@ -198,7 +198,7 @@ def test_a_syntax_error_shows_its_place(visits, sql, line, column):
 
 
 def test_a_refusal_names_the_place(visits):
-    with pytest.raises(InvalidArgument, match=r"line 2, column 15"):
+    with pytest.raises(InvalidArgument, match=r"line 2, column 7"):
         visits.plan("SELECT COUNT(*) FROM visits\nWHERE mystery(ward) = 1")
 
 
