@@ -28,7 +28,9 @@ from discreet.analytics.plan.discovery import Discover, discover
 from discreet.analytics.plan.preview import Preview
 from discreet.analytics.result.result import Result
 from discreet.analytics.table.expressions import Expression
+from discreet.analytics.table.partition import Partition
 from discreet.analytics.table.private import Groups, Private
+from discreet.analytics.table.public import Public, public
 
 __all__ = [
     "Aggregate",
@@ -36,8 +38,10 @@ __all__ = [
     "Discover",
     "Expression",
     "Groups",
+    "Partition",
     "Preview",
     "Private",
+    "Public",
     "Result",
     "correlation",
     "count",
@@ -49,6 +53,7 @@ __all__ = [
     "mean",
     "median",
     "min",
+    "public",
     "quantile",
     "std",
     "sum",

@@ -17,12 +17,15 @@ from discreet.analytics.plan.keys import Keys
 from discreet.analytics.plan.question import Question
 from discreet.analytics.plan.sql import parse
 from discreet.analytics.result.result import Result
+from discreet.analytics.table import joins
 from discreet.analytics.table.expressions import Column, Expression, Unsupported, within_the_stack
+from discreet.analytics.table.partition import Partition
+from discreet.analytics.table.public import Public
 from discreet.analytics.table.semantics import cuts
-from discreet.analytics.table.source import engine_table
+from discreet.analytics.table.source import source_of
 from discreet.analytics.table.spec import TableSpec, origins
 from discreet.ledger import Account
-from discreet.neighbors import Person, Unit
+from discreet.neighbors import Person, Rows, Unit
 
 
 class Private(Asking):
@@ -32,17 +35,25 @@ class Private(Asking):
     aggregates give an `Answer`, which can be previewed for free and released for a price.
 
     Args:
-        table: pandas, polars, Arrow, columns by name, a Parquet or CSV path (in an embedded DuckDB), or an Ibis table.
+        table: pandas, polars, Arrow, columns by name, a Parquet or CSV path or a pattern such as `visits-*.parquet` (in
+            an embedded DuckDB), an Ibis table, or an address such as `duckdb:///clinic.duckdb?table=visits`.
         account: what releases are charged to; its unit and relation say who is protected.
         unit: `dp.rows()` or `dp.person(column, max_rows=…, max_groups=…)`; must equal the account's, which is the
             default.
         bounds: public (lower, upper) by column, for aggregates without bounds of their own.
+        person: the column with the person's id, where it is called otherwise than in the account's unit.
+        through: a private table of the same account that knows the persons, for a table that does not: each row belongs
+            to the person of the row that it refers to there, such as a line item to the customer of its order.
+        on: with `through`, the columns that refer to each other: a name, or a pair (theirs, mine).
+        name: what this table is called in every process; a ledger that holds parts of it knows it by that name.
 
     Guarantee: every release is differentially private for the account's unit and relation at the price that was charged
     before the query ran. Bounds are enforced inside the query. Column names and types, keys, bounds and the plan are
     public; the time that a query takes is not protected. Errors and shapes depend on public facts alone; that an engine
     broke down is reported without its message.
     """
+
+    _spec: TableSpec
 
     def __init__(
         self,
@@ -51,6 +62,10 @@ class Private(Asking):
         account: Account,
         unit: Unit | None = None,
         bounds: Mapping[str, tuple[float, float]] | None = None,
+        person: str | None = None,
+        through: Private | None = None,
+        on: object = None,
+        name: str | None = None,
     ) -> None:
         remedy = "open one with dp.Ledger(path).account(name, budget=…, unit=…)"
         _require("account", account, Account, "be an account of a ledger", remedy)
@@ -58,14 +73,26 @@ class Private(Asking):
         if unit is not None and unit != protected:
             remedy = "an account protects one unit: open it with unit=, or pass the same one here"
             raise _check.fail("unit", f"be the account's ({protected})", str(unit), remedy)
-        engine = engine_table(table)
+        source = source_of(table, name)
+        engine = source.table
         spec = TableSpec(engine, account, protected, tuple(engine.columns), {}, origins=origins(engine))
-        if isinstance(protected, Person):
-            if protected.column is None:
+        spec = replace(spec, identity=source.identity)
+        if through is not None:
+            _require("through", through, Private, "be a private table", "give the table that knows the persons")
+            if person is not None:
+                raise _check.fail("person", "not be given with through", person, "give one of them")
+            spec = joins.owned(replace(spec, unit=Rows()), through._spec, on)
+        elif isinstance(protected, Person):
+            column = protected.column if person is None else person
+            if column is None:
                 remedy = "use dp.person(column, max_rows=…)"
                 raise _check.fail("unit", "name the person's column", str(protected), remedy)
-            spec.require(protected.column)
-            require_identity(protected.column, engine[protected.column].type())
+            spec = replace(spec, unit=replace(protected, column=column))
+            spec.require(column)
+            require_identity(column, engine[column].type())
+        elif person is not None:
+            remedy = "open the account with unit=dp.person(column, max_rows=…)"
+            raise _check.fail("person", "go with an account that protects persons", person, remedy)
         for name, pair in (bounds or {}).items():
             spec.require(name)
             _check.bounds(pair, f"bounds[{name!r}]")
@@ -141,9 +168,35 @@ class Private(Asking):
                 spec.check(expression)
                 new[name] = expression.to_ibis(spec.table)
         columns = tuple(dict.fromkeys((*spec.columns, *new)))
+        computed = spec.computed | new.keys()
         bounds = {name: pair for name, pair in spec.bounds.items() if name not in new}
         bins = {name: edges for name, edges in spec.bins.items() if name not in new}
-        return Private._of(replace(spec, table=spec.table.mutate(**new), columns=columns, bounds=bounds, bins=bins))
+        table = spec.table.mutate(**new)
+        return Private._of(replace(spec, table=table, columns=columns, bounds=bounds, bins=bins, computed=computed))
+
+    def join(
+        self, other: Private | Public, on: object = None, *, how: str = "inner", rname: str = "{name}_right"
+    ) -> Private:
+        """Join with a public table, or with another private table of the same account by the person.
+
+        Args:
+            other: `dp.public(table)`, or a private table. Between private tables the person is always compared, so
+                that each row of the result is made of rows of one person.
+            on: what else is compared: a name, a pair (left, right), a list of these, or a mapping from left to right.
+                Missing values match nothing.
+            how: "inner", "left" (rows without a match stay, with missing values), "semi" (rows with a match) or "anti"
+                (rows without one).
+            rname: how a right column is called whose name the left table has already.
+
+        Guarantee: nothing is charged. A person's rows are limited after the join, so every bound for persons stays as
+        it is. Where rows are protected, a row counts as often as the public table has rows with its key; the largest
+        such number multiplies the bounds (docs/proofs/joins.md). The public table is not protected.
+        """
+        if isinstance(other, Private):
+            return Private._of(joins.join(self._spec, other._spec, on, how, rname))
+        remedy = "pass dp.public(table) for a table that anybody may see, or a private table of the same account"
+        _require("other", other, Public, "be a table that says whether it is private", remedy)
+        return Private._of(joins.join(self._spec, other, on, how, rname))
 
     def bin(self, column: str, edges: Iterable[float], name: str | None = None) -> Private:
         """A new column (by default `<column>_bin`) with the left edge of the interval that holds the value.
@@ -155,6 +208,28 @@ class Private(Asking):
         new = f"{column}_bin" if name is None else name
         binned = self.mutate(**{new: self[column].bin(checked)})
         return Private._of(replace(binned._spec, bins={**binned._spec.bins, new: checked[:-1]}))
+
+    def partition(
+        self, *columns: str, keys: object = None, max_parts: int | None = None, name: str | None = None
+    ) -> Partition:
+        """Disjoint parts by public keys: questions about different parts cost less than their sum.
+
+        `months = visits.partition("month", keys=…)`, and `months[key]` is the private table of one part. Rows whose key
+        is not listed are in no part.
+
+        Args:
+            columns: the columns that decide in which part a row is.
+            keys: the public keys, as `group_by` takes them. Integers count in ascending order, others as they are
+                listed: list them in the order in which data comes in.
+            max_parts: where persons are protected, in how many parts one person counts: the first ones in which they
+                have a row.
+            name: what the ledger calls the partition; by default the columns' names.
+
+        Guarantee: the ledger counts the dearest part where rows are protected, and the `max_parts` dearest where
+        persons are, twice as many under replace-one; also when questions are asked one after another, and chosen in
+        view of earlier answers (docs/proofs/partitions.md). Partitions of one table add up.
+        """
+        return Partition(self._spec, self._spec.keys(columns, keys), max_parts, name)
 
     def group_by(self, *columns: str, keys: object = None) -> Groups:
         """One answer for each group.
@@ -266,9 +341,14 @@ class Groups(Asking):
         for aggregate in asked.values():
             for column in aggregate.columns:
                 spec.require(column)
+        if self._discover is not None and spec.copies > 1:
+            remedy = "list the keys, or join a public table that has each key once"
+            raise _check.fail("keys", "be listed where a join repeats rows", "dp.discover()", remedy)
         measured = {name: aggregate.measurement(spec.unit, spec.bounds) for name, aggregate in asked.items()}
+        measured = {name: joins.copied(one, spec.copies) for name, one in measured.items()}
         _require_distinct(grouped_by, asked)
-        return Answer(Question(spec.table, self._keys, spec.unit, measured, self._discover), spec.account)
+        question = Question(spec.table, self._keys, spec.unit, measured, self._discover)
+        return Answer(question, spec.account, spec.part)
 
     def histogram(
         self, column: str, *, categories: Iterable[Any] | None = None, edges: Iterable[float] | None = None
