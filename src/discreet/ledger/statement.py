@@ -38,6 +38,11 @@ class Line:
     share: float
     part: str = ""
 
+    @property
+    def description(self) -> str:
+        """The purpose, and the part of a partition that was charged, if it was one."""
+        return f"{self.purpose} [{self.part}]" if self.part else self.purpose
+
 
 @dataclass(frozen=True)
 class Statement:
@@ -78,7 +83,7 @@ class Statement:
                     line.by,
                     line.kind,
                     f"{100 * line.share:.2f}%",
-                    f"{line.purpose} [{line.part}]" if line.part else line.purpose,
+                    line.description,
                     repr(line.event),
                 )
                 for line in self.lines

@@ -61,10 +61,18 @@ def _connected(key: str, connect: Any, place: str) -> Any:
 
 
 def _table(connection: Any, name: str | None, place: str) -> tuple[Any, str]:
-    names = sorted(connection.list_tables())
+    names = _names(connection)
     if name is None and len(names) == 1:
         (name,) = names
     if name is None or name not in names:
         got = "none" if name is None else name
         raise _check.fail("table", "be named in the address", got, f"add ?table=, one of {', '.join(names)}")
     return connection.table(name), f"{place}?table={name}"
+
+
+def _names(connection: Any) -> list[str]:
+    """The tables and views of a database's default schema, whose names are public."""
+    if connection.name != "duckdb":
+        return sorted(connection.list_tables())
+    found = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
+    return sorted(name for (name,) in connection.con.sql(found).fetchall())

@@ -79,7 +79,10 @@ def command(
     preview: bool,
     show_sql: bool,
 ) -> None:
-    """Answer SQL about DATA (a Parquet or CSV file) with noise. The account is charged before the query runs.
+    """Answer SQL about DATA with noise. The account is charged before the query runs.
+
+    DATA is a Parquet or CSV file, a quoted pattern of such files ('visits-*.parquet'), a DuckDB file
+    (duckdb:///clinic.duckdb?table=visits), or a PostgreSQL table (postgresql://user@host/clinic?table=visits).
 
     SQL is a SELECT of COUNT, SUM, AVG, MEDIAN, … FROM one table, with WHERE and GROUP BY. Each number comes with its
     95% error. Keys that look like numbers are numbers; quote those that are text. Write dates as 2024-12-31 in --keys
@@ -135,12 +138,16 @@ def command(
 
 def _show(output: Output, result: Any, cost: str) -> None:
     rows = result.rows()
-    numbers = [name for name, column in result.columns.items() if all(isinstance(v, int | float) for v in column)]
+    numbers = [name for name, column in result.columns.items() if all(_is_number(value) for value in column)]
     output.table(tuple(result.columns), [tuple(row.values()) for row in rows], right=numbers)
     if not rows:
         output.say("no key was common enough to be released")
     receipt = result.receipt
     output.say(f"\ncharged {cost} to {receipt.account} as entry {receipt.sequence}; errors are at 95%")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _cost(epsilon: float | None, delta: float | None, rho: float | None) -> str:

@@ -75,7 +75,7 @@ def _charges(account: Account, statement: Statement) -> tuple[Charge, ...]:
             line.time[:19].replace("T", " "),
             line.by,
             line.kind,
-            f"{line.purpose} [{line.part}]" if line.part else line.purpose,
+            line.description,
             repr(line.event),
             line.share,
             after[line.sequence],
