@@ -318,3 +318,27 @@ def test_a_join_charges_nothing_and_its_release_is_charged_once(account_of):
     assert account.remaining() == account.budget
     joined.count().release(epsilon=0.25)
     assert account.remaining().epsilon == pytest.approx(0.75)
+
+
+# --- engines
+
+
+def test_joins_and_partitions_are_the_same_on_every_engine(account_of, engine):
+    account = account_of(dp.person("customer", max_rows=100))
+    customers, orders, items = BASE
+    people = dp.Private(engine(rows_of(CUSTOMERS, customers)), account=account)
+    bought = dp.Private(engine(rows_of(ORDERS, orders)), account=account, person="buyer")
+    lines = dp.Private(engine(rows_of(ITEMS, items)), account=account, through=bought, on="number")
+    joined = people.join(bought).join(lines, on="number", how="left").join(dp.public(WARDS), "ward", how="left")
+    assert joined.columns == (*("customer", "region", "number", "buyer", "ward", "cost", "beds"),) + (
+        "region_right",
+        "beds_right",
+    )
+    assert value(joined.count()).value == 2 + 1 + 4
+    regions = people.join(bought).partition("ward", keys=["a", "b"], max_parts=1, name=f"wards {id(engine)}")
+    assert [value(table.count()).value for _, table in regions.items()] == [3, 0]
+    local = dp.public(engine(WARDS))
+    assert value(people.join(bought).join(local, "ward", how="semi").count()).value == 4
+    rows = dp.Private(engine(rows_of(ORDERS, orders)), account=account_of())
+    assert rows.join(local, "ward")._spec.copies == 2
+    assert value(rows.join(local, "ward").count()).value == 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,10 +39,17 @@ _SHOWN_SECRET = 0
 class Answer:
     """Aggregates that were asked for and not yet released. `preview` is free, `release` is charged."""
 
-    def __init__(self, question: Question, account: Account, part: Part | None = None) -> None:
+    def __init__(
+        self,
+        question: Question,
+        account: Account,
+        part: Part | None = None,
+        afterwards: Callable[[Result], Result] | None = None,
+    ) -> None:
         self._question = question
         self._account = account
         self._part = part  # of a partition, if the rows are one
+        self._afterwards = afterwards
         with within_the_stack():
             self._queries(_SHOWN_SECRET)  # refuses a column of the wrong type now, not at the release
 
@@ -199,7 +206,15 @@ class Answer:
         values = question.values(answers, self._relation)
         done = {name: [self._noised(part, one) for one in values[name]] for name, part in plan.parts.items()}
         totals = {name: self._total(part, values[name]) for name, part in plan.totals.items()}
-        return Result.of(question, plan, done, totals, wanted, receipt, self._relation)
+        result = Result.of(question, plan, done, totals, wanted, receipt, self._relation)
+        return result if self._afterwards is None else self._afterwards(result)
+
+    def then(self, afterwards: Callable[[Result], Result]) -> Answer:
+        """The same answer, with something that is done to its released result: free post-processing.
+
+        Guarantee: `afterwards` sees the released result alone.
+        """
+        return Answer(self._question, self._account, afterwards)
 
     def __repr__(self) -> str:
         return f"<Answer, not released: {self._question}>"

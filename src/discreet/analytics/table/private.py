@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from discreet import _check
 from discreet.analytics.aggregates.aggregate import Aggregate
 from discreet.analytics.aggregates.registry import Asking
 from discreet.analytics.answer import Answer
-from discreet.analytics.engine.collation import require_identity
+from discreet.analytics.engine.collation import require_exact, require_identity
 from discreet.analytics.engine.grouping import require_comparable
 from discreet.analytics.plan.discovery import Discover, discover, example
 from discreet.analytics.plan.keys import Keys
@@ -20,6 +20,7 @@ from discreet.analytics.result.result import Result
 from discreet.analytics.table import joins
 from discreet.analytics.table.expressions import Column, Expression, Unsupported, within_the_stack
 from discreet.analytics.table.partition import Partition
+from discreet.analytics.table.persons import of_persons, ranges, rows_per_person
 from discreet.analytics.table.public import Public
 from discreet.analytics.table.semantics import cuts
 from discreet.analytics.table.source import source_of
@@ -138,6 +139,7 @@ class Private(Asking):
             _require("condition", condition, Expression, "be an expression", remedy)
             with within_the_stack():
                 self._spec.check(condition)
+                require_exact(table, sorted(condition.exact_columns()))
                 table = table.filter(condition.to_filter(table))
         return Private._of(replace(self._spec, table=table))
 
@@ -150,7 +152,10 @@ class Private(Asking):
         return Private._of(replace(self._spec, columns=kept, bounds=bounds))
 
     def mutate(self, **expressions: Expression) -> Private:
-        """New columns, each computed from its own row. A column that is replaced loses its declared bounds.
+        """New columns, each computed from its own row.
+
+        Bounds and keys of a new column are known where they follow from the expression and from declared bounds: those
+        of `2 * age`, and the keys of `day.month()`. A column that is replaced loses what was declared for it.
 
         Guarantee: a new value depends on its own row alone, so every bound stays as it is. The person's id cannot be
         replaced.
@@ -166,11 +171,16 @@ class Private(Asking):
                 raise _check.fail("mutate", "name columns that differ by more than case", name, remedy)
             with within_the_stack():
                 spec.check(expression)
+                require_exact(spec.table, sorted(expression.exact_columns()))
                 new[name] = expression.to_ibis(spec.table)
         columns = tuple(dict.fromkeys((*spec.columns, *new)))
-        computed = spec.computed | new.keys()
+        spans = {name: expression.span(spec.bounds) for name, expression in expressions.items()}
+        domains = {name: expression.domain() for name, expression in expressions.items()}
         bounds = {name: pair for name, pair in spec.bounds.items() if name not in new}
-        bins = {name: edges for name, edges in spec.bins.items() if name not in new}
+        bounds |= {name: span for name, span in spans.items() if span is not None and span[0] < span[1]}
+        bins = {name: values for name, values in spec.bins.items() if name not in new}
+        bins |= {name: values for name, values in domains.items() if values is not None}
+        computed = spec.computed | new.keys()
         table = spec.table.mutate(**new)
         return Private._of(replace(spec, table=table, columns=columns, bounds=bounds, bins=bins, computed=computed))
 
@@ -250,25 +260,93 @@ class Private(Asking):
             return Groups(self._spec, stand_in, keys)
         return Groups(self._spec, self._spec.keys(columns, keys))
 
+    def per_person(self, *columns: str, **values: Aggregate) -> Private:
+        """One row for each person (and each value of some columns), with exact aggregates of that person's rows.
+
+        `visits.per_person(total=sum("cost"), times=count())` has the columns `total` and `times`. Without columns a
+        person has one row, so one row of the new table is what a person can change: `max_rows` is 1 there.
+
+        Args:
+            columns: columns to keep apart, such as the month; a person then has a row for each of their values.
+            values: `count()`, `count(column)`, `count_values(column)`, `sum`, `mean`, `min` and `max` by name. Here
+                `min` and `max` are exact; a sum or mean needs bounds for one row, which is clamped to them. The bounds
+                of the new columns are those of a row, times `max_rows` for a sum; counts reach to `max_rows`.
+
+        Guarantee: a row depends on one person's rows alone; the sums are exact integers, so nobody else's rows change
+        them. Releases about the new table protect persons as before (docs/proofs/per-person.md).
+        """
+        spec = self._spec
+        if not isinstance(spec.unit, Person) or spec.unit.column is None:
+            remedy = "open the account with unit=dp.person(column, max_rows=…)"
+            raise _check.fail("per_person", "go with an account that protects persons", str(spec.unit), remedy)
+        person = str(spec.unit.column)
+        by = tuple(name for name in dict.fromkeys(columns) if name != person)
+        for name, asked in values.items():
+            _require(name, asked, Aggregate, "be an aggregate", "use count(), sum(…), mean(…), min(…) or max(…)")
+            if name.lower() in {column.lower() for column in (person, *by)}:
+                raise _check.fail("per_person", "name values apart from the columns", name, "choose another name")
+        for name in (*by, *(column for asked in values.values() for column in asked.columns)):
+            spec.require(name)
+        require_exact(spec.table, (person, *by))
+        with within_the_stack():
+            table = rows_per_person(spec.table, person, by, values, spec.bounds)
+        bounds = {name: pair for name, pair in spec.bounds.items() if name in by}
+        bins = {name: edges for name, edges in spec.bins.items() if name in by}
+        unit = spec.unit if by else replace(spec.unit, max_rows=1)
+        return Private._of(
+            replace(
+                spec,
+                table=table,
+                unit=unit,
+                columns=(person, *by, *values),
+                bounds={**bounds, **ranges(values, spec.bounds, spec.unit.max_rows)},
+                bins=bins,
+            )
+        )
+
+    def where_person(self, condition: Expression, *, negate: bool = False) -> Private:
+        """The rows of persons who have at least one row for which a condition holds; with `negate`, of the others.
+
+        Guarantee: whether a person's rows stay depends on that person's rows alone, so every bound stays as it is.
+        """
+        spec = self._spec
+        _require("condition", condition, Expression, "be an expression", "such as visits.emergency == True")
+        if not isinstance(spec.unit, Person) or spec.unit.column is None:
+            remedy = "use where(), or open the account with unit=dp.person(column, max_rows=…)"
+            raise _check.fail("where_person", "go with an account that protects persons", str(spec.unit), remedy)
+        with within_the_stack():
+            spec.check(condition)
+            require_exact(spec.table, sorted({*condition.exact_columns(), spec.unit.column}))
+            table = of_persons(spec.table, spec.unit.column, condition, negate=negate)
+        return Private._of(replace(spec, table=table))
+
     def plan(self, sql: str, *, keys: object = None) -> Answer:
         """The answer that a subset of SQL asks for, to preview or to release.
 
-        `SELECT`, with columns of `GROUP BY` and `COUNT(*)`, `COUNT(column)`, `COUNT(DISTINCT person)`, `SUM`, `AVG`,
-        `VAR_POP`, `STDDEV_POP`, `COVAR_POP`, `CORR`, `MEDIAN`, `QUANTILE_CONT`, `MIN` and `MAX` (as the 1% and 99%
-        quantiles); bounds as `CLAMP(column, lower, upper)` or declared for the table. `FROM` one table, under any
-        name. `WHERE` with comparisons, `BETWEEN`, `IN`, `IS NULL`, `AND`, `OR`, `NOT` and arithmetic. Everything else
-        is refused, and the error names the clause.
+        `SELECT`, with columns and expressions of `GROUP BY`, and aggregates: `COUNT(*)`, `COUNT(column)`,
+        `COUNT(DISTINCT person)`, `COUNT(DISTINCT column)`, `SUM`, `AVG`, `VAR_POP`, `STDDEV_POP`, `COVAR_POP`, `CORR`,
+        `MEDIAN`, `QUANTILE_CONT` (also of a list), `MIN` and `MAX` (as the 1% and 99% quantiles), each also with
+        `FILTER (WHERE …)`; arithmetic on these. Bounds as `CLAMP(column, lower, upper)` or declared for the table.
+        `FROM` one table, under any name, or a sub-query that computes columns or aggregates each person's rows, also
+        by `WITH`. `WHERE` with expressions of the list. `HAVING`, `ORDER BY` and `LIMIT` apply to the released table
+        and are free. Everything else is refused, and the error names the clause and its place.
 
         Args:
             sql: the query. It is translated into a question and never run as text.
-            keys: the keys of `GROUP BY`, as `group_by` takes them.
+            keys: the keys of `GROUP BY`, as `group_by` takes them. Those of `CASE` with public results, of months,
+                hours and the like are known.
         """
         unit = self._spec.unit
         parsed = parse(sql, self._spec.columns, unit.column if isinstance(unit, Person) else None)
-        private = self if parsed.where is None else self.where(parsed.where)
+        private: Private = self
+        for step in parsed.steps:
+            private = step.apply(private)
         if not parsed.groups:
-            return private.aggregate(**parsed.aggregates)
-        return private.group_by(*parsed.groups, keys=keys).aggregate(**parsed.aggregates)
+            answer = private.aggregate(**parsed.aggregates)
+        else:
+            given = {parsed.renamed.get(name, name): one for name, one in keys.items()} if _named(keys) else keys
+            answer = private.group_by(*parsed.groups, keys=given).aggregate(**parsed.aggregates)
+        return answer if parsed.afterwards is None else answer.then(parsed.afterwards)
 
     def sql(
         self,
@@ -379,6 +457,11 @@ def _require_distinct(groups: tuple[str, ...], asked: Mapping[str, Aggregate]) -
     if len(set(names)) != len(names):
         remedy = "rename an aggregate, a group's column or a category"
         raise _check.fail("name", "differ from every other column of the result", tuple(asked), remedy)
+
+
+def _named(keys: object) -> TypeGuard[Mapping[str, Any]]:
+    """Whether keys are given by column."""
+    return isinstance(keys, Mapping)
 
 
 def _require(name: str, value: object, kind: type, rule: str, remedy: str) -> None:
