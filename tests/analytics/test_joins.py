@@ -330,10 +330,7 @@ def test_joins_and_partitions_are_the_same_on_every_engine(account_of, engine):
     bought = dp.Private(engine(rows_of(ORDERS, orders)), account=account, person="buyer")
     lines = dp.Private(engine(rows_of(ITEMS, items)), account=account, through=bought, on="number")
     joined = people.join(bought).join(lines, on="number", how="left").join(dp.public(WARDS), "ward", how="left")
-    assert joined.columns == (*("customer", "region", "number", "buyer", "ward", "cost", "beds"),) + (
-        "region_right",
-        "beds_right",
-    )
+    assert joined.columns[-3:] == ("beds", "region_right", "beds_right")
     assert value(joined.count()).value == 2 + 1 + 4
     regions = people.join(bought).partition("ward", keys=["a", "b"], max_parts=1, name=f"wards {id(engine)}")
     assert [value(table.count()).value for _, table in regions.items()] == [3, 0]

@@ -214,7 +214,7 @@ class Answer:
 
         Guarantee: `afterwards` sees the released result alone.
         """
-        return Answer(self._question, self._account, afterwards)
+        return Answer(self._question, self._account, self._part, afterwards)
 
     def __repr__(self) -> str:
         return f"<Answer, not released: {self._question}>"

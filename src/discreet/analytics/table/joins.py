@@ -33,8 +33,13 @@ _KEY = "discreet_key_{}"
 Pair = tuple[str, str]
 
 
-def join(left: TableSpec, other: TableSpec | Public, on: object, how: object, rname: str) -> TableSpec:
-    """What the join of a private table with a public one, or with another private table of its account, knows."""
+def join(
+    left: TableSpec, other: TableSpec | Public, on: object, how: object, rname: str
+) -> tuple[TableSpec, dict[str, str]]:
+    """What the join of a private table with a public one, or with another private table of its account, knows.
+
+    Also what the right table's columns are called there.
+    """
     _check.one_of("how", how, KINDS, "a right or outer join would give rows without a person")
     if isinstance(other, Public):
         return _with_public(left, other, pairs_of(on), str(how), rname)
@@ -64,7 +69,9 @@ def _pair(pair: object) -> Pair:
 # --- a public table
 
 
-def _with_public(left: TableSpec, other: Public, pairs: list[Pair], how: str, rname: str) -> TableSpec:
+def _with_public(
+    left: TableSpec, other: Public, pairs: list[Pair], how: str, rname: str
+) -> tuple[TableSpec, dict[str, str]]:
     in_place = isinstance(other.table, ibis.Table) and other.table.get_backend() is left.table.get_backend()
     if not in_place and isinstance(other.table, ibis.Table):
         other = Public(other.table.to_pyarrow())
@@ -83,8 +90,8 @@ def _with_public(left: TableSpec, other: Public, pairs: list[Pair], how: str, rn
             # Enforced in the query as well: a stored table may have grown since its rows were counted.
             own = table.count().over(ibis.window(group_by=keys))
             right = replace(right, table=table.filter(own <= max(most, 1)))
-    joined = _joined(left, right, pairs, how, rname)
-    return replace(joined, origins=left.origins, lookups=(*left.lookups, other), copies=copies)
+    joined, renamed = _joined(left, right, pairs, how, rname)
+    return replace(joined, lookups=(*left.lookups, other), copies=copies), renamed
 
 
 def _multiplicity(table: Any, keys: list[str]) -> int:
@@ -116,7 +123,9 @@ def copied(measured: Measurement, copies: int) -> Measurement:
 # --- another private table
 
 
-def _with_private(left: TableSpec, right: TableSpec, pairs: list[Pair], how: str, rname: str) -> TableSpec:
+def _with_private(
+    left: TableSpec, right: TableSpec, pairs: list[Pair], how: str, rname: str
+) -> tuple[TableSpec, dict[str, str]]:
     if not isinstance(left.unit, Person) or not isinstance(right.unit, Person):
         remedy = "open the account with unit=dp.person(column, max_rows=…), or pass dp.public(table) if it is public"
         raise _check.fail("join", "be of tables whose account protects persons", str(left.unit), remedy)
@@ -134,10 +143,17 @@ def _with_private(left: TableSpec, right: TableSpec, pairs: list[Pair], how: str
     # The person is compared whatever else is: a row of the result is made of one person's rows.
     compared = [persons, *(pair for pair in pairs if pair != persons)]
     _require_comparable(left, brought, compared)
-    joined = _joined(left, brought, compared, how, rname)
-    identity = f"{left.identity} joined with {right.identity}"
-    lookups = (*left.lookups, *right.lookups)
-    return replace(joined, origins=left.origins | right.origins, identity=identity, lookups=lookups)
+    joined, renamed = _joined(left, brought, compared, how, rname)
+    # Rows are limited after the join, whatever the limit was before.
+    unit = replace(left.account.neighbors.unit, column=persons[0])
+    joined = replace(
+        joined,
+        unit=unit,
+        origins=left.origins | right.origins,
+        identity=f"{left.identity} joined with {right.identity}",
+        lookups=(*left.lookups, *right.lookups),
+    )
+    return joined, renamed
 
 
 def owned(table: TableSpec, parent: TableSpec, on: object) -> TableSpec:
@@ -168,7 +184,7 @@ def owned(table: TableSpec, parent: TableSpec, on: object) -> TableSpec:
     keys = [name for name in dict.fromkeys(theirs for _, theirs in turned) if name != person]
     there = brought.table.filter(brought.table[person].notnull())
     owners = replace(brought, table=there.select(*keys, person).distinct(), columns=(*keys, person), bounds={}, bins={})
-    joined = _joined(table, owners, turned, "inner", "{name}_right")
+    joined, _ = _joined(table, owners, turned, "inner", "{name}_right")
     kept = joined.table.select(*table.columns, person)
     identity = f"{table.identity} through {parent.identity}"
     return replace(
@@ -206,19 +222,13 @@ def _require_comparable(left: TableSpec, right: TableSpec, pairs: list[Pair]) ->
     require_exact(right.table, [theirs for _, theirs in pairs])
 
 
-def _joined(left: TableSpec, right: TableSpec, pairs: list[Pair], how: str, rname: str) -> TableSpec:
+def _joined(
+    left: TableSpec, right: TableSpec, pairs: list[Pair], how: str, rname: str
+) -> tuple[TableSpec, dict[str, str]]:
     """The join itself, with only the columns that may be asked about, and the persons' ids."""
     person = [str(left.unit.column)] if isinstance(left.unit, Person) and left.unit.column is not None else []
     mine = left.table.select(*dict.fromkeys((*left.columns, *(name for name, _ in pairs), *person)))
-    same = {theirs for one, theirs in pairs if one == theirs}
-    names = {name: name for name in right.columns if name not in same} if how in ("inner", "left") else {}
-    # The right table's person is the left one's: it need not be there twice.
-    twice = str(right.unit.column) if isinstance(right.unit, Person) else None
-    names = {
-        name: rname.format(name=name) if name in mine.columns else name
-        for name in names
-        if name != twice or name not in mine.columns
-    }
+    names = _right_names(mine.columns, right, pairs, rname) if how in ("inner", "left") else {}
     _require_distinct((*mine.columns, *names.values()))
     keys = {_KEY.format(i): right.table[theirs] for i, (_, theirs) in enumerate(pairs)}
     theirs = right.table.select(**{new: right.table[name] for name, new in names.items()}, **keys)
@@ -226,7 +236,7 @@ def _joined(left: TableSpec, right: TableSpec, pairs: list[Pair], how: str, rnam
     table = mine.join(theirs, matches, how=how)
     if how in ("inner", "left"):
         table = table.drop(*keys)
-    return replace(
+    joined = replace(
         left,
         table=table,
         columns=(*left.columns, *names.values()),
@@ -234,6 +244,19 @@ def _joined(left: TableSpec, right: TableSpec, pairs: list[Pair], how: str, rnam
         bins={**left.bins, **{names[name]: edges for name, edges in right.bins.items() if name in names}},
         computed=left.computed | {names[name] for name in right.computed if name in names},
     )
+    return joined, names
+
+
+def _right_names(mine: Sequence[str], right: TableSpec, pairs: list[Pair], rname: str) -> dict[str, str]:
+    """What the columns of a right table are called in the join; those that would be there twice are left out.
+
+    These are the keys that both sides call the same, and the right table's person, who is the left one's.
+    """
+    twice = {theirs for one, theirs in pairs if one == theirs}
+    if isinstance(right.unit, Person) and right.unit.column in mine:
+        twice.add(str(right.unit.column))
+    kept = [name for name in right.columns if name not in twice]
+    return {name: rname.format(name=name) if name in mine else name for name in kept}
 
 
 def _require_distinct(names: Sequence[str]) -> None:

@@ -10,23 +10,23 @@ from discreet import _check
 from discreet.analytics.aggregates.aggregate import Aggregate
 from discreet.analytics.aggregates.registry import Asking
 from discreet.analytics.answer import Answer
-from discreet.analytics.engine.collation import require_exact, require_identity
+from discreet.analytics.engine.collation import require_exact
 from discreet.analytics.engine.grouping import require_comparable
 from discreet.analytics.plan.discovery import Discover, discover, example
 from discreet.analytics.plan.keys import Keys
 from discreet.analytics.plan.question import Question
-from discreet.analytics.plan.sql import parse
+from discreet.analytics.plan.sql import Parsed, parse
 from discreet.analytics.result.result import Result
 from discreet.analytics.table import joins
 from discreet.analytics.table.expressions import Column, Expression, Unsupported, within_the_stack
+from discreet.analytics.table.opening import opened
 from discreet.analytics.table.partition import Partition
-from discreet.analytics.table.persons import of_persons, ranges, rows_per_person
+from discreet.analytics.table.persons import of_persons, per_person
 from discreet.analytics.table.public import Public
 from discreet.analytics.table.semantics import cuts
-from discreet.analytics.table.source import source_of
-from discreet.analytics.table.spec import TableSpec, origins
+from discreet.analytics.table.spec import TableSpec
 from discreet.ledger import Account
-from discreet.neighbors import Person, Rows, Unit
+from discreet.neighbors import Person, Unit
 
 
 class Private(Asking):
@@ -68,36 +68,11 @@ class Private(Asking):
         on: object = None,
         name: str | None = None,
     ) -> None:
-        remedy = "open one with dp.Ledger(path).account(name, budget=…, unit=…)"
-        _require("account", account, Account, "be an account of a ledger", remedy)
-        protected = account.neighbors.unit
-        if unit is not None and unit != protected:
-            remedy = "an account protects one unit: open it with unit=, or pass the same one here"
-            raise _check.fail("unit", f"be the account's ({protected})", str(unit), remedy)
-        source = source_of(table, name)
-        engine = source.table
-        spec = TableSpec(engine, account, protected, tuple(engine.columns), {}, origins=origins(engine))
-        spec = replace(spec, identity=source.identity)
+        parent = None
         if through is not None:
             _require("through", through, Private, "be a private table", "give the table that knows the persons")
-            if person is not None:
-                raise _check.fail("person", "not be given with through", person, "give one of them")
-            spec = joins.owned(replace(spec, unit=Rows()), through._spec, on)
-        elif isinstance(protected, Person):
-            column = protected.column if person is None else person
-            if column is None:
-                remedy = "use dp.person(column, max_rows=…)"
-                raise _check.fail("unit", "name the person's column", str(protected), remedy)
-            spec = replace(spec, unit=replace(protected, column=column))
-            spec.require(column)
-            require_identity(column, engine[column].type())
-        elif person is not None:
-            remedy = "open the account with unit=dp.person(column, max_rows=…)"
-            raise _check.fail("person", "go with an account that protects persons", person, remedy)
-        for name, pair in (bounds or {}).items():
-            spec.require(name)
-            _check.bounds(pair, f"bounds[{name!r}]")
-        self._spec = replace(spec, bounds=dict(bounds or {}))
+            parent = through._spec
+        self._spec = opened(table, account, unit, bounds or {}, person, parent, on, name)
 
     @classmethod
     def _of(cls, spec: TableSpec) -> Private:
@@ -202,11 +177,15 @@ class Private(Asking):
         it is. Where rows are protected, a row counts as often as the public table has rows with its key; the largest
         such number multiplies the bounds (docs/proofs/joins.md). The public table is not protected.
         """
-        if isinstance(other, Private):
-            return Private._of(joins.join(self._spec, other._spec, on, how, rname))
+        return self._joined(other, on, how, rname)[0]
+
+    def _joined(self, other: Private | Public, on: object, how: str, rname: str) -> tuple[Private, dict[str, str]]:
+        """`join`, and what the right table's columns are called in the result."""
         remedy = "pass dp.public(table) for a table that anybody may see, or a private table of the same account"
-        _require("other", other, Public, "be a table that says whether it is private", remedy)
-        return Private._of(joins.join(self._spec, other, on, how, rname))
+        _require("other", other, Private | Public, "be a table that says whether it is private", remedy)
+        right = other._spec if isinstance(other, Private) else other
+        spec, renamed = joins.join(self._spec, right, on, how, rname)
+        return Private._of(spec), renamed
 
     def bin(self, column: str, edges: Iterable[float], name: str | None = None) -> Private:
         """A new column (by default `<column>_bin`) with the left edge of the interval that holds the value.
@@ -275,34 +254,9 @@ class Private(Asking):
         Guarantee: a row depends on one person's rows alone; the sums are exact integers, so nobody else's rows change
         them. Releases about the new table protect persons as before (docs/proofs/per-person.md).
         """
-        spec = self._spec
-        if not isinstance(spec.unit, Person) or spec.unit.column is None:
-            remedy = "open the account with unit=dp.person(column, max_rows=…)"
-            raise _check.fail("per_person", "go with an account that protects persons", str(spec.unit), remedy)
-        person = str(spec.unit.column)
-        by = tuple(name for name in dict.fromkeys(columns) if name != person)
         for name, asked in values.items():
             _require(name, asked, Aggregate, "be an aggregate", "use count(), sum(…), mean(…), min(…) or max(…)")
-            if name.lower() in {column.lower() for column in (person, *by)}:
-                raise _check.fail("per_person", "name values apart from the columns", name, "choose another name")
-        for name in (*by, *(column for asked in values.values() for column in asked.columns)):
-            spec.require(name)
-        require_exact(spec.table, (person, *by))
-        with within_the_stack():
-            table = rows_per_person(spec.table, person, by, values, spec.bounds)
-        bounds = {name: pair for name, pair in spec.bounds.items() if name in by}
-        bins = {name: edges for name, edges in spec.bins.items() if name in by}
-        unit = spec.unit if by else replace(spec.unit, max_rows=1)
-        return Private._of(
-            replace(
-                spec,
-                table=table,
-                unit=unit,
-                columns=(person, *by, *values),
-                bounds={**bounds, **ranges(values, spec.bounds, spec.unit.max_rows)},
-                bins=bins,
-            )
-        )
+        return Private._of(per_person(self._spec, columns, values))
 
     def where_person(self, condition: Expression, *, negate: bool = False) -> Private:
         """The rows of persons who have at least one row for which a condition holds; with `negate`, of the others.
@@ -320,7 +274,7 @@ class Private(Asking):
             table = of_persons(spec.table, spec.unit.column, condition, negate=negate)
         return Private._of(replace(spec, table=table))
 
-    def plan(self, sql: str, *, keys: object = None) -> Answer:
+    def plan(self, sql: str, *, keys: object = None, tables: Mapping[str, Private | Public] | None = None) -> Answer:
         """The answer that a subset of SQL asks for, to preview or to release.
 
         `SELECT`, with columns and expressions of `GROUP BY`, and aggregates: `COUNT(*)`, `COUNT(column)`,
@@ -328,19 +282,17 @@ class Private(Asking):
         `MEDIAN`, `QUANTILE_CONT` (also of a list), `MIN` and `MAX` (as the 1% and 99% quantiles), each also with
         `FILTER (WHERE …)`; arithmetic on these. Bounds as `CLAMP(column, lower, upper)` or declared for the table.
         `FROM` one table, under any name, or a sub-query that computes columns or aggregates each person's rows, also
-        by `WITH`. `WHERE` with expressions of the list. `HAVING`, `ORDER BY` and `LIMIT` apply to the released table
+        by `WITH`; `JOIN`, `LEFT JOIN`, `SEMI JOIN` and `ANTI JOIN` with `tables`, by equal columns. `WHERE` with
+        expressions of the list. `HAVING`, `ORDER BY` and `LIMIT` apply to the released table
         and are free. Everything else is refused, and the error names the clause and its place.
 
         Args:
             sql: the query. It is translated into a question and never run as text.
             keys: the keys of `GROUP BY`, as `group_by` takes them. Those of `CASE` with public results, of months,
                 hours and the like are known.
+            tables: other tables that `FROM` and `JOIN` may name: `dp.public(…)`, and private tables of the account.
         """
-        unit = self._spec.unit
-        parsed = parse(sql, self._spec.columns, unit.column if isinstance(unit, Person) else None)
-        private: Private = self
-        for step in parsed.steps:
-            private = step.apply(private)
+        parsed, private = self._parsed(sql, tables)
         if not parsed.groups:
             answer = private.aggregate(**parsed.aggregates)
         else:
@@ -358,6 +310,7 @@ class Private(Asking):
         noise: str = "auto",
         keys: object = None,
         purpose: str | None = None,
+        tables: Mapping[str, Private | Public] | None = None,
     ) -> Result:
         """Release what a subset of SQL asks for: `plan(sql, keys=…).release(epsilon=…)`.
 
@@ -366,9 +319,21 @@ class Private(Asking):
         Guarantee: as `Answer.release`.
         """
         if keys is None and delta is not None:
-            names = parse(sql, self._spec.columns, getattr(self._spec.unit, "column", None)).groups
-            keys = discover() if any(name not in self._spec.bins for name in names) else None
-        return self.plan(sql, keys=keys).release(epsilon=epsilon, delta=delta, rho=rho, noise=noise, purpose=purpose)
+            parsed, private = self._parsed(sql, tables)
+            keys = discover() if any(name not in private._spec.bins for name in parsed.groups) else None
+        answer = self.plan(sql, keys=keys, tables=tables)
+        return answer.release(epsilon=epsilon, delta=delta, rho=rho, noise=noise, purpose=purpose)
+
+    def _parsed(self, sql: str, tables: Mapping[str, Private | Public] | None) -> tuple[Parsed, Private]:
+        """What a query asks for, and the rows that it aggregates."""
+        for name, table in (tables or {}).items():
+            remedy = "pass dp.public(table), or a private table of the same account"
+            _require(name, table, Private | Public, "be a table that says whether it is private", remedy)
+        parsed = parse(sql, self, tables or {})
+        private: Private = parsed.start
+        for step in parsed.steps:
+            private = step.apply(private)
+        return parsed, private
 
     def histogram(
         self, column: str, *, categories: Iterable[Any] | None = None, edges: Iterable[float] | None = None
@@ -464,6 +429,6 @@ def _named(keys: object) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(keys, Mapping)
 
 
-def _require(name: str, value: object, kind: type, rule: str, remedy: str) -> None:
+def _require(name: str, value: object, kind: Any, rule: str, remedy: str) -> None:
     if not isinstance(value, kind):
         raise _check.fail(name, rule, type(value).__name__, remedy)

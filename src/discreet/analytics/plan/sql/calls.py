@@ -244,5 +244,3 @@ def _functions(aggregates: tuple[type[Aggregate], ...]) -> dict[str, tuple[str, 
         name: sqlglot.parse_one(f"{name}(x)", read="duckdb", error_level=sqlglot.ErrorLevel.IGNORE) for name, _ in named
     }
     return {_function(read[name]): (name, aggregate) for name, aggregate in named}
-
-

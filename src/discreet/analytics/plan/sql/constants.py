@@ -38,7 +38,9 @@ def _public(node: Any) -> Literal | None:
             return _dated(node)
         case ast.Add() | ast.Sub() if isinstance(node.expression, ast.Interval):
             start = _public(node.this)
-            return None if not isinstance(start, dt.date) else shifted(start, node.expression, isinstance(node, ast.Sub))
+            return (
+                None if not isinstance(start, dt.date) else shifted(start, node.expression, isinstance(node, ast.Sub))
+            )
     return None
 
 
@@ -74,7 +76,9 @@ def shifted(start: dt.date, interval: Any, backwards: bool) -> dt.date:
             last = calendar.monthrange(year, month)[1]
             return start.replace(year=year, month=month, day=min(start.day, last))
     except (OverflowError, ValueError):
-        raise _check.fail("sql", "hold dates of the years 1 to 9999", interval.sql(), "use a shorter interval") from None
+        raise _check.fail(
+            "sql", "hold dates of the years 1 to 9999", interval.sql(), "use a shorter interval"
+        ) from None
     raise refused(interval, "INTERVAL 30 DAY, or weeks, months, quarters or years")
 
 

@@ -258,4 +258,3 @@ _READERS: dict[type, Callable[[Any, Read], Expression]] = {
     ast.AtTimeZone: _zoned,
     ast.Anonymous: _named,
 }
-

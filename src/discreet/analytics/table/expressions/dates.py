@@ -149,7 +149,9 @@ def _formatted(value: Any, pattern: str) -> Any:
             raise _check.fail("text", "have no time of the day for a date", pattern, "leave %H and %M out")
         if name:
             number = getattr(checked, name)().cast("int64")
-            padded = (number + 10**digits).cast("string")  # a digit more, which is cut off: no engine pads negative ones
+            padded = (number + 10**digits).cast(
+                "string"
+            )  # a digit more, which is cut off: no engine pads negative ones
             result = result + padded.substr(1, digits)
         else:
             result = result + ibis.literal(rest[0])

@@ -32,6 +32,7 @@ from discreet.analytics.table.expressions.unsupported import NEAREST, Unsupporte
 from discreet.analytics.table.semantics import Literal, condition, cuts, exact, family, literal, number, present
 from discreet.errors import InvalidArgument
 
+
 @dataclass(frozen=True, eq=False)
 class Expression(NumberMethods, TextMethods, DateMethods):
     """A value for each row, computed from that row. Built from a private table's columns; abstract."""
