@@ -66,23 +66,25 @@ class Asking:
         return Outcome(statistics.median(relative_error(result, truth) for result in released))
 
     def _released(self, asked: Asked) -> Any:
-        main = main_table(asked.sql)
-        tables = {name: self._private(name, asked.max_rows) for name in self._database.private if name in asked.sql}
-        public = {name: self._table(name) for name in self._database.public if name in asked.sql}
-        others = {name: table for name, table in tables.items() if name != main}
-        return tables[main].sql(asked.sql, epsilon=EPSILON, keys=dict(asked.keys) or None, tables={**others, **public})
+        account = self._account(main_table(asked.sql), asked.max_rows)
+        private = {name: self._private(name, account) for name in self._database.private if name in asked.sql}
+        public = {name: dp.public(self._table(name)) for name in self._database.public if name in asked.sql}
+        return dp.sql(asked.sql, {**private, **public}, epsilon=EPSILON, keys=dict(asked.keys) or None)
 
     def _table(self, name: str) -> Any:
         return self._database.connection.table(name)
 
-    def _private(self, name: str, max_rows: int) -> Any:
-        person = self._database.private[name]
+    def _account(self, main: str, max_rows: int) -> Any:
+        """A new account that protects the persons of a question's first table."""
+        person = self._database.private[main]
         self._opened += 1
         unit = dp.rows() if person is None else dp.person(person, max_rows=max_rows)
-        account = self._ledger.account(f"{name}{self._opened}", dp.PureDP(EPSILON), unit)
+        return self._ledger.account(f"{main}{self._opened}", dp.PureDP(EPSILON), unit)
+
+    def _private(self, name: str, account: Any) -> Any:
         table = self._table(name)
         bounds = {column: pair for column, pair in self._database.bounds.items() if column in table.columns}
-        return dp.Private(table, account=account, bounds=bounds)
+        return dp.Private(table, account=account, bounds=bounds, person=self._database.private[name])
 
     def _truth(self, asked: Asked) -> list[dict[str, Any]]:
         query = sqlglot.parse_one(asked.truth or asked.sql, read="duckdb")

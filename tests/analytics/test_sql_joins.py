@@ -52,6 +52,17 @@ def test_columns_of_joined_tables_are_found_by_their_table(tables):
     assert number(tables, "SELECT SUM(CLAMP(w.beds, 0, 40)) AS beds FROM orders JOIN wards w USING (ward)")[0][0] > 60
 
 
+def test_several_tables_are_asked_by_their_names(tables):
+    result = dp.sql("SELECT COUNT(*) AS n FROM orders JOIN wards USING (ward)", tables, epsilon=1000.0)
+    assert result.value == 3
+    with pytest.raises(InvalidArgument, match="known"):
+        dp.sql("SELECT COUNT(*) AS n FROM order JOIN wards USING (ward)", tables, epsilon=1.0)
+    with pytest.raises(InvalidArgument, match="private table"):
+        dp.sql("SELECT COUNT(*) FROM wards", {"wards": tables["wards"]}, epsilon=1.0)
+    with pytest.raises(InvalidArgument, match="whether it is private"):
+        tables["people"].sql("SELECT COUNT(*) FROM people", epsilon=1.0, tables={"wards": WARDS})
+
+
 def test_a_person_has_totals_over_joined_tables(tables):
     query = """SELECT COUNT(*) AS many FROM (SELECT customer, COUNT(*) AS n FROM people JOIN orders ON customer = buyer
         GROUP BY customer) WHERE n >= 2"""

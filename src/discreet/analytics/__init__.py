@@ -33,6 +33,7 @@ from discreet.analytics.table.expressions import Expression, case, coalesce, gre
 from discreet.analytics.table.partition import Partition
 from discreet.analytics.table.private import Groups, Private
 from discreet.analytics.table.public import Public, public
+from discreet.analytics.table.several import sql
 
 __all__ = [
     "Aggregate",
@@ -65,6 +66,7 @@ __all__ = [
     "public",
     "quantile",
     "quarters",
+    "sql",
     "std",
     "sum",
     "top_k",

@@ -271,6 +271,8 @@ class _Reader:
         if name in self._defined:
             return self._defined[name]
         if name not in self._tables:
+            if any(one is self._base.start for one in self._tables.values()):  # it has a name already
+                raise _check.fail("sql", "read a table that is known", table.name, ", ".join(self._tables))
             return self._base
         other = self._tables[name]
         if isinstance(other, Public):
