@@ -163,11 +163,12 @@ class _Reader:
     ) -> Relation:
         person = rows.scope.person
         groups = _Groups(query, items, aggregates.values)
-        if person is None or person not in groups.names:
+        grouped = None if person is None else groups.renamed.get(person, person)
+        if grouped not in groups.names:
             whom = "an account that protects persons" if person is None else f"GROUP BY {person}"
             remedy = f"a sub-query aggregates the rows of each person: it needs {whom}"
             raise _check.fail("sql", "aggregate per person in a sub-query", query.sql(), remedy)
-        by = tuple(name for name in groups.names if name != person)
+        by = tuple(name for name in groups.names if name != grouped)
         own = str(person_of(rows.start))  # the id's own name, which a sub-query inside may have changed
         after = Values(Scope((*groups.names,), person, rows.scope.tables), aggregates.as_column)
         outputs: dict[str, Expression] = {}
@@ -177,12 +178,13 @@ class _Reader:
                 outputs[label] = Column(label)
             elif groups.holds(item):
                 name = groups.name(item)
-                outputs[item.alias or name] = Column(own if name == person else name)
+                outputs[item.alias or name] = Column(own if name == grouped else name)
             else:
                 outputs[item.alias or columns.free("value")] = after.value(item.node)
         having = query.args.get("having")
         kept = None if having is None else after.condition(having.this)
-        steps: list[Step] = [*rows.steps, Mutate({**groups.computed, **columns.computed})]
+        apart = {name: value for name, value in groups.computed.items() if name in by}
+        steps: list[Step] = [*rows.steps, Mutate({**apart, **columns.computed})]
         steps.append(PerPerson(by, dict(aggregates.asked)))
         if kept is not None:
             steps.append(Where(kept))
@@ -289,7 +291,8 @@ class _Reader:
             only(node, "this", "alias")
             name = node.name.lower()
             if name not in self._defined and name not in self._tables:
-                remedy = f"name one of {', '.join([*self._defined, *self._tables]) or 'tables=…, which is empty'}"
+                names = ", ".join([*self._defined, *self._tables])
+                remedy = f"it is one of {names}" if names else "pass the other tables by name, as public or private"
                 raise _check.fail("sql", "JOIN a table that is known", node.name, remedy)
             public = name not in self._defined and isinstance(self._tables[name], Public)
             table = self._tables[name] if public else self._named(node).private()
