@@ -36,11 +36,7 @@ def number(tables, query, **options):
         ("SELECT COUNT(*) FROM people ANTI JOIN orders ON customer = buyer", 1),
         ("SELECT COUNT(*) FROM orders JOIN twice a ON orders.ward = a.ward JOIN twice b ON a.ward = b.ward", 9),
         ("SELECT COUNT(*) FROM (SELECT customer FROM people WHERE region = 'n') n JOIN orders ON customer = buyer", 3),
-        (
-            "WITH big AS (SELECT buyer, number FROM orders WHERE ward = 'a') "
-            "SELECT COUNT(*) FROM big JOIN items USING (number)",
-            2,
-        ),
+        ("WITH big AS (SELECT * FROM orders WHERE ward = 'a') SELECT COUNT(*) FROM big JOIN items USING (number)", 2),
     ],
 )
 def test_a_join_in_sql_has_the_rows_that_sql_gives(tables, query, count):
@@ -86,11 +82,7 @@ def test_a_person_has_totals_over_joined_tables(tables):
         ("SELECT COUNT(*) FROM wards JOIN orders USING (ward)", "private table first|begin FROM"),
         ("SELECT COUNT(*) FROM people p JOIN people p ON p.customer = p.customer", "each table once"),
         ("SELECT COUNT(*) FROM people JOIN orders ON region = buyer", "one type"),
-        (
-            "SELECT region, COUNT(*) FROM people JOIN orders ON customer = buyer JOIN wards w USING (ward) "
-            "GROUP BY region",
-            "name its table",
-        ),
+        ("SELECT region, COUNT(*) FROM people p JOIN wards w ON p.region = w.ward GROUP BY region", "name its table"),
     ],
 )
 def test_a_join_that_is_not_known_is_refused_with_a_remedy(tables, query, said):

@@ -141,6 +141,12 @@ def command(
     else:
         private = Private(data, account=charged, unit=protected, bounds=declared)
     tables = {name: opened(source, person=ids.get(name)) for name, source in private_data.items()}
+    columns = {column for table in (private, *tables.values()) for column in table.columns}
+    if unknown := declared.keys() - columns:
+        raise InvalidArgument(
+            f"--bounds must name columns of private tables, got {', '.join(sorted(unknown))}: write CLAMP(column, lower, "
+            "upper) in SQL for a public one"
+        )
     tables |= {name: public(source) for name, source in (assignment(text, "--public") for text in known)}
     # A shell has no dates, so keys of date columns are written as text. Column types are public.
     types = dict(private.schema())
