@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ class Asking:
         return Outcome(statistics.median(relative_error(result, truth) for result in released))
 
     def _released(self, asked: Asked) -> Any:
-        account = self._account(main_table(asked.sql), asked.max_rows)
+        account = self._account(main_table(asked.sql, self._database.private), asked.max_rows)
         private = {name: self._private(name, account) for name in self._database.private if name in asked.sql}
         public = {name: dp.public(self._table(name)) for name in self._database.public if name in asked.sql}
         return dp.sql(asked.sql, {**private, **public}, epsilon=EPSILON, keys=dict(asked.keys) or None)
@@ -95,11 +95,10 @@ class Asking:
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def main_table(sql: str) -> str:
-    """The first table that a query reads."""
+def main_table(sql: str, private: Container[str]) -> str:
+    """A private table that a query reads."""
     query = sqlglot.parse_one(sql, read="duckdb")
-    defined = {cte.alias for cte in query.find_all(ast.CTE)}
-    return next(table.name for table in query.find_all(ast.Table, bfs=False) if table.name not in defined)
+    return next(table.name for table in query.find_all(ast.Table, bfs=False) if table.name in private)
 
 
 def relative_error(result: Any, truth: list[dict[str, Any]]) -> float:

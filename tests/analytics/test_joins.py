@@ -266,6 +266,10 @@ def test_tables_that_cannot_be_joined_are_refused(account_of):
     with pytest.raises(InvalidArgument, match="one of the table's"):
         people.join(dp.public(WARDS), on="nothing")
     made = bought.mutate(number=bought.number + 1)
+    engine = ibis.duckdb.connect()
+    stored = engine.create_table("people", rows_of(CUSTOMERS, BASE[0]))
+    with pytest.raises(InvalidArgument, match="not come from the private one"):
+        dp.Private(stored, account=persons).join(dp.public(stored.filter(stored.customer > 1)), on="customer")
     with pytest.raises(InvalidArgument, match="stored columns"):
         dp.Private(rows_of(ITEMS, BASE[2]), account=persons, through=made, on="number")
     elsewhere = ibis.duckdb.connect().create_table("orders", rows_of(ORDERS, BASE[1]))

@@ -72,6 +72,9 @@ def _pair(pair: object) -> Pair:
 def _with_public(
     left: TableSpec, other: Public, pairs: list[Pair], how: str, rname: str
 ) -> tuple[TableSpec, dict[str, str]]:
+    if isinstance(other.table, ibis.Table) and origins(other.table) & left.origins:
+        remedy = "what is made of private rows is private: join it as dp.Private(…), by the person"
+        raise _check.fail("public table", "not come from the private one", "a table made of it", remedy)
     in_place = isinstance(other.table, ibis.Table) and other.table.get_backend() is left.table.get_backend()
     if not in_place and isinstance(other.table, ibis.Table):
         other = Public(other.table.to_pyarrow())
@@ -145,7 +148,9 @@ def _with_private(
     _require_comparable(left, brought, compared)
     joined, renamed = _joined(left, brought, compared, how, rname)
     # Rows are limited after the join, whatever the limit was before.
-    unit = replace(left.account.neighbors.unit, column=persons[0])
+    account_unit = left.account.neighbors.unit
+    assert isinstance(account_unit, Person)  # both tables have persons
+    unit = replace(account_unit, column=persons[0])
     joined = replace(
         joined,
         unit=unit,
@@ -194,6 +199,7 @@ def owned(table: TableSpec, parent: TableSpec, on: object) -> TableSpec:
         columns=(*table.columns, person),
         origins=table.origins | parent.origins,
         identity=identity,
+        lookups=parent.lookups,
     )
 
 

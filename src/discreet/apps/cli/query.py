@@ -144,8 +144,8 @@ def command(
     columns = {column for table in (private, *tables.values()) for column in table.columns}
     if unknown := declared.keys() - columns:
         raise InvalidArgument(
-            f"--bounds must name columns of private tables, got {', '.join(sorted(unknown))}: write CLAMP(column, lower, "
-            "upper) in SQL for a public one"
+            f"--bounds must name columns of private tables, got {', '.join(sorted(unknown))}: for a public one write "
+            "CLAMP(column, lower, upper) in SQL"
         )
     tables |= {name: public(source) for name, source in (assignment(text, "--public") for text in known)}
     # A shell has no dates, so keys of date columns are written as text. Column types are public.

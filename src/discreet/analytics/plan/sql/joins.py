@@ -48,8 +48,8 @@ class Joined:
     @property
     def scope(self) -> Scope:
         """The names that conditions and SELECT may use."""
-        columns = tuple(self.table.columns)
-        return Scope(columns, person_of(self.table), self.names, self.qualified)
+        columns, person = tuple(self.table.columns), person_of(self.table)
+        return Scope(columns, person if person in columns else None, self.names, self.qualified)
 
     def relation(self) -> Relation:
         """The rows for the rest of the SELECT."""
