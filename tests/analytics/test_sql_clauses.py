@@ -68,8 +68,10 @@ MONTHS = {"month": dp.months("2023-12", "2024-02")}
         ("SELECT ward AS w, COUNT(*) AS n FROM visits GROUP BY w ORDER BY w DESC", {"ward": ["a", "b"]}),
         ("SELECT ward AS w, COUNT(*) AS n FROM visits GROUP BY ward ORDER BY n DESC LIMIT 1", {"w": ["a", "b"]}),
         (
-            "SELECT DATE_TRUNC('month', day) AS month, SUM(cost) AS s FROM visits WHERE day >= '2023-12-01' "
-            "GROUP BY month ORDER BY month",
+            (
+                "SELECT DATE_TRUNC('month', day) AS month, SUM(cost) AS s FROM visits WHERE day >= '2023-12-01' "
+                "GROUP BY month ORDER BY month"
+            ),
             MONTHS,
         ),
         ("SELECT age > 35 AS old, COUNT(*) AS n FROM visits GROUP BY old ORDER BY n DESC, old LIMIT 1 OFFSET 1", None),
@@ -79,8 +81,10 @@ MONTHS = {"month": dp.months("2023-12", "2024-02")}
         ),
         ("SELECT FLOOR(age / 20) AS f, COUNT(*) AS n FROM visits GROUP BY f ORDER BY f", {"f": [1, 2]}),
         (
-            "SELECT ward, COUNT(*) FILTER (WHERE urgent) AS u, SUM(cost) FILTER (WHERE age < 45) AS s FROM visits "
-            "GROUP BY ward ORDER BY ward",
+            (
+                "SELECT ward, COUNT(*) FILTER (WHERE urgent) AS u, SUM(cost) FILTER (WHERE age < 45) AS s FROM visits "
+                "GROUP BY ward ORDER BY ward"
+            ),
             {"ward": ["a", "b"]},
         ),
         ("SELECT COUNT(DISTINCT ward) AS w, COUNT(DISTINCT age % 20) AS a FROM visits", None),
@@ -94,11 +98,14 @@ MONTHS = {"month": dp.months("2023-12", "2024-02")}
             {"ward": ["a", "b"]},
         ),
         (
-            "SELECT COUNT(*) AS n FROM (SELECT age * 2 AS double, day FROM visits WHERE cost > 6) AS v WHERE double > 70",
+            "SELECT COUNT(*) AS n FROM (SELECT age * 2 AS d FROM visits WHERE cost > 6) AS v WHERE d > 70",
             None,
         ),
         (
-            "WITH v AS (SELECT *, cost / 2 AS half FROM visits), w AS (SELECT half FROM v WHERE ward = 'a') SELECT AVG(half) AS h FROM w",
+            (
+                "WITH v AS (SELECT *, cost / 2 AS half FROM visits), w AS (SELECT half FROM v WHERE ward = 'a') "
+                "SELECT AVG(half) AS h FROM w"
+            ),
             None,
         ),
         ("SELECT COUNT_IF(urgent) AS u FROM visits", None),
@@ -118,13 +125,17 @@ def test_a_query_gives_what_the_engine_gives(visits, sql, keys):
         ),
         ("SELECT COUNT(*) AS n FROM (SELECT person FROM visits GROUP BY person HAVING SUM(cost) > 9)", None),
         (
-            "WITH spans AS (SELECT person, MIN(day) AS first, MAX(day) AS last FROM visits GROUP BY person) "
-            "SELECT COUNT(*) AS n, COUNT(DISTINCT person) AS p FROM spans WHERE last - first > 40",
+            (
+                "WITH spans AS (SELECT person, MIN(day) AS first, MAX(day) AS last FROM visits GROUP BY person) "
+                "SELECT COUNT(*) AS n, COUNT(DISTINCT person) AS p FROM spans WHERE last - first > 40"
+            ),
             None,
         ),
         (
-            "SELECT ward, AVG(a) AS a FROM (SELECT person AS who, ward, AVG(cost) AS a FROM visits GROUP BY 1, 2) "
-            "GROUP BY ward ORDER BY ward",
+            (
+                "SELECT ward, AVG(a) AS a FROM (SELECT person AS who, ward, AVG(cost) AS a FROM visits GROUP BY 1, 2) "
+                "GROUP BY ward ORDER BY ward"
+            ),
             {"ward": ["a", "b"]},
         ),
         (

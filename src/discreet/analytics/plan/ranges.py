@@ -65,7 +65,7 @@ def _day(name: str, value: object) -> dt.date:
         return dt.date(value.year, value.month, value.day)
     if isinstance(value, str) and re.fullmatch(r"\d{4}(-\d{2}){0,2}", value, re.ASCII):
         try:
-            return dt.datetime.strptime(value, _FORMS[len(value)]).date()  # noqa: DTZ007  # a date has no zone
+            return dt.datetime.strptime(value, _FORMS[len(value)]).date()
         except ValueError:
             pass
     raise _check.fail(name, "be a date", value, 'such as "2024-12-31", "2024-12" or datetime.date(2024, 12, 31)')

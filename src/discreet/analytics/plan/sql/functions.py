@@ -9,8 +9,18 @@ from sqlglot import expressions as ast
 
 from discreet.analytics.plan.sql.constants import constant, number
 from discreet.analytics.plan.sql.refusals import only, refused
-from discreet.analytics.table.expressions import Call, Cases, Expression, Present, coalesce, greatest, least
-from discreet.analytics.table.expressions import dates, numbers, text
+from discreet.analytics.table.expressions import (
+    Call,
+    Cases,
+    Expression,
+    Present,
+    coalesce,
+    dates,
+    greatest,
+    least,
+    numbers,
+    text,
+)
 
 Read = Callable[[Any], Expression]
 

@@ -216,8 +216,7 @@ class _Reader:
         if plain:
             values = Values(rows.scope)
             condition = values.condition(where.this) if not steps else None
-            steps += [Where(values.condition(side)) for side in plain] if condition is None else []
-            steps += [] if condition is None else [Where(condition)]
+            steps += [Where(values.condition(side)) for side in plain] if condition is None else [Where(condition)]
         return Relation(rows.start, (*rows.steps, *steps), rows.scope)
 
     def _of_persons(self, node: Any, rows: Relation) -> Step | None:
@@ -312,12 +311,10 @@ class _Groups:
         self.computed: dict[str, Expression] = {}
         self.renamed: dict[str, str] = {}
         group = query.args.get("group")
-        names = []
         if group is not None:
             only(group, "expressions")
-            for one in group.expressions:
-                names.append(self._read(one, items))
-        self.names = tuple(dict.fromkeys(names))
+        listed = [] if group is None else group.expressions
+        self.names = tuple(dict.fromkeys(self._read(one, items) for one in listed))
 
     def _read(self, node: Any, items: list[_Item]) -> str:
         if isinstance(node, ast.Literal) and not node.is_string:

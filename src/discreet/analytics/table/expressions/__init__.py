@@ -13,10 +13,10 @@ from discreet.analytics.table.expressions.nodes import (
     Logic,
     Missing,
     Present,
-    Unsupported,
     within_the_stack,
     wrap,
 )
+from discreet.analytics.table.expressions.unsupported import Unsupported
 
 __all__ = [
     "Call",

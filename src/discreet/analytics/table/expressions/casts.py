@@ -15,14 +15,16 @@ from discreet.analytics.table.expressions.calls import Function
 from discreet.analytics.table.expressions.dates import FORMAT, day_of
 from discreet.analytics.table.expressions.numbers import ROUND
 from discreet.analytics.table.semantics import engine_of, exact, family, number
+from discreet.analytics.table.sizes import of_size
 
 #: At most 15 digits before and after the point: every engine reads these as the same float or its neighbor.
 _NUMBER = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?"
+_TEXT_SIZE = (1e-15, 1e15)
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _LONG_MONTHS = ("01", "03", "05", "07", "08", "10", "12")
 _SHORT_MONTHS = ("04", "06", "09", "11")
-#: Beyond this size a float is not sure to fit a 64-bit integer.
-_LARGEST_INTEGER = 2.0**62
+#: From this size on floats skip integers.
+_LARGEST_INTEGER = 2.0**53
 
 
 def _matches(value: Any, pattern: str) -> Any:
@@ -34,14 +36,17 @@ def _to_number(value: Any) -> Any:
     if family(value) != "text":
         return number(value, "cast")
     safe = ibis.cases((_matches(value, _NUMBER), value), else_=ibis.null("string"))
-    return safe.cast("float64")
+    return of_size(safe.cast("float64"), _TEXT_SIZE)
 
 
 def _to_integer(value: Any) -> Any:
-    near = ROUND.build(_to_number(value), 0)
-    most = exact(_LARGEST_INTEGER)
-    fits = ibis.cases(((near < most) & (near > -most), near), else_=ibis.null("float64"))
-    return fits.cast("int64")
+    """The nearest whole number; missing beyond 2^53, where floats skip integers."""
+    if value.type().is_integer():
+        return value.cast("int64")
+    given = _to_number(value)
+    near = ROUND.build(given, 0)
+    inside = (given < exact(_LARGEST_INTEGER)) & (given > exact(-_LARGEST_INTEGER))
+    return ibis.cases((inside, near.cast("int64")), else_=ibis.null("int64"))
 
 
 def _to_date(value: Any) -> Any:

@@ -29,7 +29,7 @@ _EPOCH = 719468
 _FORMATS = {"%Y": ("year", 4), "%m": ("month", 2), "%d": ("day", 2), "%H": ("hour", 2), "%M": ("minute", 2)}
 
 
-@ibis.udf.scalar.builtin(name="timezone", signature=(("string", "timestamp('UTC')"), "timestamp"))  # type: ignore[misc]
+@ibis.udf.scalar.builtin(name="timezone", signature=(("string", "timestamp('UTC')"), "timestamp"))  # type: ignore[untyped-decorator]
 def _local_time(zone: Any, instant: Any) -> Any:
     """The engine's own function: an instant as the time that clocks in a zone show."""
 
@@ -72,7 +72,7 @@ def _field(name: str, method: str, low: int, high: int, *, first_of_week: int = 
         whole = part.cast("int64")
         return whole + first_of_week if first_of_week else whole
 
-    few = tuple(range(low, high + 1)) if high - low < 60 else None  # noqa: PLR2004  # minutes and weeks are few
+    few = tuple(range(low, high + 1)) if high - low < 60 else None  # minutes and weeks are few
     return Function(name, build, within(float(low), float(high)), few)
 
 
@@ -117,7 +117,7 @@ def _days(value: Any, wanted_by: str) -> Any:
     """
     day = day_of(value, wanted_by)
     month = day.month().cast("int64")
-    early = ibis.cases((month <= 2, ibis.literal(1, type="int64")), else_=ibis.literal(0, type="int64"))  # noqa: PLR2004
+    early = ibis.cases((month <= 2, ibis.literal(1, type="int64")), else_=ibis.literal(0, type="int64"))
     year = day.year().cast("int64") - early
     from_march = month + early * 12 - 3
     leaps = year // 4 - year // 100 + year // 400

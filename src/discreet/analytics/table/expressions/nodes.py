@@ -236,15 +236,15 @@ class Compared(Condition):
     """Whether two values compare; False where one of them is missing."""
 
     operator: str
-    left: Expression
-    right: Expression
+    one: Expression
+    other: Expression
 
     def to_ibis(self, table: Any) -> Any:
         return self.to_filter(table).fill_null(False)
 
     def to_filter(self, table: Any) -> Any:
-        a, b = self.left.to_ibis(table), self.right.to_ibis(table)
-        a, b = alike("comparison", [_dated(self.left, a, b), _dated(self.right, b, a)], self.operator)
+        a, b = self.one.to_ibis(table), self.other.to_ibis(table)
+        a, b = alike("comparison", [_dated(self.one, a, b), _dated(self.other, b, a)], self.operator)
         compare: dict[str, Callable[[], Any]] = {
             "<": lambda: a < b,
             "<=": lambda: a <= b,
@@ -310,14 +310,14 @@ class Clipped(Expression):
     """A number moved into an interval."""
 
     inner: Expression
-    lower: float
-    upper: float
+    low: float
+    high: float
 
     def to_ibis(self, table: Any) -> Any:
-        return number(self.inner.to_ibis(table), "clip").clip(self.lower, self.upper)
+        return number(self.inner.to_ibis(table), "clip").clip(self.low, self.high)
 
     def span(self, bounds: Mapping[str, Range]) -> Range | None:
-        return self.lower, self.upper
+        return self.low, self.high
 
 
 @dataclass(frozen=True, eq=False)

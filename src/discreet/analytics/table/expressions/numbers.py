@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from discreet.analytics.table.expressions.nodes import Expression
 
 #: From this size on every float is a whole number.
-_WHOLE = 2.0**53
-#: Below this size a float fits a 64-bit integer.
-_FITS = 2.0**62
+_WHOLE = 2.0**52
+_WHOLE_SIZE = (1.0, _WHOLE)
 #: Beyond this size the exponential, or its inverse, is no float.
 _LARGEST_EXPONENT = 700.0
 #: The most digits before or after the point that a number can be rounded to.
@@ -94,30 +93,28 @@ def _divide(a: Any, b: Any, name: str = "/") -> Any:
     return _tamed(a, b, name, _quotient)
 
 
-def _floored(value: Any) -> Any:
-    """⌊x⌋ as a float. The engine's own function may give an integer, so it gets only numbers that fit one."""
+def _floored(value: Any, limit: float = _WHOLE) -> Any:
+    """⌊x⌋ as a float, of x moved to ±2^52: beyond, floats have no fractions, and engines' integers end soon."""
     size = size_of(value)
-    if size is not None and size[1] < _FITS:
-        return of_size(value.floor().cast("float64"), (1.0, max(size[1], 1.0)))
-    small = ibis.cases(((value < exact(_WHOLE)) & (value > exact(-_WHOLE)), value), else_=exact(0.0))
-    floored = ibis.cases(
-        (value.isnull(), ibis.null("float64")),
-        ((value < exact(_WHOLE)) & (value > exact(-_WHOLE)), small.floor().cast("float64")),
-        else_=value,
-    )
-    return floored if size is None else of_size(floored, (1.0, max(size[1], 1.0)))
+    if size is None or size[1] > limit:
+        value = value.clip(-limit, limit)
+    return of_size(value.floor().cast("float64"), (1.0, limit))
 
 
 def _truncated(value: Any) -> Any:
-    return ibis.cases((value < 0, -_floored(-value)), else_=_floored(value))
+    return of_size(ibis.cases((value < 0, -_floored(-value)), else_=_floored(value)), _WHOLE_SIZE)
 
 
 def _rounded(value: Any) -> Any:
-    """The nearest whole number, halves away from zero; x − ⌊x⌋ is exact, so no half is missed."""
-    size = value.abs()
-    below = _floored(size)
-    near = ibis.cases((size - below >= exact(0.5), below + exact(1.0)), else_=below)
-    return ibis.cases((value < 0, -near), else_=near)
+    """The nearest whole number, halves away from zero; every step is exact, so no half is missed."""
+    away = ibis.cases((value < 0, -_half_up(-value)), else_=_half_up(value))
+    return of_size(away, _WHOLE_SIZE)
+
+
+def _half_up(value: Any) -> Any:
+    """⌊(⌊2x⌋ + 1) / 2⌋, the nearest whole number of x ≥ 0, halves upwards."""
+    twice = _floored(value.clip(0.0, _WHOLE) * exact(2.0), 2 * _WHOLE)
+    return _floored((twice + exact(1.0)) * exact(0.5), 2 * _WHOLE)
 
 
 def _round(value: Any, digits: int) -> Any:
@@ -131,7 +128,7 @@ def _round(value: Any, digits: int) -> Any:
 
 def _remainder(quotient: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     def build(a: Any, b: Any) -> Any:
-        """x − y·q with the whole quotient q of x / y; missing for y = 0, and from 2^53 on, where q is not exact."""
+        """x − y·q with the whole quotient q of x / y; missing for y = 0, and if q is 2^52 or more."""
         ratio = _divide(a, b, "%")
         whole = _missing_unless((ratio < exact(_WHOLE)) & (ratio > exact(-_WHOLE)), quotient(ratio))
         return _operand(a, "%") - _operand(b, "%") * whole
