@@ -29,24 +29,21 @@ def databases(folder: Path, quick: bool) -> Iterator[tuple[Database, list[Asked]
     """Each database with its questions."""
     connection = connect()
     connection.con.register("adult", pa.table({name: pa.array(column) for name, column in dp.datasets.adult().items()}))
-    yield Database(connection, {"adult": None}, None, (), _adult.BOUNDS), _adult.QUESTIONS
+    yield Database(connection, {"adult": None}, (), _adult.BOUNDS), _adult.QUESTIONS
     connection = connect()
     for name, table in _visits.tables(5_000 if quick else 50_000).items():
         connection.con.register(name, table)
     private = {"visits": "person", "patients": "person"}
-    yield Database(connection, private, "person", ("wards",), _visits.BOUNDS), _visits.QUESTIONS
+    yield Database(connection, private, ("wards",), _visits.BOUNDS), _visits.QUESTIONS
     _tpch.files(folder, 0.02 if quick else 0.2)
     connection = connect()
-    for name in _tpch.PUBLIC:
+    for name in ("customer", "orders", *_tpch.PUBLIC):
         connection.con.execute(f"CREATE TABLE {name} AS SELECT * FROM '{folder}/{name}.parquet'")
-    for name in ("customer", "orders"):
-        person = _tpch.PRIVATE[name]
-        connection.con.execute(f"CREATE TABLE {name} AS SELECT *, {person} AS custkey FROM '{folder}/{name}.parquet'")
     connection.con.execute(
-        f"CREATE TABLE lineitem AS SELECT line.*, o_custkey AS l_custkey, o_custkey AS custkey "
-        f"FROM '{folder}/lineitem.parquet' AS line JOIN orders ON o_orderkey = l_orderkey"
+        f"CREATE TABLE lineitem AS SELECT line.*, o_custkey AS l_custkey FROM '{folder}/lineitem.parquet' AS line "
+        "JOIN orders ON o_orderkey = l_orderkey"
     )
-    yield Database(connection, _tpch.PRIVATE, "custkey", _tpch.PUBLIC, _tpch.BOUNDS), _tpch.QUESTIONS
+    yield Database(connection, _tpch.PRIVATE, _tpch.PUBLIC, _tpch.BOUNDS), _tpch.QUESTIONS
 
 
 def outcomes(folder: Path, quick: bool) -> dict[str, Outcome]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,14 +30,12 @@ class Database:
     Attributes:
         connection: the engine.
         private: for each private table the column that names the person; None where each row is a person.
-        shared: a column that names the person in all private tables, for questions about several.
         public: the other tables.
         bounds: public bounds by column.
     """
 
     connection: Any
     private: Mapping[str, str | None]
-    shared: str | None
     public: Sequence[str]
     bounds: Mapping[str, tuple[float, float]]
 
@@ -69,26 +66,25 @@ class Asking:
         return Outcome(statistics.median(relative_error(result, truth) for result in released))
 
     def _released(self, asked: Asked) -> Any:
-        main = main_table(asked.sql)
-        words = set(re.findall(r"\w+", asked.sql))
-        private = [name for name in self._database.private if name in words]
-        person = self._database.private[main] if len(private) == 1 else self._database.shared
-        self._opened += 1
-        unit = dp.rows() if person is None else dp.person(person, max_rows=asked.max_rows)
-        account = self._ledger.account(f"account{self._opened}", dp.PureDP(EPSILON), unit)
-        tables = {name: self._private(name, account) for name in private}
-        others = {name: table for name, table in tables.items() if name != main}
-        public = {name: dp.public(self._table(name)) for name in self._database.public if name in words}
-        keys = dict(asked.keys) or None
-        return tables[main].sql(asked.sql, epsilon=EPSILON, keys=keys, tables={**others, **public})
+        account = self._account(main_table(asked.sql, self._database.private), asked.max_rows)
+        private = {name: self._private(name, account) for name in self._database.private if name in asked.sql}
+        public = {name: dp.public(self._table(name)) for name in self._database.public if name in asked.sql}
+        return dp.sql(asked.sql, {**private, **public}, epsilon=EPSILON, keys=dict(asked.keys) or None)
 
     def _table(self, name: str) -> Any:
         return self._database.connection.table(name)
 
+    def _account(self, main: str, max_rows: int) -> Any:
+        """A new account that protects the persons of a question's first table."""
+        person = self._database.private[main]
+        self._opened += 1
+        unit = dp.rows() if person is None else dp.person(person, max_rows=max_rows)
+        return self._ledger.account(f"{main}{self._opened}", dp.PureDP(EPSILON), unit)
+
     def _private(self, name: str, account: Any) -> Any:
         table = self._table(name)
         bounds = {column: pair for column, pair in self._database.bounds.items() if column in table.columns}
-        return dp.Private(table, account=account, bounds=bounds)
+        return dp.Private(table, account=account, bounds=bounds, person=self._database.private[name])
 
     def _truth(self, asked: Asked) -> list[dict[str, Any]]:
         query = sqlglot.parse_one(asked.truth or asked.sql, read="duckdb")
@@ -99,11 +95,10 @@ class Asking:
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def main_table(sql: str) -> str:
-    """The first table that a query reads."""
+def main_table(sql: str, private: Container[str]) -> str:
+    """A private table that a query reads."""
     query = sqlglot.parse_one(sql, read="duckdb")
-    defined = {cte.alias for cte in query.find_all(ast.CTE)}
-    return next(table.name for table in query.find_all(ast.Table, bfs=False) if table.name not in defined)
+    return next(table.name for table in query.find_all(ast.Table, bfs=False) if table.name in private)
 
 
 def relative_error(result: Any, truth: list[dict[str, Any]]) -> float:

@@ -30,7 +30,10 @@ from discreet.analytics.plan.preview import Preview
 from discreet.analytics.plan.ranges import days, months, quarters, weeks, years
 from discreet.analytics.result.result import Result
 from discreet.analytics.table.expressions import Expression, case, coalesce, greatest, least
+from discreet.analytics.table.partition import Partition
 from discreet.analytics.table.private import Groups, Private
+from discreet.analytics.table.public import Public, public
+from discreet.analytics.table.several import sql
 
 __all__ = [
     "Aggregate",
@@ -38,8 +41,10 @@ __all__ = [
     "Discover",
     "Expression",
     "Groups",
+    "Partition",
     "Preview",
     "Private",
+    "Public",
     "Result",
     "case",
     "coalesce",
@@ -58,8 +63,10 @@ __all__ = [
     "median",
     "min",
     "months",
+    "public",
     "quantile",
     "quarters",
+    "sql",
     "std",
     "sum",
     "top_k",

@@ -24,6 +24,7 @@ from discreet.codec import (
 )
 from discreet.errors import NotALedger
 from discreet.events import Event
+from discreet.ledger.partitions import Part
 from discreet.ledger.totals import charge_text, price_of_list
 from discreet.neighbors import Neighbors
 
@@ -50,6 +51,8 @@ _FIELDS = {
     "terms",
     "time",
 }
+#: A charge to a part of a partition has one more field.
+_FIELDS_OF_PART = _FIELDS | {"part"}
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Entry:
         reservation: the row of the reservation that "start" and "close" belong to.
         steps: the steps that were reserved ("reserve"), started so far ("start") or started in total ("close").
         terms: the terms, as text, for "open"; the name and terms of a sub-account for "allot".
+        part: the part of a partition that was charged, if it was one; `change` and `claimed` were added to its totals.
     """
 
     account: str
@@ -100,6 +104,7 @@ class Entry:
     reservation: int | None = None
     steps: int | None = None
     terms: str | None = None
+    part: Part | None = None
 
     @property
     def by(self) -> str:
@@ -123,13 +128,15 @@ class Entry:
             "null" if self.steps is None else str(self.steps),
             _quoted_or_null(self.terms),
             self.time,
+            self.part,
         )
 
     @classmethod
     def of_body(cls, body: str) -> Entry:
         """Parse an entry from its stored text; any other text is refused."""
         value = parse(body)
-        if not isinstance(value, dict) or set(value) != _FIELDS or value["kind"] not in KINDS:
+        known = isinstance(value, dict) and set(value) in (_FIELDS, _FIELDS_OF_PART) and value["kind"] in KINDS
+        if not known or ("part" in value and value["kind"] != "spend"):
             raise NotALedger("a row is not an entry: the ledger was edited, or written by something else")
         try:
             return cls(
@@ -149,6 +156,7 @@ class Entry:
                 reservation=None if value["reservation"] is None else _integer(value["reservation"]),
                 steps=None if value["steps"] is None else _integer(value["steps"]),
                 terms=None if value["terms"] is None else _text(value["terms"]),
+                part=Part.of_list(value["part"]) if "part" in value else None,
             )
         except (TypeError, ValueError) as error:
             raise NotALedger("a row is not readable as an entry: the ledger was edited") from error
@@ -168,15 +176,17 @@ def entry_text(
     steps: str,
     terms: str,
     time: str,
+    part: Part | None = None,
 ) -> str:
     """The canonical text of an entry. All arguments are JSON already, except the kind, the hash and the time.
 
     The fields are written out in alphabetical order, because every spend waits for this; a test compares the result
-    with `canonical`.
+    with `canonical`. Only a charge to a part of a partition has the field "part".
     """
+    in_part = "" if part is None else f'"part":{part.text()},'
     return (
         f'{{"above":{above},{charge},"key":{key},"kind":"{kind}","neighbors":{neighbors},"origin":{origin},'
-        f'"previous":{quoted(previous)},"purpose":{purpose},"reservation":{reservation},"sequence":{sequence},'
+        f'{in_part}"previous":{quoted(previous)},"purpose":{purpose},"reservation":{reservation},"sequence":{sequence},'
         f'"steps":{steps},"terms":{terms},"time":{quoted(time)}}}'
     )
 

@@ -36,6 +36,12 @@ class Line:
     event: Event
     charged: Guarantee
     share: float
+    part: str = ""
+
+    @property
+    def description(self) -> str:
+        """The purpose, and the part of a partition that was charged, if it was one."""
+        return f"{self.purpose} [{self.part}]" if self.part else self.purpose
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ class Statement:
                     line.by,
                     line.kind,
                     f"{100 * line.share:.2f}%",
-                    line.purpose,
+                    line.description,
                     repr(line.event),
                 )
                 for line in self.lines
@@ -115,6 +121,7 @@ class Statement:
                 "event": repr(line.event),
                 "charged": str(line.charged),
                 "share": line.share,
+                **({"part": line.part} if line.part else {}),
             }
             for line in self.lines
         ]
@@ -154,6 +161,8 @@ def compose(terms: Terms, totals: Totals, entries: Sequence[Entry], delta: float
         delta = terms.form.reading_delta
     standing = terms.filter(totals)
     tight, note = _tight(events_of(entries), float(delta), terms)
+    if totals.divided is not None:
+        tight, note = None, "no tight figure is known: charges to parts of partitions do not add up as events do"
     return Statement(
         account=terms.name,
         budget=standing.budget,
@@ -197,4 +206,5 @@ def _line(terms: Terms, entry: Entry) -> Line:
         raise TypeError("a line needs an event")
     cost = tuple(None if amount is None else max(amount, Fraction(0)) for amount in entry.change)
     share = terms.form.share(entry.change, terms.limits, refund=entry.kind == "close")
-    return Line(entry.sequence, entry.time, entry.by, entry.kind, entry.purpose, event, terms.shown(cost), share)
+    part = "" if entry.part is None else str(entry.part)
+    return Line(entry.sequence, entry.time, entry.by, entry.kind, entry.purpose, event, terms.shown(cost), share, part)

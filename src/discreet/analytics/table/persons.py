@@ -7,6 +7,7 @@ each person's rows still bounds what one person changes (docs/proofs/per-person.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -19,9 +20,12 @@ from discreet.analytics.aggregates.distinct import CountValues
 from discreet.analytics.aggregates.mean import Mean
 from discreet.analytics.aggregates.quantile import HIGHEST, LOWEST, Quantile
 from discreet.analytics.aggregates.sum import Sum
+from discreet.analytics.engine.collation import require_exact
 from discreet.analytics.engine.levels import level
-from discreet.analytics.table.expressions import Column
+from discreet.analytics.table.expressions import Column, within_the_stack
 from discreet.analytics.table.semantics import exact, number
+from discreet.analytics.table.spec import TableSpec
+from discreet.neighbors import Person
 from discreet.queries.grid import Grid
 
 #: Levels of a row's value on each side of the middle of its bounds: fine, and sums of 2^32 rows stay within 64 bits.
@@ -114,3 +118,32 @@ def _finished(pieces: Any, name: str, asked: Aggregate, declared: Mapping[str, B
         return ibis.cases((count > 0, total.cast("float64") * step + count * middle), else_=ibis.null("float64"))
     divisor = ibis.cases((count > 0, count), else_=ibis.null("float64"))
     return total.cast("float64") * step / divisor + middle
+
+
+def per_person(spec: TableSpec, columns: Sequence[str], values: Mapping[str, Aggregate]) -> TableSpec:
+    """A table with one row for each person, and for each value of some columns; as `Private.per_person`."""
+    if not isinstance(spec.unit, Person) or spec.unit.column is None:
+        remedy = "open the account with unit=dp.person(column, max_rows=…)"
+        raise _check.fail("per_person", "go with an account that protects persons", str(spec.unit), remedy)
+    person = str(spec.unit.column)
+    by = tuple(name for name in dict.fromkeys(columns) if name != person)
+    for name in values:
+        if name.lower() in {column.lower() for column in (person, *by)}:
+            raise _check.fail("per_person", "name values apart from the columns", name, "choose another name")
+    for name in (*by, *(column for asked in values.values() for column in asked.columns)):
+        spec.require(name)
+    require_exact(spec.table, (person, *by))
+    with within_the_stack():
+        table = rows_per_person(spec.table, person, by, values, spec.bounds)
+    bounds = {name: pair for name, pair in spec.bounds.items() if name in by}
+    bins = {name: edges for name, edges in spec.bins.items() if name in by}
+    unit = spec.unit if by else replace(spec.unit, max_rows=1)
+    return replace(
+        spec,
+        table=table,
+        unit=unit,
+        columns=(person, *by, *values),
+        bounds={**bounds, **ranges(values, spec.bounds, spec.unit.max_rows)},
+        bins=bins,
+        computed=spec.computed | values.keys(),
+    )

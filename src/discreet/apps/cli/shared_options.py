@@ -127,4 +127,11 @@ def assignment(text: str, flag: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-_EXAMPLES = {"--bounds": "age=0,120", "--keys": "sex=Female,Male", "--calibrate": "epsilon=3"}
+_EXAMPLES = {
+    "--bounds": "age=0,120",
+    "--calibrate": "epsilon=3",
+    "--keys": "sex=Female,Male",
+    "--person": "orders=customer_id",
+    "--public": "wards=wards.csv",
+    "--table": "orders=orders.parquet",
+}

@@ -10,7 +10,7 @@ from discreet import _check
 from discreet.errors import InvalidArgument
 
 _CLAUSES = {
-    "joins": "join before the table is private, or ask each table",
+    "joins": "join in a sub-query or in the outer query",
     "distinct": "COUNT(DISTINCT person) counts persons",
     "windows": "there are no windows over private rows",
     "qualify": "there are no windows over private rows",

@@ -14,12 +14,15 @@ from discreet.analytics.aggregates.aggregate import Aggregate
 from discreet.analytics.plan.sql.afterwards import Afterwards, Released
 from discreet.analytics.plan.sql.calls import Aggregates, Columns
 from discreet.analytics.plan.sql.constants import number
+from discreet.analytics.plan.sql.joins import Joined, Right
 from discreet.analytics.plan.sql.refusals import only, refused, syntax_error
-from discreet.analytics.plan.sql.steps import Keep, Mutate, OfPersons, PerPerson, Step, Where
+from discreet.analytics.plan.sql.relation import Relation, person_of
+from discreet.analytics.plan.sql.steps import Keep, Matched, Mutate, OfPersons, PerPerson, Step, Where
 from discreet.analytics.plan.sql.values import Scope, Values, sides_of
 from discreet.analytics.table.expressions import Column, Expression
+from discreet.analytics.table.public import Public
 
-_CLAUSES = ("expressions", "from_", "where", "group", "having", "order", "limit", "offset", "with_")
+_CLAUSES = ("expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "with_")
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Parsed:
     """What a query asks for.
 
     Attributes:
+        start: the private table whose rows are read.
         steps: what is done to the rows, in order.
         groups: the columns of GROUP BY.
         aggregates: what is measured, by name.
@@ -34,6 +38,7 @@ class Parsed:
         renamed: the columns of GROUP BY that have another name in the result, by their own name.
     """
 
+    start: Any
     steps: tuple[Step, ...]
     groups: tuple[str, ...]
     aggregates: Mapping[str, Aggregate]
@@ -41,23 +46,16 @@ class Parsed:
     renamed: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Relation:
-    """Rows that a FROM reads: the steps that make them, and their names."""
-
-    steps: tuple[Step, ...]
-    scope: Scope
-
-
-def parse(text: str, columns: tuple[str, ...], person: str | None) -> Parsed:
-    """What a query asks of one table with these columns; `person` names the person's id."""
+def parse(text: str, private: Any, tables: Mapping[str, Any]) -> Parsed:
+    """What a query asks of a private table, which it may call as it likes, and of other tables by their names."""
     if not isinstance(text, str):
         raise _check.fail("sql", "be text", type(text).__name__, "such as SELECT COUNT(*) FROM people")
     try:
         statements = sqlglot.parse(text, read="duckdb")
         if len(statements) != 1 or not isinstance(statements[0], ast.Select):
             raise _check.fail("sql", "be one SELECT", text, "ask one question at a time")
-        return _Reader(Relation((), Scope(columns, person)), {}).asked(statements[0])
+        base, others = Relation.of(private), {name.lower(): table for name, table in tables.items()}
+        return _Reader(base, {}, others).asked(statements[0])
     except sqlglot.errors.SqlglotError as error:
         problem = syntax_error(text, error)
     except RecursionError:
@@ -75,11 +73,12 @@ class _Item:
 
 
 class _Reader:
-    """Reads a SELECT over a base table; `defined` holds what WITH has named so far."""
+    """Reads a SELECT over a base table and others; `defined` holds what WITH has named so far."""
 
-    def __init__(self, base: Relation, defined: Mapping[str, Relation]) -> None:
+    def __init__(self, base: Relation, defined: Mapping[str, Relation], tables: Mapping[str, Any]) -> None:
         self._base = base
         self._defined = dict(defined)
+        self._tables = tables
 
     def asked(self, query: ast.Select) -> Parsed:
         """What a query releases."""
@@ -116,7 +115,7 @@ class _Reader:
         then = Afterwards(computed, hidden, condition, order, limit, offset or 0)
         plain = not (computed or hidden or condition or order or limit is not None or offset)
         steps = (*rows.steps, Mutate({**groups.computed, **columns.computed}))
-        return Parsed(steps, groups.names, aggregates.asked, None if plain else then, groups.renamed)
+        return Parsed(rows.start, steps, groups.names, aggregates.asked, None if plain else then, groups.renamed)
 
     def _ordered(
         self,
@@ -145,7 +144,7 @@ class _Reader:
         """The rows of a sub-query: of the table itself, or one for each person (and other columns)."""
         if not isinstance(query, ast.Select):
             raise refused(query, "one SELECT")
-        only(query, "expressions", "from_", "where", "group", "having", "with_")
+        only(query, "expressions", "from_", "joins", "where", "group", "having", "with_")
         rows = self._rows(query)
         items = _items(query)
         values = Values(rows.scope)
@@ -156,7 +155,7 @@ class _Reader:
         ):
             return self._per_person(query, rows, items, columns, aggregates)
         if query.args.get("having") is not None:
-            only(query, "expressions", "from_", "where", "with_")
+            only(query, "expressions", "from_", "joins", "where", "with_")
         return _projected(rows, items, values)
 
     def _per_person(
@@ -170,7 +169,7 @@ class _Reader:
             remedy = f"a sub-query aggregates the rows of each person: it needs {whom}"
             raise _check.fail("sql", "aggregate per person in a sub-query", query.sql(), remedy)
         by = tuple(name for name in groups.names if name != grouped)
-        own = str(self._base.scope.person)  # the id's own name, which a sub-query inside may have changed
+        own = str(person_of(rows.start))  # the id's own name, which a sub-query inside may have changed
         after = Values(Scope((*groups.names,), person, rows.scope.tables), aggregates.as_column)
         outputs: dict[str, Expression] = {}
         for item in items:
@@ -189,7 +188,7 @@ class _Reader:
         steps.append(PerPerson(by, dict(aggregates.asked)))
         if kept is not None:
             steps.append(Where(kept))
-        return _selected(Relation(tuple(steps), Scope((own, *by, *aggregates.asked), own)), outputs)
+        return _selected(Relation(rows.start, tuple(steps), Scope((own, *by, *aggregates.asked), own)), outputs)
 
     def _rows(self, query: ast.Select) -> Relation:
         """What FROM and WHERE give."""
@@ -197,7 +196,7 @@ class _Reader:
         defined = query.args.get("with_")
         if defined is not None:
             only(defined, "expressions")
-            reader = _Reader(self._base, self._defined)
+            reader = _Reader(self._base, self._defined, self._tables)
             for one in defined.expressions:
                 only(one, "this", "alias")
                 only(one.args["alias"], "this")
@@ -218,24 +217,26 @@ class _Reader:
             values = Values(rows.scope)
             condition = values.condition(where.this) if not steps else None
             steps += [Where(values.condition(side)) for side in plain] if condition is None else [Where(condition)]
-        return Relation((*rows.steps, *steps), rows.scope)
+        return Relation(rows.start, (*rows.steps, *steps), rows.scope)
 
     def _of_persons(self, node: Any, rows: Relation) -> Step | None:
-        """The step of `person IN (SELECT person FROM the same table WHERE …)`; None for other conditions."""
+        """The step of `person IN (SELECT person FROM a table WHERE …)`; None for other conditions."""
         inside = node.this if isinstance(node, ast.Not) else node
         if not isinstance(inside, ast.In) or inside.args.get("query") is None:
             return None
         only(inside, "this", "query")
         query = inside.args["query"].this
         person = rows.scope.person
-        instead = "person IN (SELECT person FROM the same table WHERE …), in an account that protects persons"
+        instead = "person IN (SELECT person FROM a table of the account WHERE …), where persons are protected"
         if person is None or not isinstance(query, ast.Select) or rows.scope.column(inside.this) != person:
             raise refused(inside, instead)
-        only(query, "expressions", "from_", "where")
+        only(query, "expressions", "from_", "joins", "where")
         same = self._source(query)
         chosen = [same.scope.column(item.node) for item in _items(query)]
-        if same.steps != rows.steps or chosen != [person]:
+        if chosen != [same.scope.person]:
             raise refused(inside, instead)
+        if same.start is not rows.start or same.steps != rows.steps:
+            return Matched(self._rows(query).private(), "anti" if isinstance(node, ast.Not) else "semi")
         where = query.args.get("where")
         values = Values(same.scope)
         held = Column(person).is_null() | ~Column(person).is_null() if where is None else values.condition(where.this)
@@ -251,13 +252,54 @@ class _Reader:
         elif isinstance(inner, ast.Table) and isinstance(inner.this, ast.Identifier):
             only(source, "this")
             only(inner, "this", "alias")
-            rows = self._defined.get(inner.name.lower(), self._base)
+            rows = self._named(inner)
         else:
             raise _check.fail("sql", "have FROM with one table", query.sql(), "such as FROM people")
         if inner.args.get("alias") is not None:
             only(inner.args["alias"], "this")  # it may not rename columns
         names = frozenset({inner.name.lower(), inner.alias_or_name.lower()} - {""})
-        return Relation(rows.steps, Scope(rows.scope.columns, rows.scope.person, names))
+        rows = Relation(rows.start, rows.steps, Scope(rows.scope.columns, rows.scope.person, names))
+        if not query.args.get("joins"):
+            return rows
+        joined = Joined.of(rows, inner.alias_or_name.lower())
+        for join in query.args["joins"]:
+            joined = joined.join(join, self._right(join.this))
+        return joined.relation()
+
+    def _named(self, table: ast.Table) -> Relation:
+        """The rows of a table of WITH, of another table, or of the base, which has any other name."""
+        name = table.name.lower()
+        if name in self._defined:
+            return self._defined[name]
+        if name not in self._tables:
+            if any(one is self._base.start for one in self._tables.values()):  # it has a name already
+                raise _check.fail("sql", "read a table that is known", table.name, ", ".join(self._tables))
+            return self._base
+        other = self._tables[name]
+        if isinstance(other, Public):
+            remedy = "name a private table first, and JOIN the public one"
+            raise _check.fail("sql", "begin FROM with a private table", table.sql(), remedy)
+        return Relation.of(other)
+
+    def _right(self, node: Any) -> Right:
+        """The right side of a JOIN."""
+        if isinstance(node, ast.Subquery):
+            only(node, "this", "alias")
+            table = self.relation(node.this).private()
+        elif isinstance(node, ast.Table) and isinstance(node.this, ast.Identifier):
+            only(node, "this", "alias")
+            name = node.name.lower()
+            if name not in self._defined and name not in self._tables:
+                names = ", ".join([*self._defined, *self._tables])
+                remedy = f"it is one of {names}" if names else "pass the other tables by name, as public or private"
+                raise _check.fail("sql", "JOIN a table that is known", node.name, remedy)
+            public = name not in self._defined and isinstance(self._tables[name], Public)
+            table = self._tables[name] if public else self._named(node).private()
+        else:
+            raise refused(node, "a table's name or a sub-query")
+        if node.args.get("alias") is not None:
+            only(node.args["alias"], "this")  # it may not rename columns
+        return Right(table, node.alias_or_name.lower())
 
 
 class _Groups:
@@ -373,4 +415,4 @@ def _selected(rows: Relation, outputs: Mapping[str, Expression]) -> Relation:
         (name for name, value in outputs.items() if isinstance(value, Column) and value.name == rows.scope.person), None
     )
     names = tuple(outputs)
-    return Relation((*rows.steps, Mutate(new), Keep(names)), Scope(names, person))
+    return Relation(rows.start, (*rows.steps, Mutate(new), Keep(names)), Scope(names, person))

@@ -67,4 +67,16 @@ class OfPersons:
         return private.where_person(self.condition, negate=self.negated)
 
 
-Step = Where | Mutate | Keep | PerPerson | OfPersons
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """Keep the rows of persons whom another private table has ("semi"), or does not have ("anti")."""
+
+    other: Any
+    how: str
+
+    def apply(self, private: Any) -> Any:
+        """The private table after this step."""
+        return private.join(self.other, how=self.how)
+
+
+Step = Where | Mutate | Keep | PerPerson | OfPersons | Matched

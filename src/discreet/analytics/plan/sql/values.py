@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,11 +54,13 @@ class Scope:
         columns: the columns of its rows.
         person: the column that names the person, if the account protects persons and the rows have it.
         tables: the names of what it reads from, in lower case.
+        qualified: for rows of several tables, what each table's column is called: by (table, column), in lower case.
     """
 
     columns: tuple[str, ...]
     person: str | None
     tables: frozenset[str] = field(default_factory=frozenset)
+    qualified: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def column(self, node: Any) -> str:
         """The name of a column."""
@@ -67,6 +69,8 @@ class Scope:
         only(node, "this", "table")
         if node.table and node.table.lower() not in self.tables:
             raise _check.fail("sql", "name the table of FROM", node.table, f"it is {', '.join(sorted(self.tables))}")
+        if self.qualified:
+            return self._of_several(node)
         if node.name in self.columns:
             return node.name
         alike = [column for column in self.columns if column.lower() == node.name.lower()]
@@ -74,9 +78,27 @@ class Scope:
             raise _check.fail("column", "be one of the table's", node.name, ", ".join(self.columns))
         return alike[0]
 
+    def _of_several(self, node: Any) -> str:
+        """The name of a column of one of several joined tables."""
+        name = node.name.lower()
+        held = {table: real for (table, column), real in self.qualified.items() if column == name}
+        if node.table:
+            held = {table: real for table, real in held.items() if table == node.table.lower()}
+        meant = set(held.values())
+        if len(meant) > 1:
+            raise _check.fail(
+                "column", "name its table", node.name, f"write one of {', '.join(sorted(held))} before it"
+            )
+        if not meant and node.name in self.columns:  # computed since
+            return str(node.name)
+        if not meant:
+            raise _check.fail("column", "be one of the tables'", node.sql(), ", ".join(self.columns))
+        return meant.pop()
+
     def knows(self, node: Any) -> bool:
         """Whether a node is a column of these rows."""
-        return isinstance(node, ast.Column) and any(name.lower() == node.name.lower() for name in self.columns)
+        known = {name.lower() for name in self.columns} | {column for _, column in self.qualified}
+        return isinstance(node, ast.Column) and node.name.lower() in known
 
 
 @dataclass(frozen=True)
