@@ -108,8 +108,8 @@ def command(
     (duckdb:///clinic.duckdb?table=visits), or a PostgreSQL table (postgresql://user@host/clinic?table=visits).
 
     SQL is a SELECT of COUNT, SUM, AVG, MEDIAN, … FROM DATA, under any name, with WHERE, GROUP BY and sub-queries, and
-    with JOIN of tables that --table and --public name. Each number comes with its 95% error. Keys that look like numbers
-    are numbers; quote those that are text. Write dates as 2024-12-31 in --keys and as DATE '2024-12-31' in SQL.
+    with JOIN of tables that --table and --public name. Each number comes with its 95% error. Keys that look like
+    numbers are numbers; quote those that are text. Write dates as 2024-12-31 in --keys and as DATE '2024-12-31' in SQL.
 
     Guarantee: ε-DP for the account's unit and relation. Column names and types, keys and bounds are public.
     """
