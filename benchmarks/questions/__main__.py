@@ -35,7 +35,7 @@ def databases(folder: Path, quick: bool) -> Iterator[tuple[Database, list[Asked]
         connection.con.register(name, table)
     private = {"visits": "person", "patients": "person"}
     yield Database(connection, private, ("wards",), _visits.BOUNDS), _visits.QUESTIONS
-    _tpch.files(folder, 0.02 if quick else 0.2)
+    _tpch.files(folder, 0.02 if quick else 0.1)
     connection = connect()
     for name in ("customer", "orders", *_tpch.PUBLIC):
         connection.con.execute(f"CREATE TABLE {name} AS SELECT * FROM '{folder}/{name}.parquet'")
@@ -66,9 +66,12 @@ def main() -> None:
     rows = []
     for name, outcome in found.items():
         for peer, answered in theirs.items():
-            note = answered.note if outcome.error is not None else f"refused: {outcome.refusal}"
-            error = float("nan") if outcome.error is None else outcome.error
-            rows.append(Row(name, "relative error", error, peer, answered.errors.get(name), "lower", note))
+            if outcome.error is None:
+                rows.append(Row(name, "refused", 1.0, peer, None, "lower", f"refused: {outcome.refusal}"))
+                continue
+            error = answered.errors.get(name)
+            note = answered.note if error is not None or answered.note else "not answered"
+            rows.append(Row(name, "relative error", outcome.error, peer, error, "lower", note))
     useful = sum(error <= _USEFUL for error in errors)
     for peer, answered in theirs.items():
         count = None if answered.note else float(len(answered.errors))

@@ -83,7 +83,7 @@ QUESTIONS = [
             COUNT(*) AS count_order
         FROM lineitem WHERE l_shipdate <= DATE '1998-12-01' - INTERVAL '90' DAY
         GROUP BY l_returnflag, l_linestatus ORDER BY l_returnflag, l_linestatus""",
-        {"l_returnflag": "ANR", "l_linestatus": "FO"},
+        {"l_returnflag": ["A", "N", "R"], "l_linestatus": ["F", "O"]},
         LINES,
     ),
     Asked(
