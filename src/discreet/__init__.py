@@ -31,7 +31,7 @@ from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Neighbors, Rel
 from discreet.release import Release
 
 if typing.TYPE_CHECKING:
-    from discreet.analytics import Private, discover
+    from discreet.analytics import Private, days, discover, months, public, quarters, sql, weeks, years
 
 __version__ = "0.2.0"
 
@@ -55,6 +55,7 @@ __all__ = [
     "Sensitivity",
     "accounting",
     "datasets",
+    "days",
     "discover",
     "discrete_gaussian",
     "errors",
@@ -64,19 +65,25 @@ __all__ = [
     "l2_laplace",
     "laplace",
     "mechanisms",
+    "months",
     "noisy_max",
     "person",
+    "public",
+    "quarters",
     "queries",
     "randomized_response",
     "rows",
     "sparse_vector",
+    "sql",
     "top_k",
+    "weeks",
+    "years",
 ]
 
 
 def __getattr__(name: str) -> typing.Any:
     """Import names that need an extra on first use, so that the base install stays small."""
-    if name not in ("Private", "discover"):
+    if name not in ("Private", "days", "discover", "months", "public", "quarters", "sql", "weeks", "years"):
         raise AttributeError(f"module 'discreet' has no attribute {name!r}")
     try:
         from discreet import analytics

@@ -19,10 +19,13 @@ def account_of(tmp_path_factory):
 
     def account(unit=None, relation=dp.ADD_REMOVE, *, budget=None, fresh=False, aside=0.0):
         wanted = (unit or dp.rows(), relation)
-        if fresh or wanted not in known:
-            name = f"account{next(_numbers)}"
-            known[wanted] = ledger.account(name, budget or dp.PureDP(1e6), wanted[0], relation, aside=aside)
-        return known[wanted]
+        if not fresh and wanted in known:
+            return known[wanted]
+        name = f"account{next(_numbers)}"
+        opened = ledger.account(name, budget or dp.PureDP(1e6), wanted[0], relation, aside=aside)
+        if not fresh:  # a fresh account is one test's own, and may have little budget
+            known[wanted] = opened
+        return opened
 
     return account
 

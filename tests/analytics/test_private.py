@@ -418,7 +418,7 @@ def test_what_is_no_table_is_refused(source, account):
         (lambda p: p.x.is_null(), 2),
         (lambda p: p.x / 0 > 0, 0),
         (lambda p: (p.x - p.x) == 0, 11),
-        (lambda p: p.x * p.x * 10 > 1e150, 3),
+        (lambda p: p.x * p.x * 10 > 1e120, 3),
         (lambda p: p.g == "a", 6),
         (lambda p: p.g.isin(["a", "z"]) & (p.x > 0), 5),
         (lambda p: p.x.fill_null(-5) < 0, 3),
@@ -440,16 +440,15 @@ def test_dates_are_compared_with_dates(account):
     (found,) = exact(people.where(people.day < dt.date(1970, 1, 1)).count())["count"]
     assert found.values.tolist() == 1
     with pytest.raises(InvalidArgument, match="one kind"):
-        people.where(people.day < "1970-01-01")
+        people.where(people.day < "soon")
 
 
 @pytest.mark.parametrize(
     ("refused", "words"),
     [
-        (lambda p: p.x % 2, "bin"),
-        (lambda p: p.x // 2, "bin"),
-        (lambda p: p.x**2, "multiply"),
-        (lambda p: p.g.cast("int"), "declare"),
+        (lambda p: p.x**-1, "exponent"),
+        (lambda p: p.g.cast("int"), "integer"),
+        (lambda p: p.g.astype("int"), "cast"),
         (lambda p: p.x.apply(print), "compose"),
         (lambda p: p.x.mean(), "people.mean"),
         (lambda p: p.x.isna(), "is_null"),
@@ -480,7 +479,7 @@ def test_dates_are_compared_with_dates(account):
         (lambda p: p.sum("g", bounds=(0, 1)), "numbers"),
         (lambda p: p.median("g", bounds=(0, 1)), "numbers"),
         (lambda p: p.select("g").sum("x"), "column"),
-        (lambda p: p.mutate(x=p.x * 2).sum("x"), "bounds"),
+        (lambda p: p.mutate(y=p.x / p.x).sum("y"), "bounds"),
         (lambda p: p.sum("x", bounds=(1, 1)), "lower < upper"),
         (lambda p: p.sum("x", bounds=(2, 1)), "lower < upper"),
         (lambda p: p.sum("x", bounds=(0, math.inf)), "finite"),

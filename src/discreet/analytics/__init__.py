@@ -17,6 +17,7 @@ Everything about one aggregate is in one file of `aggregates/`; `aggregates/regi
 from discreet.analytics.aggregates.aggregate import Aggregate
 from discreet.analytics.aggregates.count import count, count_distinct
 from discreet.analytics.aggregates.covariance import correlation, covariance
+from discreet.analytics.aggregates.distinct import count_values
 from discreet.analytics.aggregates.marginal import marginal
 from discreet.analytics.aggregates.mean import mean
 from discreet.analytics.aggregates.quantile import max, median, min, quantile
@@ -26,9 +27,13 @@ from discreet.analytics.aggregates.variance import std, variance
 from discreet.analytics.answer import Answer
 from discreet.analytics.plan.discovery import Discover, discover
 from discreet.analytics.plan.preview import Preview
+from discreet.analytics.plan.ranges import days, months, quarters, weeks, years
 from discreet.analytics.result.result import Result
-from discreet.analytics.table.expressions import Expression
+from discreet.analytics.table.expressions import Expression, case, coalesce, greatest, least
+from discreet.analytics.table.partition import Partition
 from discreet.analytics.table.private import Groups, Private
+from discreet.analytics.table.public import Public, public
+from discreet.analytics.table.several import sql
 
 __all__ = [
     "Aggregate",
@@ -36,22 +41,36 @@ __all__ = [
     "Discover",
     "Expression",
     "Groups",
+    "Partition",
     "Preview",
     "Private",
+    "Public",
     "Result",
+    "case",
+    "coalesce",
     "correlation",
     "count",
     "count_distinct",
+    "count_values",
     "covariance",
+    "days",
     "discover",
+    "greatest",
+    "least",
     "marginal",
     "max",
     "mean",
     "median",
     "min",
+    "months",
+    "public",
     "quantile",
+    "quarters",
+    "sql",
     "std",
     "sum",
     "top_k",
     "variance",
+    "weeks",
+    "years",
 ]

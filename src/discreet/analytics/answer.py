@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from discreet.analytics.table.expressions import within_the_stack
 from discreet.bounded import Bounded, Scores
 from discreet.errors import EngineFailed, Exhausted, InvalidArgument
 from discreet.events import Event
-from discreet.ledger import Account
+from discreet.ledger import Account, Part
 from discreet.mechanisms import Exponential, TopK, observation
 from discreet.mechanisms.sampling import entropy
 from discreet.neighbors import Relation
@@ -39,9 +39,17 @@ _SHOWN_SECRET = 0
 class Answer:
     """Aggregates that were asked for and not yet released. `preview` is free, `release` is charged."""
 
-    def __init__(self, question: Question, account: Account) -> None:
+    def __init__(
+        self,
+        question: Question,
+        account: Account,
+        part: Part | None = None,
+        afterwards: Callable[[Result], Result] | None = None,
+    ) -> None:
         self._question = question
         self._account = account
+        self._part = part  # of a partition, if the rows are one
+        self._afterwards = afterwards
         with within_the_stack():
             self._queries(_SHOWN_SECRET)  # refuses a column of the wrong type now, not at the release
 
@@ -143,8 +151,8 @@ class Answer:
             columns=tuple(expected(self._question, plan, self._relation, rows)),
             sql=self.sql,
             budget=self._account.budget,
-            remaining=self._account.remaining(),
-            afterwards=self._account.remaining_after(plan.event),
+            remaining=self._account.remaining(self._part),
+            afterwards=self._account.remaining_after(plan.event, self._part),
         )
 
     def release(
@@ -189,7 +197,7 @@ class Answer:
         require_exact(self._question.table, self._question.compared)
         self._compile()
         why = str(self._question) if purpose is None else purpose
-        receipt = self._account.spend(plan.event, why, key, self._account.neighbors)
+        receipt = self._account.spend(plan.event, why, key, self._account.neighbors, self._part)
         if receipt.replayed:
             raise Exhausted(f"key {key!r} has paid for a release already: keep that one, or choose another key")
         question = self._discovered(plan)
@@ -198,7 +206,15 @@ class Answer:
         values = question.values(answers, self._relation)
         done = {name: self._all_noised(name, part, values[name]) for name, part in plan.parts.items()}
         totals = {name: self._total(part, values[name]) for name, part in plan.totals.items()}
-        return Result.of(question, plan, done, totals, wanted, receipt, self._relation)
+        result = Result.of(question, plan, done, totals, wanted, receipt, self._relation)
+        return result if self._afterwards is None else self._afterwards(result)
+
+    def then(self, afterwards: Callable[[Result], Result]) -> Answer:
+        """The same answer, with something that is done to its released result: free post-processing.
+
+        Guarantee: `afterwards` sees the released result alone.
+        """
+        return Answer(self._question, self._account, self._part, afterwards)
 
     def __repr__(self) -> str:
         return f"<Answer, not released: {self._question}>"

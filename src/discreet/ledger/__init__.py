@@ -3,9 +3,10 @@
 from discreet.ledger.account import Account
 from discreet.ledger.chain import Entry
 from discreet.ledger.ledger import Ledger
+from discreet.ledger.partitions import Part
 from discreet.ledger.receipt import Receipt
 from discreet.ledger.reservation import Reservation
 from discreet.ledger.statement import Statement, Summary
 from discreet.ledger.verify import Verification
 
-__all__ = ["Account", "Entry", "Ledger", "Receipt", "Reservation", "Statement", "Summary", "Verification"]
+__all__ = ["Account", "Entry", "Ledger", "Part", "Receipt", "Reservation", "Statement", "Summary", "Verification"]

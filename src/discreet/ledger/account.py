@@ -18,6 +18,7 @@ from discreet.ledger.chain import Entry
 from discreet.ledger.charging import NoRoom, Request
 from discreet.ledger.history import History
 from discreet.ledger.names import checked_name, checked_text
+from discreet.ledger.partitions import Part
 from discreet.ledger.receipt import Receipt
 from discreet.ledger.reservation import Reservation
 from discreet.ledger.statement import Statement, Summary, compose
@@ -51,8 +52,18 @@ class Account:
         """The unit of privacy and the neighboring relation that every spend must share."""
         return self._terms.neighbors
 
+    def is_same(self, other: Account) -> bool:
+        """Whether both are one account of one ledger, however they were opened."""
+        here, there = (one._backend.read(lambda transaction: transaction.seen) for one in (self, other))
+        return here is there and self.name == other.name
+
     def spend(
-        self, event: Event, purpose: str = "", key: str | None = None, neighbors: Neighbors | None = None
+        self,
+        event: Event,
+        purpose: str = "",
+        key: str | None = None,
+        neighbors: Neighbors | None = None,
+        part: Part | None = None,
     ) -> Receipt:
         """Charge `event`, durably, before anything is computed; or raise, and change nothing.
 
@@ -62,6 +73,8 @@ class Account:
             key: a name for this one release. A retry with the same key and event returns the same receipt (marked
                 `replayed`) and charges nothing more.
             neighbors: the unit and relation of the event; None means the account's own.
+            part: the part of a partition that the event is about, if it looks at no other rows: then only the dearest
+                parts count, as many as one unit can be in.
 
         Raises:
             BudgetExceeded: it does not fit here or in an account above; the message says what was asked, what remains
@@ -75,7 +88,9 @@ class Account:
             events are chosen may depend on earlier releases. One receipt pays for one release: noise drawn twice for
             one receipt is not covered.
         """
-        return self._charge(self._request("spend", event, purpose, key, None), neighbors)
+        if part is not None and not isinstance(part, Part):
+            raise _check.fail("part", "be a part of a partition", part, "Private.partition makes them")
+        return self._charge(self._request("spend", event, purpose, key, None)._replace(part=part), neighbors)
 
     def reserve(self, event: Event, key: str, purpose: str = "", neighbors: Neighbors | None = None) -> Reservation:
         """Charge a whole plan before it begins; if it ends early, steps that never started can be handed back.
@@ -96,7 +111,7 @@ class Account:
         receipt = self._charge(self._request("reserve", event, purpose, key, steps), neighbors)
         return Reservation(self._backend, self._path, receipt.sequence, steps, receipt)
 
-    def would_afford(self, event: Event, neighbors: Neighbors | None = None) -> bool:
+    def would_afford(self, event: Event, neighbors: Neighbors | None = None, part: Part | None = None) -> bool:
         """Whether `spend` would be accepted now, here and in all accounts above. Charges and reserves nothing."""
         try:
             self._check(event, neighbors)
@@ -105,22 +120,24 @@ class Account:
         except (InvalidArgument, UnknownEvent):
             return False
         pairs = zip(self._path, self._standing(), strict=True)
-        return all(isinstance(terms.charged(state, event), Totals) for terms, state in pairs)
+        return all(isinstance(terms.charged(state, event, part), Totals) for terms, state in pairs)
 
-    def remaining(self) -> Guarantee:
+    def remaining(self, part: Part | None = None) -> Guarantee:
         """What this account may still spend, rounded down; an (ε, δ) budget is shown at each Rényi order.
+
+        With `part` it is what may still be spent on that part of a partition.
 
         `statement().room` says the same as the ε and δ of one more answer. The account above a sub-account may have
         less left: `would_afford` checks both.
         """
-        return self._terms.filter(self._standing()[-1]).remaining()
+        return self._terms.filter(self._standing()[-1], part).remaining()
 
-    def remaining_after(self, event: Event) -> Guarantee | None:
+    def remaining_after(self, event: Event, part: Part | None = None) -> Guarantee | None:
         """What this account could still spend after `event`; None if `event` does not fit. Charges nothing."""
-        if not self.would_afford(event):
+        if not self.would_afford(event, part=part):
             return None
-        after = self._terms.charged(self._standing()[-1], event)
-        return self._terms.filter(after).remaining() if isinstance(after, Totals) else None
+        after = self._terms.charged(self._standing()[-1], event, part)
+        return self._terms.filter(after, part).remaining() if isinstance(after, Totals) else None
 
     def allot(self, name: str, budget: Guarantee, *, aside: float = 0.0) -> Account:
         """Open or reopen a sub-account with a budget of its own, for example one for each analyst.

@@ -7,6 +7,7 @@ entries were edited, deleted or reordered.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -25,6 +26,7 @@ from discreet.codec import (
 )
 from discreet.errors import NotALedger
 from discreet.events import Event
+from discreet.ledger.partitions import Part
 from discreet.ledger.totals import charge_text, price_of_list
 from discreet.neighbors import Neighbors
 
@@ -92,6 +94,7 @@ class Entry:
         reservation: the row of the reservation that "start" and "close" belong to.
         steps: the steps that were reserved ("reserve"), started so far ("start") or started in total ("close").
         terms: the terms, as text, for "open"; the name and terms of a sub-account for "allot".
+        part: the part of a partition that was charged, if it was one; `change` and `claimed` were added to its totals.
     """
 
     account: str
@@ -110,6 +113,7 @@ class Entry:
     reservation: int | None = None
     steps: int | None = None
     terms: str | None = None
+    part: Part | None = None
 
     @property
     def by(self) -> str:
@@ -133,6 +137,7 @@ class Entry:
             "null" if self.steps is None else str(self.steps),
             _quoted_or_null(self.terms),
             self.time,
+            self.part,
         )
 
     @classmethod
@@ -157,6 +162,7 @@ class Entry:
                 reservation=None if value["reservation"] is None else _integer(value["reservation"]),
                 steps=None if value["steps"] is None else _integer(value["steps"]),
                 terms=None if value["terms"] is None else _text(value["terms"]),
+                part=Part.of_list(value["part"]) if "part" in value else None,
             )
         except (TypeError, ValueError) as error:
             raise NotALedger("a row is not readable as an entry: the ledger was edited") from error
@@ -178,15 +184,24 @@ def _parsed(body: str) -> tuple[dict[str, Any], _Charge]:
             value = parse(body[:begin] + body[end + 1 : protects] + body[origin:])
         except NotALedger:
             value = None  # the whole text says what is wrong with it
-        if isinstance(value, dict) and value.keys() == _OTHER_FIELDS and value["kind"] in KINDS:
+        if _is_entry(value, _OTHER_FIELDS):
             value["neighbors"] = neighbors
             return value, charge
     whole = parse(body)
     fields = _OTHER_FIELDS | _CHARGE_FIELDS | {"neighbors"}
-    if not isinstance(whole, dict) or whole.keys() != fields or whole["kind"] not in KINDS:
+    if not _is_entry(whole, fields):
         raise NotALedger("a row is not an entry: the ledger was edited, or written by something else")
     whole["neighbors"] = decode_neighbors(whole["neighbors"])
     return whole, _charge_of(whole)
+
+
+def _is_entry(value: Any, fields: Set[str]) -> bool:
+    """Whether a value has the fields of an entry; a charge to a part of a partition names the part as well."""
+    if not isinstance(value, dict):
+        return False
+    extra = value.keys() - fields
+    known = value.keys() >= fields and value["kind"] in KINDS
+    return known and (not extra or (extra == {"part"} and value["kind"] == "spend"))
 
 
 @lru_cache(maxsize=_CHARGES_KEPT)
@@ -224,15 +239,17 @@ def entry_text(
     steps: str,
     terms: str,
     time: str,
+    part: Part | None = None,
 ) -> str:
     """The canonical text of an entry. All arguments are JSON already, except the kind, the hash and the time.
 
     The fields are written out in alphabetical order, because every spend waits for this; a test compares the result
-    with `canonical`.
+    with `canonical`. Only a charge to a part of a partition has the field "part".
     """
+    in_part = "" if part is None else f'"part":{part.text()},'
     return (
         f'{{"above":{above},{charge},"key":{key},"kind":"{kind}","neighbors":{neighbors},"origin":{origin},'
-        f'"previous":{quoted(previous)},"purpose":{purpose},"reservation":{reservation},"sequence":{sequence},'
+        f'{in_part}"previous":{quoted(previous)},"purpose":{purpose},"reservation":{reservation},"sequence":{sequence},'
         f'"steps":{steps},"terms":{terms},"time":{quoted(time)}}}'
     )
 

@@ -13,6 +13,7 @@ from discreet.codec import canonical, encode
 from discreet.errors import Exhausted, KeyReused, NotALedger
 from discreet.events import Event, Repeated
 from discreet.ledger.chain import Entry, Origin, entry_text
+from discreet.ledger.partitions import Part
 from discreet.ledger.receipt import Receipt
 from discreet.ledger.stores import records
 from discreet.ledger.stores.base import OnStep, Transaction
@@ -28,6 +29,7 @@ class Request(NamedTuple):
     purpose: str
     key: str | None
     steps: int | None = None
+    part: Part | None = None
 
 
 class NoRoom(Exception):
@@ -49,9 +51,9 @@ def charge(transaction: Transaction, path: Sequence[Terms], request: Request, ti
         return _replayed(mine, earlier, request)
     after = []
     for terms, row in zip(path, rows, strict=True):
-        totals = terms.after(row.filter_state(), terms.priced(event))
+        totals = terms.after(row.filter_state(), terms.priced(event), request.part)
         if totals is None:
-            raise _no_room(path, rows, terms, event)
+            raise _no_room(path, rows, terms, request)
         after.append(totals)
     on_step("checked")
     above = "[]" if len(path) == 1 else canonical([(row.name, row.sequence + 1) for row in rows[:-1]])
@@ -67,13 +69,13 @@ def charge(transaction: Transaction, path: Sequence[Terms], request: Request, ti
     return Receipt(mine.name, sequence, event, request.purpose, request.key, time, stored, body, mine)
 
 
-def _no_room(path: Sequence[Terms], rows: Sequence[AccountRow], terms: Terms, event: Event) -> NoRoom:
+def _no_room(path: Sequence[Terms], rows: Sequence[AccountRow], terms: Terms, request: Request) -> NoRoom:
     """Why an account has no room, with all filters as they stand."""
-    totals = [row.filter_state() for row in rows]
-    refused = terms.charged(totals[path.index(terms)], event)
+    totals, part = [row.filter_state() for row in rows], request.part
+    refused = terms.charged(totals[path.index(terms)], request.event, part)
     if not isinstance(refused, Refused):
         raise NotALedger(f"the terms of account {terms.name!r} changed while they were read")
-    return NoRoom(terms, refused, [account.filter(spent) for account, spent in zip(path, totals, strict=True)])
+    return NoRoom(terms, refused, [account.filter(spent, part) for account, spent in zip(path, totals, strict=True)])
 
 
 def _body(terms: Terms, row: AccountRow, request: Request, time: str, above: str, key: str | None, origin: str) -> str:
@@ -92,13 +94,15 @@ def _body(terms: Terms, row: AccountRow, request: Request, time: str, above: str
         "null" if request.steps is None else str(request.steps),
         "null",
         time,
+        request.part,
     )
 
 
 def _replayed(terms: Terms, earlier: tuple[Entry, str], request: Request) -> Receipt:
     """The receipt of the spend that a key already names; raises if the key names another one."""
     entry, stored = earlier
-    if entry.event is None or entry.kind != request.kind or encode(entry.event) != encode(request.event):
+    same = entry.event is not None and entry.kind == request.kind and entry.part == request.part
+    if entry.event is None or not same or encode(entry.event) != encode(request.event):
         raise KeyReused(
             f"key must name one spend, got {request.key!r}: it already names the {entry.kind} in row "
             f"{entry.sequence}{f' ({entry.purpose})' if entry.purpose else ''}; a retry asks for the same event, "

@@ -93,7 +93,9 @@ def _lines(terms: Terms, entries: Iterable[Entry]) -> list[Line]:
             share = terms.form.share(entry.change, terms.limits, refund=refund)
             known = words[id(entry.change), refund] = terms.shown(cost), share
         charged, share = known
-        lines.append(Line(entry.sequence, entry.time, entry.by, entry.kind, entry.purpose, entry.event, charged, share))
+        part = "" if entry.part is None else str(entry.part)
+        facts = (entry.sequence, entry.time, entry.by, entry.kind, entry.purpose)
+        lines.append(Line(*facts, entry.event, charged, share, part))
     return lines
 
 

@@ -35,6 +35,12 @@ class Line:
     event: Event
     charged: Guarantee
     share: float
+    part: str = ""
+
+    @property
+    def description(self) -> str:
+        """The purpose, and the part of a partition that was charged, if it was one."""
+        return f"{self.purpose} [{self.part}]" if self.part else self.purpose
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ class Statement:
                     line.by,
                     line.kind,
                     f"{100 * line.share:.2f}%",
-                    line.purpose,
+                    line.description,
                     repr(line.event),
                 )
                 for line in self.lines
@@ -114,6 +120,7 @@ class Statement:
                 "event": repr(line.event),
                 "charged": str(line.charged),
                 "share": line.share,
+                **({"part": line.part} if line.part else {}),
             }
             for line in self.lines
         ]
@@ -171,6 +178,8 @@ Tight = tuple[Interval | None, str]
 def compose(terms: Terms, totals: Totals, lines: tuple[Line, ...], figure: Tight, delta: float) -> Statement:
     """The statement of an account from its terms, its totals, its charges, and the tight figure at `delta`."""
     standing = terms.filter(totals)
+    if totals.divided is not None:
+        figure = None, "no tight figure is known: charges to parts of partitions do not add up as events do"
     return Statement(
         account=terms.name,
         budget=standing.budget,

@@ -27,6 +27,7 @@ from discreet.codec import (
 from discreet.errors import DiscreetError, NotALedger
 from discreet.events import Event
 from discreet.guarantees import Guarantee
+from discreet.ledger.partitions import Part, after_charge, counted_for
 from discreet.ledger.totals import Amounts, Totals, charge_text
 from discreet.neighbors import Neighbors
 
@@ -113,33 +114,43 @@ class Terms:
         """Whether an account may stand like this."""
         return self.form.fits(totals, self._limits)
 
-    def after(self, totals: Totals, priced: Priced) -> Totals | None:
+    def changed(self, totals: Totals, change: Price, brought: Fraction, part: Part | None = None) -> Totals:
+        """The totals after a charge, to all rows or to a part of a partition, whether they fit or not."""
+        if part is None:
+            return totals.changed(change, brought)
+        part.require_unit(self.neighbors)
+        return after_charge(totals, part, self.neighbors.relation, change, brought)
+
+    def after(self, totals: Totals, priced: Priced, part: Part | None = None) -> Totals | None:
         """The totals after an event of this price, as they would be stored, or None if they do not fit."""
         self._check_orders(totals)
-        after = totals.changed(priced.change, priced.brought)
+        after = self.changed(totals, priced.change, priced.brought, part)
         return after if self.fits(after) else None
 
-    def charged(self, totals: Totals, event: Event) -> Totals | Refused:
+    def charged(self, totals: Totals, event: Event, part: Part | None = None) -> Totals | Refused:
         """The totals after `event`, as they would be stored, or why it is refused.
 
         An event that fits only before its total is rounded up is refused as well. The filter of `accounting` decides by
         the same rule on totals that are not rounded, and is asked only for its words.
         """
-        after = self.after(totals, self.priced(event))
+        after = self.after(totals, self.priced(event), part)
         if after is not None:
             return after
-        standing = self.filter(totals)
+        standing = self.filter(totals, part)
         refused = standing.spend(event)
         if isinstance(refused, Refused):
             return refused
         reason = "its exact total is too long to be stored and does not fit rounded"
         return Refused(event, None, standing.remaining(), reason)
 
-    def filter(self, totals: Totals) -> AdaptiveFilter:
-        """The filter of `accounting` that has spent `totals`."""
+    def filter(self, totals: Totals, part: Part | None = None) -> AdaptiveFilter:
+        """The filter of `accounting` that has spent `totals`, or what of them counts for a part of a partition."""
         self._check_orders(totals)
+        counted = totals
+        if part is not None:
+            counted = counted_for(totals, part, self.neighbors.relation, self.limits)
         return AdaptiveFilter(
-            self.promise, self.neighbors.relation, self.orders, self.limits, totals.spent, self.aside, totals.claimed
+            self.promise, self.neighbors.relation, self.orders, self.limits, counted.spent, self.aside, counted.claimed
         )
 
     def _check_orders(self, totals: Totals) -> None:

@@ -13,12 +13,15 @@ from fractions import Fraction
 from functools import cache, cached_property
 from json.encoder import encode_basestring_ascii as quoted
 from operator import add
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from discreet.accounting.adaptive.budgets import Price, Ratio
 from discreet.codec import encode, sum_text, sum_value
 from discreet.errors import NotALedger
 from discreet.events import Event
+
+if TYPE_CHECKING:
+    from discreet.ledger.partitions import Divided
 
 # Binary digits after the point. Sums of floats never need more; sums of other rationals are rounded up to this many, so
 # that what is stored does not grow with history.
@@ -68,12 +71,14 @@ class Amounts(tuple[Fraction | None, ...]):
 class Totals(NamedTuple):
     """What an account has spent: at each order (None if it is infinite), and of the δ set aside.
 
-    Numerators and denominators need not be in lowest terms; the text is.
+    Numerators and denominators need not be in lowest terms; the text is. `divided` says what was charged to the parts
+    of partitions, if anything was; the other fields hold all charges together.
     """
 
     numerators: tuple[int | None, ...]
     denominators: Denominators
     claimed: Fraction
+    divided: Divided | None = None
 
     @classmethod
     def of_ratios(cls, ratios: Sequence[Ratio | None], claimed: Fraction) -> Totals:
@@ -93,6 +98,8 @@ class Totals(NamedTuple):
 
     def changed(self, change: Price, claimed: Fraction) -> Totals:
         """The totals after adding `change`, rounded up where they would grow too long."""
+        if self.divided is not None:
+            return self.divided.changed(change, claimed)
         price = change if isinstance(change, Amounts) else Amounts(change)
         numerators = price.over(self.denominators)
         if numerators is not None:  # no denominator changes, so none grows too long
@@ -112,6 +119,8 @@ class Totals(NamedTuple):
 
     def text(self) -> str:
         """The totals as canonical text."""
+        if self.divided is not None:
+            return self.divided.text(self)
         claimed = sum_text(self.claimed) if self.claimed else "0/1"
         return f'{{"claimed":"{claimed}","spent":[{self._spent_text()}]}}'
 

@@ -63,7 +63,7 @@ class _Disagreement(Exception):
 
 
 Position = tuple[str, int]  # an account and a sequence number
-Link = tuple[str, int, str, str]  # a sub-account, a sequence number, a hash and the event's code
+Link = tuple[str, int, str, str]  # a sub-account, a sequence number, a hash, and the codes of the event and its part
 
 
 @dataclass
@@ -204,7 +204,7 @@ class _Chain:
             return
         if len(entry.change) != len(terms.limits):
             raise _Disagreement(name, entry.sequence, "the price does not have as many parts as the budget")
-        self._state = self._state.changed(entry.change, entry.claimed)
+        self._state = terms.changed(self._state, entry.change, entry.claimed, entry.part)
         if entry.kind != "close" and not terms.fits(self._state):
             raise _Disagreement(name, entry.sequence, "the charge did not fit the budget")
 
@@ -251,6 +251,7 @@ class _Chain:
     def _between(self, entry: Entry, stored: str) -> None:
         name = self._terms.name
         code = "" if entry.event is None or not (entry.above or entry.origin) else encode(entry.event)
+        code += "" if entry.part is None else entry.part.text()
         for account, sequence in entry.above:
             self._seen.below[account, sequence] = name, entry.sequence, stored, code
         if entry.origin is not None:

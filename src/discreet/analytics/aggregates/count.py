@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from discreet import _check
 from discreet.analytics.aggregates.aggregate import Aggregate, Bounds
+from discreet.analytics.aggregates.distinct import CountValues
 from discreet.analytics.aggregates.measurement import Sums
 from discreet.analytics.aggregates.terms import EachPerson, EachRow, Holds
 from discreet.analytics.table.expressions import Column, Present
@@ -41,13 +42,16 @@ class Count(Aggregate):
 
     @classmethod
     def from_sql(cls, call: Call) -> tuple[str, Aggregate]:
-        """COUNT(*), COUNT(column), or COUNT(DISTINCT person)."""
+        """COUNT(*), COUNT(column), COUNT(DISTINCT person), or COUNT(DISTINCT column)."""
         if call.star:
             return "count", cls()
-        if call.distinct is not None:
-            if call.distinct != [call.person]:
-                raise call.refused("COUNT(DISTINCT person) of the account's person column")
-            return "persons", CountDistinct()
+        distinct = call.distinct
+        if distinct is not None:
+            if len(distinct) != 1:
+                raise call.refused("COUNT(DISTINCT column) of one column")
+            if distinct == [call.person]:
+                return "persons", CountDistinct()
+            return f"values_{distinct[0]}", CountValues(distinct[0])
         column = call.column()
         return f"count_{column}", cls(column)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from discreet.analytics.aggregates.terms import EachLevel, Term
+from discreet.analytics.aggregates.terms import EachLevel, EachValue, Term
 from discreet.bounded import Bounded, Scores
 from discreet.mechanisms import Exponential, TopK
 from discreet.neighbors import Relation, Unit
@@ -47,6 +47,12 @@ class Measurement(ABC):
         """The levels whose rows are counted in a query of their own; None where the sums share one query."""
         only = self.terms[0]
         return only if isinstance(only, EachLevel) else None
+
+    @property
+    def different(self) -> EachValue | None:
+        """The column whose different values are counted in a query of their own; None where there is none."""
+        only = self.terms[0]
+        return only if isinstance(only, EachValue) else None
 
     @property
     def coordinates(self) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from discreet.analytics.aggregates.aggregate import Aggregate, Bounds
 from discreet.analytics.aggregates.count import Count, CountDistinct, count, count_distinct
 from discreet.analytics.aggregates.covariance import Correlation, Covariance, correlation, covariance
+from discreet.analytics.aggregates.distinct import CountValues, count_values
 from discreet.analytics.aggregates.marginal import Marginal
 from discreet.analytics.aggregates.mean import Mean, mean
 from discreet.analytics.aggregates.quantile import HIGHEST, LOWEST, Quantile, max, median, min
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 AGGREGATES: tuple[type[Aggregate], ...] = (
     Count,
     CountDistinct,
+    CountValues,
     Sum,
     Mean,
     Variance,
@@ -53,6 +55,10 @@ class Asking(ABC):
     def count_distinct(self) -> Answer:
         """The number of persons."""
         return self.aggregate(persons=count_distinct())
+
+    def count_values(self, column: str) -> Answer:
+        """The number of different values of `column`; of each person at most `max_rows` of them count."""
+        return self.aggregate(values=count_values(column))
 
     def sum(self, column: str, *, bounds: Bounds | None = None) -> Answer:
         """The sum of `column`, each row clamped to `bounds`."""

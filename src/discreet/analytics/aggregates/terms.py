@@ -83,4 +83,11 @@ class EachLevel:
         return self.level.grid.upper - self.level.grid.lower + 1
 
 
-Term = EachRow | EachPerson | Holds | Level | Combined | HasValues | InCell | EachLevel
+@dataclass(frozen=True)
+class EachValue:
+    """1 for each different value of a column, in a query of its own; of each person at most `max_rows` count."""
+
+    column: str
+
+
+Term = EachRow | EachPerson | Holds | Level | Combined | HasValues | InCell | EachLevel | EachValue

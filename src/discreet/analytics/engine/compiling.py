@@ -23,7 +23,7 @@ from discreet.analytics.table.expressions import Column
 from discreet.analytics.table.semantics import number
 from discreet.neighbors import Person, Unit
 from discreet.queries.aggregated import groups_of
-from discreet.queries.weighted import WEIGHT
+from discreet.queries.weighted import WEIGHT, scale
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,31 @@ def level_counts(table: Any, asked: Level, keys: Keys | None, unit: Unit) -> Any
     else:
         counted = _by(rows, [*groups, "row"], rows=rows.count())
     return counted.mutate(level=near.each(counted["row"])).drop("row")
+
+
+def value_counts(table: Any, column: str, keys: Keys | None, unit: Unit) -> Any:
+    """One row for each group: how many different values a column has there, in units of the weight of a row.
+
+    Of each person at most `max_rows` pairs of a group and a value count, in the order of a hash and then of the values.
+    The choice depends on that person's rows alone, so one person adds at most `max_rows` to all groups together,
+    whatever the hash does (docs/proofs/distinct-values.md).
+    """
+    groups = [] if keys is None else [CODE]
+    value = Column(column).to_ibis(table)
+    rows = narrow(table.filter(value.notnull()), keys, unit, {"value": value})
+    pairs = rows.select(*groups, *(["person"] if isinstance(unit, Person) else []), "value").distinct()
+    if isinstance(unit, Person):
+        hashed = hash_of(pairs["value"])
+        order = ibis.window(group_by="person", order_by=[hashed, "value", *groups])
+        placed = pairs.mutate(place=ibis.row_number().over(order))
+        pairs = placed.filter(placed["place"] < unit.max_rows).select(*groups, "value").distinct()
+    return _by(pairs, groups, values=pairs.count() * scale(unit))
+
+
+def hash_of(value: Any) -> Any:
+    """The engine's own hash; of the text of a value, for types that some engines cannot hash."""
+    kind = value.type()
+    return (value if kind.is_string() or kind.is_integer() else value.cast("string")).hash()
 
 
 #: Names for the sums that need no term of their own.

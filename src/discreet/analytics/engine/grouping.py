@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from discreet import _check
 from discreet.analytics.plan.keys import Keys
-from discreet.analytics.table.expressions import Column, Compared, Constant
-from discreet.analytics.table.semantics import of_type
+from discreet.analytics.table.expressions import Column, Constant
+from discreet.analytics.table.semantics import family, of_type
 from discreet.bounded import LARGEST
 from discreet.errors import EngineFailed
 
@@ -34,8 +35,12 @@ def key_columns(table: Any, columns: Iterable[str]) -> dict[str, Any]:
 def require_comparable(table: Any, columns: Sequence[str], values: Sequence[Sequence[Any]]) -> None:
     """Refuse values of another kind than their column's; looks at no row."""
     for name, own in zip(columns, values, strict=True):
+        column = Column(name).to_ibis(table)
         for value in {type(one): one for one in own}.values():
-            Compared("==", Column(name), Constant(value)).to_ibis(table)
+            kinds = family(column), family(Constant(value).to_ibis(table))
+            if kinds[0] != kinds[1]:
+                remedy = "numbers go with numbers, text with text, dates with dates (dp.months(…) makes some)"
+                raise _check.fail("keys", f"be of one kind with the column {name!r}", " and ".join(kinds), remedy)
 
 
 def with_codes(rows: Any, keys: Keys) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from discreet import _check
-from discreet.analytics.engine.compiling import narrow
+from discreet.analytics.engine.compiling import hash_of, narrow
 from discreet.analytics.engine.grouping import key_columns
 from discreet.analytics.plan.keys import MAX_KEYS, Keys
 from discreet.analytics.table.semantics import SMALLEST, exact, literal
@@ -103,18 +103,12 @@ def _limited(pairs: Any, groups: list[str], unit: Person, secret: int) -> Any:
 
     The limit holds whatever the hash does: it only makes the choice fair. Other people's rows do not matter.
     """
-    mixed = _hash(pairs["person"]) ^ secret
+    mixed = hash_of(pairs["person"]) ^ secret
     for place, name in enumerate(groups):
-        mixed = mixed ^ (_hash(pairs[name]) ^ (secret >> (place + 1))).hash()
+        mixed = mixed ^ (hash_of(pairs[name]) ^ (secret >> (place + 1))).hash()
     order = ibis.window(group_by="person", order_by=[mixed.hash(), *groups])
     placed = pairs.mutate(place=ibis.row_number().over(order))
     return placed.filter(placed["place"] < keys_moved(unit, Relation.ADD_REMOVE))
-
-
-def _hash(value: Any) -> Any:
-    """The engine's own hash; of the text of a value, for types that some engines cannot hash."""
-    kind = value.type()
-    return (value if kind.is_string() or kind.is_integer() else value.cast("string")).hash()
 
 
 def chosen(table: pa.Table, columns: tuple[str, ...], selection: KeySelection, unit: Unit, relation: Relation) -> Keys:

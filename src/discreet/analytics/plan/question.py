@@ -69,21 +69,33 @@ class Question:
         return discovery.candidates(self.table, self.keys.columns, self.unit, self.discover.least, secret)
 
     def queries(self) -> list[Any]:
-        """What runs in the engine: one query for all sums, then one for each quantile."""
+        """What runs in the engine: one query for all sums, then one for each quantile and each count of values."""
         return self._built
 
     @cached_property
     def _built(self) -> list[Any]:
         shared = [measurement.terms for measurement in self._shared().values()]
         built = [compiling.totals(self.table, shared, self.keys, self.unit)] if shared else []
-        alone = [measurement.levels for measurement in self.asked.values()]
-        return built + [
-            compiling.level_counts(self.table, c.level, self.keys, self.unit) for c in alone if c is not None
-        ]
+        return built + [self._alone(measurement) for name, measurement in self.asked.items() if name in self._own()]
+
+    def _alone(self, measurement: Measurement) -> Any:
+        """The query of a measurement that shares none."""
+        if measurement.different is not None:
+            return compiling.value_counts(self.table, measurement.different.column, self.keys, self.unit)
+        assert measurement.levels is not None
+        return compiling.level_counts(self.table, measurement.levels.level, self.keys, self.unit)
+
+    def _own(self) -> set[str]:
+        """What has a query of its own."""
+        return {name for name in self.asked if name not in self._shared()}
 
     def _shared(self) -> dict[str, Measurement]:
         """What is summed in one query."""
-        return {name: measurement for name, measurement in self.asked.items() if measurement.levels is None}
+        return {
+            name: measurement
+            for name, measurement in self.asked.items()
+            if measurement.levels is None and measurement.different is None
+        }
 
     def shape(self, sums: Sums, relation: Relation, *, groups: int | None = None) -> Bounded:
         """The sensitivity of sums without their value: zeros for each group, for calibration."""
@@ -105,7 +117,7 @@ class Question:
         }
         for name, measurement in self.asked.items():
             if name not in shared:
-                totals[name] = _level_counts(next(remaining), measurement, self.keys)
+                totals[name] = _own_totals(next(remaining), measurement, self.keys)
         return {name: self.asked[name].values(own, relation, labels, self.universe) for name, own in totals.items()}
 
 
@@ -114,7 +126,9 @@ def _totals(answer: pa.Table, position: int, measurement: Measurement, keys: Key
     return grouping.totals(answer, keys, [f"c{position}_{j}" for j in range(measurement.coordinates)])
 
 
-def _level_counts(answer: pa.Table, measurement: Measurement, keys: Keys | None) -> list[list[int]]:
-    """For each public group, how many rows lie on each level of the grid."""
+def _own_totals(answer: pa.Table, measurement: Measurement, keys: Keys | None) -> list[list[int]]:
+    """For each public group, how many rows lie on each level of the grid, or how many values there are."""
+    if measurement.different is not None:
+        return grouping.totals(answer, keys, ["values"])
     assert measurement.levels is not None
     return grouping.level_totals(answer, keys, measurement.levels.level.grid.lower, measurement.coordinates)

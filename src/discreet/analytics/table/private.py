@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from discreet import _check
 from discreet.analytics.aggregates.aggregate import Aggregate
 from discreet.analytics.aggregates.registry import Asking
 from discreet.analytics.answer import Answer
-from discreet.analytics.engine.collation import require_identity
+from discreet.analytics.engine.collation import require_exact
 from discreet.analytics.engine.grouping import require_comparable
 from discreet.analytics.plan.discovery import Discover, discover, example
 from discreet.analytics.plan.keys import Keys
 from discreet.analytics.plan.question import Question
-from discreet.analytics.plan.sql import parse
+from discreet.analytics.plan.sql import Parsed, parse
 from discreet.analytics.result.result import Result
+from discreet.analytics.table import joins
 from discreet.analytics.table.expressions import Column, Expression, Unsupported, within_the_stack
+from discreet.analytics.table.opening import opened
+from discreet.analytics.table.partition import Partition
+from discreet.analytics.table.persons import of_persons, per_person
+from discreet.analytics.table.public import Public
 from discreet.analytics.table.semantics import cuts
-from discreet.analytics.table.source import engine_table
-from discreet.analytics.table.spec import TableSpec, origins
+from discreet.analytics.table.spec import TableSpec
 from discreet.ledger import Account
 from discreet.neighbors import Person, Unit
 
@@ -32,17 +36,25 @@ class Private(Asking):
     aggregates give an `Answer`, which can be previewed for free and released for a price.
 
     Args:
-        table: pandas, polars, Arrow, columns by name, a Parquet or CSV path (in an embedded DuckDB), or an Ibis table.
+        table: pandas, polars, Arrow, columns by name, a Parquet or CSV path or a pattern such as `visits-*.parquet` (in
+            an embedded DuckDB), an Ibis table, or an address such as `duckdb:///clinic.duckdb?table=visits`.
         account: what releases are charged to; its unit and relation say who is protected.
         unit: `dp.rows()` or `dp.person(column, max_rows=…, max_groups=…)`; must equal the account's, which is the
             default.
         bounds: public (lower, upper) by column, for aggregates without bounds of their own.
+        person: the column with the person's id, where it is called otherwise than in the account's unit.
+        through: a private table of the same account that knows the persons, for a table that does not: each row belongs
+            to the person of the row that it refers to there, such as a line item to the customer of its order.
+        on: with `through`, the columns that refer to each other: a name, or a pair (theirs, mine).
+        name: what this table is called in every process; a ledger that holds parts of it knows it by that name.
 
     Guarantee: every release is differentially private for the account's unit and relation at the price that was charged
     before the query ran. Bounds are enforced inside the query. Column names and types, keys, bounds and the plan are
     public; the time that a query takes is not protected. Errors and shapes depend on public facts alone; that an engine
     broke down is reported without its message.
     """
+
+    _spec: TableSpec
 
     def __init__(
         self,
@@ -51,25 +63,16 @@ class Private(Asking):
         account: Account,
         unit: Unit | None = None,
         bounds: Mapping[str, tuple[float, float]] | None = None,
+        person: str | None = None,
+        through: Private | None = None,
+        on: object = None,
+        name: str | None = None,
     ) -> None:
-        remedy = "open one with dp.Ledger(path).account(name, budget=…, unit=…)"
-        _require("account", account, Account, "be an account of a ledger", remedy)
-        protected = account.neighbors.unit
-        if unit is not None and unit != protected:
-            remedy = "an account protects one unit: open it with unit=, or pass the same one here"
-            raise _check.fail("unit", f"be the account's ({protected})", str(unit), remedy)
-        engine = engine_table(table)
-        spec = TableSpec(engine, account, protected, tuple(engine.columns), {}, origins=origins(engine))
-        if isinstance(protected, Person):
-            if protected.column is None:
-                remedy = "use dp.person(column, max_rows=…)"
-                raise _check.fail("unit", "name the person's column", str(protected), remedy)
-            spec.require(protected.column)
-            require_identity(protected.column, engine[protected.column].type())
-        for name, pair in (bounds or {}).items():
-            spec.require(name)
-            _check.bounds(pair, f"bounds[{name!r}]")
-        self._spec = replace(spec, bounds=dict(bounds or {}))
+        parent = None
+        if through is not None:
+            _require("through", through, Private, "be a private table", "give the table that knows the persons")
+            parent = through._spec
+        self._spec = opened(table, account, unit, bounds or {}, person, parent, on, name)
 
     @classmethod
     def _of(cls, spec: TableSpec) -> Private:
@@ -111,6 +114,7 @@ class Private(Asking):
             _require("condition", condition, Expression, "be an expression", remedy)
             with within_the_stack():
                 self._spec.check(condition)
+                require_exact(table, sorted(condition.exact_columns()))
                 table = table.filter(condition.to_filter(table))
         return Private._of(replace(self._spec, table=table))
 
@@ -123,7 +127,10 @@ class Private(Asking):
         return Private._of(replace(self._spec, columns=kept, bounds=bounds))
 
     def mutate(self, **expressions: Expression) -> Private:
-        """New columns, each computed from its own row. A column that is replaced loses its declared bounds.
+        """New columns, each computed from its own row.
+
+        Bounds and keys of a new column are known where they follow from the expression and from declared bounds: those
+        of `2 * age`, and the keys of `day.month()`. A column that is replaced loses what was declared for it.
 
         Guarantee: a new value depends on its own row alone, so every bound stays as it is. The person's id cannot be
         replaced.
@@ -139,11 +146,46 @@ class Private(Asking):
                 raise _check.fail("mutate", "name columns that differ by more than case", name, remedy)
             with within_the_stack():
                 spec.check(expression)
+                require_exact(spec.table, sorted(expression.exact_columns()))
                 new[name] = expression.to_ibis(spec.table)
         columns = tuple(dict.fromkeys((*spec.columns, *new)))
+        spans = {name: expression.span(spec.bounds) for name, expression in expressions.items()}
+        domains = {name: expression.domain() for name, expression in expressions.items()}
         bounds = {name: pair for name, pair in spec.bounds.items() if name not in new}
-        bins = {name: edges for name, edges in spec.bins.items() if name not in new}
-        return Private._of(replace(spec, table=spec.table.mutate(**new), columns=columns, bounds=bounds, bins=bins))
+        bounds |= {name: span for name, span in spans.items() if span is not None and span[0] < span[1]}
+        bins = {name: values for name, values in spec.bins.items() if name not in new}
+        bins |= {name: values for name, values in domains.items() if values is not None}
+        computed = spec.computed | new.keys()
+        table = spec.table.mutate(**new)
+        return Private._of(replace(spec, table=table, columns=columns, bounds=bounds, bins=bins, computed=computed))
+
+    def join(
+        self, other: Private | Public, on: object = None, *, how: str = "inner", rname: str = "{name}_right"
+    ) -> Private:
+        """Join with a public table, or with another private table of the same account by the person.
+
+        Args:
+            other: `dp.public(table)`, or a private table. Between private tables the person is always compared, so
+                that each row of the result is made of rows of one person.
+            on: what else is compared: a name, a pair (left, right), a list of these, or a mapping from left to right.
+                Missing values match nothing.
+            how: "inner", "left" (rows without a match stay, with missing values), "semi" (rows with a match) or "anti"
+                (rows without one).
+            rname: how a right column is called whose name the left table has already.
+
+        Guarantee: nothing is charged. A person's rows are limited after the join, so every bound for persons stays as
+        it is. Where rows are protected, a row counts as often as the public table has rows with its key; the largest
+        such number multiplies the bounds (docs/proofs/joins.md). The public table is not protected.
+        """
+        return self._joined(other, on, how, rname)[0]
+
+    def _joined(self, other: Private | Public, on: object, how: str, rname: str) -> tuple[Private, dict[str, str]]:
+        """`join`, and what the right table's columns are called in the result."""
+        remedy = "pass dp.public(table) for a table that anybody may see, or a private table of the same account"
+        _require("other", other, Private | Public, "be a table that says whether it is private", remedy)
+        right = other._spec if isinstance(other, Private) else other
+        spec, renamed = joins.join(self._spec, right, on, how, rname)
+        return Private._of(spec), renamed
 
     def bin(self, column: str, edges: Iterable[float], name: str | None = None) -> Private:
         """A new column (by default `<column>_bin`) with the left edge of the interval that holds the value.
@@ -155,6 +197,28 @@ class Private(Asking):
         new = f"{column}_bin" if name is None else name
         binned = self.mutate(**{new: self[column].bin(checked)})
         return Private._of(replace(binned._spec, bins={**binned._spec.bins, new: checked[:-1]}))
+
+    def partition(
+        self, *columns: str, keys: object = None, max_parts: int | None = None, name: str | None = None
+    ) -> Partition:
+        """Disjoint parts by public keys: questions about different parts cost less than their sum.
+
+        `months = visits.partition("month", keys=…)`, and `months[key]` is the private table of one part. Rows whose key
+        is not listed are in no part.
+
+        Args:
+            columns: the columns that decide in which part a row is.
+            keys: the public keys, as `group_by` takes them. Integers count in ascending order, others as they are
+                listed: list them in the order in which data comes in.
+            max_parts: where persons are protected, in how many parts one person counts: the first ones in which they
+                have a row.
+            name: what the ledger calls the partition; by default the columns' names.
+
+        Guarantee: the ledger counts the dearest part where rows are protected, and the `max_parts` dearest where
+        persons are, twice as many under replace-one; also when questions are asked one after another, and chosen in
+        view of earlier answers (docs/proofs/partitions.md). Partitions of one table add up.
+        """
+        return Partition(self._spec, self._spec.keys(columns, keys), max_parts, name)
 
     def group_by(self, *columns: str, keys: object = None) -> Groups:
         """One answer for each group.
@@ -175,25 +239,66 @@ class Private(Asking):
             return Groups(self._spec, stand_in, keys)
         return Groups(self._spec, self._spec.keys(columns, keys))
 
-    def plan(self, sql: str, *, keys: object = None) -> Answer:
+    def per_person(self, *columns: str, **values: Aggregate) -> Private:
+        """One row for each person (and each value of some columns), with exact aggregates of that person's rows.
+
+        `visits.per_person(total=sum("cost"), times=count())` has the columns `total` and `times`. Without columns a
+        person has one row, so one row of the new table is what a person can change: `max_rows` is 1 there.
+
+        Args:
+            columns: columns to keep apart, such as the month; a person then has a row for each of their values.
+            values: `count()`, `count(column)`, `count_values(column)`, `sum`, `mean`, `min` and `max` by name. Here
+                `min` and `max` are exact; a sum or mean needs bounds for one row, which is clamped to them. The bounds
+                of the new columns are those of a row, times `max_rows` for a sum; counts reach to `max_rows`.
+
+        Guarantee: a row depends on one person's rows alone; the sums are exact integers, so nobody else's rows change
+        them. Releases about the new table protect persons as before (docs/proofs/per-person.md).
+        """
+        for name, asked in values.items():
+            _require(name, asked, Aggregate, "be an aggregate", "use count(), sum(…), mean(…), min(…) or max(…)")
+        return Private._of(per_person(self._spec, columns, values))
+
+    def where_person(self, condition: Expression, *, negate: bool = False) -> Private:
+        """The rows of persons who have at least one row for which a condition holds; with `negate`, of the others.
+
+        Guarantee: whether a person's rows stay depends on that person's rows alone, so every bound stays as it is.
+        """
+        spec = self._spec
+        _require("condition", condition, Expression, "be an expression", "such as visits.emergency == True")
+        if not isinstance(spec.unit, Person) or spec.unit.column is None:
+            remedy = "use where(), or open the account with unit=dp.person(column, max_rows=…)"
+            raise _check.fail("where_person", "go with an account that protects persons", str(spec.unit), remedy)
+        with within_the_stack():
+            spec.check(condition)
+            require_exact(spec.table, sorted({*condition.exact_columns(), spec.unit.column}))
+            table = of_persons(spec.table, spec.unit.column, condition, negate=negate)
+        return Private._of(replace(spec, table=table))
+
+    def plan(self, sql: str, *, keys: object = None, tables: Mapping[str, Private | Public] | None = None) -> Answer:
         """The answer that a subset of SQL asks for, to preview or to release.
 
-        `SELECT`, with columns of `GROUP BY` and `COUNT(*)`, `COUNT(column)`, `COUNT(DISTINCT person)`, `SUM`, `AVG`,
-        `VAR_POP`, `STDDEV_POP`, `COVAR_POP`, `CORR`, `MEDIAN`, `QUANTILE_CONT`, `MIN` and `MAX` (as the 1% and 99%
-        quantiles); bounds as `CLAMP(column, lower, upper)` or declared for the table. `FROM` one table, under any
-        name. `WHERE` with comparisons, `BETWEEN`, `IN`, `IS NULL`, `AND`, `OR`, `NOT` and arithmetic. Everything else
-        is refused, and the error names the clause.
+        `SELECT`, with columns and expressions of `GROUP BY`, and aggregates: `COUNT(*)`, `COUNT(column)`,
+        `COUNT(DISTINCT person)`, `COUNT(DISTINCT column)`, `SUM`, `AVG`, `VAR_POP`, `STDDEV_POP`, `COVAR_POP`, `CORR`,
+        `MEDIAN`, `QUANTILE_CONT` (also of a list), `MIN` and `MAX` (as the 1% and 99% quantiles), each also with
+        `FILTER (WHERE …)`; arithmetic on these. Bounds as `CLAMP(column, lower, upper)` or declared for the table.
+        `FROM` one table, under any name, or a sub-query that computes columns or aggregates each person's rows, also
+        by `WITH`; `JOIN`, `LEFT JOIN`, `SEMI JOIN` and `ANTI JOIN` with `tables`, by equal columns. `WHERE` with
+        expressions of the list. `HAVING`, `ORDER BY` and `LIMIT` apply to the released table
+        and are free. Everything else is refused, and the error names the clause and its place.
 
         Args:
             sql: the query. It is translated into a question and never run as text.
-            keys: the keys of `GROUP BY`, as `group_by` takes them.
+            keys: the keys of `GROUP BY`, as `group_by` takes them. Those of `CASE` with public results, of months,
+                hours and the like are known.
+            tables: other tables that `FROM` and `JOIN` may name: `dp.public(…)`, and private tables of the account.
         """
-        unit = self._spec.unit
-        parsed = parse(sql, self._spec.columns, unit.column if isinstance(unit, Person) else None)
-        private = self if parsed.where is None else self.where(parsed.where)
+        parsed, private = self._parsed(sql, tables)
         if not parsed.groups:
-            return private.aggregate(**parsed.aggregates)
-        return private.group_by(*parsed.groups, keys=keys).aggregate(**parsed.aggregates)
+            answer = private.aggregate(**parsed.aggregates)
+        else:
+            given = {parsed.renamed.get(name, name): one for name, one in keys.items()} if _named(keys) else keys
+            answer = private.group_by(*parsed.groups, keys=given).aggregate(**parsed.aggregates)
+        return answer if parsed.afterwards is None else answer.then(parsed.afterwards)
 
     def sql(
         self,
@@ -205,6 +310,7 @@ class Private(Asking):
         noise: str = "auto",
         keys: object = None,
         purpose: str | None = None,
+        tables: Mapping[str, Private | Public] | None = None,
     ) -> Result:
         """Release what a subset of SQL asks for: `plan(sql, keys=…).release(epsilon=…)`.
 
@@ -213,9 +319,21 @@ class Private(Asking):
         Guarantee: as `Answer.release`.
         """
         if keys is None and delta is not None:
-            names = parse(sql, self._spec.columns, getattr(self._spec.unit, "column", None)).groups
-            keys = discover() if any(name not in self._spec.bins for name in names) else None
-        return self.plan(sql, keys=keys).release(epsilon=epsilon, delta=delta, rho=rho, noise=noise, purpose=purpose)
+            parsed, private = self._parsed(sql, tables)
+            keys = discover() if any(name not in private._spec.bins for name in parsed.groups) else None
+        answer = self.plan(sql, keys=keys, tables=tables)
+        return answer.release(epsilon=epsilon, delta=delta, rho=rho, noise=noise, purpose=purpose)
+
+    def _parsed(self, sql: str, tables: Mapping[str, Private | Public] | None) -> tuple[Parsed, Private]:
+        """What a query asks for, and the rows that it aggregates."""
+        for name, table in (tables or {}).items():
+            remedy = "pass dp.public(table), or a private table of the same account"
+            _require(name, table, Private | Public, "be a table that says whether it is private", remedy)
+        parsed = parse(sql, self, tables or {})
+        private: Private = parsed.start
+        for step in parsed.steps:
+            private = step.apply(private)
+        return parsed, private
 
     def histogram(
         self, column: str, *, categories: Iterable[Any] | None = None, edges: Iterable[float] | None = None
@@ -266,9 +384,14 @@ class Groups(Asking):
         for aggregate in asked.values():
             for column in aggregate.columns:
                 spec.require(column)
+        if self._discover is not None and spec.copies > 1:
+            remedy = "list the keys, or join a public table that has each key once"
+            raise _check.fail("keys", "be listed where a join repeats rows", "dp.discover()", remedy)
         measured = {name: aggregate.measurement(spec.unit, spec.bounds) for name, aggregate in asked.items()}
+        measured = {name: joins.copied(one, spec.copies) for name, one in measured.items()}
         _require_distinct(grouped_by, asked)
-        return Answer(Question(spec.table, self._keys, spec.unit, measured, self._discover), spec.account)
+        question = Question(spec.table, self._keys, spec.unit, measured, self._discover)
+        return Answer(question, spec.account, spec.part)
 
     def histogram(
         self, column: str, *, categories: Iterable[Any] | None = None, edges: Iterable[float] | None = None
@@ -301,6 +424,11 @@ def _require_distinct(groups: tuple[str, ...], asked: Mapping[str, Aggregate]) -
         raise _check.fail("name", "differ from every other column of the result", tuple(asked), remedy)
 
 
-def _require(name: str, value: object, kind: type, rule: str, remedy: str) -> None:
+def _named(keys: object) -> TypeGuard[Mapping[str, Any]]:
+    """Whether keys are given by column."""
+    return isinstance(keys, Mapping)
+
+
+def _require(name: str, value: object, kind: Any, rule: str, remedy: str) -> None:
     if not isinstance(value, kind):
         raise _check.fail(name, rule, type(value).__name__, remedy)

@@ -14,15 +14,26 @@ import ibis
 import ibis.expr.operations as ops
 
 from discreet import _check
+from discreet.analytics.table.sizes import of_size, size_of, within
 
 #: Smaller floats, other than 0, are refused as literals: engines read them inexactly.
 SMALLEST = 1e-290
+#: Numbers enter arithmetic moved to these sizes: products and quotients of four of them are floats.
+_TAME = (1e-60, 1e60)
 #: What a public literal may be.
 Literal = str | int | float | bool | dt.date | dt.datetime
 
 
-def cuts(edges: Iterable[float]) -> tuple[float, ...]:
-    """Public edges of bins, checked."""
+def cuts(edges: Iterable[Any]) -> tuple[Any, ...]:
+    """Public edges of bins, checked: numbers as floats, or dates, or times."""
+    given = tuple(edges)
+    if given and all(isinstance(edge, dt.date) for edge in given):
+        kinds = {(isinstance(edge, dt.datetime), getattr(edge, "tzinfo", None) is None) for edge in given}
+        dates = tuple(literal(edge) for edge in given)
+        if len(kinds) > 1 or len(dates) < 2 or any(a >= b for a, b in pairwise(dates)):  # type: ignore[operator]
+            raise _check.fail("edges", "be at least two ascending dates of one kind", given, "n bins have n + 1 edges")
+        return dates
+    edges = given
     # Adding 0.0 turns −0.0 into 0.0.
     checked = tuple(float(_check.real("edges", edge, "bins have finite public edges")) + 0.0 for edge in edges)
     if len(checked) < 2 or any(a >= b for a, b in pairwise(checked)):
@@ -73,7 +84,8 @@ def exact(value: float) -> Any:
     read exactly.
     """
     if value.is_integer() and abs(value) < 1 << 53:
-        return ibis.literal(int(value), type="float64")
+        # PostgreSQL reads 1.0 as a decimal, whose division has other digits; a cast from an integer is a float.
+        return ibis.literal(int(value), type="int64").cast("float64")
     fraction, exponent = math.frexp(value)
     return ibis.literal(int(math.ldexp(fraction, 53)), type="int64").cast("float64") * ibis.literal(
         math.ldexp(1.0, max(exponent - 53, -1022)), type="float64"
@@ -122,9 +134,11 @@ def number(value: Any, wanted_by: str) -> Any:
         kind = "unknown" if value.type().is_unknown() else value.type()  # such as that of an empty list
         raise _check.fail(wanted_by, "get numbers", f"a column of type {kind}", _NUMERIC)
     if value.type().is_boolean():
-        return ibis.cases((value, exact(1.0)), (~value, exact(0.0)), else_=ibis.null("float64"))
+        counted = ibis.cases((value, exact(1.0)), (~value, exact(0.0)), else_=ibis.null("float64"))
+        return of_size(counted, (1.0, 1.0))
     if value.type().is_decimal():
-        return _float_of_decimal(value)
+        size = size_of(value)
+        return _float_of_decimal(value) if size is None else of_size(_float_of_decimal(value), size)
     return value if value.type().is_float64() else value.cast("float64")
 
 
@@ -147,11 +161,24 @@ def _float_of_decimal(value: Any) -> Any:
 
 
 def tame(value: Any) -> Any:
-    """A number clamped to sizes whose sums, products and quotients neither overflow nor underflow."""
-    large, small = exact(1e150), exact(1e-150)
-    return ibis.cases(
+    """A number clamped to sizes of which several can be multiplied and divided without overflow or underflow."""
+    if within(size_of(value), _TAME):
+        return value
+    large, small = exact(_TAME[1]), exact(_TAME[0])
+    clamped = ibis.cases(
         (value > large, large), (value < -large, -large), ((value < small) & (value > -small), exact(0.0)), else_=value
     )
+    return of_size(clamped, _TAME)
+
+
+def clamped(value: Any, low: float, high: float) -> Any:
+    """A number moved into an interval, missing where it is missing; its SQL repeats the number three times."""
+    lowest, highest = exact(low), exact(high)
+    moved = ibis.cases((value > highest, highest), (value < lowest, lowest), else_=value)
+    size = size_of(value)
+    if size is None:
+        return moved
+    return of_size(moved, (min([size[0], *(abs(end) for end in (low, high) if end)]), max(abs(low), abs(high))))
 
 
 def condition(value: Any) -> Any:
@@ -179,5 +206,11 @@ def family(value: Any) -> str:
 
 def _local(value: Any) -> str:
     """The family of a time without a zone. Spark shifts some by its session's zone, so there it matches nothing."""
-    on_spark = not isinstance(value.op(), ops.Literal) and value.get_backend().name == "pyspark"
-    return "timestamp without zone on Spark" if on_spark else "timestamp"
+    return "timestamp without zone on Spark" if engine_of(value) == "pyspark" else "timestamp"
+
+
+def engine_of(value: Any) -> str:
+    """The name of the engine that computes a value; empty for one that is made of literals alone."""
+    if isinstance(value.op(), ops.Literal) or not value.op().find(ops.PhysicalTable):
+        return ""
+    return str(value.get_backend().name)

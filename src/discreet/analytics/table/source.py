@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import uuid
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from glob import glob, has_magic
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +17,7 @@ import ibis.expr.operations as ops
 import pyarrow as pa
 
 from discreet import _check
+from discreet.analytics.table import databases
 from discreet.errors import InvalidArgument
 
 #: The table's name in the embedded engine; only a preview's SQL shows it.
@@ -19,18 +25,118 @@ _NAME = "people"
 #: How a CSV file is read: lines that cannot be parsed are left out, and a lone carriage return also ends a line.
 _LENIENT = {"all_varchar": True, "null_padding": True, "ignore_errors": True, "strict_mode": False}
 
+#: Loads a local table into an embedded engine, under a name.
+Load = Callable[[Any, str], Any]
 
-def engine_table(table: object) -> Any:
-    """The Ibis table of pandas, polars, Arrow, a mapping of columns, a Parquet or CSV path, or an Ibis table.
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """How a table of an embedded engine was loaded, and its identity, after which it is named in other engines.
+
+    `by_content` says that tables of this identity hold the same rows.
+    """
+
+    load: Load
+    identity: str
+    by_content: bool = False
+
+
+# The tables of each embedded engine by name, by the id of its connection: Ibis treats any two engines in memory as
+# equal, so the connection itself cannot be the key.
+_loaded: dict[int, dict[str, Loaded]] = {}
+
+
+@dataclass(frozen=True)
+class Source:
+    """An engine's table, and what tells it from other tables in every process: a path, an address, or a new token."""
+
+    table: Any
+    identity: str
+
+
+def source_of(table: object, name: str | None = None) -> Source:
+    """The Ibis table of pandas, polars, Arrow, columns by name, a path, a database's address, or an Ibis table.
 
     Column names and types are public facts. A CSV file is read so that no cell can make a query fail: a cell that does
-    not fit its column's type counts as missing.
+    not fit its column's type counts as missing. A path with `*` stands for all files that it matches. An address is
+    `duckdb:///file.duckdb?table=name` or `postgresql://…?table=name`. A `name` is the table's identity, if given.
     """
+    given = None if name is None else f"name {name}"
     if isinstance(table, ibis.Table):
-        return _zoned(_steady(table))
+        return Source(_zoned(_steady(table)), given or _token())
+    if isinstance(table, str) and "://" in table:
+        found, identity = databases.table_at(table)
+        return Source(_zoned(found), given or identity)
     if isinstance(table, str | os.PathLike):
-        return _file(Path(table))
-    return _registered(arrow_table(table))
+        path = Path(table)
+        if path.suffix.lower() in databases.FILES and path.exists():
+            found, identity = databases.table_in(path)
+            return Source(found, given or identity)
+        identity = given or str(path.resolve())
+        return Source(_file(path, identity), identity)
+    identity = given or _token()
+    return Source(_registered(arrow_table(table), identity), identity)
+
+
+def engine_table(table: object) -> Any:
+    """The Ibis table of `source_of`."""
+    return source_of(table).table
+
+
+def _token() -> str:
+    """An identity for a table that has none: it differs from that of every other table."""
+    return f"a table in memory, {uuid.uuid4().hex}"
+
+
+# --- tables of several embedded engines in one
+
+
+def _embedded(load: Load, identity: str) -> Any:
+    """A local table in an embedded engine of its own."""
+    connection = ibis.duckdb.connect()
+    _loaded[id(connection)] = {_NAME: Loaded(load, identity)}
+    weakref.finalize(connection, _loaded.pop, id(connection), None).atexit = False
+    return load(connection, _NAME)
+
+
+def load_beside(table: Any, loaded: Loaded, arrow: pa.Table) -> Any:
+    """A local table that is public, in the engine of another table."""
+    connection = table.get_backend()
+    return _load(connection, loaded) if id(connection) in _loaded else ibis.memtable(arrow)
+
+
+def loading(arrow: pa.Table, identity: str, *, by_content: bool = False) -> Loaded:
+    """How a local table is loaded into an embedded engine."""
+    return Loaded(lambda connection, name: _register(connection, name, arrow), identity, by_content)
+
+
+def brought_together(left: Any, right: Any) -> Any:
+    """The right table in the engine of the left one: local tables are loaded there as well, others must be there."""
+    target = left.get_backend()
+    moved: dict[Any, Any] = {}
+    for stored in right.op().find(ops.DatabaseTable):
+        if stored.source is target:
+            continue
+        own = _loaded.get(id(stored.source), {})
+        if id(target) not in _loaded or stored.name not in own:
+            remedy = "open both with one connection, or pass both as local tables or files"
+            raise _check.fail("join", "be of tables in one engine", "two engines", remedy)
+        moved[stored] = _load(target, own[stored.name]).op()
+    return right.op().replace(moved).to_expr() if moved else right
+
+
+def _load(connection: Any, loaded: Loaded) -> Any:
+    """Load one more table into an embedded engine, once, under a name that is the same in every process."""
+    own = _loaded[id(connection)]
+    stem = f"{_NAME}_{sha256(loaded.identity.encode()).hexdigest()[:12]}"
+    for name in (stem, *(f"{stem}_{number}" for number in range(2, len(own) + 2))):
+        known = own.get(name)
+        if known is None:
+            break
+        if known is loaded or (known.by_content and loaded.by_content and known.identity == loaded.identity):
+            return connection.table(name)
+    own[name] = loaded
+    return loaded.load(connection, name)
 
 
 def _steady(table: Any) -> Any:
@@ -83,7 +189,7 @@ def arrow_table(table: object) -> pa.Table:
     raise _check.fail("table", "be a table", type(table).__name__, remedy)
 
 
-def _registered(arrow: pa.Table) -> Any:
+def _registered(arrow: pa.Table, identity: str) -> Any:
     names = arrow.column_names
     if not names:
         raise _check.fail("table", "have a column", "none", "an empty table still has columns")
@@ -93,30 +199,43 @@ def _registered(arrow: pa.Table) -> Any:
     if wide:
         remedy = "cast them to float or text: the embedded engine has decimals of at most 38 digits"
         raise _check.fail("table", "have decimals of at most 38 digits", wide, remedy)
-    connection = ibis.duckdb.connect()
     try:
-        connection.con.register(_NAME, arrow)
-        return connection.table(_NAME)
+        return _embedded(loading(arrow, identity).load, identity)
     except Exception as error:
         problem = type(error).__name__  # the engine's own message may quote cells
     raise _check.fail("table", "have columns of types that the engine knows", problem, "cast them to plain types")
 
 
-def _file(path: Path) -> Any:
-    if not path.exists():
-        raise _check.fail("table", "be a file that exists", str(path), "give the path of a Parquet or CSV file")
-    connection, kind = ibis.duckdb.connect(), path.suffix.lower()
-    if kind == ".parquet":
-        return _parquet(connection, path)
-    if kind in (".csv", ".tsv"):
-        return _csv(connection, path)
+def _register(connection: Any, name: str, arrow: pa.Table) -> Any:
+    connection.con.register(name, arrow)
+    return connection.table(name)
+
+
+def _file(path: Path, identity: str) -> Any:
+    files = _matched(path)
+    kinds = {one.suffix.lower() for one in files}
+    if kinds == {".parquet"}:
+        return _parquet(files, identity)
+    if kinds in ({".csv"}, {".tsv"}):
+        return _csv(files, identity)
     remedy = "save it as one of these, or read it and pass the table"
-    raise _check.fail("table", "be a .parquet, .csv or .tsv file", str(path), remedy)
+    raise _check.fail("table", "be a .parquet, .csv or .tsv file, or several of one kind", str(path), remedy)
 
 
-def _parquet(connection: Any, path: Path) -> Any:
+def _matched(path: Path) -> list[Path]:
+    """The file itself, or the files that a pattern matches, in order."""
+    if path.exists():
+        return [path]
+    files = sorted(Path(one) for one in glob(str(path), recursive=True)) if has_magic(str(path)) else []
+    if not files:
+        remedy = "give the path of a Parquet or CSV file, or a pattern such as visits-*.parquet"
+        raise _check.fail("table", "be a file that exists", str(path), remedy)
+    return files
+
+
+def _parquet(files: list[Path], identity: str) -> Any:
     try:
-        return connection.read_parquet(path, table_name=_NAME)
+        return _embedded(lambda connection, name: connection.read_parquet(files, table_name=name), identity)
     except Exception as error:
         problem = type(error).__name__  # the engine's own message may quote the file
     raise _check.fail(
@@ -124,14 +243,15 @@ def _parquet(connection: Any, path: Path) -> Any:
     )
 
 
-def _csv(connection: Any, path: Path) -> Any:
+def _csv(files: list[Path], identity: str) -> Any:
     """A file of text, each cell cast to its column's type where it fits."""
-    if not path.stat().st_size:
+    empty = [str(one) for one in files if not one.stat().st_size]
+    if empty:
         remedy = "name the columns in its first line"
-        raise _check.fail("table", "be a CSV file with a header", f"{path}, which is empty", remedy)
+        raise _check.fail("table", "be a CSV file with a header", f"{empty[0]}, which is empty", remedy)
     try:
-        types = connection.read_csv(path, table_name="sniffed").schema()
-        text = connection.read_csv(path, table_name=_NAME, **_LENIENT)
+        types = ibis.duckdb.connect().read_csv(files, table_name="sniffed").schema()
+        text = _embedded(lambda connection, name: connection.read_csv(files, table_name=name, **_LENIENT), identity)
     except Exception as error:
         problem = type(error).__name__  # the engine's own message quotes lines
     else:

@@ -13,8 +13,9 @@ from discreet import _check
 from discreet.analytics.engine.grouping import require_comparable
 from discreet.analytics.plan.keys import Keys, public_keys
 from discreet.analytics.table.expressions import Expression
-from discreet.ledger import Account
-from discreet.neighbors import Unit
+from discreet.analytics.table.public import Public
+from discreet.ledger import Account, Part
+from discreet.neighbors import Person, Unit
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,11 @@ class TableSpec:
         bounds: the public bounds that were declared for columns.
         bins: the public left edges of binned columns.
         origins: the stored tables that the private table is made of, from which keys must not come.
+        computed: the columns that were made by `mutate`.
+        identity: what tells the stored tables from others, in every process.
+        copies: how many rows one row may have become by joins with public tables, where rows are protected.
+        lookups: the public tables that were joined.
+        part: the part of a partition that the rows are, if they are one.
     """
 
     table: Any
@@ -38,6 +44,11 @@ class TableSpec:
     bounds: Mapping[str, tuple[float, float]]
     bins: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     origins: frozenset[Any] = frozenset()
+    computed: frozenset[str] = frozenset()
+    identity: str = ""
+    copies: int = 1
+    lookups: tuple[Public, ...] = ()
+    part: Part | None = None
 
     def require(self, name: object) -> None:
         """Refuse what is not a column, with the names that are."""
@@ -48,6 +59,11 @@ class TableSpec:
             raise _check.fail("column", "be a name", type(name).__name__, remedy)
         if name not in self.columns:
             raise _check.fail("column", "be one of the table's", name, ", ".join(self.columns))
+
+    def require_stored(self, name: str) -> None:
+        """Refuse what is neither a column nor the person's id, which stays when columns are selected."""
+        if not (isinstance(self.unit, Person) and name == self.unit.column):
+            self.require(name)
 
     def check(self, expression: Expression) -> None:
         """Refuse an expression that uses a column that the table does not have, or no longer has."""

@@ -97,6 +97,7 @@ def accounts(output: Output, ledger: str) -> None:
 @click.argument("names", metavar="[ACCOUNT] NAME", nargs=-1)
 @click.option("--account", help="Same as ACCOUNT. Optional if the ledger has only one dataset.")
 @options(budget_options)
+@click.option("--aside", type=float, default=0.0, help="Part of δ reserved for releases that need their own δ.")
 @with_output
 def allot(
     output: Output,
@@ -107,6 +108,7 @@ def allot(
     delta: float | None,
     rho: float | None,
     mu: float | None,
+    aside: float,
 ) -> None:
     """Open a sub-account NAME of ACCOUNT with its own budget.
 
@@ -117,7 +119,7 @@ def allot(
         raise InvalidArgument(f"NAME must be one name, got {len(names)}: it names the sub-account")
     budget = budget_of(epsilon, delta, rho, mu)
     above = account_of(names[0] if len(names) == 2 else None, account)
-    _show_account(output, open_account(ledger, above).allot(names[-1], budget))
+    _show_account(output, open_account(ledger, above).allot(names[-1], budget, aside=aside))
 
 
 @group.command("statement", cls=Command, example="discreet ledger statement census.ledger --account census")
@@ -145,7 +147,7 @@ def statement(output: Output, ledger: str, named: str | None, account: str | Non
     output.say(f"  tight      {_tight(standing)}\n             {FIXED}\n")
     heads = ("#", "time", "by", "what", "share", "purpose", "event")
     rows = [
-        (line.sequence, line.time[:19], line.by, line.kind, percent(line.share), line.purpose, repr(line.event))
+        (line.sequence, line.time[:19], line.by, line.kind, percent(line.share), line.description, repr(line.event))
         for line in standing.lines
     ]
     output.table(heads, rows, right=("#", "share"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import traceback
@@ -61,6 +62,8 @@ for command in COMMANDS:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     output = Output()
+    # Known before the flags are parsed: an error in these is JSON, too.
+    output.json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     print_any_character()
     try:
         answer = program.main(
@@ -104,5 +107,9 @@ def _drop_standard_output() -> None:
 def _failed(output: Output, message: str, code: int) -> int:
     if output.debug:
         traceback.print_exc()
-    click.echo(printable(f"error: {' '.join(message.split())}"), err=True)
+    text = " ".join(message.split())
+    if output.json:
+        click.echo(json.dumps({"error": text, "exit_code": code}), err=True)
+    else:
+        click.echo(printable(f"error: {text}"), err=True)
     return code

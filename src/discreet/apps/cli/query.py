@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import date, datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ from discreet import codec
 from discreet.accounting.adaptive.advice import room_words
 from discreet.apps.cli.command import Command, options, with_output
 from discreet.apps.cli.printing import Output, read_text, to_json_value
+from discreet.apps.cli.remedies import in_flags
 from discreet.apps.cli.shared_options import assignment, open_account, unit_of, unit_options
 from discreet.errors import InvalidArgument, MissingExtra
 
@@ -44,7 +46,25 @@ from discreet.errors import InvalidArgument, MissingExtra
     "--keys",
     multiple=True,
     metavar="COLUMN=A,B,…",
-    help="Public group keys of a column, or COLUMN=@FILE with one key per line. Repeatable.",
+    help="Public group keys of a column, COLUMN=@FILE with one key per line, or COLUMN='months(2023-01, 2024-12)' "
+    "(or days, weeks, quarters, years). Repeatable.",
+)
+@click.option(
+    "--table",
+    "others",
+    multiple=True,
+    metavar="NAME=DATA",
+    help="Another private table of the account, for JOIN; its persons are joined. Repeatable.",
+)
+@click.option(
+    "--public", "known", multiple=True, metavar="NAME=DATA", help="A table that anybody may see, for JOIN. Repeatable."
+)
+@click.option(
+    "--person",
+    "persons",
+    multiple=True,
+    metavar="NAME=COLUMN",
+    help="The column with the person's id in a --table, where it has another name. Repeatable.",
 )
 @click.option("--discover", is_flag=True, help="Instead of --keys: find the group keys privately. Needs --delta.")
 @options(unit_options)
@@ -69,6 +89,9 @@ def command(
     error: float | None,
     bounds: tuple[str, ...],
     keys: tuple[str, ...],
+    others: tuple[str, ...],
+    known: tuple[str, ...],
+    persons: tuple[str, ...],
     discover: bool,
     unit: str | None,
     max_rows: int | None,
@@ -79,16 +102,19 @@ def command(
     preview: bool,
     show_sql: bool,
 ) -> None:
-    """Answer SQL about DATA (a Parquet or CSV file) with noise. The account is charged before the query runs.
+    """Answer SQL about DATA with noise. The account is charged before the query runs.
 
-    SQL is a SELECT of COUNT, SUM, AVG, MEDIAN, … FROM one table, with WHERE and GROUP BY. Each number comes with its
-    95% error. Keys that look like numbers are numbers; quote those that are text. Write dates as 2024-12-31 in --keys
-    and as DATE '2024-12-31' in SQL.
+    DATA is a Parquet or CSV file, a quoted pattern of such files ('visits-*.parquet'), a DuckDB file
+    (duckdb:///clinic.duckdb?table=visits), or a PostgreSQL table (postgresql://user@host/clinic?table=visits).
+
+    SQL is a SELECT of COUNT, SUM, AVG, MEDIAN, … FROM DATA, under any name, with WHERE, GROUP BY and sub-queries, and
+    with JOIN of tables that --table and --public name. Each number comes with its 95% error. Keys that look like
+    numbers are numbers; quote those that are text. Write dates as 2024-12-31 in --keys and as DATE '2024-12-31' in SQL.
 
     Guarantee: ε-DP for the account's unit and relation. Column names and types, keys and bounds are public.
     """
     try:
-        from discreet.analytics import Private
+        from discreet.analytics import Private, public
         from discreet.analytics import discover as discovered
     except ModuleNotFoundError as missing:
         raise MissingExtra("queries need Ibis and DuckDB: pip install 'discreet[analytics]'") from missing
@@ -99,16 +125,38 @@ def command(
     if discover and keys:
         raise InvalidArgument("--discover must not be used with --keys: keys are either given or discovered")
     charged = open_account(ledger, account)
-    private = Private(
-        data,
-        account=charged,
-        unit=unit_of(unit, max_rows, max_groups, charged.neighbors.unit),
-        bounds=dict(_bounds(text) for text in bounds),
-    )
+    declared = dict(_bounds(text) for text in bounds)
+    ids = dict(assignment(text, "--person") for text in persons)
+    private_data = dict(assignment(text, "--table") for text in others)
+    if unknown := ids.keys() - private_data.keys():
+        raise InvalidArgument(f"--person must name a --table, got {', '.join(sorted(unknown))}: name the table first")
+
+    def opened(source: str, **options: Any) -> Any:
+        """A private table with the bounds of those columns that it has."""
+        table = Private(source, account=charged, **options)
+        own = {name: pair for name, pair in declared.items() if name in table.columns}
+        return Private(source, account=charged, bounds=own, **options) if own else table
+
+    protected = unit_of(unit, max_rows, max_groups, charged.neighbors.unit)
+    if private_data:
+        private = opened(data, unit=protected)
+    else:
+        private = Private(data, account=charged, unit=protected, bounds=declared)
+    tables = {name: opened(source, person=ids.get(name)) for name, source in private_data.items()}
+    columns = {column for table in (private, *tables.values()) for column in table.columns}
+    if unknown := declared.keys() - columns:
+        raise InvalidArgument(
+            f"--bounds must name columns of private tables, got {', '.join(sorted(unknown))}: for a public one write "
+            "CLAMP(column, lower, upper) in SQL"
+        )
+    tables |= {name: public(source) for name, source in (assignment(text, "--public") for text in known)}
     # A shell has no dates, so keys of date columns are written as text. Column types are public.
-    types = private.schema()
+    types = dict(private.schema())
+    for table in tables.values():
+        types |= table.schema() if isinstance(table, Private) else {}
     given = {name: _dated(name, listed, types.get(name)) for name, listed in map(_keys, keys)} or None
-    answer = private.plan(sql, keys=discovered() if discover else given)
+    with in_flags():
+        answer = private.plan(sql, keys=discovered() if discover else given, tables=tables)
     if preview:
         expected = answer.preview(epsilon=epsilon, delta=delta, rho=rho, noise=noise, error_target=error, rows=rows)
         if output.json:
@@ -135,12 +183,16 @@ def command(
 
 def _show(output: Output, result: Any, cost: str) -> None:
     rows = result.rows()
-    numbers = [name for name, column in result.columns.items() if all(isinstance(v, int | float) for v in column)]
+    numbers = [name for name, column in result.columns.items() if all(_is_number(value) for value in column)]
     output.table(tuple(result.columns), [tuple(row.values()) for row in rows], right=numbers)
     if not rows:
         output.say("no key was common enough to be released")
     receipt = result.receipt
     output.say(f"\ncharged {cost} to {receipt.account} as entry {receipt.sequence}; errors are at 95%")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _cost(epsilon: float | None, delta: float | None, rho: float | None) -> str:
@@ -196,6 +248,11 @@ def _bounds(text: str) -> tuple[str, tuple[float, float]]:
 
 def _keys(text: str) -> tuple[str, list[Any]]:
     name, value = assignment(text, "--keys")
+    calendar = re.fullmatch(r"(days|weeks|months|quarters|years)\(([^,]*),([^,]*)\)", value.strip())
+    if calendar is not None:
+        from discreet.analytics.plan import ranges
+
+        return name, list(getattr(ranges, calendar[1])(calendar[2].strip(), calendar[3].strip()))
     if value.startswith("@"):
         listed = [line.strip() for line in read_text(value[1:]).splitlines() if line.strip()]
     else:

@@ -129,10 +129,13 @@ def assignment(text: str, flag: str) -> tuple[str, str]:
 
 _EXAMPLES = {
     "--bounds": "age=0,120",
-    "--keys": "sex=Female,Male",
     "--calibrate": "epsilon=3",
     "--count": "people=20",
-    "--training": "model=30000,512,10,1.1",
+    "--keys": "sex=Female,Male",
+    "--person": "orders=customer_id",
+    "--public": "wards=wards.csv",
     "--selection": "region=50,100",
+    "--table": "orders=orders.parquet",
+    "--training": "model=30000,512,10,1.1",
     "--weight": "people=2",
 }

@@ -64,7 +64,7 @@ def _charges(account: Account, statement: Statement) -> tuple[Charge, ...]:
     after: dict[int, float] = {}
     for entry in entries:
         if entry.change:
-            state = state.changed(entry.change, entry.claimed)
+            state = terms.changed(state, entry.change, entry.claimed, entry.part)
         after[entry.sequence] = terms.used(state)
     before = {later: after[earlier] for earlier, later in pairwise(sorted(after))}
     # Closing a plan that ran to its end returns nothing, so it is no charge.
@@ -75,7 +75,7 @@ def _charges(account: Account, statement: Statement) -> tuple[Charge, ...]:
             line.time[:19].replace("T", " "),
             line.by,
             line.kind,
-            line.purpose,
+            line.description,
             repr(line.event),
             line.share,
             after[line.sequence],

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from discreet.errors import NotALedger
 from discreet.ledger.chain import Entry, digest, seal
+from discreet.ledger.partitions import totals_of_text
 from discreet.ledger.stores import schema
 from discreet.ledger.stores.base import Transaction, remember
 from discreet.ledger.terms import Terms
@@ -48,7 +49,7 @@ class AccountRow(NamedTuple):
             raise NotALedger(
                 f"the row of account {self.name!r} was edited: nothing can be charged to it; verify() says more"
             )
-        totals = Totals.of_text(self.state)
+        totals = totals_of_text(self.state)
         _remember(self, totals)
         return totals
 

@@ -1,0 +1,98 @@
+"""Public values that stand in a query: numbers, text, dates, times, and dates moved by an interval."""
+
+from __future__ import annotations
+
+import calendar
+import datetime as dt
+from typing import Any
+
+from sqlglot import expressions as ast
+
+from discreet import _check
+from discreet.analytics.plan.sql.refusals import refused
+from discreet.analytics.table.expressions import Constant
+from discreet.analytics.table.semantics import Literal, literal
+
+_MONTHS = {"YEAR": 12, "QUARTER": 3, "MONTH": 1}
+_DAYS = {"WEEK": 7, "DAY": 1}
+
+
+def constant(node: Any) -> Constant | None:
+    """A public value as an expression; None if the node is none."""
+    value = _public(node)
+    return None if value is None else Constant(literal(value))
+
+
+def _public(node: Any) -> Literal | None:
+    match node:
+        case ast.Paren():
+            return _public(node.this)
+        case ast.Boolean():
+            return bool(node.this)
+        case ast.Literal():
+            return str(node.name) if node.is_string else number(node)
+        case ast.Neg() if isinstance(node.this, ast.Literal | ast.Paren | ast.Neg):
+            inner = _public(node.this)
+            return -inner if isinstance(inner, int | float) and not isinstance(inner, bool) else None
+        case ast.Cast() if isinstance(node.this, ast.Literal) and node.this.is_string:
+            return _dated(node)
+        case ast.Add() | ast.Sub() if isinstance(node.expression, ast.Interval):
+            start = _public(node.this)
+            return (
+                None if not isinstance(start, dt.date) else shifted(start, node.expression, isinstance(node, ast.Sub))
+            )
+    return None
+
+
+def _dated(node: Any) -> Literal | None:
+    text = node.this.name
+    try:
+        if node.to.is_type("date"):
+            return dt.date.fromisoformat(text)
+        if node.to.is_type("timestamp", "timestampntz", "datetime"):
+            return dt.datetime.fromisoformat(text)
+        if node.to.is_type("timestamptz"):
+            return dt.datetime.fromisoformat(text)
+    except ValueError:
+        remedy = "write the date like that, or TIMESTAMP '2024-12-31 23:59:59'"
+        raise _check.fail("sql", "hold dates as DATE 'YYYY-MM-DD'", text, remedy) from None
+    return None
+
+
+def shifted(start: dt.date, interval: Any, backwards: bool) -> dt.date:
+    """A public date moved by whole years, months, weeks or days; the day of the month is cut to the month's length."""
+    try:
+        amount = int(interval.this.name)
+        unit = interval.args["unit"].name.upper().rstrip("S")
+    except (AttributeError, KeyError, ValueError):
+        raise refused(interval, "INTERVAL 30 DAY, or weeks, months, quarters or years") from None
+    amount = -amount if backwards else amount
+    try:
+        if unit in _DAYS:
+            return start + dt.timedelta(days=amount * _DAYS[unit])
+        if unit in _MONTHS:
+            months = start.year * 12 + start.month - 1 + amount * _MONTHS[unit]
+            year, month = months // 12, months % 12 + 1
+            last = calendar.monthrange(year, month)[1]
+            return start.replace(year=year, month=month, day=min(start.day, last))
+    except (OverflowError, ValueError):
+        raise _check.fail(
+            "sql", "hold dates of the years 1 to 9999", interval.sql(), "use a shorter interval"
+        ) from None
+    raise refused(interval, "INTERVAL 30 DAY, or weeks, months, quarters or years")
+
+
+def number(node: Any) -> int | float:
+    """A number that stands in the query."""
+    if isinstance(node, ast.Neg):
+        return -number(node.this)
+    if isinstance(node, ast.Paren):
+        return number(node.this)
+    if not isinstance(node, ast.Literal) or node.is_string:
+        raise refused(node, "a number")
+    try:
+        value: int | float = int(node.name)
+    except ValueError:
+        value = float(node.name)
+    literal(value)
+    return value

@@ -1,0 +1,77 @@
+"""What is refused, with its place in the text and what to write instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlglot
+
+from discreet import _check
+from discreet.errors import InvalidArgument
+
+_CLAUSES = {
+    "joins": "join in a sub-query or in the outer query",
+    "distinct": "COUNT(DISTINCT person) counts persons",
+    "windows": "there are no windows over private rows",
+    "qualify": "there are no windows over private rows",
+    "query": "list the values, or test the person: person IN (SELECT person FROM … WHERE …)",
+    "recursive": "write WITH without RECURSIVE",
+}
+_NEAREST = {
+    "Stddev": "STDDEV_POP, which divides by n",
+    "StddevSamp": "STDDEV_POP, which divides by n",
+    "Variance": "VAR_POP, which divides by n",
+    "CovarSamp": "COVAR_POP, which divides by n",
+    "Star": "COUNT(*): rows are private",
+    "Subquery": "a number that was released before: a sub-query stands in FROM, or in person IN (SELECT person …)",
+    "Window": "GROUP BY: there are no windows over private rows",
+    "Exists": "person IN (SELECT person FROM … WHERE …)",
+    "ApproxQuantile": "QUANTILE_CONT(column, 0.5)",
+    "ToChar": "STRFTIME(day, '%Y-%m')",
+    "Interval": "dates: write DATE '2024-12-31' - INTERVAL 30 DAY, or a difference of dates in days",
+}
+
+
+def only(node: Any, *allowed: str) -> None:
+    """Refuse a node with any part that is not on the list, known or not."""
+    for name, value in node.args.items():
+        if value and name not in allowed:
+            clause = name.rstrip("_").upper()
+            place = _place(value[0] if isinstance(value, list) else value) or _place(node)
+            raise _check.fail(
+                "sql", f"have no {clause} here{place}", node.sql(), _CLAUSES.get(name.rstrip("_"), "leave it out")
+            )
+
+
+def refused(node: Any, instead: str) -> InvalidArgument:
+    """The error for a part that is not on the list."""
+    kind = type(node).__name__
+    return _check.fail("sql", f"not have {kind} here{_place(node)}", node.sql(), f"use {_NEAREST.get(kind, instead)}")
+
+
+def _place(node: Any) -> str:
+    """Where a part stands, if the parser kept it."""
+    if not hasattr(node, "walk"):
+        return ""
+    known = next((part.meta for part in node.walk() if "line" in part.meta and "col" in part.meta), None)
+    if known is None:
+        return ""
+    column = known["col"] - (known.get("end", 0) - known.get("start", 0))
+    return f" (line {known['line']}, column {column})"
+
+
+def syntax_error(text: str, error: sqlglot.errors.SqlglotError) -> InvalidArgument:
+    """The error for text that cannot be parsed: the line, the column and a caret below it."""
+    found = getattr(error, "errors", None)
+    if not found:
+        return _check.fail("sql", "be one SELECT that can be parsed", text, "check its quotes and comments")
+    line = int(found[0].get("line") or 1)
+    highlight = str(found[0].get("highlight") or "")
+    column = max(int(found[0].get("col") or 1) - len(highlight) + 1, 1)
+    lines = text.splitlines() or [""]
+    shown = lines[min(line, len(lines)) - 1]
+    caret = " " * (column - 1) + "^"
+    return InvalidArgument(
+        f"sql must be one SELECT that can be parsed, got an error at line {line}, column {column}: check its syntax "
+        f"there\n  {shown}\n  {caret}"
+    )

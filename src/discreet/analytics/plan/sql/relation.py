@@ -1,0 +1,37 @@
+"""Rows that a SELECT reads: a private table, what is done to it, and the names that the query may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from discreet.analytics.plan.sql.steps import Step
+from discreet.analytics.plan.sql.values import Scope
+from discreet.neighbors import Person
+
+
+def person_of(private: Any) -> str | None:
+    """The column of a private table with the person's id, where persons are protected."""
+    unit = private._spec.unit
+    return unit.column if isinstance(unit, Person) else None
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Rows that a FROM reads: the private table and the steps that make them, and their names."""
+
+    start: Any
+    steps: tuple[Step, ...]
+    scope: Scope
+
+    @classmethod
+    def of(cls, private: Any) -> Relation:
+        """The rows of a private table."""
+        return cls(private, (), Scope(private.columns, person_of(private)))
+
+    def private(self) -> Any:
+        """The private table of these rows."""
+        table = self.start
+        for step in self.steps:
+            table = step.apply(table)
+        return table

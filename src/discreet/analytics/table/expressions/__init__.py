@@ -1,0 +1,40 @@
+"""What may be computed from a row, a file for each family; `nodes` holds what all of them share."""
+
+from discreet.analytics.table.expressions.choices import case, coalesce, greatest, least
+from discreet.analytics.table.expressions.nodes import (
+    Call,
+    Cases,
+    Clipped,
+    Column,
+    Compared,
+    Constant,
+    Expression,
+    Filled,
+    Logic,
+    Missing,
+    Present,
+    within_the_stack,
+    wrap,
+)
+from discreet.analytics.table.expressions.unsupported import Unsupported
+
+__all__ = [
+    "Call",
+    "Cases",
+    "Clipped",
+    "Column",
+    "Compared",
+    "Constant",
+    "Expression",
+    "Filled",
+    "Logic",
+    "Missing",
+    "Present",
+    "Unsupported",
+    "case",
+    "coalesce",
+    "greatest",
+    "least",
+    "within_the_stack",
+    "wrap",
+]

@@ -1,0 +1,90 @@
+"""JOIN in SQL: the same private tables as `join` gives, and refusals that name the clause."""
+
+from __future__ import annotations
+
+import pytest
+
+import discreet as dp
+from discreet.errors import InvalidArgument
+from tests.analytics.test_joins import BASE, WARDS, shop
+
+
+@pytest.fixture
+def tables(account_of):
+    account = account_of(dp.person("customer", max_rows=100))
+    people, orders, items = shop(account, [*BASE[0], (3, "n")], BASE[1], BASE[2])
+    once = WARDS.slice(1, 2)
+    return {"people": people, "orders": orders, "items": items, "wards": dp.public(once), "twice": dp.public(WARDS)}
+
+
+def number(tables, query, **options):
+    result = tables["people"].sql(query, epsilon=10_000.0, tables=tables, **options)
+    return [tuple(row[name] for name in row if not name.endswith("_error")) for row in result.rows()]
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("SELECT COUNT(*) FROM people JOIN orders ON customer = buyer", 4),
+        ("SELECT COUNT(*) FROM people AS p LEFT JOIN orders o ON p.customer = o.buyer", 5),
+        ("SELECT COUNT(*) FROM orders JOIN items USING (number)", 2),
+        ("SELECT COUNT(*) FROM orders o JOIN items i ON o.number = i.number AND i.cost > 1", 1),
+        ("SELECT COUNT(*) FROM people JOIN orders ON customer = buyer JOIN wards w ON orders.ward = w.ward", 4),
+        ("SELECT COUNT(*) FROM people WHERE customer IN (SELECT buyer FROM orders WHERE ward = 'b')", 1),
+        ("SELECT COUNT(*) FROM people WHERE customer NOT IN (SELECT buyer FROM orders)", 1),
+        ("SELECT COUNT(*) FROM people SEMI JOIN orders ON customer = buyer", 3),
+        ("SELECT COUNT(*) FROM people ANTI JOIN orders ON customer = buyer", 1),
+        ("SELECT COUNT(*) FROM orders JOIN twice a ON orders.ward = a.ward JOIN twice b ON a.ward = b.ward", 9),
+        ("SELECT COUNT(*) FROM (SELECT customer FROM people WHERE region = 'n') n JOIN orders ON customer = buyer", 3),
+        ("WITH big AS (SELECT * FROM orders WHERE ward = 'a') SELECT COUNT(*) FROM big JOIN items USING (number)", 2),
+    ],
+)
+def test_a_join_in_sql_has_the_rows_that_sql_gives(tables, query, count):
+    assert number(tables, query) == [(count,)]
+
+
+def test_columns_of_joined_tables_are_found_by_their_table(tables):
+    query = """SELECT w.region, p.region AS home, COUNT(*) AS n FROM people p
+        JOIN orders o ON p.customer = o.buyer JOIN wards w ON w.ward = o.ward GROUP BY w.region, p.region"""
+    keys = {"region_w": ["n", "s"], "region": ["n", "s"]}
+    answers = number(tables, query, keys=keys)
+    assert {(one[0], one[1]): one[2] for one in answers}["s", "n"] == 2
+    assert number(tables, "SELECT SUM(CLAMP(w.beds, 0, 40)) AS beds FROM orders JOIN wards w USING (ward)")[0][0] > 60
+
+
+def test_several_tables_are_asked_by_their_names(tables):
+    result = dp.sql("SELECT COUNT(*) AS n FROM orders JOIN wards USING (ward)", tables, epsilon=1000.0)
+    assert result.value == 3
+    with pytest.raises(InvalidArgument, match="known"):
+        dp.sql("SELECT COUNT(*) AS n FROM order JOIN wards USING (ward)", tables, epsilon=1.0)
+    with pytest.raises(InvalidArgument, match="private table"):
+        dp.sql("SELECT COUNT(*) FROM wards", {"wards": tables["wards"]}, epsilon=1.0)
+    with pytest.raises(InvalidArgument, match="whether it is private"):
+        tables["people"].sql("SELECT COUNT(*) FROM people", epsilon=1.0, tables={"wards": WARDS})
+
+
+def test_a_person_has_totals_over_joined_tables(tables):
+    query = """SELECT COUNT(*) AS many FROM (SELECT customer, COUNT(*) AS n FROM people JOIN orders ON customer = buyer
+        GROUP BY customer) WHERE n >= 2"""
+    assert number(tables, query) == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("SELECT COUNT(*) FROM people JOIN nothing ON a = b", "known"),
+        ("SELECT COUNT(*) FROM people CROSS JOIN orders", "equal columns"),
+        ("SELECT COUNT(*) FROM people, orders WHERE customer = buyer", "equal columns"),
+        ("SELECT COUNT(*) FROM people FULL JOIN orders ON customer = buyer", "equal columns"),
+        ("SELECT COUNT(*) FROM people NATURAL JOIN orders", "METHOD|equal columns"),
+        ("SELECT COUNT(*) FROM people JOIN orders ON customer > buyer", "a column of each table"),
+        ("SELECT COUNT(*) FROM people LEFT JOIN orders ON customer = buyer AND ward = 'a'", "LEFT JOIN"),
+        ("SELECT COUNT(*) FROM wards JOIN orders USING (ward)", "private table first|begin FROM"),
+        ("SELECT COUNT(*) FROM people p JOIN people p ON p.customer = p.customer", "each table once"),
+        ("SELECT COUNT(*) FROM people JOIN orders ON region = buyer", "one type"),
+        ("SELECT region, COUNT(*) FROM people p JOIN wards w ON p.region = w.ward GROUP BY region", "name its table"),
+    ],
+)
+def test_a_join_that_is_not_known_is_refused_with_a_remedy(tables, query, said):
+    with pytest.raises(InvalidArgument, match=said):
+        number(tables, query, keys={"region": ["n"]} if "GROUP" in query else None)
