@@ -26,19 +26,25 @@ from discreet.analytics.aggregates.variance import std, variance
 from discreet.analytics.answer import Answer
 from discreet.analytics.plan.discovery import Discover, discover
 from discreet.analytics.plan.preview import Preview
+from discreet.analytics.result.bias import Advice, Bias, Clamped, Estimate, advice
 from discreet.analytics.result.result import Result
 from discreet.analytics.table.expressions import Expression
 from discreet.analytics.table.private import Groups, Private
 
 __all__ = [
+    "Advice",
     "Aggregate",
     "Answer",
+    "Bias",
+    "Clamped",
     "Discover",
+    "Estimate",
     "Expression",
     "Groups",
     "Preview",
     "Private",
     "Result",
+    "advice",
     "correlation",
     "count",
     "count_distinct",

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from discreet import _check
 from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, OfColumn, resolve_bounds
 from discreet.analytics.aggregates.measurement import Choice, utility_bound
 from discreet.analytics.aggregates.terms import EachLevel, Level
 from discreet.bounded import Scores
-from discreet.mechanisms import Exponential
+from discreet.mechanisms import Exponential, NoisyMax
 from discreet.neighbors import Relation, Unit
 from discreet.queries.grid import Grid
 from discreet.queries.statistics.quantile import fraction, scores_of_levels
@@ -22,25 +23,36 @@ if TYPE_CHECKING:
 
 #: The quantiles that stand for the extremes, which belong to single people.
 LOWEST, HIGHEST = 0.01, 0.99
-#: Levels on each side of the middle that a quantile is chosen among: fine enough to read, and cheap to count.
-_LEVELS = 512
+#: About how many levels a quantile is chosen among: fine enough to read, and cheap to count.
+LEVELS = 1024
+#: The most levels: the engine returns a count for each, in each group.
+MAX_LEVELS = 1 << 17
 
 
 @dataclass(frozen=True)
 class Quantile(OfColumn):
-    """A quantile of clamped values; errors say how many rows may lie between the answer and the true quantile."""
+    """A quantile of clamped values, chosen among public levels.
+
+    Errors say how many rows more than for the nearest level may lie between the answer and the true quantile.
+    """
 
     name = "quantile"
     sql_names = ("MEDIAN", "QUANTILE_CONT", "MIN", "MAX")
     error_in = "rank"
 
     rank: float = 0.5
+    levels: int = LEVELS
+
+    def __post_init__(self) -> None:
+        OfColumn.__post_init__(self)
+        remedy = "it is about how many levels within the bounds to choose among"
+        _check.settle_integers(self, "levels", remedy=remedy, at_least=2, at_most=MAX_LEVELS)
 
     def measurement(self, unit: Unit, declared: Mapping[str, Bounds]) -> Choice:
         """One row moves each score as `queries.statistics.quantile.scores_of_levels` says."""
         bounds = resolve_bounds(self.column, self.bounds, declared)
         weight = scale(unit)
-        grid = Grid.over(bounds, center=True, levels=_LEVELS)
+        grid = Grid.over(bounds, center=True, levels=self.levels // 2)
         levels = EachLevel(Level(self.column, grid))
         return _BestLevel(self, unit, (levels,), grid, fraction(self.rank), weight)
 
@@ -64,23 +76,25 @@ class _BestLevel(Choice):
     def scores(self, counts: Sequence[int], relation: Relation) -> Scores:
         return scores_of_levels(self.grid, self.quantile, counts, self.unit, scale=self.scale, relation=relation)
 
-    def mechanism(self, epsilon: Fraction) -> Exponential:
-        return Exponential(epsilon)
+    def mechanism(self, epsilon: Fraction, *, pure: bool = False) -> Exponential | NoisyMax:
+        return NoisyMax(epsilon) if pure else Exponential(epsilon)
 
     def score_error(self, epsilon: float, relation: Relation) -> float:
-        """In ranks: so many rows may lie between the answer and the true quantile."""
+        """In ranks: so many rows more than for the nearest level may lie between the answer and the true quantile."""
         scores = self.scores([0] * self.coordinates, relation)
         return utility_bound(scores, 2, epsilon, relation) / float(self.quantile.denominator * self.scale)
 
 
-def quantile(column: str, quantile: float, *, bounds: Bounds | None = None, share: float = 1.0) -> Aggregate:
-    """A quantile of `column`, chosen among about a thousand levels of `bounds`."""
-    return Quantile(column, bounds, quantile, share=share)
+def quantile(
+    column: str, quantile: float, *, bounds: Bounds | None = None, levels: int = LEVELS, share: float = 1.0
+) -> Aggregate:
+    """A quantile of `column`, chosen among about `levels` values within `bounds`."""
+    return Quantile(column, bounds, quantile, levels, share=share)
 
 
-def median(column: str, *, bounds: Bounds | None = None, share: float = 1.0) -> Aggregate:
-    """The median of `column`, chosen among about a thousand levels of `bounds`."""
-    return Quantile(column, bounds, 0.5, share=share)
+def median(column: str, *, bounds: Bounds | None = None, levels: int = LEVELS, share: float = 1.0) -> Aggregate:
+    """The median of `column`, chosen among about `levels` values within `bounds`."""
+    return Quantile(column, bounds, 0.5, levels, share=share)
 
 
 def min(column: str, *, bounds: Bounds | None = None, rank: float = LOWEST, share: float = 1.0) -> Aggregate:

@@ -11,7 +11,9 @@ from discreet.analytics.aggregates.count import Count, CountDistinct, count, cou
 from discreet.analytics.aggregates.covariance import Correlation, Covariance, correlation, covariance
 from discreet.analytics.aggregates.marginal import Marginal
 from discreet.analytics.aggregates.mean import Mean, mean
-from discreet.analytics.aggregates.quantile import HIGHEST, LOWEST, Quantile, max, median, min
+from discreet.analytics.aggregates.outside import Outside
+from discreet.analytics.aggregates.quantile import HIGHEST, LEVELS, LOWEST, Quantile, max, median, min
+from discreet.analytics.aggregates.rows_per_person import GroupsPerPerson, RowsPerPerson
 from discreet.analytics.aggregates.sum import Sum, sum
 from discreet.analytics.aggregates.top_k import TopCategories, top_k
 from discreet.analytics.aggregates.variance import Std, Variance, std, variance
@@ -32,6 +34,9 @@ AGGREGATES: tuple[type[Aggregate], ...] = (
     Quantile,
     Marginal,
     TopCategories,
+    RowsPerPerson,
+    GroupsPerPerson,
+    Outside,
 )
 
 
@@ -78,13 +83,13 @@ class Asking(ABC):
         """The correlation of two columns, each clamped to its bounds before they are multiplied."""
         return self.aggregate(correlation=correlation(one, two, bounds=bounds))
 
-    def quantile(self, column: str, quantile: float, *, bounds: Bounds | None = None) -> Answer:
-        """A quantile of `column`, chosen among about a thousand levels of `bounds`."""
-        return self.aggregate(quantile=Quantile(column, bounds, quantile))
+    def quantile(self, column: str, quantile: float, *, bounds: Bounds | None = None, levels: int = LEVELS) -> Answer:
+        """A quantile of `column`, chosen among about `levels` values within `bounds`."""
+        return self.aggregate(quantile=Quantile(column, bounds, quantile, levels))
 
-    def median(self, column: str, *, bounds: Bounds | None = None) -> Answer:
-        """The median of `column`, chosen among about a thousand levels of `bounds`."""
-        return self.aggregate(median=median(column, bounds=bounds))
+    def median(self, column: str, *, bounds: Bounds | None = None, levels: int = LEVELS) -> Answer:
+        """The median of `column`, chosen among about `levels` values within `bounds`."""
+        return self.aggregate(median=median(column, bounds=bounds, levels=levels))
 
     def min(self, column: str, *, bounds: Bounds | None = None, rank: float = LOWEST) -> Answer:
         """A low quantile of `column`, by default the 1% quantile: the minimum itself is one person's value."""

@@ -20,9 +20,10 @@ from discreet.analytics.engine.grouping import CODE, code_of, key_columns, with_
 from discreet.analytics.engine.levels import Levels, level, levels
 from discreet.analytics.plan.keys import Keys
 from discreet.analytics.table.expressions import Column
-from discreet.analytics.table.semantics import number
+from discreet.analytics.table.semantics import exact, number
 from discreet.neighbors import Person, Unit
 from discreet.queries.aggregated import groups_of
+from discreet.queries.grid import Grid
 from discreet.queries.weighted import WEIGHT
 
 
@@ -98,18 +99,31 @@ def _outputs(name: str, term: RowTerm, sums: GroupSums) -> dict[str, Any]:
 
 
 def level_counts(table: Any, asked: Level, keys: Keys | None, unit: Unit) -> Any:
-    """One row for each group and level that occur: how many rows lie there. For quantiles."""
+    """One row for each group and cell that occur: how many rows lie at a level, or between two. For quantiles."""
     groups = [] if keys is None else [CODE]
     value = _value(table, asked.column)
     near = levels(value, asked.grid)
     table = table.filter(_there(value))
-    rows = _rows(table, keys, unit, {"row": RowTerm.of_level("row", near)})
+    term = RowTerm(_named("row", near) | {"row_own": value}, partial(_position, near, asked.grid))
+    rows = _rows(table, keys, unit, {"row": term})
     if isinstance(unit, Person):
         pieces = rows.join(_owners(table, keys, unit), "person")
         counted = _by(pieces, [*groups, "row"], rows=pieces["weight"].sum())
     else:
         counted = _by(rows, [*groups, "row"], rows=rows.count())
-    return counted.mutate(level=near.each(counted["row"])).drop("row")
+    return counted.rename(level="row")
+
+
+def _position(near: Levels, grid: Grid, table: Any) -> Any:
+    """The cell of a row, as `terms.EachLevel` numbers them: at a level, below it, or above it."""
+    level, own = near.each(_from_parts("row", near, table)), table["row_own"]
+    # The same float as the candidate's: a level times a power of 2 is exact, and the sum is rounded once.
+    at = level.cast("float64") * exact(float(grid.step)) + exact(float(grid.center))
+    lower, upper = (ibis.literal(end, type="int64") for end in (grid.lower, grid.upper))
+    middle = (level - lower) * 2 + 1
+    return ibis.cases(
+        ((own < at) & (level > lower), middle - 1), ((own > at) & (level < upper), middle + 1), else_=middle
+    )
 
 
 #: Names for the sums that need no term of their own.

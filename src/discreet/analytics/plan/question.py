@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
+from discreet.analytics.aggregates.aggregate import Bounds
 from discreet.analytics.aggregates.measurement import Measurement, Sums
-from discreet.analytics.engine import compiling, grouping
+from discreet.analytics.aggregates.terms import EachLevel, PersonsBy
+from discreet.analytics.engine import compiling, grouping, persons
 from discreet.analytics.plan import discovery
 from discreet.analytics.plan.discovery import Discover
 from discreet.analytics.plan.keys import MAX_KEYS, Keys
@@ -23,7 +25,9 @@ class Question:
     """The engine's rows, the groups, who is protected, and what is measured under each name.
 
     Where the groups are to be discovered, `keys` is an example that stands for them until `with_keys` puts in those
-    that were released. The sensitivities then hold for any number of groups.
+    that were released. The sensitivities then hold for any number of groups. Where `keys` is None, `pooled` may hold
+    keys whose rows are asked about all together: other rows are left out. `clamped` are the columns whose values are
+    clamped, with their bounds.
     """
 
     table: Any
@@ -31,6 +35,8 @@ class Question:
     unit: Unit
     asked: Mapping[str, Measurement]
     discover: Discover | None = None
+    pooled: Keys | None = None
+    clamped: Mapping[str, Bounds] = field(default_factory=dict)
 
     def __str__(self) -> str:
         asked = ", ".join(f"{name}={measurement}" for name, measurement in self.asked.items())
@@ -51,7 +57,8 @@ class Question:
     def grouping(self) -> tuple[str, ...]:
         """The columns whose values decide in which group or cell a row counts."""
         cells = [name for measurement in self.asked.values() for name in measurement.aggregate.cell_columns]
-        return (*(() if self.keys is None else self.keys.columns), *cells)
+        chosen = self.keys or self.pooled
+        return (*(() if chosen is None else chosen.columns), *cells)
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -75,11 +82,19 @@ class Question:
     @cached_property
     def _built(self) -> list[Any]:
         shared = [measurement.terms for measurement in self._shared().values()]
-        built = [compiling.totals(self.table, shared, self.keys, self.unit)] if shared else []
+        built = []
+        if shared:
+            totals = compiling.totals(self.table, shared, self.keys or self.pooled, self.unit)
+            built = [totals if self.pooled is None else persons.pooled(totals)]
         alone = [measurement.levels for measurement in self.asked.values()]
-        return built + [
-            compiling.level_counts(self.table, c.level, self.keys, self.unit) for c in alone if c is not None
-        ]
+        return built + [self._counted(own) for own in alone if own is not None]
+
+    def _counted(self, own: EachLevel | PersonsBy) -> Any:
+        """A query of its own: rows by level, or persons by how many rows or groups they have."""
+        if isinstance(own, EachLevel):
+            return compiling.level_counts(self.table, own.level, self.keys, self.unit)
+        assert isinstance(self.unit, Person)
+        return persons.persons_by(self.table, own, self.pooled, self.unit)
 
     def _shared(self) -> dict[str, Measurement]:
         """What is summed in one query."""
@@ -117,4 +132,4 @@ def _totals(answer: pa.Table, position: int, measurement: Measurement, keys: Key
 def _level_counts(answer: pa.Table, measurement: Measurement, keys: Keys | None) -> list[list[int]]:
     """For each public group, how many rows lie on each level of the grid."""
     assert measurement.levels is not None
-    return grouping.level_totals(answer, keys, measurement.levels.level.grid.lower, measurement.coordinates)
+    return grouping.level_totals(answer, keys, measurement.levels.lowest, measurement.coordinates)

@@ -12,6 +12,7 @@ from discreet.analytics.aggregates.registry import Asking
 from discreet.analytics.answer import Answer
 from discreet.analytics.engine.collation import require_identity
 from discreet.analytics.engine.grouping import require_comparable
+from discreet.analytics.plan import limits
 from discreet.analytics.plan.discovery import Discover, discover, example
 from discreet.analytics.plan.keys import Keys
 from discreet.analytics.plan.question import Question
@@ -234,6 +235,10 @@ class Private(Asking):
         """Several aggregates of the same rows, in one pass and for one charge: `n=count(), pay=mean("pay")`."""
         return Groups(self._spec, None).aggregate(**asked)
 
+    def rows_per_person(self) -> Answer:
+        """How many persons have so many rows: `dp.analytics.advice` of the released histogram suggests `max_rows`."""
+        return Groups(self._spec, None).rows_per_person()
+
     def __repr__(self) -> str:
         return f"<Private table, rows hidden: {', '.join(self.columns)}; protects {self._spec.account.neighbors}>"
 
@@ -268,7 +273,14 @@ class Groups(Asking):
                 spec.require(column)
         measured = {name: aggregate.measurement(spec.unit, spec.bounds) for name, aggregate in asked.items()}
         _require_distinct(grouped_by, asked)
-        return Answer(Question(spec.table, self._keys, spec.unit, measured, self._discover), spec.account)
+        clamped = {name: pair for one in asked.values() for name, pair in one.clamps(spec.bounds).items()}
+        question = Question(spec.table, self._keys, spec.unit, measured, self._discover, clamped=clamped)
+        return Answer(question, spec.account)
+
+    def rows_per_person(self) -> Answer:
+        """How many persons have so many rows with one of the keys, and are in so many groups."""
+        known = None if self._discover is not None else self._keys
+        return Answer(limits.per_person(self._spec.table, known, self._spec.unit), self._spec.account)
 
     def histogram(
         self, column: str, *, categories: Iterable[Any] | None = None, edges: Iterable[float] | None = None

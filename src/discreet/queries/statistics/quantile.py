@@ -65,10 +65,12 @@ def scores_of_levels(
     scale: int = 1,
     relation: Relation = ADD_REMOVE,
 ) -> Scores:
-    """Scores of each level of the grid as the quantile of one group, given how many rows lie on each level.
+    """Scores of each level of the grid as the quantile of one group, given how many rows lie on and between levels.
 
-    With q = a/d, N rows, L of them below a level and E on it, the score is −max(0, dL − aN, aN − d(L + E)): 0 where
-    the level is a q-quantile of the rows, however many rows lie on one level.
+    `counts` are those of 2m + 1 cells for m levels: cell 2i + 1 holds the rows on level i, cell 2i those between the
+    levels i − 1 and i. With q = a/d, N rows, L of them below a level and E on it, the score is −max(0, dL − aN,
+    aN − d(L + E)): 0 where the level is a q-quantile of the rows, and otherwise d times the number of rows between the
+    level and the quantile.
 
     Guarantee: adding a row moves dL − aN by d − a or −a, and aN − d(L + E) by a or a − d, so each score by at most
     max(a, d − a) times its weight; exchanging a row by at most twice that; a person's rows weigh at most `max_rows`
@@ -78,9 +80,8 @@ def scores_of_levels(
     """
     a, d = quantile.numerator, quantile.denominator
     most = LARGEST // (d * len(counts))  # clamping a count moves no two of them further apart
-    on = np.minimum(np.asarray(counts, dtype=np.int64), most)
-    upto = np.cumsum(on)
-    rows = int(upto[-1])
+    cells = np.minimum(np.asarray(counts, dtype=np.int64), most)
+    rows, on, upto = int(cells.sum()), cells[1::2], np.cumsum(cells)[1::2]
     values = -np.maximum(0, np.maximum(d * (upto - on) - a * rows, a * rows - d * upto))
     rows_of_a_unit = 1 if isinstance(unit, Rows) else unit.max_rows
     added = moves(quantile, rows_of_a_unit * scale)[ADD_REMOVE]
