@@ -171,7 +171,8 @@ class Release(Generic[T]):
         package prints have this meaning, at 95%.
         """
         low, high = self.confidence_interval(level)
-        widest = np.maximum(np.subtract(high, self.value), np.subtract(self.value, low))
+        value: Any = self.value
+        widest = np.maximum(np.subtract(high, value), np.subtract(value, low))
         return float(widest) if np.ndim(widest) == 0 else widest
 
     def as_dict(self) -> dict[Any, Any]:

@@ -27,6 +27,7 @@ from discreet.analytics.answer import Answer
 from discreet.analytics.plan.discovery import Discover, discover
 from discreet.analytics.plan.preview import Preview
 from discreet.analytics.result.bias import Advice, Bias, Clamped, Estimate, advice
+from discreet.analytics.result.hierarchy import hierarchy
 from discreet.analytics.result.result import Result
 from discreet.analytics.table.expressions import Expression
 from discreet.analytics.table.private import Groups, Private
@@ -50,6 +51,7 @@ __all__ = [
     "count_distinct",
     "covariance",
     "discover",
+    "hierarchy",
     "marginal",
     "max",
     "mean",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from discreet.analytics.aggregates.terms import EachLevel, PersonsBy, Term
+from discreet.analytics.aggregates.terms import EachCut, EachLevel, PersonsBy, Term
 from discreet.bounded import Bounded, Scores
 from discreet.mechanisms import Exponential, NoisyMax, TopK
 from discreet.neighbors import Relation, Unit
@@ -43,10 +43,10 @@ class Measurement(ABC):
         return str(self.aggregate)
 
     @property
-    def levels(self) -> EachLevel | PersonsBy | None:
+    def levels(self) -> EachLevel | EachCut | PersonsBy | None:
         """The levels whose rows are counted in a query of their own; None where the sums share one query."""
         only = self.terms[0]
-        return only if isinstance(only, EachLevel | PersonsBy) else None
+        return only if isinstance(only, EachLevel | EachCut | PersonsBy) else None
 
     @property
     def coordinates(self) -> int:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from discreet import _check
 from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, OfColumn, resolve_bounds
 from discreet.analytics.aggregates.measurement import Choice, utility_bound
-from discreet.analytics.aggregates.terms import EachLevel, Level
+from discreet.analytics.aggregates.terms import EachCut, EachLevel, Level
 from discreet.bounded import Scores
 from discreet.mechanisms import Exponential, NoisyMax
 from discreet.neighbors import Relation, Unit
 from discreet.queries.grid import Grid
-from discreet.queries.statistics.quantile import fraction, scores_of_levels
+from discreet.queries.statistics.quantile import fraction, levels_of, scores_of_cells
 from discreet.queries.weighted import scale
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ LOWEST, HIGHEST = 0.01, 0.99
 LEVELS = 1024
 #: The most levels: the engine returns a count for each, in each group.
 MAX_LEVELS = 1 << 17
+#: The most listed candidates: a row is compared with one after another.
+MAX_CANDIDATES = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -42,19 +45,29 @@ class Quantile(OfColumn):
 
     rank: float = 0.5
     levels: int = LEVELS
+    candidates: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         OfColumn.__post_init__(self)
         remedy = "it is about how many levels within the bounds to choose among"
         _check.settle_integers(self, "levels", remedy=remedy, at_least=2, at_most=MAX_LEVELS)
+        if self.candidates is not None:
+            object.__setattr__(self, "candidates", _checked(self.candidates))
+
+    def clamps(self, declared: Mapping[str, Bounds]) -> dict[str, Bounds]:
+        """The column, unless the candidates are listed: those need no bounds."""
+        return {} if self.candidates is not None else OfColumn.clamps(self, declared)
 
     def measurement(self, unit: Unit, declared: Mapping[str, Bounds]) -> Choice:
-        """One row moves each score as `queries.statistics.quantile.scores_of_levels` says."""
+        """One row moves each score as `queries.statistics.quantile.scores_of_cells` says."""
+        if self.candidates is not None:
+            cuts = EachCut(self.column, self.candidates)
+            return _BestLevel(self, unit, (cuts,), self.candidates, fraction(self.rank), scale(unit))
         bounds = resolve_bounds(self.column, self.bounds, declared)
         weight = scale(unit)
         grid = Grid.over(bounds, center=True, levels=self.levels // 2)
         levels = EachLevel(Level(self.column, grid))
-        return _BestLevel(self, unit, (levels,), grid, fraction(self.rank), weight)
+        return _BestLevel(self, unit, (levels,), levels_of(grid), fraction(self.rank), weight)
 
     @classmethod
     def from_sql(cls, call: Call) -> tuple[str, Aggregate]:
@@ -69,12 +82,12 @@ class Quantile(OfColumn):
 class _BestLevel(Choice):
     """How well each level splits the rows, in units of 1/`scale` rows."""
 
-    grid: Grid
+    candidates: tuple[float, ...]
     quantile: Fraction
     scale: int
 
     def scores(self, counts: Sequence[int], relation: Relation) -> Scores:
-        return scores_of_levels(self.grid, self.quantile, counts, self.unit, scale=self.scale, relation=relation)
+        return scores_of_cells(self.candidates, self.quantile, counts, self.unit, scale=self.scale, relation=relation)
 
     def mechanism(self, epsilon: Fraction, *, pure: bool = False) -> Exponential | NoisyMax:
         return NoisyMax(epsilon) if pure else Exponential(epsilon)
@@ -85,11 +98,29 @@ class _BestLevel(Choice):
         return utility_bound(scores, 2, epsilon, relation) / float(self.quantile.denominator * self.scale)
 
 
+def _checked(candidates: object) -> tuple[float, ...]:
+    """Ascending finite public numbers, from 1 to `MAX_CANDIDATES` of them."""
+    remedy = "list the public answers that may come, in ascending order"
+    if not isinstance(candidates, Iterable) or isinstance(candidates, str | bytes):
+        raise _check.fail("candidates", "be a list of numbers", type(candidates).__name__, remedy)
+    cuts = tuple(float(_check.real("candidates", one, remedy)) for one in candidates)
+    if not 0 < len(cuts) <= MAX_CANDIDATES or any(a >= b for a, b in pairwise(cuts)):
+        raise _check.fail("candidates", f"be ascending, and 1 to {MAX_CANDIDATES} of them", len(cuts), remedy)
+    return cuts
+
+
 def quantile(
-    column: str, quantile: float, *, bounds: Bounds | None = None, levels: int = LEVELS, share: float = 1.0
+    column: str,
+    quantile: float,
+    *,
+    bounds: Bounds | None = None,
+    levels: int = LEVELS,
+    candidates: Iterable[float] | None = None,
+    share: float = 1.0,
 ) -> Aggregate:
-    """A quantile of `column`, chosen among about `levels` values within `bounds`."""
-    return Quantile(column, bounds, quantile, levels, share=share)
+    """A quantile of `column`, chosen among about `levels` values within `bounds`, or among listed `candidates`."""
+    listed = None if candidates is None else _checked(candidates)
+    return Quantile(column, bounds, quantile, levels, listed, share=share)
 
 
 def median(column: str, *, bounds: Bounds | None = None, levels: int = LEVELS, share: float = 1.0) -> Aggregate:

@@ -11,11 +11,13 @@ from discreet.analytics.aggregates.count import Count, CountDistinct, count, cou
 from discreet.analytics.aggregates.covariance import Correlation, Covariance, correlation, covariance
 from discreet.analytics.aggregates.marginal import Marginal
 from discreet.analytics.aggregates.mean import Mean, mean
-from discreet.analytics.aggregates.outside import Outside
+from discreet.analytics.aggregates.outside import Outside as Outside
 from discreet.analytics.aggregates.quantile import HIGHEST, LEVELS, LOWEST, Quantile, max, median, min
-from discreet.analytics.aggregates.rows_per_person import GroupsPerPerson, RowsPerPerson
+from discreet.analytics.aggregates.rows_per_person import GroupsPerPerson as GroupsPerPerson
+from discreet.analytics.aggregates.rows_per_person import RowsPerPerson as RowsPerPerson
 from discreet.analytics.aggregates.sum import Sum, sum
 from discreet.analytics.aggregates.top_k import TopCategories, top_k
+from discreet.analytics.aggregates.value_range import EXPONENTS, RangeEnd, range_ends
 from discreet.analytics.aggregates.variance import Std, Variance, std, variance
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ AGGREGATES: tuple[type[Aggregate], ...] = (
     RowsPerPerson,
     GroupsPerPerson,
     Outside,
+    RangeEnd,
 )
 
 
@@ -83,9 +86,31 @@ class Asking(ABC):
         """The correlation of two columns, each clamped to its bounds before they are multiplied."""
         return self.aggregate(correlation=correlation(one, two, bounds=bounds))
 
-    def quantile(self, column: str, quantile: float, *, bounds: Bounds | None = None, levels: int = LEVELS) -> Answer:
-        """A quantile of `column`, chosen among about `levels` values within `bounds`."""
-        return self.aggregate(quantile=Quantile(column, bounds, quantile, levels))
+    def quantile(
+        self,
+        column: str,
+        quantile: float,
+        *,
+        bounds: Bounds | None = None,
+        levels: int = LEVELS,
+        candidates: Iterable[float] | None = None,
+    ) -> Answer:
+        """A quantile of `column`, chosen among about `levels` values within `bounds`, or among listed `candidates`."""
+        listed = None if candidates is None else tuple(candidates)
+        return self.aggregate(quantile=Quantile(column, bounds, quantile, levels, listed))
+
+    def find_bounds(self, column: str, *, inside: float = 0.98, exponents: tuple[int, int] = EXPONENTS) -> Answer:
+        """A private range of `column`, `lower` and `upper`, for bounds that nobody knows. It costs as any answer.
+
+        Ends are 0 and ± powers of two. With probability at least 90% the share of rows within the range is at least
+        `inside`, less both rank errors; `preview` shows these. Values beyond the largest power may lie outside.
+
+        Args:
+            column: a column of numbers.
+            inside: the share of rows that should lie within the range, 0.5 to 0.998.
+            exponents: the exponents of the least and the largest power of two to choose among.
+        """
+        return self.aggregate(**range_ends(inside, exponents, column))
 
     def median(self, column: str, *, bounds: Bounds | None = None, levels: int = LEVELS) -> Answer:
         """The median of `column`, chosen among about `levels` values within `bounds`."""

@@ -93,6 +93,28 @@ class EachLevel:
 
 
 @dataclass(frozen=True)
+class EachCut:
+    """1 for each row in each of the cells that ascending public cuts make of a column, in a query of their own.
+
+    Cell 2i + 1 holds the rows whose value is cut i, cell 2i those between the cuts i − 1 and i; the first and the last
+    cell have one end only.
+    """
+
+    column: str
+    cuts: tuple[float, ...]
+
+    @property
+    def size(self) -> int:
+        """How many cells there are."""
+        return 2 * len(self.cuts) + 1
+
+    @property
+    def lowest(self) -> int:
+        """The first cell."""
+        return 0
+
+
+@dataclass(frozen=True)
 class PersonsBy:
     """1 for each person in one of some public cells, by how many rows they have, or in how many groups they are.
 
@@ -114,4 +136,4 @@ class PersonsBy:
         return 0
 
 
-Term = EachRow | EachPerson | Holds | Level | Combined | HasValues | InCell | EachLevel | PersonsBy
+Term = EachRow | EachPerson | Holds | Level | Combined | HasValues | InCell | EachLevel | EachCut | PersonsBy

@@ -15,7 +15,17 @@ import ibis
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.analytics.aggregates.terms import Combined, EachPerson, EachRow, HasValues, Holds, InCell, Level, Term
+from discreet.analytics.aggregates.terms import (
+    Combined,
+    EachCut,
+    EachPerson,
+    EachRow,
+    HasValues,
+    Holds,
+    InCell,
+    Level,
+    Term,
+)
 from discreet.analytics.engine.grouping import CODE, code_of, key_columns, with_codes
 from discreet.analytics.engine.levels import Levels, level, levels
 from discreet.analytics.plan.keys import Keys
@@ -100,11 +110,23 @@ def _outputs(name: str, term: RowTerm, sums: GroupSums) -> dict[str, Any]:
 
 def level_counts(table: Any, asked: Level, keys: Keys | None, unit: Unit) -> Any:
     """One row for each group and cell that occur: how many rows lie at a level, or between two. For quantiles."""
-    groups = [] if keys is None else [CODE]
     value = _value(table, asked.column)
     near = levels(value, asked.grid)
     table = table.filter(_there(value))
     term = RowTerm(_named("row", near) | {"row_own": value}, partial(_position, near, asked.grid))
+    return _cell_counts(table, term, keys, unit)
+
+
+def cut_counts(table: Any, asked: EachCut, keys: Keys | None, unit: Unit) -> Any:
+    """One row for each group and cell that occur: how many rows lie on a cut, or between two."""
+    value = _value(table, asked.column)
+    table = table.filter(_there(value))
+    return _cell_counts(table, RowTerm({"row_own": value}, partial(_between, asked.cuts)), keys, unit)
+
+
+def _cell_counts(table: Any, term: RowTerm, keys: Keys | None, unit: Unit) -> Any:
+    """The rows, or the weight of persons' rows, in each cell that a term gives; `level` is the cell."""
+    groups = [] if keys is None else [CODE]
     rows = _rows(table, keys, unit, {"row": term})
     if isinstance(unit, Person):
         pieces = rows.join(_owners(table, keys, unit), "person")
@@ -112,6 +134,16 @@ def level_counts(table: Any, asked: Level, keys: Keys | None, unit: Unit) -> Any
     else:
         counted = _by(rows, [*groups, "row"], rows=rows.count())
     return counted.rename(level="row")
+
+
+def _between(cuts: Sequence[float], table: Any) -> Any:
+    """The cell of a row, as `terms.EachCut` numbers them."""
+    own = table["row_own"]
+    cells = [(own < exact(cut), own == exact(cut)) for cut in cuts]
+    tried = [
+        (test, ibis.literal(2 * i + at, type="int64")) for i, pair in enumerate(cells) for at, test in enumerate(pair)
+    ]
+    return ibis.cases(*tried, else_=ibis.literal(2 * len(cuts), type="int64"))
 
 
 def _position(near: Levels, grid: Grid, table: Any) -> Any:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from discreet.analytics.aggregates.aggregate import Bounds
 from discreet.analytics.aggregates.measurement import Measurement, Sums
-from discreet.analytics.aggregates.terms import EachLevel, PersonsBy
+from discreet.analytics.aggregates.terms import EachCut, EachLevel, PersonsBy
 from discreet.analytics.engine import compiling, grouping, persons
 from discreet.analytics.plan import discovery
 from discreet.analytics.plan.discovery import Discover
@@ -89,10 +89,12 @@ class Question:
         alone = [measurement.levels for measurement in self.asked.values()]
         return built + [self._counted(own) for own in alone if own is not None]
 
-    def _counted(self, own: EachLevel | PersonsBy) -> Any:
-        """A query of its own: rows by level, or persons by how many rows or groups they have."""
+    def _counted(self, own: EachLevel | EachCut | PersonsBy) -> Any:
+        """A query of its own: rows by level or cut, or persons by how many rows or groups they have."""
         if isinstance(own, EachLevel):
             return compiling.level_counts(self.table, own.level, self.keys, self.unit)
+        if isinstance(own, EachCut):
+            return compiling.cut_counts(self.table, own, self.keys, self.unit)
         assert isinstance(self.unit, Person)
         return persons.persons_by(self.table, own, self.pooled, self.unit)
 

@@ -98,7 +98,7 @@ def settled(
     lowered = _excess(fitted.values, aim) if floor else (target - aim) / fitted.values.size
     values = fitted.values - lowered
     values = np.maximum(values, 0.0) if floor else values
-    rounded = _rounded(values, int(aim)) if round_counts else values
+    rounded = rounded_to(values, int(aim)) if round_counts else values
     errors = fitted.errors + abs(lowered) + np.abs(rounded - values)
     return Settled(rounded, errors, (aim, target_error + abs(aim - target)))
 
@@ -153,7 +153,7 @@ def _excess(values: NDArray[np.float64], total: float) -> float:
     return float(excess[last])
 
 
-def _rounded(values: NDArray[np.float64], total: int) -> NDArray[np.int64]:
+def rounded_to(values: NDArray[np.float64], total: int) -> NDArray[np.int64]:
     """Whole numbers next to `values` that add up to `total`: those with the largest fractions are rounded up."""
     floors = np.floor(values).astype(np.int64)
     short = total - int(floors.sum())

@@ -49,8 +49,9 @@ class Quotient:
     def interval(self, noisy: NDArray[Any], noise: Tails, tail: float) -> tuple[Any, Any]:
         """By Fieller's method: the sum less m times the count is pure noise at the true mean m."""
         grid, reach = self.grid, float(self.grid.reach)
-        sums = Sums(np.float64(noisy[1]) / self.weight, 1 / self.weight, noise)
-        column = Column(np.float64(noisy[0]) / reach, 1 / reach)
+        total, count = np.asarray(noisy, dtype=np.float64)
+        sums = Sums(count / self.weight, 1 / self.weight, noise)
+        column = Column(total / reach, 1 / reach)
         low, high = sums.mean(column, tail, (grid.lower / reach, grid.upper / reach))
         unit, center = float(grid.reach * grid.step), float(grid.center)
         return holding((center + low * unit, center + high * unit), self.value(noisy))
