@@ -13,6 +13,7 @@ from discreet.analytics.aggregates.marginal import Marginal
 from discreet.analytics.aggregates.mean import Mean, mean
 from discreet.analytics.aggregates.outside import Outside as Outside
 from discreet.analytics.aggregates.quantile import HIGHEST, LEVELS, LOWEST, Quantile, max, median, min
+from discreet.analytics.aggregates.quantile import quantile as quantile_of
 from discreet.analytics.aggregates.rows_per_person import GroupsPerPerson as GroupsPerPerson
 from discreet.analytics.aggregates.rows_per_person import RowsPerPerson as RowsPerPerson
 from discreet.analytics.aggregates.sum import Sum, sum
@@ -96,8 +97,9 @@ class Asking(ABC):
         candidates: Iterable[float] | None = None,
     ) -> Answer:
         """A quantile of `column`, chosen among about `levels` values within `bounds`, or among listed `candidates`."""
-        listed = None if candidates is None else tuple(candidates)
-        return self.aggregate(quantile=Quantile(column, bounds, quantile, levels, listed))
+        return self.aggregate(
+            quantile=quantile_of(column, quantile, bounds=bounds, levels=levels, candidates=candidates)
+        )
 
     def find_bounds(self, column: str, *, inside: float = 0.98, exponents: tuple[int, int] = EXPONENTS) -> Answer:
         """A private range of `column`, `lower` and `upper`, for bounds that nobody knows. It costs as any answer.

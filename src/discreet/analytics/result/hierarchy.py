@@ -110,9 +110,9 @@ def hierarchy(
 
     The keys of a level must list all groups inside those of the level above: a row without a listed county would be
     counted for its state and for none of its counties. `x_error` is at least the 95% half width of the noise that is
-    left: 1.96 standard deviations where all noise is Gaussian, and 2.12 where some is Laplace, the factor of one Laplace
-    noise, which sums of several do not exceed at 95% (checked numerically in the tests, not proved), and a step of the
-    grid. What `nonnegative` and `integer` move is added to it.
+    left: 1.96 standard deviations where all noise is Gaussian, and 2.12 where some is Laplace, the factor of one
+    Laplace noise, which sums of several do not exceed at 95% (checked numerically in the tests, not proved), and a step
+    of the grid. What `nonnegative` and `integer` move is added to it.
 
     Guarantee: post-processing (Dwork & Roth 2014, Proposition 2.1): looks at released numbers and public keys alone.
     """
