@@ -39,7 +39,7 @@ class NoisyMax(Selection):
         rate_per_score, below = rate(scores, self.epsilon, relation), int(scores.values.max()) - scores.values
         # All coins are flipped. Their order is independent of them, so the first head is a uniform one of all heads.
         words = bits.words(below.size)
-        far = below > _CERTAIN_TAILS / rate_per_score
+        far = below > min(int(_CERTAIN_TAILS / rate_per_score), 1 << 62)
         open_coins = np.flatnonzero(~far | (words == 0))
         heads = [i for i in open_coins.tolist() if _coin(rate_per_score * int(below[i]), int(words[i]), bits)]
         return scores.candidates[heads[int(samplers.uniform(len(heads), 1, bits)[0])]]

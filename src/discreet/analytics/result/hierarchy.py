@@ -49,7 +49,7 @@ def fit_tree(levels: Sequence[tuple[NDArray[np.float64], NDArray[np.float64], ND
     A child's parent is its place in the level above; the first level's parents are not used. Each node equals the sum
     of its children, if it has any, and all noises are independent. A variance may be infinite: no measurement.
     """
-    nodes = [_Level(*(np.asarray(part) for part in level)) for level in levels]
+    nodes = [_Level(*level) for level in levels]
     up: list[Fit] = [Fit(nodes[-1].values, nodes[-1].variances)]
     for own, below in zip(reversed(nodes[:-1]), reversed(nodes[1:]), strict=True):
         inner = up[-1]
@@ -76,7 +76,7 @@ def fit_tree(levels: Sequence[tuple[NDArray[np.float64], NDArray[np.float64], ND
 
 
 def _by_parent(numbers: NDArray[np.float64], parent: NDArray[np.int64], size: int) -> NDArray[np.float64]:
-    return np.bincount(parent, weights=numbers, minlength=size)
+    return np.bincount(parent, weights=numbers, minlength=size).astype(np.float64)
 
 
 def _share(own: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
