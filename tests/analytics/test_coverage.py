@@ -56,7 +56,7 @@ def rows() -> dict[str, object]:
 def test_every_statistic_is_here():
     """Choices have no interval: their errors bound scores, as Dwork & Roth 2014, Corollary 3.12, says."""
     named = {type(one).name for one in ASKED.values()}
-    assert {kind.name for kind in registry.AGGREGATES} - named == {"quantile", "top_k", "range_end"}
+    assert {kind.name for kind in registry.AGGREGATES} - named == {"quantile", "top_k", "range_end", "grid_gap"}
 
 
 def repeated(bounded, coordinates):

@@ -110,6 +110,10 @@ class Choice(Measurement):
     def score_error(self, epsilon: float, relation: Relation) -> float:
         """By how much a choice is worse than the best, at most and with probability 95%, in the aggregate's units."""
 
+    def gap(self) -> Measurement | None:
+        """What measures how far the best candidate itself is off; None where it never is."""
+        return None
+
     def values(
         self, totals: Sequence[Sequence[int]], relation: Relation, labels: tuple[Any, ...] | None, universe: int
     ) -> list[Scores]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from discreet import _check
 from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, OfColumn, resolve_bounds
-from discreet.analytics.aggregates.measurement import Choice, utility_bound
+from discreet.analytics.aggregates.measurement import Choice, Sums, utility_bound
 from discreet.analytics.aggregates.terms import EachCut, EachLevel, Level
-from discreet.bounded import Scores
+from discreet.bounded import Bounded, Scaled, Scores, Sensitivity
 from discreet.mechanisms import Exponential, NoisyMax
-from discreet.neighbors import Relation, Unit
+from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Relation, Unit
+from discreet.queries.aggregated import Summed, bounded
 from discreet.queries.grid import Grid
 from discreet.queries.statistics.quantile import fraction, levels_of, scores_of_cells
 from discreet.queries.weighted import scale
@@ -66,7 +68,7 @@ class Quantile(OfColumn):
         bounds = resolve_bounds(self.column, self.bounds, declared)
         weight = scale(unit)
         grid = Grid.over(bounds, center=True, levels=self.levels // 2)
-        levels = EachLevel(Level(self.column, grid))
+        levels = EachLevel(Level(self.column, grid), (float(bounds[0]), float(bounds[1])))
         return _BestLevel(self, unit, (levels,), levels_of(grid), fraction(self.rank), weight)
 
     @classmethod
@@ -92,10 +94,68 @@ class _BestLevel(Choice):
     def mechanism(self, epsilon: Fraction, *, pure: bool = False) -> Exponential | NoisyMax:
         return NoisyMax(epsilon) if pure else Exponential(epsilon)
 
+    def gap(self) -> Sums:
+        """How many rows lie between the quantile and the nearest level, at most over all groups."""
+        step = Fraction(1, self.quantile.denominator * self.scale)
+        empty = self.scores([0] * self.coordinates, ADD_REMOVE)
+        moves = (Sensitivity.scalar(empty.sensitivity(relation)) for relation in (ADD_REMOVE, REPLACE_ONE))
+        summed = Summed(GridGap.name, 1, step, *moves, Scaled(step), once_in_all=True)
+        assert isinstance(self.aggregate, Quantile)
+        return _Gap(GridGap(self.aggregate), self.unit, self.terms, summed, lower=0.0, choice=self)
+
     def score_error(self, epsilon: float, relation: Relation) -> float:
         """In ranks: so many rows more than for the nearest level may lie between the answer and the true quantile."""
         scores = self.scores([0] * self.coordinates, relation)
         return utility_bound(scores, 2, epsilon, relation) / float(self.quantile.denominator * self.scale)
+
+
+@dataclass(frozen=True)
+class GridGap(Aggregate):
+    """How many rows lie between a quantile and its nearest level, in the group where these are most."""
+
+    name = "grid_gap"
+    limited_by = ""
+
+    of: Quantile
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The quantile's column."""
+        return self.of.columns
+
+    def measurement(self, unit: Unit, declared: Mapping[str, Bounds]) -> Sums:
+        """As the quantile's own gap."""
+        choice = self.of.measurement(unit, declared)
+        assert isinstance(choice, _BestLevel)
+        return choice.gap()
+
+
+@dataclass(frozen=True)
+class _Gap(Sums):
+    """The best score, with its sign changed: a number of ranks in units of 1/(denominator · scale).
+
+    A unit moves all scores of all groups by no more than their sensitivity, and so the best of a group, and the largest
+    gap over all groups.
+    """
+
+    choice: _BestLevel | None = None
+
+    def __post_init__(self) -> None:
+        """The engine counts cells, and one number is made of them."""
+
+    def values(
+        self, totals: Sequence[Sequence[int]], relation: Relation, labels: tuple[Any, ...] | None, universe: int
+    ) -> list[Bounded]:
+        """One number for all groups, whatever the labels."""
+        assert self.choice is not None
+        largest = builtins.max(
+            (-int(self.choice.scores(counts, relation).values.max()) for counts in totals), default=0
+        )
+        return [bounded(self.summed, [[largest]], self.unit, relation=relation)]
+
+    def shape(self, groups: int, universe: int, relation: Relation) -> Bounded:
+        """The sensitivity of that number."""
+        return bounded(self.summed, [[0]], self.unit, relation=relation)
 
 
 def _checked(candidates: object) -> tuple[float, ...]:

@@ -12,7 +12,7 @@ from discreet.analytics.aggregates.covariance import Correlation, Covariance, co
 from discreet.analytics.aggregates.marginal import Marginal
 from discreet.analytics.aggregates.mean import Mean, mean
 from discreet.analytics.aggregates.outside import Outside as Outside
-from discreet.analytics.aggregates.quantile import HIGHEST, LEVELS, LOWEST, Quantile, max, median, min
+from discreet.analytics.aggregates.quantile import HIGHEST, LEVELS, LOWEST, GridGap, Quantile, max, median, min
 from discreet.analytics.aggregates.quantile import quantile as quantile_of
 from discreet.analytics.aggregates.rows_per_person import GroupsPerPerson as GroupsPerPerson
 from discreet.analytics.aggregates.rows_per_person import RowsPerPerson as RowsPerPerson
@@ -41,6 +41,7 @@ AGGREGATES: tuple[type[Aggregate], ...] = (
     GroupsPerPerson,
     Outside,
     RangeEnd,
+    GridGap,
 )
 
 

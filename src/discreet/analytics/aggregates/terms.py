@@ -75,11 +75,12 @@ class InCell:
 class EachLevel:
     """1 for each row in each of the public cells that the levels of a column make, in a query of their own.
 
-    Cell 2i + 1 holds the rows whose value, after clamping, is that of level i, counted from the lowest one; cell 2i
-    those between the levels i − 1 and i.
+    Cell 2i + 1 holds the rows whose value, clamped to `bounds`, is that of level i, counted from the lowest one; cell
+    2i those between the levels i − 1 and i. The lowest and the highest level are the ones nearest to the bounds.
     """
 
     level: Level
+    bounds: tuple[float, float]
 
     @property
     def size(self) -> int:

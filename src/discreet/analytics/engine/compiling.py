@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from discreet.analytics.aggregates.terms import (
     Combined,
     EachCut,
+    EachLevel,
     EachPerson,
     EachRow,
     HasValues,
@@ -33,7 +34,6 @@ from discreet.analytics.table.expressions import Column
 from discreet.analytics.table.semantics import exact, number
 from discreet.neighbors import Person, Unit
 from discreet.queries.aggregated import groups_of
-from discreet.queries.grid import Grid
 from discreet.queries.weighted import WEIGHT
 
 
@@ -108,12 +108,12 @@ def _outputs(name: str, term: RowTerm, sums: GroupSums) -> dict[str, Any]:
     return {name: total, f"#{name}": counted}
 
 
-def level_counts(table: Any, asked: Level, keys: Keys | None, unit: Unit) -> Any:
+def level_counts(table: Any, asked: EachLevel, keys: Keys | None, unit: Unit) -> Any:
     """One row for each group and cell that occur: how many rows lie at a level, or between two. For quantiles."""
-    value = _value(table, asked.column)
-    near = levels(value, asked.grid)
+    value = _value(table, asked.level.column)
+    near = levels(value, asked.level.grid)
     table = table.filter(_there(value))
-    term = RowTerm(_named("row", near) | {"row_own": value}, partial(_position, near, asked.grid))
+    term = RowTerm(_named("row", near) | {"row_own": value}, partial(_position, near, asked))
     return _cell_counts(table, term, keys, unit)
 
 
@@ -146,16 +146,17 @@ def _between(cuts: Sequence[float], table: Any) -> Any:
     return ibis.cases(*tried, else_=ibis.literal(2 * len(cuts), type="int64"))
 
 
-def _position(near: Levels, grid: Grid, table: Any) -> Any:
+def _position(near: Levels, asked: EachLevel, table: Any) -> Any:
     """The cell of a row, as `terms.EachLevel` numbers them: at a level, below it, or above it."""
-    level, own = near.each(_from_parts("row", near, table)), table["row_own"]
+    grid = asked.level.grid
+    lowest, highest = (exact(end) for end in asked.bounds)
+    own = table["row_own"]
+    clamped = ibis.cases((own < lowest, lowest), (own > highest, highest), else_=own)
+    level = near.each(_from_parts("row", near, table))
     # The same float as the candidate's: a level times a power of 2 is exact, and the sum is rounded once.
     at = level.cast("float64") * exact(float(grid.step)) + exact(float(grid.center))
-    lower, upper = (ibis.literal(end, type="int64") for end in (grid.lower, grid.upper))
-    middle = (level - lower) * 2 + 1
-    return ibis.cases(
-        ((own < at) & (level > lower), middle - 1), ((own > at) & (level < upper), middle + 1), else_=middle
-    )
+    middle = (level - ibis.literal(grid.lower, type="int64")) * 2 + 1
+    return ibis.cases((clamped < at, middle - 1), (clamped > at, middle + 1), else_=middle)
 
 
 #: Names for the sums that need no term of their own.

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from discreet import _check
-from discreet.analytics.aggregates.measurement import LEVEL, Measurement
+from discreet.analytics.aggregates.measurement import LEVEL, Choice, Measurement
 from discreet.analytics.aggregates.registry import GroupsPerPerson, Outside, RowsPerPerson
 from discreet.analytics.plan.keys import Keys
 from discreet.analytics.plan.question import Question
@@ -19,12 +19,15 @@ from discreet.neighbors import Person, Unit
 #: What every ± means, in one line.
 MEANING = f"± is the half width of a {LEVEL:.0%} interval for the noise"
 #: The names of the columns in a question about limits.
-ROWS, GROUPS, OUTSIDE = "rows_per_person", "groups_per_person", "outside"
+ROWS, GROUPS, OUTSIDE, GRID = "rows_per_person", "groups_per_person", "outside", "grid"
 
 
 def words(question: Question) -> tuple[str, ...]:
     """What the ± does not cover, one clause for each bound and limit; empty where nothing is changed."""
     found = [f"{name} is clamped to [{low:g}, {high:g}]" for name, (low, high) in question.clamped.items()]
+    for name, one in question.asked.items():
+        if isinstance(one, Choice) and one.gap() is not None:
+            found.append(f"the ranks of {name} are counted from the nearest of its levels")
     unit = question.unit
     if isinstance(unit, Person):
         limits = {one.aggregate.limited_by for one in question.asked.values()}
@@ -51,6 +54,10 @@ def of(question: Question) -> Question:
     several: dict[str, Measurement] = dict(asked)
     for name, pair in question.clamped.items():
         several[f"{OUTSIDE} {name}"] = Outside(name, pair).measurement(question.unit, {})
+    for name, one in question.asked.items():
+        gap = one.gap() if isinstance(one, Choice) else None
+        if gap is not None:
+            several[f"{GRID} {name}"] = gap
     if not several:
         remedy = "nothing is clamped and nobody is limited, so the answer has no such bias"
         raise _check.fail("bias", "be asked of an answer with bounds or limits", str(question), remedy)

@@ -92,9 +92,9 @@ class Question:
     def _counted(self, own: EachLevel | EachCut | PersonsBy) -> Any:
         """A query of its own: rows by level or cut, or persons by how many rows or groups they have."""
         if isinstance(own, EachLevel):
-            return compiling.level_counts(self.table, own.level, self.keys, self.unit)
+            return compiling.level_counts(self.table, own, self.keys or self.pooled, self.unit)
         if isinstance(own, EachCut):
-            return compiling.cut_counts(self.table, own, self.keys, self.unit)
+            return compiling.cut_counts(self.table, own, self.keys or self.pooled, self.unit)
         assert isinstance(self.unit, Person)
         return persons.persons_by(self.table, own, self.pooled, self.unit)
 
@@ -122,7 +122,8 @@ class Question:
         }
         for name, measurement in self.asked.items():
             if name not in shared:
-                totals[name] = _level_counts(next(remaining), measurement, self.keys)
+                by_group = None if isinstance(measurement.levels, PersonsBy) else self.keys or self.pooled
+                totals[name] = _level_counts(next(remaining), measurement, by_group)
         return {name: self.asked[name].values(own, relation, labels, self.universe) for name, own in totals.items()}
 
 

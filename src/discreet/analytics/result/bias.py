@@ -6,7 +6,7 @@ Everything here is post-processing of released histograms, so it is free once th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from discreet import _check
 from discreet.analytics.aggregates.measurement import LEVEL
-from discreet.analytics.plan.limits import GROUPS, OUTSIDE, ROWS
+from discreet.analytics.plan.limits import GRID, GROUPS, OUTSIDE, ROWS
 from discreet.analytics.result.consistency import quantile
 from discreet.neighbors import Person, Unit
 
@@ -123,6 +123,9 @@ class Bias:
         rows_removed: how many rows those lose in all, which a count lacks; None where rows are protected.
         groups_removed: by how much persons in more than `max_groups` groups are counted less; None without groups.
         columns: what clamping does to each column.
+        share: about the share of all rows that persons above the limit lose.
+        ranks: for each quantile, how many rows lie between it and its nearest level, in the group where these are most.
+            With the rank error of the answer it bounds how many rows lie between the answer and the quantile.
     """
 
     result: Result
@@ -131,19 +134,21 @@ class Bias:
     groups_removed: Estimate | None
     columns: Mapping[str, Clamped]
     share: float | None = None
+    ranks: Mapping[str, Estimate] = field(default_factory=dict)
 
     @classmethod
     def of(cls, result: Result, unit: Unit, clamped: Sequence[str]) -> Bias:
         """From the release of `Answer.limits`."""
         rows, groups = Histogram.of(result, ROWS), Histogram.of(result, GROUPS)
         columns = {name: _clamped(result, f"{OUTSIDE} {name}") for name in clamped}
+        ranks = {name.removeprefix(f"{GRID} "): _gap(result, name) for name in result.sources if name.startswith(GRID)}
         if not isinstance(unit, Person) or rows is None:
-            return cls(result, None, None, None, columns)
+            return cls(result, None, None, None, columns, None, ranks)
         removed = rows.removed(unit.max_rows)
         most = unit.max_groups or unit.max_rows
         share = removed.value / max(rows.total(), 1.0)
         lost = None if groups is None else groups.removed(most)
-        return cls(result, rows.above(unit.max_rows), removed, lost, columns, share)
+        return cls(result, rows.above(unit.max_rows), removed, lost, columns, share, ranks)
 
     def __repr__(self) -> str:
         return str(self)
@@ -159,7 +164,14 @@ class Bias:
             lines.append(f"{name}: rows below its bounds: {own.below}")
             lines.append(f"{name}: rows above its bounds: {own.above}")
             lines.append(f"{name}: clamping adds to the sum: {own.moved}, and to the mean about {own.of_mean:,.4g}")
+        for name, gap in self.ranks.items():
+            lines.append(f"{name}: ranks from its nearest level to the quantile: {gap}")
         return "\n".join([*lines, f"(ranges are at {LEVEL:.0%}; charged as {self.result.guarantee})"])
+
+
+def _gap(result: Result, name: str) -> Estimate:
+    (low,), (high,) = result.sources[name].interval(LEVEL)
+    return Estimate(*(max(float(number), 0.0) for number in (result.columns[name][0], low, high)))
 
 
 def _clamped(result: Result, name: str) -> Clamped:
