@@ -98,8 +98,8 @@ class _BestLevel(Choice):
         """How many rows lie between the quantile and the nearest level, at most over all groups."""
         step = Fraction(1, self.quantile.denominator * self.scale)
         empty = self.scores([0] * self.coordinates, ADD_REMOVE)
-        moves = (Sensitivity.scalar(empty.sensitivity(relation)) for relation in (ADD_REMOVE, REPLACE_ONE))
-        summed = Summed(GridGap.name, 1, step, *moves, Scaled(step), once_in_all=True)
+        one, two = (Sensitivity.scalar(empty.sensitivity(relation)) for relation in (ADD_REMOVE, REPLACE_ONE))
+        summed = Summed(GridGap.name, 1, step, one, two, Scaled(step), once_in_all=True)
         assert isinstance(self.aggregate, Quantile)
         return _Gap(GridGap(self.aggregate), self.unit, self.terms, summed, lower=0.0, choice=self)
 
