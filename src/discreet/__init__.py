@@ -31,7 +31,7 @@ from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Neighbors, Rel
 from discreet.release import Release
 
 if typing.TYPE_CHECKING:
-    from discreet.analytics import Private, discover
+    from discreet.analytics import Private, bounds, discover
 
 __version__ = "0.2.0"
 
@@ -54,6 +54,7 @@ __all__ = [
     "Scores",
     "Sensitivity",
     "accounting",
+    "bounds",
     "datasets",
     "discover",
     "discrete_gaussian",
@@ -76,7 +77,7 @@ __all__ = [
 
 def __getattr__(name: str) -> typing.Any:
     """Import names that need an extra on first use, so that the base install stays small."""
-    if name not in ("Private", "discover"):
+    if name not in ("Private", "bounds", "discover"):
         raise AttributeError(f"module 'discreet' has no attribute {name!r}")
     try:
         from discreet import analytics

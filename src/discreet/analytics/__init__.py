@@ -20,6 +20,7 @@ from discreet.analytics.aggregates.covariance import correlation, covariance
 from discreet.analytics.aggregates.marginal import marginal
 from discreet.analytics.aggregates.mean import mean
 from discreet.analytics.aggregates.quantile import max, median, min, quantile
+from discreet.analytics.aggregates.registry import bounds
 from discreet.analytics.aggregates.sum import sum
 from discreet.analytics.aggregates.top_k import top_k
 from discreet.analytics.aggregates.variance import std, variance
@@ -46,6 +47,7 @@ __all__ = [
     "Private",
     "Result",
     "advice",
+    "bounds",
     "correlation",
     "count",
     "count_distinct",

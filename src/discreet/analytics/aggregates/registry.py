@@ -130,3 +130,18 @@ class Asking(ABC):
     def top_k(self, column: str, *, k: int, categories: Iterable[Any]) -> Answer:
         """The `k` most frequent of some public categories of `column`, most frequent first, without their counts."""
         return self.aggregate(top_k=top_k(column, k=k, categories=categories))
+
+
+def bounds(table: Asking, column: str, *, inside: float = 0.98, exponents: tuple[int, int] = EXPONENTS) -> Answer:
+    """A private range of a table's column, or of each of its groups: `table.find_bounds(column, …)`.
+
+    Preview it for free, and release it for a price: `dp.bounds(people, "pay").release(epsilon=0.1)` has the columns
+    `lower` and `upper`.
+
+    Args:
+        table: a private table, or groups of one.
+        column: a column of numbers.
+        inside: the share of rows that should lie within the range, 0.5 to 0.998.
+        exponents: the exponents of the least and the largest power of two to choose among.
+    """
+    return table.find_bounds(column, inside=inside, exponents=exponents)
