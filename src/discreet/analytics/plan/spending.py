@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Literal
 
 from discreet import _check
-from discreet.accounting import closed_forms, tight
+from discreet.accounting import closed_forms
 from discreet.analytics.aggregates.measurement import Choice, Measurement, Sums
 from discreet.analytics.plan.question import Question
 from discreet.bounded import Bounded
@@ -29,6 +29,8 @@ Family = Literal["laplace", "gaussian"]
 
 #: The part of a column's share that its total over all groups gets by default.
 TOTAL_SHARE = 0.2
+#: More than the relative round-off of a few float operations.
+_ROUND_OFF = 1e-12
 #: Families of noise are compared by the width that they exceed with this probability.
 _TAIL = 0.05
 #: The same width of Gaussian noise, in standard deviations.
@@ -118,9 +120,13 @@ class ReleasePlan:
         spend = self.spend
         if spend.rho is not None:
             promise: Guarantee = ZCDP(float_up(spend.rho))
-            if self.selection is not None:  # a threshold fails with a probability, which no ρ covers
-                delta = float_up(2 * (spend.delta or Fraction(0)))
-                promise = ApproxDP(tight.epsilon(self.event, delta, neighbors.relation).upper, delta)
+            if self.selection is not None:
+                # A threshold fails with probability δ, which no ρ covers. ρ-zCDP is (ρ + 2√(ρ ln(1/δ)), δ)-DP (Bun &
+                # Steinke 2016, Proposition 1.3).
+                assert spend.delta is not None
+                rho, delta = float_up(spend.rho), float_down(spend.delta)
+                converted = (rho + 2 * math.sqrt(rho * -math.log(delta))) * (1 + _ROUND_OFF)
+                promise = ApproxDP(converted, float_up(2 * spend.delta))
         elif self.selection is not None or self.family == "gaussian":
             promise = ApproxDP(float_up(spend.epsilon or Fraction(0)), float_up(spend.delta or Fraction(0)))
         else:
