@@ -32,6 +32,8 @@ from discreet.analytics import count, mean
 from discreet.analytics import sum as total
 
 GROUPS, LIMIT, MOST_GROUPS = 100, 10, 5
+#: Medians are drawn so often in each group, to compare their errors.
+_DRAWS = 5
 _ASK = "SELECT segment, COUNT(*), AVG(value) FROM people GROUP BY segment"
 _OPENDP = "opendp[polars]==0.16.0"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "discreet" / "opendp-0.16.0"
@@ -120,30 +122,56 @@ def opendp_rows(path: Path, rows: int, accounts: Accounts, repeats: int, install
         "median, 100 groups": groups.median("value", bounds=(0, 100)),
     }
     ours = [in_turn(partial(one.release, epsilon=1.0), lambda: None, repeats)[0] for one in asked.values()]
-    theirs, note = _opendp(path, install)
-    return [
+    (*theirs, their_medians), note = _opendp(path, install)
+    found = [
         Row(f"{name}, {rows:.0e} rows", "seconds", own, "opendp 0.16 on polars", other, "lower", note)
         for name, own, other in zip(asked, ours, theirs, strict=True)
     ]
+    median = groups.quantile("value", 0.5, candidates=range(101))
+    drawn = [median.release(epsilon=0.1).columns for _ in range(_DRAWS)]
+    own_medians = [list(zip(one["segment"], one["quantile"], strict=True)) for one in drawn]
+    own, other = (_rank_error(path, medians) for medians in (own_medians, their_medians))
+    assert own is not None
+    name = f"median of 101 candidates, ε = 0.1, {rows:.0e} rows"
+    return [*found, Row(name, "mean rank error", own, "opendp 0.16 on polars", other, "lower", note)]
 
 
-def _opendp(path: Path, install: bool) -> tuple[list[float | None], str]:
+def _rank_error(path: Path, drawn: list[list[tuple[int, float]]] | None) -> float | None:
+    """How many rows lie between a released median and the true one, on average over groups and draws."""
+    if drawn is None:
+        return None
+    table = pyarrow.parquet.read_table(path, columns=["segment", "value"])
+    segment, value = (table[name].to_numpy() for name in ("segment", "value"))
+    ordered = [np.sort(value[segment == group]) for group in range(GROUPS)]
+    errors = []
+    for medians in drawn:
+        for group, median in medians:
+            low, high = (np.searchsorted(ordered[group], median, side=side) for side in ("left", "right"))
+            half = len(ordered[group]) / 2
+            errors.append(max(0.0, float(low - half), float(half - high)))
+    return statistics.mean(errors)
+
+
+def _opendp(path: Path, install: bool) -> tuple[list[Any], str]:
     python = _CACHE / "bin" / "python"
     if not python.exists() and not install:
-        return [None, None], "run with --peers to install it into an environment of its own"
+        return [None, None, None], "run with --peers to install it into an environment of its own"
     try:
         if not python.exists():
             venv.create(_CACHE, with_pip=True)
             subprocess.run([python, "-m", "pip", "install", "-q", _OPENDP], check=True, capture_output=True)
         script = Path(__file__).with_name("_analytics_opendp.py")
         ran = subprocess.run(
-            [python, "-W", "ignore", script, path, str(GROUPS), "1"], check=True, capture_output=True, timeout=900
+            [python, "-W", "ignore", script, path, str(GROUPS), "1", str(_DRAWS)],
+            check=True,
+            capture_output=True,
+            timeout=900,
         )
         return json.loads(ran.stdout), ""
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         if not python.exists():
             shutil.rmtree(_CACHE, ignore_errors=True)
-        return [None, None], f"could not run: {type(error).__name__}"
+        return [None, None, None], f"could not run: {type(error).__name__}"
 
 
 def spark_rows(path: Path, rows: int, accounts: Accounts, repeats: int) -> list[Row]:

@@ -31,7 +31,7 @@ from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Neighbors, Rel
 from discreet.release import Release
 
 if typing.TYPE_CHECKING:
-    from discreet.analytics import Private, days, discover, months, public, quarters, sql, weeks, years
+    from discreet.analytics import Private, bounds, days, discover, months, public, quarters, sql, weeks, years
 
 __version__ = "0.2.0"
 
@@ -54,6 +54,7 @@ __all__ = [
     "Scores",
     "Sensitivity",
     "accounting",
+    "bounds",
     "datasets",
     "days",
     "discover",
@@ -83,7 +84,7 @@ __all__ = [
 
 def __getattr__(name: str) -> typing.Any:
     """Import names that need an extra on first use, so that the base install stays small."""
-    if name not in ("Private", "days", "discover", "months", "public", "quarters", "sql", "weeks", "years"):
+    if name not in ("Private", "bounds", "days", "discover", "months", "public", "quarters", "sql", "weeks", "years"):
         raise AttributeError(f"module 'discreet' has no attribute {name!r}")
     try:
         from discreet import analytics

@@ -56,6 +56,16 @@ class Sensitivity:
         )
 
 
+class Tails(Protocol):
+    """How far noise reaches, in grid units: the same noise is on every coordinate, independently."""
+
+    def half_width(self, tail: float) -> float:
+        """A bound that the size of one coordinate's noise exceeds with probability at most `tail`."""
+
+    def sum_width(self, weights: NDArray[np.float64], tail: float) -> NDArray[np.float64]:
+        """The same bound for the sum of each coordinate's noise times its weight; `weights` has a row for each."""
+
+
 class Finish(Protocol):
     """Post-processing that turns noisy grid integers into the requested statistic."""
 
@@ -69,8 +79,8 @@ class Finish(Protocol):
     def standard_error(self, noisy: NDArray[np.int64], spread: float) -> Any:
         """Its standard error when each coordinate carries noise with standard deviation `spread`."""
 
-    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[Any, Any]:
-        """A range that holds the statistic if no coordinate's noise exceeds `half_width`."""
+    def interval(self, noisy: NDArray[np.int64], noise: Tails, tail: float) -> tuple[Any, Any]:
+        """A range that misses the statistic with probability at most `tail`."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +100,8 @@ class Scaled:
         error = spread * float(self.granularity)
         return error if noisy.ndim == 0 else np.full(noisy.shape, error)
 
-    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[Any, Any]:
-        half = int(np.ceil(half_width))
+    def interval(self, noisy: NDArray[np.int64], noise: Tails, tail: float) -> tuple[Any, Any]:
+        half = int(np.ceil(noise.half_width(tail)))
         return self._scale(noisy - half), self._scale(noisy + half)
 
     def _scale(self, grid: NDArray[np.int64]) -> Any:

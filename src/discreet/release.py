@@ -23,6 +23,10 @@ from discreet import _check
 from discreet.bounded import Finish
 from discreet.events import Event
 from discreet.guarantees import Guarantee
+from discreet.numeric.noise_sums import gaussian_sum_quantile, laplace_sum_quantile
+
+#: Discrete Gaussians with a smaller σ get their tails by summation, larger ones by comparison with a normal.
+_SUMMED_BELOW = 64
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -61,16 +65,39 @@ class NoiseLaw:
         """A bound t in grid units that |noise| exceeds with probability at most `tail`.
 
         Laplace: P(|X| > t) ≤ 2/(1+e^{−1/b}) e^{−(t+1)/b} (discrete) or e^{−(t+1/2)/b} (rounded), for integers t.
-        Gaussian: the normal quantile, plus 1/2 if it is rounded, or 1 if it is discrete: for m ≥ 1 each
-        exp(−x²/2σ²), x ≥ m, is at most its integral over [x − 1, x], and the discrete normalizer is at least √(2πσ²),
-        so P(X ≥ m) ≤ P(N ≥ m − 1).
+        Rounded Gaussian: |noise| > t exactly if the normal exceeds t + 1/2. Discrete Gaussian: by summation below
+        σ = 64. From there on, for m ≥ 1 each exp(−x²/2σ²), x ≥ m, is at most its integral over [x − 1, x], and the
+        discrete normalizer is at least √(2πσ²), so P(X ≥ m) ≤ P(N ≥ m − 1).
         """
         if self.gaussian:
-            return float(-special.ndtri(tail / 2)) * self.scale + (0.5 if self.rounded else 1.0)
+            normal = float(-special.ndtri(tail / 2)) * self.scale
+            if self.rounded:
+                return max(0.0, math.ceil(normal - 0.5))
+            return math.ceil(normal) if self.scale >= _SUMMED_BELOW else self._summed_half_width(tail)
         if self.rounded:
             return max(0.0, math.ceil(-math.log(tail) * self.scale - 0.5))
         q = math.exp(-1 / self.scale)
         return max(0.0, math.ceil(math.log(2 / ((1 + q) * tail)) * self.scale - 1))
+
+    def _summed_half_width(self, tail: float) -> float:
+        """The least integer t with P(|X| > t) ≤ `tail` for a discrete Gaussian; terms beyond 40σ are below 1e-340."""
+        x = np.arange(0.0, math.ceil(40 * self.scale) + 2)
+        with np.errstate(over="ignore", under="ignore"):
+            mass = np.exp(-0.5 * (x / self.scale) ** 2)
+        beyond = np.cumsum(mass[::-1])[::-1]  # beyond[t] is the mass of all x ≥ t, smallest terms first
+        share = 2 * beyond[1:] / (2 * beyond[1] + mass[0])
+        return float(np.argmax(share <= tail * (1 - 1e-12)))  # more than the round-off of the sums
+
+    def sum_width(self, weights: NDArray[np.float64], tail: float) -> NDArray[np.float64]:
+        """A bound that |Σ weight·noise| exceeds with probability at most `tail`; one row of `weights` for each noise.
+
+        Discrete noise is at most 1, and rounded noise at most 1/2, further from 0 than a continuous noise of the same
+        scale with which it can be drawn together (for the tails, see `half_width`), so this much is added for each.
+        """
+        sizes = np.abs(np.asarray(weights, dtype=np.float64))
+        scales = sizes * self.scale
+        wide = gaussian_sum_quantile(scales, tail) if self.gaussian else laplace_sum_quantile(scales, tail)
+        return np.asarray(wide + (0.5 if self.rounded else 1.0) * sizes.sum(axis=0))
 
 
 @dataclass(frozen=True)
@@ -87,8 +114,7 @@ class Error:
 
     def interval(self, level: float) -> tuple[Any, Any]:
         """(low, high) that hold the exact statistic with probability at least `level`."""
-        tail = (1 - level) / self.finish.mixes  # union bound over the coordinates that one statistic depends on
-        return self.finish.interval(self.noisy, self.noise.half_width(tail))
+        return self.finish.interval(self.noisy, self.noise, 1 - level)
 
 
 @dataclass(frozen=True)
@@ -138,6 +164,17 @@ class Release(Generic[T]):
             raise _check.fail("error", "be known", None, "ask before map(), or derive the error of your own function")
         return self.error.interval(share)
 
+    def margin(self, level: float = 0.95) -> Any:
+        """The ± of the value: the statistic lies within value ± margin with probability at least `level`.
+
+        It is the distance to the farther end of `confidence_interval(level)`, shaped like the value. All ± that this
+        package prints have this meaning, at 95%.
+        """
+        low, high = self.confidence_interval(level)
+        value: Any = self.value
+        widest = np.maximum(np.subtract(high, value), np.subtract(value, low))
+        return float(widest) if np.ndim(widest) == 0 else widest
+
     def as_dict(self) -> dict[Any, Any]:
         """The values by label, for a release with labels."""
         if self.labels is None:
@@ -148,4 +185,4 @@ class Release(Generic[T]):
         if self.error is None or isinstance(self.value, np.ndarray):
             return f"{self.value} [{self.guarantee}]"
         shown = f"{self.value:,}" if isinstance(self.value, int) else f"{self.value:.6g}"
-        return f"{shown} ± {self.standard_error:.3g} [{self.guarantee}]"
+        return f"{shown} ± {self.margin():.3g} [{self.guarantee}]"

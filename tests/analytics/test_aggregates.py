@@ -30,6 +30,7 @@ from discreet.queries.statistics.covariance import (
     products,
 )
 from discreet.queries.statistics.variance import centered_squares
+from discreet.release import NoiseLaw
 from tests.analytics.plans import exact, table
 
 BOUNDS = {"x": (0, 10), "y": (-5, 45)}
@@ -149,8 +150,8 @@ def test_a_correlation_stays_within_one_and_its_interval_holds_it():
     for finish in (CovarianceFinish(grid, grid), CorrelationFinish(grid, grid)):
         for noisy in ([0] * 6, [grid.reach] * 6, [-(2**40)] * 6, [5, -3, 2**50, 7, -(2**50), 100 * grid.reach]):
             values = np.array(noisy[: finish.mixes], dtype=np.int64)
-            for half in (0.0, 1.0, 1e9, 1e15):
-                low, high = finish.interval(values, half)
+            for scale in (1e-3, 1.0, 1e9, 1e15):
+                low, high = finish.interval(values, NoiseLaw(gaussian=False, rounded=False, scale=scale), 0.05)
                 assert -1 <= low <= finish.value(values) <= high <= 1
             assert finish.standard_error(values, 1e6) >= 0
 

@@ -364,6 +364,22 @@ def test_a_person_s_rows_are_bounded(run: Run):
     assert run(f"{line} --unit person_id").code == 0  # the account knows the limit
 
 
+def test_a_query_says_what_its_errors_cover_and_estimates_the_rest(run: Run):
+    run("discreet ledger init p.ledger --account p --epsilon 1 --unit person_id --max-rows 2")
+    line = 'discreet query people.parquet "SELECT COUNT(*) AS n FROM p" --epsilon 0.3 --ledger p.ledger'
+    words = "a person with more than 2 rows counts as 2"
+    assert words in run(f"{line} --preview").out
+    shown = json.loads(run(f"{line} --json").out)
+    assert words in shown["covers"]
+    assert shown["guarantee"] == "0.3-DP, add or remove one person (at most 2 rows)"
+    assert shown["intervals"]["n"]["low"][0] <= shown["rows"][0]["n"] <= shown["intervals"]["n"]["high"][0]
+    assert "ε = 0.3" in run(f"{line} --bias --preview").out
+    estimated = run(f"{line} --bias")
+    assert "rows that they lose in all" in estimated.out
+    assert "charged ε = 0.3 to p as entry 2" in estimated.out
+    assert run(f"{line.replace('0.3', '0.9')} --bias").code == 3
+
+
 # --- price --------------------------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from discreet.analytics.aggregates.distinct import count_values
 from discreet.analytics.aggregates.marginal import marginal
 from discreet.analytics.aggregates.mean import mean
 from discreet.analytics.aggregates.quantile import max, median, min, quantile
+from discreet.analytics.aggregates.registry import bounds
 from discreet.analytics.aggregates.sum import sum
 from discreet.analytics.aggregates.top_k import top_k
 from discreet.analytics.aggregates.variance import std, variance
@@ -28,6 +29,8 @@ from discreet.analytics.answer import Answer
 from discreet.analytics.plan.discovery import Discover, discover
 from discreet.analytics.plan.preview import Preview
 from discreet.analytics.plan.ranges import days, months, quarters, weeks, years
+from discreet.analytics.result.bias import Advice, Bias, Clamped, Estimate, advice
+from discreet.analytics.result.hierarchy import hierarchy
 from discreet.analytics.result.result import Result
 from discreet.analytics.table.expressions import Expression, case, coalesce, greatest, least
 from discreet.analytics.table.partition import Partition
@@ -36,9 +39,13 @@ from discreet.analytics.table.public import Public, public
 from discreet.analytics.table.several import sql
 
 __all__ = [
+    "Advice",
     "Aggregate",
     "Answer",
+    "Bias",
+    "Clamped",
     "Discover",
+    "Estimate",
     "Expression",
     "Groups",
     "Partition",
@@ -46,6 +53,8 @@ __all__ = [
     "Private",
     "Public",
     "Result",
+    "advice",
+    "bounds",
     "case",
     "coalesce",
     "correlation",
@@ -56,6 +65,7 @@ __all__ = [
     "days",
     "discover",
     "greatest",
+    "hierarchy",
     "least",
     "marginal",
     "max",

@@ -15,10 +15,11 @@ from discreet.accounting.adaptive.budgets import form_of
 from discreet.analytics.aggregates.measurement import Sums
 from discreet.analytics.engine import running
 from discreet.analytics.engine.collation import require_exact, require_plain_numbers
-from discreet.analytics.plan import discovery
+from discreet.analytics.plan import discovery, limits
 from discreet.analytics.plan.preview import Preview, expected, key_note
 from discreet.analytics.plan.question import Question
 from discreet.analytics.plan.spending import Allocation, ReleasePlan, Spend, plan_release
+from discreet.analytics.result.bias import Bias
 from discreet.analytics.result.consistency import Consistency
 from discreet.analytics.result.result import Result
 from discreet.analytics.table.expressions import within_the_stack
@@ -26,7 +27,7 @@ from discreet.bounded import Bounded, Scores
 from discreet.errors import EngineFailed, Exhausted, InvalidArgument
 from discreet.events import Event
 from discreet.ledger import Account, Part
-from discreet.mechanisms import Exponential, TopK, observation
+from discreet.mechanisms import Exponential, NoisyMax, TopK, observation
 from discreet.mechanisms.sampling import entropy
 from discreet.neighbors import Relation
 from discreet.numeric.search import bisect_ratio
@@ -153,6 +154,7 @@ class Answer:
             budget=self._account.budget,
             remaining=self._account.remaining(self._part),
             afterwards=self._account.remaining_after(plan.event, self._part),
+            covers=limits.meaning(self._question),
         )
 
     def release(
@@ -197,6 +199,7 @@ class Answer:
         require_exact(self._question.table, self._question.compared)
         self._compile()
         why = str(self._question) if purpose is None else purpose
+        promise = plan.guarantee(self._account.neighbors)
         receipt = self._account.spend(plan.event, why, key, self._account.neighbors, self._part)
         if receipt.replayed:
             raise Exhausted(f"key {key!r} has paid for a release already: keep that one, or choose another key")
@@ -206,7 +209,7 @@ class Answer:
         values = question.values(answers, self._relation)
         done = {name: self._all_noised(name, part, values[name]) for name, part in plan.parts.items()}
         totals = {name: self._total(part, values[name]) for name, part in plan.totals.items()}
-        result = Result.of(question, plan, done, totals, wanted, receipt, self._relation)
+        result = Result.of(question, plan, done, totals, wanted, receipt, promise, self._relation)
         return result if self._afterwards is None else self._afterwards(result)
 
     def then(self, afterwards: Callable[[Result], Result]) -> Answer:
@@ -215,6 +218,35 @@ class Answer:
         Guarantee: `afterwards` sees the released result alone.
         """
         return Answer(self._question, self._account, self._part, afterwards)
+
+    def limits(self) -> Answer:
+        """The question of what this answer's bounds and limits change, to preview or to release: see `bias`."""
+        return Answer(limits.of(self._question), self._account, self._part)
+
+    def bias(
+        self,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        rho: float | None = None,
+        noise: str = "auto",
+        purpose: str | None = None,
+        key: str | None = None,
+    ) -> Bias:
+        """Estimate, for a price, what bounds and limits change: rows that persons lose, and values that are clamped.
+
+        The ± of an answer covers its noise alone. This releases how many persons have how many rows (and are in how
+        many groups), and how many rows lie how far outside each column's bounds, over all groups together; for
+        discovered groups over all rows. `limits().preview(epsilon=…)` shows what it costs. Arguments are those of
+        `release`.
+
+        Guarantee: as `release`. A person moves one cell of each histogram of persons by 1, and the counts of rows
+        outside the bounds as any count.
+        """
+        asked = self.limits()
+        why = f"limits of {self._question}" if purpose is None else purpose
+        result = asked.release(epsilon=epsilon, delta=delta, rho=rho, noise=noise, purpose=why, key=key)
+        return Bias.of(result, self._question.unit, tuple(self._question.clamped))
 
     def __repr__(self) -> str:
         return f"<Answer, not released: {self._question}>"
@@ -237,8 +269,9 @@ class Answer:
                 "open one with budget=dp.ApproxDP(ε, δ) and aside=, the part of δ for such releases; or list the keys"
             )
             raise _check.fail("account", "have a δ to discover keys", str(budget), remedy)
-        if not form_of(budget).takes_gaussian and spend.noise == "auto":
-            spend = replace(spend, noise="laplace")  # such a budget has no room for any other
+        if not form_of(budget).takes_gaussian:
+            # Such a budget has no room for any other noise.
+            spend = replace(spend, noise="laplace" if spend.noise == "auto" else spend.noise, pure=spend.rho is None)
         return plan_release(self._question, spend, self._relation, wanted.total)
 
     def _compile(self) -> None:
@@ -287,7 +320,7 @@ class Answer:
 
     def _noised(self, part: Allocation, value: Bounded | Scores) -> Release[Any]:
         """The release of one value, by the mechanism whose event was charged."""
-        if isinstance(part.mechanism, Exponential | TopK):
+        if isinstance(part.mechanism, Exponential | NoisyMax | TopK):
             assert isinstance(value, Scores)
             released = part.mechanism.release(value, relation=self._relation)
         else:

@@ -6,13 +6,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from discreet import _check, events
 from discreet.bounded import Scores
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.mechanisms.sampling.fixed_point import exp_neg, uniform_below
-from discreet.mechanisms.selection import Selection, penalties, rate
+from discreet.mechanisms.selection import Selection, rate
 from discreet.neighbors import Relation
 from discreet.release import Release
+
+#: exp(−45) < 2^−64: such a coin falls tails unless the first 64 bits of its uniform are all 0.
+_CERTAIN_TAILS = 45
 
 
 @dataclass(frozen=True)
@@ -31,14 +36,18 @@ class NoisyMax(Selection):
         return events.NoisyMax(self.epsilon)
 
     def _choose(self, scores: Scores, relation: Relation, bits: entropy.Bits) -> Any:
-        rate_per_score, below = rate(scores, self.epsilon, relation), penalties(scores.values.tolist())
-        # Flip every coin, even after the first success, so that the time does not reveal how many it took.
-        heads = [i for i in samplers.permutation(len(below), bits) if _coin(rate_per_score * below[i], bits)]
-        return scores.candidates[heads[0]]
+        rate_per_score, below = rate(scores, self.epsilon, relation), int(scores.values.max()) - scores.values
+        # All coins are flipped. Their order is independent of them, so the first head is a uniform one of all heads.
+        words = bits.words(below.size)
+        far = below > min(int(_CERTAIN_TAILS / rate_per_score), 1 << 62)
+        open_coins = np.flatnonzero(~far | (words == 0))
+        heads = [i for i in open_coins.tolist() if _coin(rate_per_score * int(below[i]), int(words[i]), bits)]
+        return scores.candidates[heads[int(samplers.uniform(len(heads), 1, bits)[0])]]
 
 
-def _coin(gamma: Fraction, bits: entropy.Bits) -> bool:
-    return uniform_below(lambda precision: exp_neg(gamma, precision), bits.integer(64), 64, bits)
+def _coin(gamma: Fraction, prefix: int, bits: entropy.Bits) -> bool:
+    """Whether U < exp(−γ), where `prefix` holds the first 64 bits of the uniform U."""
+    return uniform_below(lambda precision: exp_neg(gamma, precision), prefix, 64, bits)
 
 
 def noisy_max(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.bounded import LARGEST, Bounded, Finish, Scaled, Sensitivity
+from discreet.bounded import LARGEST, Bounded, Finish, Scaled, Sensitivity, Tails
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Person, Relation, Rows, Unit
 from discreet.queries.contributions import first, larger
 from discreet.queries.grid import Grid
@@ -46,12 +46,12 @@ class Grouped:
         errors = [self.inner.standard_error(group, spread) for group in self._by_group(noisy)]
         return np.array(errors, dtype=np.float64)
 
-    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[NDArray[Any], NDArray[Any]]:
+    def interval(self, noisy: NDArray[np.int64], noise: Tails, tail: float) -> tuple[NDArray[Any], NDArray[Any]]:
         at_once = self._at_once(noisy)
         if at_once is not None:
-            low, high = self.inner.interval(at_once, half_width)
+            low, high = self.inner.interval(at_once, noise, tail)
             return np.asarray(low), np.asarray(high)
-        intervals = [self.inner.interval(group, half_width) for group in self._by_group(noisy)]
+        intervals = [self.inner.interval(group, noise, tail) for group in self._by_group(noisy)]
         return np.array([low for low, _ in intervals]), np.array([high for _, high in intervals])
 
     def _at_once(self, noisy: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -84,6 +84,7 @@ class Summed:
         per_count: where the last coordinate counts the rows that have a value: the weight of one such row beside the
             other coordinates. None where no coordinate does.
         counts_persons: whether a person counts at most once in each group, however many rows they have there.
+        once_in_all: whether a unit, row or person, counts once, in one coordinate of all groups together.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Summed:
     scale: int = 1
     per_count: int | None = None
     counts_persons: bool = False
+    once_in_all: bool = False
 
     def typical(self, rows: int) -> NDArray[np.int64]:
         """The coordinates of one group with `rows` rows whose values all lie in the middle of the bounds."""
@@ -122,6 +124,13 @@ def summed_counts(name: str, unit: Unit, *, cells: int = 1, counts_persons: bool
         scale=weight,
         counts_persons=counts_persons,
     )
+
+
+def summed_units(name: str, cells: int) -> Summed:
+    """How many units fall into each of some disjoint cells: each unit into one, whatever rows it has."""
+    one = Sensitivity.scalar(1)
+    swapped = Sensitivity(2, 2, 2, 1) if cells > 1 else one
+    return Summed(name, cells, Fraction(1), one, swapped, Scaled(Fraction(1)), direction=1, once_in_all=True)
 
 
 def summed_moments(
@@ -162,8 +171,9 @@ def bounded(
     Guarantee: as `queries.count`, `sum`, `mean`, `variance` and docs/proofs/covariance.md state for one group; a row
     moves the coordinates of one group (two under replace-one). A person moves those of any number of groups (L0), but
     by no more than `max_rows` rows do that weigh `summed.scale` each (L1, and L2 and L∞ as if all fell into one
-    group); where persons are counted, by no more than `max_groups` times `summed.scale`. Assumes that the engine
-    enforced the bounds. Totals beyond ±2^60 are clamped, which moves no two of them further apart.
+    group); where persons are counted, by no more than `max_groups` times `summed.scale`; where units are counted once
+    in all, as a row does. Assumes that the engine enforced the bounds. Totals beyond ±2^60 are clamped, which moves no
+    two of them further apart.
     """
     groups = len(totals)
     per_row = (*(1,) * (summed.coordinates - 1), summed.per_count or 1)
@@ -184,7 +194,7 @@ def _moves(summed: Summed, unit: Unit, groups: int) -> dict[Relation, Sensitivit
     """The sensitivity of all groups together, under each relation."""
     present, swap = summed.present, larger(summed.present, summed.swapped)
     dimension = groups * summed.coordinates
-    if isinstance(unit, Rows):
+    if isinstance(unit, Rows) or summed.once_in_all:
         # A row may also be exchanged for one that a filter drops, so `present` bounds a swap from below.
         if groups > 1:  # out of one group, into another
             swap = larger(swap, Sensitivity(2 * present.l0, 2 * present.l1, 2 * present.l2_squared, present.linf))

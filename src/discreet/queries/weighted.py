@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet import _check
-from discreet.bounded import Finish
+from discreet.bounded import Finish, Tails
 from discreet.neighbors import Rows, Unit
 from discreet.queries.grid import MIN_LEVELS
 
@@ -62,9 +62,23 @@ class Counted:
     def standard_error(self, noisy: NDArray[np.int64], spread: float) -> Any:
         return spread / self.scale if noisy.ndim == 0 else np.full(noisy.shape, spread / self.scale)
 
-    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[Any, Any]:
-        half = int(np.ceil(half_width))
+    def interval(self, noisy: NDArray[np.int64], noise: Tails, tail: float) -> tuple[Any, Any]:
+        half = int(np.ceil(noise.half_width(tail)))
         return _whole((noisy - half) // self.scale), _whole(-((-noisy - half) // self.scale))
+
+
+@dataclass(frozen=True)
+class _Divided:
+    """Noise in units of `scale` times its own."""
+
+    noise: Tails
+    scale: int
+
+    def half_width(self, tail: float) -> float:
+        return self.noise.half_width(tail) / self.scale
+
+    def sum_width(self, weights: NDArray[np.float64], tail: float) -> NDArray[np.float64]:
+        return self.noise.sum_width(weights, tail) / self.scale
 
 
 @dataclass(frozen=True)
@@ -89,8 +103,8 @@ class Weighted:
     def standard_error(self, noisy: NDArray[np.int64], spread: float) -> Any:
         return self.inner.standard_error(self._unweighted(noisy), spread / self.scale)
 
-    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[Any, Any]:
-        return self.inner.interval(self._unweighted(noisy), half_width / self.scale)
+    def interval(self, noisy: NDArray[np.int64], noise: Tails, tail: float) -> tuple[Any, Any]:
+        return self.inner.interval(self._unweighted(noisy), _Divided(noise, self.scale), tail)
 
     def _unweighted(self, noisy: NDArray[np.int64]) -> Any:
         return np.asarray(noisy) / self.scale  # finishes of several coordinates compute in floats

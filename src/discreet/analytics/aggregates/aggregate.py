@@ -38,6 +38,7 @@ class Aggregate(ABC):
         counts: whether it counts rows or persons, so its numbers are whole and not negative.
         adds_up: whether the groups' numbers add up to the number of all rows.
         error_in: what its errors count, such as "rank"; empty where they are in the column's own units.
+        limited_by: what a person's limit is on: "rows", "groups" (persons are counted once in each), or "" for none.
         share: the part of the budget it gets, relative to the shares of the others.
     """
 
@@ -46,6 +47,7 @@ class Aggregate(ABC):
     counts: ClassVar[bool] = False
     adds_up: ClassVar[bool] = False
     error_in: ClassVar[str] = ""
+    limited_by: ClassVar[str] = "rows"
 
     share: float = field(default=1.0, kw_only=True)
 
@@ -61,6 +63,10 @@ class Aggregate(ABC):
     def cell_columns(self) -> tuple[str, ...]:
         """Those of its columns whose values decide in which public cell a row counts."""
         return ()
+
+    def clamps(self, declared: Mapping[str, Bounds]) -> dict[str, Bounds]:
+        """The columns whose values are clamped before they are used, with their bounds."""
+        return {}
 
     @abstractmethod
     def measurement(self, unit: Unit, declared: Mapping[str, Bounds]) -> Measurement:
@@ -92,6 +98,10 @@ class OfColumn(Aggregate):
     def columns(self) -> tuple[str, ...]:
         """The column."""
         return (self.column,)
+
+    def clamps(self, declared: Mapping[str, Bounds]) -> dict[str, Bounds]:
+        """The column."""
+        return {self.column: resolve_bounds(self.column, self.bounds, declared)}
 
     @classmethod
     def from_sql(cls, call: Call) -> tuple[str, Aggregate]:

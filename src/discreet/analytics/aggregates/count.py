@@ -62,6 +62,7 @@ class CountDistinct(Aggregate):
 
     name = "persons"
     counts = True
+    limited_by = "groups"
 
     @property
     def columns(self) -> tuple[str, ...]:

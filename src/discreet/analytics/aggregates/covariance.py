@@ -38,6 +38,10 @@ class Covariance(Aggregate):
         """Both columns."""
         return (self.one, self.two)
 
+    def clamps(self, declared: Mapping[str, Bounds]) -> dict[str, Bounds]:
+        """Both columns."""
+        return {column: resolve_bounds(column, self.bounds, declared) for column in self.columns}
+
     def measurement(self, unit: Unit, declared: Mapping[str, Bounds]) -> Sums:
         """One row moves the sums as docs/proofs/covariance.md says."""
         most = levels(unit, joint.LEVELS)

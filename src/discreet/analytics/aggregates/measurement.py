@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from discreet.analytics.aggregates.terms import EachLevel, EachValue, Term
+from discreet.analytics.aggregates.terms import EachCut, EachLevel, EachValue, PersonsBy, Term
 from discreet.bounded import Bounded, Scores
-from discreet.mechanisms import Exponential, TopK
+from discreet.mechanisms import Exponential, NoisyMax, TopK
 from discreet.neighbors import Relation, Unit
 from discreet.queries.aggregated import Summed, bounded
 
@@ -43,10 +43,10 @@ class Measurement(ABC):
         return str(self.aggregate)
 
     @property
-    def levels(self) -> EachLevel | None:
+    def levels(self) -> EachLevel | EachCut | PersonsBy | None:
         """The levels whose rows are counted in a query of their own; None where the sums share one query."""
         only = self.terms[0]
-        return only if isinstance(only, EachLevel) else None
+        return only if isinstance(only, EachLevel | EachCut | PersonsBy) else None
 
     @property
     def different(self) -> EachValue | None:
@@ -75,8 +75,8 @@ class Sums(Measurement):
 
     def __post_init__(self) -> None:
         # Found when the question is asked: after the charge, a mismatch would cost budget.
-        if len(self.terms) != self.summed.coordinates:
-            raise ValueError(f"{self.aggregate} sums {len(self.terms)} terms, but bounds {self.summed.coordinates}")
+        if self.coordinates != self.summed.coordinates:
+            raise ValueError(f"{self.aggregate} sums {self.coordinates} terms, but bounds {self.summed.coordinates}")
 
     def values(
         self, totals: Sequence[Sequence[int]], relation: Relation, labels: tuple[Any, ...] | None, universe: int
@@ -109,12 +109,16 @@ class Choice(Measurement):
         """The score of each candidate in one group, from the engine's counts."""
 
     @abstractmethod
-    def mechanism(self, epsilon: Fraction) -> Exponential | TopK:
-        """What draws at this ε."""
+    def mechanism(self, epsilon: Fraction, *, pure: bool = False) -> Exponential | NoisyMax | TopK:
+        """What draws at this ε; `pure` where the budget counts ε alone, so that a bounded range earns nothing."""
 
     @abstractmethod
     def score_error(self, epsilon: float, relation: Relation) -> float:
         """By how much a choice is worse than the best, at most and with probability 95%, in the aggregate's units."""
+
+    def gap(self) -> Measurement | None:
+        """What measures how far the best candidate itself is off; None where it never is."""
+        return None
 
     def values(
         self, totals: Sequence[Sequence[int]], relation: Relation, labels: tuple[Any, ...] | None, universe: int

@@ -12,9 +12,14 @@ from discreet.analytics.aggregates.covariance import Correlation, Covariance, co
 from discreet.analytics.aggregates.distinct import CountValues, count_values
 from discreet.analytics.aggregates.marginal import Marginal
 from discreet.analytics.aggregates.mean import Mean, mean
-from discreet.analytics.aggregates.quantile import HIGHEST, LOWEST, Quantile, max, median, min
+from discreet.analytics.aggregates.outside import Outside as Outside
+from discreet.analytics.aggregates.quantile import HIGHEST, LEVELS, LOWEST, GridGap, Quantile, max, median, min
+from discreet.analytics.aggregates.quantile import quantile as quantile_of
+from discreet.analytics.aggregates.rows_per_person import GroupsPerPerson as GroupsPerPerson
+from discreet.analytics.aggregates.rows_per_person import RowsPerPerson as RowsPerPerson
 from discreet.analytics.aggregates.sum import Sum, sum
 from discreet.analytics.aggregates.top_k import TopCategories, top_k
+from discreet.analytics.aggregates.value_range import EXPONENTS, RangeEnd, range_ends
 from discreet.analytics.aggregates.variance import Std, Variance, std, variance
 
 if TYPE_CHECKING:
@@ -34,6 +39,11 @@ AGGREGATES: tuple[type[Aggregate], ...] = (
     Quantile,
     Marginal,
     TopCategories,
+    RowsPerPerson,
+    GroupsPerPerson,
+    Outside,
+    RangeEnd,
+    GridGap,
 )
 
 
@@ -84,13 +94,36 @@ class Asking(ABC):
         """The correlation of two columns, each clamped to its bounds before they are multiplied."""
         return self.aggregate(correlation=correlation(one, two, bounds=bounds))
 
-    def quantile(self, column: str, quantile: float, *, bounds: Bounds | None = None) -> Answer:
-        """A quantile of `column`, chosen among about a thousand levels of `bounds`."""
-        return self.aggregate(quantile=Quantile(column, bounds, quantile))
+    def quantile(
+        self,
+        column: str,
+        quantile: float,
+        *,
+        bounds: Bounds | None = None,
+        levels: int = LEVELS,
+        candidates: Iterable[float] | None = None,
+    ) -> Answer:
+        """A quantile of `column`, chosen among about `levels` values within `bounds`, or among listed `candidates`."""
+        return self.aggregate(
+            quantile=quantile_of(column, quantile, bounds=bounds, levels=levels, candidates=candidates)
+        )
 
-    def median(self, column: str, *, bounds: Bounds | None = None) -> Answer:
-        """The median of `column`, chosen among about a thousand levels of `bounds`."""
-        return self.aggregate(median=median(column, bounds=bounds))
+    def find_bounds(self, column: str, *, inside: float = 0.98, exponents: tuple[int, int] = EXPONENTS) -> Answer:
+        """A private range of `column`, `lower` and `upper`, for bounds that nobody knows. It costs as any answer.
+
+        Ends are 0 and ± powers of two. With probability at least 90% the share of rows within the range is at least
+        `inside`, less both rank errors; `preview` shows these. Values beyond the largest power may lie outside.
+
+        Args:
+            column: a column of numbers.
+            inside: the share of rows that should lie within the range, 0.5 to 0.998.
+            exponents: the exponents of the least and the largest power of two to choose among.
+        """
+        return self.aggregate(**range_ends(inside, exponents, column))
+
+    def median(self, column: str, *, bounds: Bounds | None = None, levels: int = LEVELS) -> Answer:
+        """The median of `column`, chosen among about `levels` values within `bounds`."""
+        return self.aggregate(median=median(column, bounds=bounds, levels=levels))
 
     def min(self, column: str, *, bounds: Bounds | None = None, rank: float = LOWEST) -> Answer:
         """A low quantile of `column`, by default the 1% quantile: the minimum itself is one person's value."""
@@ -103,3 +136,18 @@ class Asking(ABC):
     def top_k(self, column: str, *, k: int, categories: Iterable[Any]) -> Answer:
         """The `k` most frequent of some public categories of `column`, most frequent first, without their counts."""
         return self.aggregate(top_k=top_k(column, k=k, categories=categories))
+
+
+def bounds(table: Asking, column: str, *, inside: float = 0.98, exponents: tuple[int, int] = EXPONENTS) -> Answer:
+    """A private range of a table's column, or of each of its groups: `table.find_bounds(column, …)`.
+
+    Preview it for free, and release it for a price: `dp.bounds(people, "pay").release(epsilon=0.1)` has the columns
+    `lower` and `upper`.
+
+    Args:
+        table: a private table, or groups of one.
+        column: a column of numbers.
+        inside: the share of rows that should lie within the range, 0.5 to 0.998.
+        exponents: the exponents of the least and the largest power of two to choose among.
+    """
+    return table.find_bounds(column, inside=inside, exponents=exponents)

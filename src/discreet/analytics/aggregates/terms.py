@@ -73,14 +73,24 @@ class InCell:
 
 @dataclass(frozen=True)
 class EachLevel:
-    """1 for each row on each level of a column: as many integers as the grid has levels, in a query of their own."""
+    """1 for each row in each of the public cells that the levels of a column make, in a query of their own.
+
+    Cell 2i + 1 holds the rows whose value, clamped to `bounds`, is that of level i, counted from the lowest one; cell
+    2i those between the levels i − 1 and i. The lowest and the highest level are the ones nearest to the bounds.
+    """
 
     level: Level
+    bounds: tuple[float, float]
 
     @property
     def size(self) -> int:
-        """How many levels there are."""
-        return self.level.grid.upper - self.level.grid.lower + 1
+        """How many cells there are."""
+        return 2 * (self.level.grid.upper - self.level.grid.lower + 1) + 1
+
+    @property
+    def lowest(self) -> int:
+        """The first cell."""
+        return 0
 
 
 @dataclass(frozen=True)
@@ -90,4 +100,49 @@ class EachValue:
     column: str
 
 
-Term = EachRow | EachPerson | Holds | Level | Combined | HasValues | InCell | EachLevel | EachValue
+@dataclass(frozen=True)
+class EachCut:
+    """1 for each row in each of the cells that ascending public cuts make of a column, in a query of their own.
+
+    Cell 2i + 1 holds the rows whose value is cut i, cell 2i those between the cuts i − 1 and i; the first and the last
+    cell have one end only.
+    """
+
+    column: str
+    cuts: tuple[float, ...]
+
+    @property
+    def size(self) -> int:
+        """How many cells there are."""
+        return 2 * len(self.cuts) + 1
+
+    @property
+    def lowest(self) -> int:
+        """The first cell."""
+        return 0
+
+
+@dataclass(frozen=True)
+class PersonsBy:
+    """1 for each person in one of some public cells, by how many rows they have, or in how many groups they are.
+
+    Cell i holds those with more than `cuts[i − 1]` and at most `cuts[i]` of them; the last cell all above. It is a
+    query of its own, and looks at all groups together.
+    """
+
+    cuts: tuple[int, ...]
+    groups: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many cells there are."""
+        return len(self.cuts) + 1
+
+    @property
+    def lowest(self) -> int:
+        """The first cell."""
+        return 0
+
+
+_OwnQuery = EachLevel | EachCut | PersonsBy | EachValue
+Term = EachRow | EachPerson | Holds | Level | Combined | HasValues | InCell | _OwnQuery

@@ -70,7 +70,7 @@ class _MostFrequent(Choice):
     def scores(self, counts: Sequence[int], relation: Relation) -> Scores:
         return scores_of_counts(counts, self.categories, self.unit, scale=self.scale, relation=relation)
 
-    def mechanism(self, epsilon: Fraction) -> TopK:
+    def mechanism(self, epsilon: Fraction, *, pure: bool = False) -> TopK:
         return TopK(epsilon, self.k)
 
     def score_error(self, epsilon: float, relation: Relation) -> float:

@@ -15,12 +15,23 @@ import ibis
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.analytics.aggregates.terms import Combined, EachPerson, EachRow, HasValues, Holds, InCell, Level, Term
+from discreet.analytics.aggregates.terms import (
+    Combined,
+    EachCut,
+    EachLevel,
+    EachPerson,
+    EachRow,
+    HasValues,
+    Holds,
+    InCell,
+    Level,
+    Term,
+)
 from discreet.analytics.engine.grouping import CODE, code_of, key_columns, with_codes
 from discreet.analytics.engine.levels import Levels, level, levels
 from discreet.analytics.plan.keys import Keys
 from discreet.analytics.table.expressions import Column
-from discreet.analytics.table.semantics import number
+from discreet.analytics.table.semantics import exact, number
 from discreet.neighbors import Person, Unit
 from discreet.queries.aggregated import groups_of
 from discreet.queries.weighted import WEIGHT, scale
@@ -97,19 +108,55 @@ def _outputs(name: str, term: RowTerm, sums: GroupSums) -> dict[str, Any]:
     return {name: total, f"#{name}": counted}
 
 
-def level_counts(table: Any, asked: Level, keys: Keys | None, unit: Unit) -> Any:
-    """One row for each group and level that occur: how many rows lie there. For quantiles."""
-    groups = [] if keys is None else [CODE]
-    value = _value(table, asked.column)
-    near = levels(value, asked.grid)
+def level_counts(table: Any, asked: EachLevel, keys: Keys | None, unit: Unit) -> Any:
+    """One row for each group and cell that occur: how many rows lie at a level, or between two. For quantiles."""
+    value = _value(table, asked.level.column)
+    near = levels(value, asked.level.grid)
     table = table.filter(_there(value))
-    rows = _rows(table, keys, unit, {"row": RowTerm.of_level("row", near)})
+    term = RowTerm(_named("row", near) | {"row_own": value}, partial(_position, near, asked))
+    return _cell_counts(table, term, keys, unit)
+
+
+def cut_counts(table: Any, asked: EachCut, keys: Keys | None, unit: Unit) -> Any:
+    """One row for each group and cell that occur: how many rows lie on a cut, or between two."""
+    value = _value(table, asked.column)
+    table = table.filter(_there(value))
+    return _cell_counts(table, RowTerm({"row_own": value}, partial(_between, asked.cuts)), keys, unit)
+
+
+def _cell_counts(table: Any, term: RowTerm, keys: Keys | None, unit: Unit) -> Any:
+    """The rows, or the weight of persons' rows, in each cell that a term gives; `level` is the cell."""
+    groups = [] if keys is None else [CODE]
+    rows = _rows(table, keys, unit, {"row": term})
     if isinstance(unit, Person):
         pieces = rows.join(_owners(table, keys, unit), "person")
         counted = _by(pieces, [*groups, "row"], rows=pieces["weight"].sum())
     else:
         counted = _by(rows, [*groups, "row"], rows=rows.count())
-    return counted.mutate(level=near.each(counted["row"])).drop("row")
+    return counted.rename(level="row")
+
+
+def _between(cuts: Sequence[float], table: Any) -> Any:
+    """The cell of a row, as `terms.EachCut` numbers them."""
+    own = table["row_own"]
+    cells = [(own < exact(cut), own == exact(cut)) for cut in cuts]
+    tried = [
+        (test, ibis.literal(2 * i + at, type="int64")) for i, pair in enumerate(cells) for at, test in enumerate(pair)
+    ]
+    return ibis.cases(*tried, else_=ibis.literal(2 * len(cuts), type="int64"))
+
+
+def _position(near: Levels, asked: EachLevel, table: Any) -> Any:
+    """The cell of a row, as `terms.EachLevel` numbers them: at a level, below it, or above it."""
+    grid = asked.level.grid
+    lowest, highest = (exact(end) for end in asked.bounds)
+    own = table["row_own"]
+    clamped = ibis.cases((own < lowest, lowest), (own > highest, highest), else_=own)
+    level = near.each(_from_parts("row", near, table))
+    # The same float as the candidate's: a level times a power of 2 is exact, and the sum is rounded once.
+    at = level.cast("float64") * exact(float(grid.step)) + exact(float(grid.center))
+    middle = (level - ibis.literal(grid.lower, type="int64")) * 2 + 1
+    return ibis.cases((clamped < at, middle - 1), (clamped > at, middle + 1), else_=middle)
 
 
 def value_counts(table: Any, column: str, keys: Keys | None, unit: Unit) -> Any:

@@ -39,7 +39,8 @@ class Preview:
     """What a release would cost and how good it would be: `print` it. Nothing was spent and no data was touched.
 
     `sql` is what would run in the engine. `remaining` and `afterwards` are in the account's own terms: for an (ε, δ)
-    budget at each Rényi order. The printed text says how large one more answer may be.
+    budget at each Rényi order. The printed text says how large one more answer may be. `covers` says what the ± covers
+    and what it does not.
     """
 
     epsilon: float | None
@@ -55,6 +56,7 @@ class Preview:
     budget: Guarantee
     remaining: Guarantee
     afterwards: Guarantee | None
+    covers: str = ""
 
     @property
     def affordable(self) -> bool:
@@ -76,6 +78,7 @@ class Preview:
         for column in self.columns:
             spent = f"{100 * column.share:.3g}%" if column.epsilon is None else f"ε = {column.epsilon:.4g}"
             lines.append(f"  {column.name:<{width}}  {spent:<12}  ± {column.error:.4g}{column.unit}  ({column.noise})")
+        lines += [f"covers     {self.covers}"] if self.covers else []
         lines.append(
             f"remaining  {room_words(self.remaining, self.budget)}"
             + ("" if self.affordable else ": NOT ENOUGH for this answer")

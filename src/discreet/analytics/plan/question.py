@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
+from discreet.analytics.aggregates.aggregate import Bounds
 from discreet.analytics.aggregates.measurement import Measurement, Sums
-from discreet.analytics.engine import compiling, grouping
+from discreet.analytics.aggregates.terms import EachCut, EachLevel, PersonsBy
+from discreet.analytics.engine import compiling, grouping, persons
 from discreet.analytics.plan import discovery
 from discreet.analytics.plan.discovery import Discover
 from discreet.analytics.plan.keys import MAX_KEYS, Keys
@@ -23,7 +25,9 @@ class Question:
     """The engine's rows, the groups, who is protected, and what is measured under each name.
 
     Where the groups are to be discovered, `keys` is an example that stands for them until `with_keys` puts in those
-    that were released. The sensitivities then hold for any number of groups.
+    that were released. The sensitivities then hold for any number of groups. Where `keys` is None, `pooled` may hold
+    keys whose rows are asked about all together: other rows are left out. `clamped` are the columns whose values are
+    clamped, with their bounds.
     """
 
     table: Any
@@ -31,6 +35,8 @@ class Question:
     unit: Unit
     asked: Mapping[str, Measurement]
     discover: Discover | None = None
+    pooled: Keys | None = None
+    clamped: Mapping[str, Bounds] = field(default_factory=dict)
 
     def __str__(self) -> str:
         asked = ", ".join(f"{name}={measurement}" for name, measurement in self.asked.items())
@@ -51,7 +57,8 @@ class Question:
     def grouping(self) -> tuple[str, ...]:
         """The columns whose values decide in which group or cell a row counts."""
         cells = [name for measurement in self.asked.values() for name in measurement.aggregate.cell_columns]
-        return (*(() if self.keys is None else self.keys.columns), *cells)
+        chosen = self.keys or self.pooled
+        return (*(() if chosen is None else chosen.columns), *cells)
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -75,15 +82,25 @@ class Question:
     @cached_property
     def _built(self) -> list[Any]:
         shared = [measurement.terms for measurement in self._shared().values()]
-        built = [compiling.totals(self.table, shared, self.keys, self.unit)] if shared else []
+        built = []
+        if shared:
+            totals = compiling.totals(self.table, shared, self.keys or self.pooled, self.unit)
+            built = [totals if self.pooled is None else persons.pooled(totals)]
         return built + [self._alone(measurement) for name, measurement in self.asked.items() if name in self._own()]
 
     def _alone(self, measurement: Measurement) -> Any:
-        """The query of a measurement that shares none."""
+        """The query of a measurement that shares none: values, rows by level or cut, or persons by rows or groups."""
+        keys = self.keys or self.pooled
         if measurement.different is not None:
-            return compiling.value_counts(self.table, measurement.different.column, self.keys, self.unit)
-        assert measurement.levels is not None
-        return compiling.level_counts(self.table, measurement.levels.level, self.keys, self.unit)
+            return compiling.value_counts(self.table, measurement.different.column, keys, self.unit)
+        own = measurement.levels
+        if isinstance(own, EachLevel):
+            return compiling.level_counts(self.table, own, keys, self.unit)
+        if isinstance(own, EachCut):
+            return compiling.cut_counts(self.table, own, keys, self.unit)
+        assert isinstance(own, PersonsBy)
+        assert isinstance(self.unit, Person)
+        return persons.persons_by(self.table, own, self.pooled, self.unit)
 
     def _own(self) -> set[str]:
         """What has a query of its own."""
@@ -117,7 +134,8 @@ class Question:
         }
         for name, measurement in self.asked.items():
             if name not in shared:
-                totals[name] = _own_totals(next(remaining), measurement, self.keys)
+                by_group = None if isinstance(measurement.levels, PersonsBy) else self.keys or self.pooled
+                totals[name] = _own_totals(next(remaining), measurement, by_group)
         return {name: self.asked[name].values(own, relation, labels, self.universe) for name, own in totals.items()}
 
 
@@ -131,4 +149,4 @@ def _own_totals(answer: pa.Table, measurement: Measurement, keys: Keys | None) -
     if measurement.different is not None:
         return grouping.totals(answer, keys, ["values"])
     assert measurement.levels is not None
-    return grouping.level_totals(answer, keys, measurement.levels.level.grid.lower, measurement.coordinates)
+    return grouping.level_totals(answer, keys, measurement.levels.lowest, measurement.coordinates)

@@ -18,9 +18,10 @@ from discreet.analytics.aggregates.measurement import Choice, Measurement, Sums
 from discreet.analytics.plan.question import Question
 from discreet.bounded import Bounded
 from discreet.events import Composed, Event
-from discreet.mechanisms import DiscreteGaussian, Exponential, Gaussian, KeySelection, Laplace, TopK
-from discreet.neighbors import Relation
-from discreet.numeric.rounding import down, float_down, root_up, up
+from discreet.guarantees import ZCDP, ApproxDP, Guarantee, PureDP
+from discreet.mechanisms import DiscreteGaussian, Exponential, Gaussian, KeySelection, Laplace, NoisyMax, TopK
+from discreet.neighbors import Neighbors, Relation
+from discreet.numeric.rounding import down, float_down, float_up, root_up, up
 from discreet.queries.discovered import key_limits
 
 Additive = Laplace | Gaussian | DiscreteGaussian
@@ -28,6 +29,8 @@ Family = Literal["laplace", "gaussian"]
 
 #: The part of a column's share that its total over all groups gets by default.
 TOTAL_SHARE = 0.2
+#: More than the relative round-off of a few float operations.
+_ROUND_OFF = 1e-12
 #: Families of noise are compared by the width that they exceed with this probability.
 _TAIL = 0.05
 #: The same width of Gaussian noise, in standard deviations.
@@ -36,12 +39,16 @@ _GAUSSIAN_TAIL = 1.96
 
 @dataclass(frozen=True)
 class Spend:
-    """What a release may cost: ε, or ε and δ, or ρ (with a δ where keys are discovered); and which noise it takes."""
+    """What a release may cost: ε, or ε and δ, or ρ (with a δ where keys are discovered); and which noise it takes.
+
+    `pure` says that the account's budget counts ε alone.
+    """
 
     epsilon: Fraction | None
     delta: Fraction | None
     rho: Fraction | None
     noise: str
+    pure: bool = False
 
     @classmethod
     def of(cls, epsilon: object, delta: object, rho: object, noise: object) -> Spend:
@@ -72,7 +79,7 @@ class Allocation:
 
     measurement: Measurement
     share: Fraction
-    mechanism: Additive | Exponential | TopK
+    mechanism: Additive | Exponential | NoisyMax | TopK
     event: Event
     epsilon: Fraction | None
 
@@ -84,6 +91,7 @@ class Allocation:
             Gaussian: "Gaussian",
             DiscreteGaussian: "discrete Gaussian",
             Exponential: "exponential mechanism",
+            NoisyMax: "permute-and-flip",
         }
         return names.get(type(self.mechanism), "top-k mechanism")
 
@@ -106,6 +114,24 @@ class ReleasePlan:
         several = [] if self.selection_event is None else [self.selection_event]
         several += [part.event for part in (*self.parts.values(), *self.totals.values())]
         return several[0] if len(several) == 1 else Composed(tuple(several))
+
+    def guarantee(self, neighbors: Neighbors) -> Guarantee:
+        """What the release promises on its own: the ε, (ε, δ) or ρ that it was calibrated to."""
+        spend = self.spend
+        if spend.rho is not None:
+            promise: Guarantee = ZCDP(float_up(spend.rho))
+            if self.selection is not None:
+                # A threshold fails with probability δ, which no ρ covers. ρ-zCDP is (ρ + 2√(ρ ln(1/δ)), δ)-DP (Bun &
+                # Steinke 2016, Proposition 1.3).
+                assert spend.delta is not None
+                rho, delta = float_up(spend.rho), float_down(spend.delta)
+                converted = (rho + 2 * math.sqrt(rho * -math.log(delta))) * (1 + _ROUND_OFF)
+                promise = ApproxDP(converted, float_up(2 * spend.delta))
+        elif self.selection is not None or self.family == "gaussian":
+            promise = ApproxDP(float_up(spend.epsilon or Fraction(0)), float_up(spend.delta or Fraction(0)))
+        else:
+            promise = PureDP(float_up(spend.epsilon or Fraction(0)))
+        return promise.protecting(neighbors)
 
     @property
     def cost(self) -> str:
@@ -203,7 +229,7 @@ class _Split:
             return Allocation(one, share, noise, noise.event(shape, self._relation), pure)
         assert isinstance(one, Choice)
         own = epsilon * share if epsilon is not None else _bounded_range(one.draws * (self._spend.rho or 0) * share)
-        mechanism = one.mechanism(own)
+        mechanism = one.mechanism(own, pure=self._spend.pure)
         return Allocation(one, share, mechanism, mechanism.event(), own)
 
     def _noise(self, shape: Bounded, share: Fraction, family: Family) -> Additive:

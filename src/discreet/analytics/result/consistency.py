@@ -50,7 +50,7 @@ _TOTAL = "it is the part of a column's share of the budget that its total gets; 
 
 @dataclass(frozen=True)
 class Measured:
-    """Released numbers with their 95% errors; `noise` is on a grid of `step`."""
+    """Released numbers with their errors, at 95% or another level; `noise` is on a grid of `step`."""
 
     values: NDArray[np.float64]
     errors: NDArray[np.float64]
@@ -65,14 +65,22 @@ class Measured:
 
 @dataclass(frozen=True)
 class Settled:
-    """Numbers after post-processing, with their 95% errors, and their total where one was measured."""
+    """Numbers after post-processing, with their errors, and their total where one was measured."""
 
     values: NDArray[Any]
     errors: NDArray[np.float64]
     total: tuple[float, float] | None = None
 
 
-def settled(groups: Measured, total: Measured | None, wanted: Consistency, *, counts: bool, lower: float) -> Settled:
+def settled(
+    groups: Measured,
+    total: Measured | None,
+    wanted: Consistency,
+    *,
+    counts: bool,
+    lower: float,
+    level: float = 0.95,
+) -> Settled:
     """The measured numbers, made consistent.
 
     Moving a negative number to 0 moves it toward the truth, which is not negative, so its error stays. Every other
@@ -84,19 +92,19 @@ def settled(groups: Measured, total: Measured | None, wanted: Consistency, *, co
         values = np.maximum(groups.values, 0) if floor else groups.values
         rounded = np.rint(values).astype(np.int64) if round_counts else values
         return Settled(rounded, groups.errors + np.abs(rounded - values))
-    fitted, (target, target_error) = least_squares(groups, total)
+    fitted, (target, target_error) = least_squares(groups, total, level)
     aim = max(target, 0.0) if floor else target
     aim = float(np.rint(aim)) if round_counts else aim
     lowered = _excess(fitted.values, aim) if floor else (target - aim) / fitted.values.size
     values = fitted.values - lowered
     values = np.maximum(values, 0.0) if floor else values
-    rounded = _rounded(values, int(aim)) if round_counts else values
+    rounded = rounded_to(values, int(aim)) if round_counts else values
     errors = fitted.errors + abs(lowered) + np.abs(rounded - values)
     return Settled(rounded, errors, (aim, target_error + abs(aim - target)))
 
 
-def least_squares(groups: Measured, total: Measured) -> tuple[Measured, tuple[float, float]]:
-    """The groups that add up to the best estimate of their total, that estimate, and the 95% errors of all.
+def least_squares(groups: Measured, total: Measured, level: float = 0.95) -> tuple[Measured, tuple[float, float]]:
+    """The groups that add up to the best estimate of their total, that estimate, and the errors of all at a level.
 
     Weighted by the variances v of a group and w of the total: each of G groups moves by (total − sum)·c with
     c = v/(w + Gv), and so they add up to sum + (total − sum)·Gc. The errors are quantiles of the same sums of noises.
@@ -105,8 +113,8 @@ def least_squares(groups: Measured, total: Measured) -> tuple[Measured, tuple[fl
     pull = v / (w + count * v) if w + count * v > 0 else 1 / (count + 1)  # with hardly any noise all weigh alike
     gap = float(total.values.ravel()[0]) - float(groups.values.sum())
     of_group, of_total = (groups.noise, groups.step), (total.noise, total.step)
-    group_error = quantile([(1 - pull, 1, *of_group), (pull, count - 1, *of_group), (pull, 1, *of_total)])
-    total_error = quantile([(1 - count * pull, count, *of_group), (count * pull, 1, *of_total)])
+    group_error = quantile([(1 - pull, 1, *of_group), (pull, count - 1, *of_group), (pull, 1, *of_total)], level)
+    total_error = quantile([(1 - count * pull, count, *of_group), (count * pull, 1, *of_total)], level)
     moved = Measured(groups.values + pull * gap, np.full(count, group_error), groups.noise, groups.step)
     return moved, (float(groups.values.sum()) + count * pull * gap, total_error)
 
@@ -145,7 +153,7 @@ def _excess(values: NDArray[np.float64], total: float) -> float:
     return float(excess[last])
 
 
-def _rounded(values: NDArray[np.float64], total: int) -> NDArray[np.int64]:
+def rounded_to(values: NDArray[np.float64], total: int) -> NDArray[np.int64]:
     """Whole numbers next to `values` that add up to `total`: those with the largest fractions are rounded up."""
     floors = np.floor(values).astype(np.int64)
     short = total - int(floors.sum())

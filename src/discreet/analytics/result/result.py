@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from discreet import _check
 from discreet.analytics.aggregates.aggregate import ResultColumn
 from discreet.analytics.aggregates.measurement import LEVEL, Choice, Sums
+from discreet.analytics.plan import limits
 from discreet.analytics.plan.spending import ReleasePlan
 from discreet.analytics.result import plotting
-from discreet.analytics.result.consistency import Consistency, Measured, settled
+from discreet.analytics.result.consistency import Consistency, Measured, Settled, settled
 from discreet.errors import MissingExtra
 from discreet.events import Event
+from discreet.guarantees import Guarantee
 from discreet.ledger import Receipt
 from discreet.neighbors import Relation
 from discreet.release import Release
@@ -29,8 +32,10 @@ if TYPE_CHECKING:
 class Result:
     """Private numbers, free to use: `rows()`, `to_pandas()`, `to_arrow()`, `to_polars()`, `plot()`.
 
-    Each aggregate `x` comes with `x_error`: the true aggregate of the clamped data lies within x ± x_error with
-    probability at least 95%. A quantile comes with `x_rank_error` instead: at most this many rows lie between it and
+    Each aggregate `x` comes with `x_error`, its ±: the aggregate of clamped values and limited persons lies within
+    x ± x_error with probability at least 95%. It covers the noise, and not what bounds and limits change: `covers` says
+    which those are, and `Answer.bias` estimates their effect for a price. `confidence_interval` has other levels, and
+    both ends. A quantile comes with `x_rank_error` instead: at most this many rows lie between it and
     the true quantile, with the same probability. The k most frequent categories come with `x_count_error`: each of them
     has at most this many rows fewer than the most frequent category that was not chosen.
 
@@ -41,6 +46,9 @@ class Result:
         releases: the releases behind the columns, as measured, before they were made consistent.
         totals: the total over all groups and its 95% error, for columns that were made to add up to it.
         outputs: the columns of aggregates, each with the column of its errors.
+        guarantee: what the release promises on its own.
+        covers: what the ± covers and what it does not.
+        sources: how each numeric column was made of its releases.
     """
 
     columns: Mapping[str, tuple[Any, ...]]
@@ -49,6 +57,9 @@ class Result:
     releases: Mapping[str, tuple[Release[Any], ...]]
     totals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     outputs: tuple[ResultColumn, ...] = ()
+    guarantee: Guarantee | None = None
+    covers: str = ""
+    sources: Mapping[str, Source] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -59,12 +70,14 @@ class Result:
         totals: Mapping[str, Release[Any]],
         wanted: Consistency,
         receipt: Receipt,
+        guarantee: Guarantee,
         relation: Relation,
     ) -> Result:
         """Put releases together into a table."""
         columns: dict[str, tuple[Any, ...]] = {}
         added_up: dict[str, tuple[float, float]] = {}
         outputs: list[ResultColumn] = []
+        sources: dict[str, Source] = {}
         if question.keys is not None:
             for i, name in enumerate(question.keys.columns):
                 columns[name] = tuple(key[i] for key in question.keys.values)
@@ -79,20 +92,36 @@ class Result:
                 columns |= {own_outputs[0].name: tuple(values), own_outputs[0].error: tuple(errors)}
                 continue
             assert isinstance(measurement, Sums)
-            step = float(measurement.summed.granularity)
-            consistent = settled(
-                _measured(releases[0], step),
-                _measured(totals[name], step) if name in totals else None,
-                wanted,
-                counts=aggregate.counts,
-                lower=measurement.lower,
-            )
+            source = Source(releases[0], totals.get(name), wanted, measurement, len(own_outputs))
+            sources |= {output.name: replace(source, place=j) for j, output in enumerate(own_outputs)}
+            consistent = source.settled(LEVEL)
             if consistent.total is not None:
                 added_up[name] = consistent.total
             columns |= _columns(own_outputs, consistent.values, consistent.errors, question.groups)
         keyed = 0 if question.keys is None else len(question.keys.columns)
         released = {name: tuple(releases) for name, releases in done.items()}
-        return cls(columns, keyed, receipt, released, added_up, tuple(outputs))
+        covers = limits.meaning(question)
+        return cls(columns, keyed, receipt, released, added_up, tuple(outputs), guarantee, covers, sources)
+
+    def confidence_interval(self, level: float = LEVEL, column: str | None = None) -> Any:
+        """(low, high) of a column, one number for each row: they hold the statistic with probability at least `level`.
+
+        As a release's, the interval accounts for the noise alone, each number by itself (see `covers`).
+
+        Args:
+            level: the probability with which each interval is right.
+            column: which column; by default the only one or, where there are several, a dictionary of all.
+        """
+        share = float(_check.probability("level", level, "it is the probability that an interval is right"))
+        if not 0 < share < 1:
+            raise _check.fail("level", "be strictly between 0 and 1", level, "for example 0.95")
+        if column is None and len(self.sources) != 1:
+            return {name: source.interval(share) for name, source in self.sources.items()}
+        name = next(iter(self.sources)) if column is None else column
+        if name not in self.sources:
+            remedy = f"one of {', '.join(self.sources)}; errors of choices bound ranks or counts, and have a column"
+            raise _check.fail("column", "have an interval", column, remedy)
+        return self.sources[name].interval(share)
 
     @property
     def event(self) -> Event:
@@ -143,18 +172,56 @@ class Result:
         heads = list(self.columns)
         cells = [[_short(value) for value in row.values()] for row in self.rows()]
         widths = [max(len(row[i]) for row in (heads, *cells)) for i in range(len(heads))]
-        return "\n".join(
+        lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in (heads, *cells)
+        ]
+        return "\n".join([*lines, f"({self.covers})"] if self.covers else lines)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a numeric column was made of: its release, that of its total, and what was asked to be consistent.
+
+    `place` is the column's place among the `width` columns of its aggregate.
+    """
+
+    release: Release[Any]
+    total: Release[Any] | None
+    wanted: Consistency
+    measurement: Sums
+    width: int
+    place: int = 0
+
+    def settled(self, level: float) -> Settled:
+        """The consistent numbers, with their errors at a level."""
+        step = float(self.measurement.summed.granularity)
+        return settled(
+            _measured(self.release, step, level),
+            None if self.total is None else _measured(self.total, step, level),
+            self.wanted,
+            counts=self.measurement.aggregate.counts,
+            lower=self.measurement.lower,
+            level=level,
         )
 
+    def interval(self, level: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Both ends, one number for each row."""
+        if self.wanted == Consistency():
+            ends = [np.atleast_1d(end) for end in self.release.confidence_interval(level)]
+        else:
+            numbers = self.settled(level)
+            ends = [numbers.values - numbers.errors, numbers.values + numbers.errors]
+            if self.wanted.nonnegative and (self.measurement.aggregate.counts or self.measurement.lower >= 0):
+                ends[0] = np.maximum(ends[0], 0)
+        low, high = (tuple(np.reshape(end, (-1, self.width))[:, self.place].tolist()) for end in ends)
+        return low, high
 
-def _measured(release: Release[Any], step: float) -> Measured:
+
+def _measured(release: Release[Any], step: float, level: float) -> Measured:
     assert release.error is not None
-    value = np.atleast_1d(release.value)
-    low, high = (np.atleast_1d(end) for end in release.confidence_interval(LEVEL))
-    errors = np.maximum(high - value, value - low).astype(np.float64)
-    return Measured(value, errors, release.error.noise, step)
+    errors = np.atleast_1d(release.margin(level)).astype(np.float64)
+    return Measured(np.atleast_1d(release.value), errors, release.error.noise, step)
 
 
 def _columns(outputs: Sequence[ResultColumn], values: Any, errors: Any, groups: int) -> dict[str, tuple[Any, ...]]:

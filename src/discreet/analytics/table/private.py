@@ -12,6 +12,7 @@ from discreet.analytics.aggregates.registry import Asking
 from discreet.analytics.answer import Answer
 from discreet.analytics.engine.collation import require_exact
 from discreet.analytics.engine.grouping import require_comparable
+from discreet.analytics.plan import limits
 from discreet.analytics.plan.discovery import Discover, discover, example
 from discreet.analytics.plan.keys import Keys
 from discreet.analytics.plan.question import Question
@@ -352,6 +353,10 @@ class Private(Asking):
         """Several aggregates of the same rows, in one pass and for one charge: `n=count(), pay=mean("pay")`."""
         return Groups(self._spec, None).aggregate(**asked)
 
+    def rows_per_person(self) -> Answer:
+        """How many persons have so many rows: `dp.analytics.advice` of the released histogram suggests `max_rows`."""
+        return Groups(self._spec, None).rows_per_person()
+
     def __repr__(self) -> str:
         return f"<Private table, rows hidden: {', '.join(self.columns)}; protects {self._spec.account.neighbors}>"
 
@@ -390,8 +395,14 @@ class Groups(Asking):
         measured = {name: aggregate.measurement(spec.unit, spec.bounds) for name, aggregate in asked.items()}
         measured = {name: joins.copied(one, spec.copies) for name, one in measured.items()}
         _require_distinct(grouped_by, asked)
-        question = Question(spec.table, self._keys, spec.unit, measured, self._discover)
+        clamped = {name: pair for one in asked.values() for name, pair in one.clamps(spec.bounds).items()}
+        question = Question(spec.table, self._keys, spec.unit, measured, self._discover, clamped=clamped)
         return Answer(question, spec.account, spec.part)
+
+    def rows_per_person(self) -> Answer:
+        """How many persons have so many rows with one of the keys, and are in so many groups."""
+        spec, known = self._spec, None if self._discover is not None else self._keys
+        return Answer(limits.per_person(spec.table, known, spec.unit), spec.account, spec.part)
 
     def histogram(
         self, column: str, *, categories: Iterable[Any] | None = None, edges: Iterable[float] | None = None

@@ -74,6 +74,11 @@ from discreet.errors import InvalidArgument, MissingExtra
 @click.option("--purpose", help="Purpose to record in the ledger.  [default: the question]")
 @click.option("--key", help="A name for this release. A second release of that name is refused, not charged.")
 @click.option("--preview", is_flag=True, help="Show the cost and the expected error. Spends nothing, reads no row.")
+@click.option(
+    "--bias",
+    is_flag=True,
+    help="Instead of the answer: estimate what its bounds and limits change, for --epsilon. Charged as an answer is.",
+)
 @click.option("--show-sql", is_flag=True, help="With --preview: also show the SQL that the engine would run.")
 @with_output
 def command(
@@ -100,6 +105,7 @@ def command(
     purpose: str | None,
     key: str | None,
     preview: bool,
+    bias: bool,
     show_sql: bool,
 ) -> None:
     """Answer SQL about DATA with noise. The account is charged before the query runs.
@@ -108,8 +114,9 @@ def command(
     (duckdb:///clinic.duckdb?table=visits), or a PostgreSQL table (postgresql://user@host/clinic?table=visits).
 
     SQL is a SELECT of COUNT, SUM, AVG, MEDIAN, … FROM DATA, under any name, with WHERE, GROUP BY and sub-queries, and
-    with JOIN of tables that --table and --public name. Each number comes with its 95% error. Keys that look like
-    numbers are numbers; quote those that are text. Write dates as 2024-12-31 in --keys and as DATE '2024-12-31' in SQL.
+    with JOIN of tables that --table and --public name. Each number comes with its ±: the half width of its 95%
+    interval, which covers the noise and not what bounds and limits change (see --bias). Keys that look like numbers are
+    numbers; quote those that are text. Write dates as 2024-12-31 in --keys and as DATE '2024-12-31' in SQL.
 
     Guarantee: ε-DP for the account's unit and relation. Column names and types, keys and bounds are public.
     """
@@ -158,7 +165,8 @@ def command(
     with in_flags():
         answer = private.plan(sql, keys=discovered() if discover else given, tables=tables)
     if preview:
-        expected = answer.preview(epsilon=epsilon, delta=delta, rho=rho, noise=noise, error_target=error, rows=rows)
+        asked = answer.limits() if bias else answer
+        expected = asked.preview(epsilon=epsilon, delta=delta, rho=rho, noise=noise, error_target=error, rows=rows)
         if output.json:
             output.emit(_preview(expected))
             return
@@ -166,6 +174,9 @@ def command(
         output.say(str(expected).partition("\nruns\n")[0])
         if show_sql:
             output.say("runs\n" + "\n".join(f"  {line}" for line in expected.sql.splitlines()))
+        return
+    if bias:
+        _print_bias(output, answer, sql, epsilon=epsilon, delta=delta, rho=rho, noise=noise, purpose=purpose, key=key)
         return
     with output.working("Answering"):
         result = answer.release(epsilon=epsilon, delta=delta, rho=rho, noise=noise, purpose=purpose, key=key)
@@ -181,6 +192,22 @@ def command(
     output.print_charged(charged_answer, f"{receipt.account}-{receipt.sequence}", show)
 
 
+def _print_bias(output: Output, answer: Any, sql: str, **spend: Any) -> None:
+    """Estimate what bounds and limits change, charge it, and print it."""
+    with output.working("Estimating"):
+        found = answer.bias(**spend)
+    receipt, cost = found.result.receipt, _cost(spend["epsilon"], spend["delta"], spend["rho"])
+    charged = {**_result(found.result, cost, sql), "bias": str(found).split("\n")}
+
+    def show() -> None:
+        if output.json:
+            output.emit(charged)
+        else:
+            output.say(f"{found}\n\ncharged {cost} to {receipt.account} as entry {receipt.sequence}")
+
+    output.print_charged(charged, f"{receipt.account}-{receipt.sequence}", show)
+
+
 def _show(output: Output, result: Any, cost: str) -> None:
     rows = result.rows()
     numbers = [name for name, column in result.columns.items() if all(_is_number(value) for value in column)]
@@ -188,7 +215,8 @@ def _show(output: Output, result: Any, cost: str) -> None:
     if not rows:
         output.say("no key was common enough to be released")
     receipt = result.receipt
-    output.say(f"\ncharged {cost} to {receipt.account} as entry {receipt.sequence}; errors are at 95%")
+    output.say(f"\n{result.covers}")
+    output.say(f"charged {cost} to {receipt.account} as entry {receipt.sequence}; errors are at 95%")
 
 
 def _is_number(value: object) -> bool:
@@ -207,6 +235,12 @@ def _result(result: Any, cost: str, sql: str) -> dict[str, Any]:
         "cost": cost,
         "rows": to_json_value(result.rows()),
         "group_columns": result.group_columns,
+        "covers": result.covers,
+        "guarantee": str(result.guarantee),
+        "intervals": {
+            name: {"low": to_json_value(source.interval(0.95)[0]), "high": to_json_value(source.interval(0.95)[1])}
+            for name, source in result.sources.items()
+        },
         "event": codec.encode_tree(result.event),
         "receipt": json.loads(result.receipt.to_json()),
     }
@@ -229,6 +263,7 @@ def _preview(expected: Any) -> dict[str, Any]:
             }
             for column in expected.columns
         ],
+        "covers": expected.covers,
         "sql": expected.sql,
         "remaining": str(expected.remaining),
         "room": room_words(expected.remaining, expected.budget),

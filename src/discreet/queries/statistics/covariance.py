@@ -7,7 +7,6 @@ well; any other row counts as nothing. docs/proofs/covariance.md proves the sens
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -16,16 +15,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet import _check
-from discreet.bounded import Bounded, Sensitivity
+from discreet.bounded import Bounded, Sensitivity, Tails
 from discreet.neighbors import Unit
 from discreet.queries.contributions import larger, sensitivities, used_rows
 from discreet.queries.grid import MIN_LEVELS, Grid, numbers
-from discreet.queries.statistics.variance import centered_squares
+from discreet.queries.statistics.intervals import NUISANCE, Column, Sums, holding
+from discreet.queries.statistics.variance import centered_squares, delta_method
 
 #: Levels on each side of the middle, for each of the two columns: their products stay below 2^50.
 LEVELS = 1 << 24
-
-_Range = tuple[float, float]
 
 
 def covariance(
@@ -155,26 +153,35 @@ class CovarianceFinish:
     def mixes(self) -> int:
         return 4
 
-    def value(self, noisy: NDArray[np.int64]) -> float:
-        return self._scaled(_middle(_Moments.of(noisy, 0.0, self.one, self.two).covariance()))
+    @property
+    def vectorized(self) -> bool:
+        """Coordinates may be rows of an array with one column for each group."""
+        return True
 
-    def standard_error(self, noisy: NDArray[np.int64], spread: float) -> float:
-        return _delta_method(self.value, noisy, spread)
+    def value(self, noisy: NDArray[Any]) -> Any:
+        return _plain(_Moments.of(noisy, self.one, self.two).covariance * self._most)
 
-    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[float, float]:
-        low, high = _Moments.of(noisy, half_width, self.one, self.two).covariance()
-        return self._scaled(low), self._scaled(high)
+    def standard_error(self, noisy: NDArray[Any], spread: float) -> Any:
+        return delta_method(self.value, noisy, spread)
 
-    def _scaled(self, levels: float) -> float:
-        most = float(self.one.reach * self.two.reach)
-        return min(max(levels, -most), most) * float(self.one.step * self.two.step)
+    def interval(self, noisy: NDArray[Any], noise: Tails, tail: float) -> tuple[Any, Any]:
+        """As docs/proofs/intervals.md says, with a twentieth of `tail` for the range of each mean."""
+        sums, product, columns = _noisy_sums(noisy, self.one, self.two, noise)
+        means = tuple(sums.mean(column, NUISANCE / 2 * tail) for column in columns)
+        low, high = sums.covariance(product, columns, (means[0], means[1]), (1 - NUISANCE) * tail)
+        return holding((low * self._most, high * self._most), self.value(noisy))
+
+    @property
+    def _most(self) -> float:
+        """The largest covariance of values within the bounds."""
+        return float(self.one.reach * self.one.step * self.two.reach * self.two.step)
 
 
 @dataclass(frozen=True)
 class CorrelationFinish:
     """Finish of a correlation from (Σk, Σl, Σkl/R₂, Σ(2k²/R₁ − R₁), Σ(2l²/R₂ − R₂), R·count), within ±1.
 
-    If the noisy variances are not positive, the estimate is 0 and the interval is [−1, 1].
+    If a noisy variance is not positive, the estimate is 0. If one may be 0 by its range, the interval is [−1, 1].
     """
 
     one: Grid
@@ -184,84 +191,69 @@ class CorrelationFinish:
     def mixes(self) -> int:
         return 6
 
-    def value(self, noisy: NDArray[np.int64]) -> float:
-        return _middle(_ratio(_Moments.of(noisy, 0.0, self.one, self.two)))
+    @property
+    def vectorized(self) -> bool:
+        """Coordinates may be rows of an array with one column for each group."""
+        return True
 
-    def standard_error(self, noisy: NDArray[np.int64], spread: float) -> float:
-        return min(1.0, _delta_method(self.value, noisy, spread))
+    def value(self, noisy: NDArray[Any]) -> Any:
+        return _plain(_Moments.of(noisy, self.one, self.two).correlation)
 
-    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[float, float]:
-        return _ratio(_Moments.of(noisy, half_width, self.one, self.two))
+    def standard_error(self, noisy: NDArray[Any], spread: float) -> Any:
+        return np.minimum(1.0, delta_method(self.value, noisy, spread))
+
+    def interval(self, noisy: NDArray[Any], noise: Tails, tail: float) -> tuple[Any, Any]:
+        """As docs/proofs/intervals.md says, with a twentieth of `tail` for each of the means' and spreads' ranges."""
+        sums, product, columns = _noisy_sums(noisy, self.one, self.two, noise)
+        own = NUISANCE / 2 * tail
+        one, two = (sums.mean(column, own) for column in columns)
+        spreads = sums.variance(columns[0], one, own), sums.variance(columns[1], two, own)
+        found = sums.correlation(product, columns, (one, two), spreads, (1 - 2 * NUISANCE) * tail)
+        return holding(found, self.value(noisy))
+
+
+def _noisy_sums(noisy: NDArray[Any], one: Grid, two: Grid, noise: Tails) -> tuple[Sums, Column, tuple[Column, Column]]:
+    """The noisy sums relative to the largest levels a and b: Σkl/R₂ relative to a is Σkl relative to ab."""
+    values = np.asarray(noisy, dtype=np.float64)
+    a, b, most = one.reach, two.reach, max(one.reach, two.reach)
+    squares = (values[3] / a, values[4] / b) if len(values) == 6 else (None, None)
+    columns = Column(values[0] / a, 1 / a, squares[0]), Column(values[1] / b, 1 / b, squares[1])
+    return Sums(values[-1] / most, 1 / most, noise), Column(values[2] / a, 1 / a), columns
 
 
 @dataclass(frozen=True)
 class _Moments:
-    """Ranges of the means of k, l, kl, k² and l², in levels."""
+    """Estimates of both means, of the mean product and, for a correlation, of the mean squares, within ±1."""
 
-    k: _Range
-    l: _Range  # noqa: E741  # the letter of the proof
-    product: _Range
-    k_squared: _Range
-    l_squared: _Range
+    k: Any
+    l: Any  # noqa: E741  # the letter of the proof
+    product: Any
+    k_squared: Any
+    l_squared: Any
 
     @classmethod
-    def of(cls, noisy: NDArray[np.int64], half: float, one: Grid, two: Grid) -> _Moments:
-        """From sums that are off by at most `half` each."""
-        sums = [float(x) for x in noisy]
-        a, b = float(one.reach), float(two.reach)
-        few, many = (max((sums[-1] + side) / max(a, b), 1.0) for side in (-half, half))
+    def of(cls, noisy: NDArray[Any], one: Grid, two: Grid) -> _Moments:
+        values = np.asarray(noisy, dtype=np.float64)
+        a, b = one.reach, two.reach
+        count = np.maximum(values[-1] / max(a, b), 1.0)
 
-        def mean(total: float, reach: float) -> _Range:
-            ends = [min(max((total + side) / count, -reach), reach) for side in (-half, half) for count in (few, many)]
-            return min(ends), max(ends)
+        def mean(total: Any, reach: int) -> Any:
+            return np.clip(total / reach / count, -1.0, 1.0)
 
-        def square(coordinate: int, reach: float) -> _Range:
-            if len(sums) < 6:  # a covariance has no squares
-                return 0.0, 0.0
-            low, high = mean(sums[coordinate], reach)
-            return (low + reach) * reach / 2, (high + reach) * reach / 2
+        squares = [(mean(values[3 + i], reach) + 1) / 2 for i, reach in enumerate((a, b))] if len(values) == 6 else []
+        return cls(mean(values[0], a), mean(values[1], b), mean(values[2], a), *(squares or (0.0, 0.0)))
 
-        low, high = mean(sums[2], a)
-        return cls(mean(sums[0], a), mean(sums[1], b), (low * b, high * b), square(3, a), square(4, b))
+    @property
+    def covariance(self) -> Any:
+        return np.clip(self.product - self.k * self.l, -1.0, 1.0)
 
-    def covariance(self) -> _Range:
-        corners = [x * y for x in self.k for y in self.l]
-        return self.product[0] - max(corners), self.product[1] - min(corners)
-
-    def variances(self) -> tuple[_Range, _Range]:
-        return _spread(self.k, self.k_squared), _spread(self.l, self.l_squared)
+    @property
+    def correlation(self) -> Any:
+        v, w = np.maximum(self.k_squared - self.k**2, 0.0), np.maximum(self.l_squared - self.l**2, 0.0)
+        root = np.sqrt(v * w)
+        safe = np.where(root > 0, root, 1.0)
+        return np.where(root > 0, np.clip((self.product - self.k * self.l) / safe, -1.0, 1.0), 0.0)
 
 
-def _spread(mean: _Range, squares: _Range) -> _Range:
-    """The range of a variance: the mean of the squares less the square of the mean, at least 0."""
-    largest = max(mean[0] ** 2, mean[1] ** 2)
-    smallest = 0.0 if mean[0] <= 0.0 <= mean[1] else min(mean[0] ** 2, mean[1] ** 2)
-    return max(squares[0] - largest, 0.0), max(squares[1] - smallest, 0.0)
-
-
-def _ratio(moments: _Moments) -> _Range:
-    """The range of covariance over the root of the product of the variances."""
-    low, high = moments.covariance()
-    (x_low, x_high), (y_low, y_high) = moments.variances()
-    least, most = math.sqrt(x_low * y_low), math.sqrt(x_high * y_high)
-    if least <= 0.0 and most <= 0.0 and low >= high:
-        return 0.0, 0.0
-    if least <= 0.0:
-        return -1.0, 1.0
-    ends = [min(max(end / root, -1.0), 1.0) for end in (low, high) for root in (least, most)]
-    return min(ends), max(ends)
-
-
-def _middle(ends: _Range) -> float:
-    return (ends[0] + ends[1]) / 2
-
-
-def _delta_method(value: Any, noisy: NDArray[np.int64], spread: float) -> float:
-    """The standard error, with the slopes taken numerically at the noisy values."""
-    at = np.asarray(noisy, dtype=np.float64)
-    slopes = []
-    for i in range(at.size):
-        step = np.zeros_like(at)
-        step[i] = spread
-        slopes.append((value(at + step) - value(at - step)) / 2)
-    return float(np.linalg.norm(slopes))
+def _plain(value: Any) -> Any:
+    return float(value) if np.ndim(value) == 0 else value

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet import _check, neighbors
-from discreet.bounded import Bounded, Sensitivity
+from discreet.bounded import Bounded, Sensitivity, Tails
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Relation
 from discreet.queries.contributions import first, sensitivities, used_rows
 from discreet.queries.grid import Grid, coarser, numbers
+from discreet.queries.statistics.intervals import Column, Sums, holding
 
 #: Levels on each side of the middle. Fewer than for a sum, because the count may weigh up to nine times as much.
 LEVELS = 1 << 24
@@ -45,11 +46,15 @@ class Quotient:
         off_center = self._mean(total, count) - float(self.grid.center)
         return np.hypot(spread * float(self.grid.step), off_center * spread / self.weight) / np.maximum(count, 1.0)
 
-    def interval(self, noisy: NDArray[Any], half_width: float) -> tuple[Any, Any]:
-        total, count = self._split(noisy)
-        wide, many = half_width * float(self.grid.step), half_width / self.weight
-        corners = [self._mean(total + s * wide, count + c * many) for s in (-1, 1) for c in (-1, 1)]
-        return np.minimum.reduce(corners), np.maximum.reduce(corners)
+    def interval(self, noisy: NDArray[Any], noise: Tails, tail: float) -> tuple[Any, Any]:
+        """By Fieller's method: the sum less m times the count is pure noise at the true mean m."""
+        grid, reach = self.grid, float(self.grid.reach)
+        total, count = np.asarray(noisy, dtype=np.float64)
+        sums = Sums(count / self.weight, 1 / self.weight, noise)
+        column = Column(total / reach, 1 / reach)
+        low, high = sums.mean(column, tail, (grid.lower / reach, grid.upper / reach))
+        unit, center = float(grid.reach * grid.step), float(grid.center)
+        return holding((center + low * unit, center + high * unit), self.value(noisy))
 
     def _split(self, noisy: NDArray[Any]) -> tuple[Any, Any]:
         return np.float64(noisy[0]) * float(self.grid.step), np.float64(noisy[1]) / self.weight
@@ -78,7 +83,8 @@ class Shifted:
     def standard_error(self, noisy: NDArray[np.int64], spread: float) -> float:
         return spread * float(self.granularity)
 
-    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[float, float]:
+    def interval(self, noisy: NDArray[np.int64], noise: Tails, tail: float) -> tuple[float, float]:
+        half_width = noise.half_width(tail)
         return self._mean(float(noisy) - half_width), self._mean(float(noisy) + half_width)
 
     def _mean(self, total: float) -> float:

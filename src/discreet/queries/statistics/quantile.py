@@ -56,8 +56,8 @@ def quantile_scores(
     return Scores(scores, tuple(candidates), moves(exact, rows), "quantile scores", unit)
 
 
-def scores_of_levels(
-    grid: Grid,
+def scores_of_cells(
+    candidates: tuple[float, ...],
     quantile: Fraction,
     counts: Sequence[int],
     unit: Unit,
@@ -65,33 +65,69 @@ def scores_of_levels(
     scale: int = 1,
     relation: Relation = ADD_REMOVE,
 ) -> Scores:
-    """Scores of each level of the grid as the quantile of one group, given how many rows lie on each level.
+    """Scores of ascending candidates as the quantile of one group, given how many rows lie on and between them.
 
-    With q = a/d, N rows, L of them below a level and E on it, the score is −max(0, dL − aN, aN − d(L + E)): 0 where
-    the level is a q-quantile of the rows, however many rows lie on one level.
+    `counts` are those of 2m + 1 cells for m candidates: cell 2i + 1 holds the rows on candidate i, cell 2i those
+    between the candidates i − 1 and i. With q = a/d, N rows, L of them below a candidate and E on it, the score is
+    −max(0, dL − aN, aN − d(L + E)): 0 where the candidate is a q-quantile of the rows, and otherwise d times the number
+    of rows between the candidate and the quantile.
 
     Guarantee: adding a row moves dL − aN by d − a or −a, and aN − d(L + E) by a or a − d, so each score by at most
     max(a, d − a) times its weight; exchanging a row by at most twice that; a person's rows weigh at most `max_rows`
     times `scale` in all. These bounds hold for the changes of all groups added up, so one draw for each group costs as
-    much as a single draw (docs/proofs/analytics-person-bounds.md). Assumes that the engine clamped rows to the grid and
-    weighted persons. Not protected: the grid.
+    much as a single draw (docs/proofs/analytics-person-bounds.md). Assumes that the engine counted each row in one cell
+    and weighted persons. Not protected: the candidates.
     """
     a, d = quantile.numerator, quantile.denominator
     most = LARGEST // (d * len(counts))  # clamping a count moves no two of them further apart
-    on = np.minimum(np.asarray(counts, dtype=np.int64), most)
-    upto = np.cumsum(on)
-    rows = int(upto[-1])
+    cells = np.minimum(np.asarray(counts, dtype=np.int64), most)
+    rows, on, upto = int(cells.sum()), cells[1::2], np.cumsum(cells)[1::2]
     values = -np.maximum(0, np.maximum(d * (upto - on) - a * rows, a * rows - d * upto))
+    return Scores(values, candidates, _moved(quantile, unit, scale, relation), "quantile", unit)
+
+
+def scores_of_bins(
+    cuts: tuple[float, ...],
+    quantile: Fraction,
+    counts: Sequence[int],
+    unit: Unit,
+    *,
+    upper: bool,
+    scale: int = 1,
+    relation: Relation = ADD_REMOVE,
+) -> Scores:
+    """Scores of the intervals between successive cuts as the place of the quantile of one group.
+
+    `counts` are those of `scores_of_cells`. An interval with L rows below its left end and U rows up to its right end,
+    both ends included, has the score −max(0, dL − aN, aN − dU): 0 where the quantile lies in it. The answer is its left
+    end or, with `upper`, its right end; the outermost cut for the two intervals that have no such end.
+
+    Guarantee: as `scores_of_cells`, since dL − aN and aN − dU move by at most max(a, d − a) for each added row.
+    """
+    a, d = quantile.numerator, quantile.denominator
+    most = LARGEST // (d * len(counts))
+    cells = np.minimum(np.asarray(counts, dtype=np.int64), most)
+    upto = np.cumsum(cells)
+    rows = int(upto[-1])
+    below = np.concatenate([[0], upto[0::2][:-1]])  # before each cut; the first interval has none
+    through = np.concatenate([upto[1::2], [rows]])  # through each cut; the last interval has none
+    values = -np.maximum(0, np.maximum(d * below - a * rows, a * rows - d * through))
+    ends = (*cuts, cuts[-1]) if upper else (cuts[0], *cuts)
+    return Scores(values, ends, _moved(quantile, unit, scale, relation), "range", unit)
+
+
+def _moved(quantile: Fraction, unit: Unit, scale: int, relation: Relation) -> dict[Relation, int]:
+    """How far a unit moves the scores of all groups in all, under each relation; the given one comes first."""
     rows_of_a_unit = 1 if isinstance(unit, Rows) else unit.max_rows
     added = moves(quantile, rows_of_a_unit * scale)[ADD_REMOVE]
     # A unit that is exchanged may leave one group and enter another: both changes count.
     moved = {ADD_REMOVE: added, REPLACE_ONE: 2 * added, ZERO_OUT: added}
-    return Scores(values, _candidates(grid), {relation: moved[relation], **moved}, "quantile", unit)
+    return {relation: moved[relation], **moved}
 
 
 @lru_cache(maxsize=64)
-def _candidates(grid: Grid) -> tuple[float, ...]:
-    """The public answers that a quantile is chosen among."""
+def levels_of(grid: Grid) -> tuple[float, ...]:
+    """The values of a grid's levels: public answers that a quantile is chosen among."""
     return tuple(float(grid.center + level * grid.step) for level in range(grid.lower, grid.upper + 1))
 
 

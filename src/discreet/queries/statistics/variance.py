@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet.bounded import Bounded, Sensitivity
+from discreet.bounded import Bounded, Sensitivity, Tails
 from discreet.queries.contributions import sensitivities, used_rows
 from discreet.queries.grid import Grid, coarser, numbers
+from discreet.queries.statistics.intervals import NUISANCE, Column, Sums, holding
 
 #: Levels on each side of the middle.
 LEVELS = 1 << 24
@@ -27,43 +28,39 @@ class Spread:
     def mixes(self) -> int:
         return 3
 
-    def value(self, noisy: NDArray[np.int64]) -> float:
-        return self._clamped(self._raw(*(float(x) for x in noisy)))
+    @property
+    def vectorized(self) -> bool:
+        """Coordinates may be rows of an array with one column for each group."""
+        return True
 
-    def standard_error(self, noisy: NDArray[np.int64], spread: float) -> float:
+    def value(self, noisy: NDArray[Any]) -> Any:
+        variance = np.clip(self._raw(np.asarray(noisy, dtype=np.float64)), 0.0, self._most)
+        return float(variance) if np.ndim(variance) == 0 else variance
+
+    def standard_error(self, noisy: NDArray[Any], spread: float) -> Any:
         """By the delta method, with the three slopes taken numerically at the noisy values."""
-        at = [float(x) for x in noisy]
-        slopes = []
-        for i in range(3):
-            ahead, behind = list(at), list(at)
-            ahead[i] += spread
-            behind[i] -= spread
-            slopes.append((self._raw(*ahead) - self._raw(*behind)) / 2)
-        return float(np.linalg.norm(slopes))
+        return delta_method(self._raw, noisy, spread)
 
-    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[float, float]:
-        k, q, n = (float(x) for x in noisy)
-        near, far = max(abs(k) - half_width, 0.0), abs(k) + half_width
-        few, many = n - half_width, n + half_width
-        # The two moments are bounded separately, each at the end of the count's range that is worse for it.
-        low = min(self._moments(far, q - half_width, m)[1] for m in (few, many)) - self._moments(far, q, few)[0]
-        high = max(self._moments(near, q + half_width, m)[1] for m in (few, many)) - self._moments(near, q, many)[0]
-        return self._clamped(low), self._clamped(high)
+    def interval(self, noisy: NDArray[Any], noise: Tails, tail: float) -> tuple[Any, Any]:
+        """As docs/proofs/intervals.md says, with a tenth of `tail` for the range of the mean."""
+        k, q, n = np.asarray(noisy, dtype=np.float64) / self.grid.reach
+        sums = Sums(n, 1 / self.grid.reach, noise)
+        column = Column(k, sums.unit, q)
+        mean = sums.mean(column, NUISANCE * tail)
+        low, high = sums.variance(column, mean, (1 - NUISANCE) * tail)
+        return holding((low * self._most, high * self._most), self.value(noisy))
 
-    def _clamped(self, variance: float) -> float:
-        return min(max(variance, 0.0), float(self.grid.reach * self.grid.step) ** 2)
+    @property
+    def _most(self) -> float:
+        """The largest variance of values within the bounds."""
+        return float(self.grid.reach * self.grid.step) ** 2
 
-    def _raw(self, k: float, q: float, n: float) -> float:
-        squared_mean, mean_of_squares = self._moments(k, q, n)
-        return mean_of_squares - squared_mean
-
-    def _moments(self, k: float, q: float, n: float) -> tuple[float, float]:
-        """The square of the mean and the mean of the squares, both of the distance from the middle."""
-        levels, step = float(self.grid.reach), float(self.grid.step)
-        count = max(n / levels, 1.0)
-        mean = min(max(k / count, -levels), levels)
-        squares = min(max((q / count + levels) * levels / 2, 0.0), levels * levels)
-        return mean * mean * step * step, squares * step * step
+    def _raw(self, noisy: NDArray[np.float64]) -> Any:
+        """The mean of the squares less the square of the mean, both of the distance from the middle."""
+        k, q, n = noisy / self.grid.reach
+        count = np.maximum(n, 1.0)
+        mean, squares = np.clip(k / count, -1.0, 1.0), np.clip((q / count + 1) / 2, 0.0, 1.0)
+        return (squares - mean * mean) * self._most
 
 
 @dataclass(frozen=True)
@@ -76,17 +73,40 @@ class Rooted:
     def mixes(self) -> int:
         return self.inner.mixes
 
-    def value(self, noisy: NDArray[np.int64]) -> float:
-        return math.sqrt(self.inner.value(noisy))
+    @property
+    def vectorized(self) -> bool:
+        """As the variance."""
+        return True
 
-    def standard_error(self, noisy: NDArray[np.int64], spread: float) -> float:
+    def value(self, noisy: NDArray[Any]) -> Any:
+        return _rooted(self.inner.value(noisy))
+
+    def standard_error(self, noisy: NDArray[Any], spread: float) -> Any:
         """By the delta method, and never more than the square root of the variance's own error."""
-        error = float(self.inner.standard_error(noisy, spread))
-        return error / max(2 * self.value(noisy), math.sqrt(error), 1e-300)  # the last one only avoids 0/0
+        error = self.inner.standard_error(noisy, spread)
+        # The last one only avoids 0/0.
+        return error / np.maximum(np.maximum(2 * np.asarray(self.value(noisy)), np.sqrt(error)), 1e-300)
 
-    def interval(self, noisy: NDArray[np.int64], half_width: float) -> tuple[float, float]:
-        low, high = self.inner.interval(noisy, half_width)
-        return math.sqrt(low), math.sqrt(high)
+    def interval(self, noisy: NDArray[Any], noise: Tails, tail: float) -> tuple[Any, Any]:
+        low, high = self.inner.interval(noisy, noise, tail)
+        return _rooted(low), _rooted(high)
+
+
+def _rooted(variance: Any) -> Any:
+    root = np.sqrt(variance)
+    return float(root) if np.ndim(root) == 0 else root
+
+
+def delta_method(value: Callable[[NDArray[np.float64]], Any], noisy: NDArray[Any], spread: float) -> Any:
+    """The standard error, with the slopes taken numerically at the noisy values; one row for each coordinate."""
+    at = np.asarray(noisy, dtype=np.float64)
+    slopes = []
+    for i in range(at.shape[0]):
+        step = np.zeros_like(at)
+        step[i] = spread
+        slopes.append((np.asarray(value(at + step)) - np.asarray(value(at - step))) / 2)
+    error = np.linalg.norm(slopes, axis=0)
+    return float(error) if np.ndim(error) == 0 else error
 
 
 def variance(

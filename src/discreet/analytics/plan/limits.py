@@ -1,0 +1,74 @@
+"""What bounds and limits do to an answer: in words, and as a question of its own, which is charged like any other.
+
+The ± of an answer covers the noise around the statistic of clamped values and limited persons. What the clamping and
+the limits change is a fact about the data: it is private, and can only be estimated for a price.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from discreet import _check
+from discreet.analytics.aggregates.measurement import LEVEL, Choice, Measurement
+from discreet.analytics.aggregates.registry import GroupsPerPerson, Outside, RowsPerPerson
+from discreet.analytics.plan.keys import Keys
+from discreet.analytics.plan.question import Question
+from discreet.neighbors import Person, Unit
+
+#: What every ± means, in one line.
+MEANING = f"± is the half width of a {LEVEL:.0%} interval for the noise"
+#: The names of the columns in a question about limits.
+ROWS, GROUPS, OUTSIDE, GRID = "rows_per_person", "groups_per_person", "outside", "grid"
+
+
+def words(question: Question) -> tuple[str, ...]:
+    """What the ± does not cover, one clause for each bound and limit; empty where nothing is changed."""
+    found = [f"{name} is clamped to [{low:g}, {high:g}]" for name, (low, high) in question.clamped.items()]
+    for name, one in question.asked.items():
+        if isinstance(one, Choice) and one.gap() is not None:
+            found.append(f"the ranks of {name} are counted from the nearest of its levels")
+    unit = question.unit
+    if isinstance(unit, Person):
+        limits = {one.aggregate.limited_by for one in question.asked.values()}
+        if "rows" in limits:
+            found.append(f"a person with more than {unit.max_rows} rows counts as {unit.max_rows}")
+        if question.keys is not None and "groups" in limits:
+            most = unit.max_groups or unit.max_rows
+            found.append(f"a person in more than {most} groups counts as {most} persons")
+    return tuple(found)
+
+
+def meaning(question: Question) -> str:
+    """What the ± of an answer covers and what it does not, in one sentence."""
+    clauses = words(question)
+    if not clauses:
+        return f"{MEANING}; no bound or limit changes the rows"
+    return f"{MEANING}, not for what limits change: {'; '.join(clauses)}"
+
+
+def of(question: Question) -> Question:
+    """The question that estimates what an answer's bounds and limits change: over all groups together."""
+    keys = None if question.discover is not None else question.keys
+    asked = per_person(question.table, keys, question.unit).asked if isinstance(question.unit, Person) else {}
+    several: dict[str, Measurement] = dict(asked)
+    for name, pair in question.clamped.items():
+        several[f"{OUTSIDE} {name}"] = Outside(name, pair).measurement(question.unit, {})
+    for name, one in question.asked.items():
+        gap = one.gap() if isinstance(one, Choice) else None
+        if gap is not None:
+            several[f"{GRID} {name}"] = gap
+    if not several:
+        remedy = "nothing is clamped and nobody is limited, so the answer has no such bias"
+        raise _check.fail("bias", "be asked of an answer with bounds or limits", str(question), remedy)
+    return replace(question, keys=None, asked=several, discover=None, pooled=keys, clamped={})
+
+
+def per_person(table: Any, keys: Keys | None, unit: Unit) -> Question:
+    """How many persons have so many rows and, where there are keys, are in so many groups; one charge for both."""
+    limit = unit.max_rows if isinstance(unit, Person) else 1
+    asked: dict[str, Measurement] = {ROWS: RowsPerPerson(limit).measurement(unit, {})}
+    if keys is not None and isinstance(unit, Person):
+        most = unit.max_groups or unit.max_rows
+        asked[GROUPS] = GroupsPerPerson(most, len(keys.values)).measurement(unit, {})
+    return Question(table, None, unit, asked, pooled=keys)
