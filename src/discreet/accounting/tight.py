@@ -46,7 +46,7 @@ PAD = 1e-12
 _LOOSE = 1e-3
 # Sampled Gaussians go to a grid at once below the first number of steps: few of them have no smooth sum. A contour off
 # the saddle is tried from the second on. From the third on, round-off may leave no lower end.
-_FEW_STEPS, _MANY_STEPS, _VERY_MANY_STEPS = 20, 500, 10**8
+_FEW_STEPS, _MANY_STEPS, _VERY_MANY_STEPS = 20, 500, 10**5
 # Error of an exponent in Chernoff's bound, relative to its terms.
 _CHERNOFF_ERROR = 1e-12
 # Orders whose moments are remembered during one Chernoff bound, which asks for about 110.
