@@ -155,10 +155,11 @@ def random_grid(seed: int, *, quick: bool) -> list[Row]:
     name = f"random grid of {len(todo)}, seed {seed}"
     left = f"{PEER}: {len(todo) - len(finished)} not done, {len(finished) - len(valid)} below the truth"
     times = [spent for value, spent in theirs if value is not None]
+    their_median = statistics.median(times) if times else None
     share = sum(map(narrow, found)) / len(found)
     return [
         Row(name, "share with width ≤ 1e-3·upper + 1e-6", share, PEER, None, "higher", "gives no interval"),
-        Row(name, "median seconds", statistics.median(seconds), PEER, statistics.median(times), "lower", left),
+        Row(name, "median seconds", statistics.median(seconds), PEER, their_median, "lower", left),
         Row(name, "worst seconds", max(seconds), PEER, max(spent for _, spent in theirs), "lower", left),
         Row(name, "peak memory, MB", memory, PEER, None, "lower", "all cases in one process"),
         Row(name, "upper ends above theirs by 1e-4", above, PEER, None, "lower", f"of {len(valid)} valid ones"),

@@ -31,7 +31,7 @@ MOST_ON_GRID = 12
 _LEAST_LOG_MASS = -700.0
 # Sampled Gaussians go to a grid at once below the first number of steps: few of them have no smooth sum. A contour off
 # the saddle is tried from the second on. From the third on, round-off may leave no lower end.
-_FEW_STEPS, _MANY_STEPS, _VERY_MANY_STEPS = 20, 500, 10**8
+_FEW_STEPS, _MANY_STEPS, _VERY_MANY_STEPS = 20, 500, 10**5
 # Orders whose moments are remembered during one Chernoff bound, which asks for about 110.
 _REMEMBERED = 512
 

@@ -52,8 +52,10 @@ def of(question: Question) -> Question:
     keys = None if question.discover is not None else question.keys
     asked = per_person(question.table, keys, question.unit).asked if isinstance(question.unit, Person) else {}
     several: dict[str, Measurement] = dict(asked)
+    # Where a join repeats rows, one row counts as often in what lies outside as it does in the answer itself.
+    repeated = next(iter(question.asked.values())).unit
     for name, pair in question.clamped.items():
-        several[f"{OUTSIDE} {name}"] = Outside(name, pair).measurement(question.unit, {})
+        several[f"{OUTSIDE} {name}"] = replace(Outside(name, pair).measurement(question.unit, {}), unit=repeated)
     for name, one in question.asked.items():
         gap = one.gap() if isinstance(one, Choice) else None
         if gap is not None:

@@ -16,7 +16,7 @@ from discreet.numeric.search import bisect
 #: The relative width at which refining stops.
 WIDE = 3e-4
 # Passes at most; each knows ε better than the one before. The first has about so many points.
-_ROUNDS, _FIRST_POINTS = 6, 3000
+_ROUNDS, _FIRST_POINTS = 9, 3000
 # The longest grid that is composed, and the length that is aimed at.
 _MOST, _ENOUGH = 3 << 19, 1 << 20
 # What a step h costs in ε, over nh²(1 + slope): 1/12 from above, and from below the bump's area 2.1/4 (`overshoot`).
@@ -30,7 +30,7 @@ _LEAST_FACTOR, _MOST_FACTOR = 1e-3, 4.0
 # A grid that is not finer than this is not worth another pass, unless ε or ln δ turned out to differ by so much.
 _FINER, _SAME_EPSILON, _SAME_DELTA = 0.8, 0.01, 0.5
 # How much coarser a grid gets that was too long, and how much further ε is looked for that was beyond the last one.
-_COARSER, _FURTHER = 4.0, 1.2
+_COARSER, _FURTHER = 4.0, 1.6
 # A δ of the grid's part below this share of the whole needs no digits of its own.
 _LEAST_SHARE = 1e-3
 # Bisection for ε stops here; slopes are no smaller than this.
@@ -137,7 +137,8 @@ def _step(width: float, steps: int, slope: float) -> float:
 def _pass(coarse: Coarse, guess: Guess, step: float) -> _Pass | None:
     """One pass; None where its grid would be too long."""
     losses, beyond = _cut(coarse, step, *coarse.cut(guess.epsilon, guess.delta))
-    if beyond.rest(guess.epsilon) > _LEAST_SHARE * guess.delta:
+    room = 1 + _INSIDE * (BEYOND - 1)
+    if beyond.rest(guess.epsilon / room if coarse.adding else guess.epsilon * room) > _LEAST_SHARE * guess.delta:
         # No certified moment for this Chernoff bound: cut where none is needed.
         losses, beyond = _cut(coarse, step, coarse.farthest(guess.epsilon), 0.0)
     if any(loss.support(0.0)[1] - loss.support(0.0)[0] > _MOST * step for loss, _ in losses):

@@ -35,6 +35,8 @@ _ROOM = 1e-12
 # Relative margin for a bound by Chernoff: its exponent has a certified error, this is for the operations around it.
 _CHERNOFF_ERROR = 1e-9
 _LARGEST_EXPONENT = 700.0
+# The largest float below 1, so that ln(1 − p) is finite; the change is far below MASS_ERROR.
+_BELOW_ONE = math.nextafter(1.0, 0.0)
 
 
 def least_total(sampled: Sampled) -> float:
@@ -80,6 +82,7 @@ class CutLoss:
         u = float(self._whole.shift.coordinate(self._whole.unsampled(np.array([self.cut])))[0])
         base, shifted = float(special.ndtr(-u)), float(special.ndtr(self.mu - u))
         mixed = (1 - self.rate) * base + self.rate * shifted
+        base, mixed = min(base, _BELOW_ONE), min(mixed, _BELOW_ONE)
         return (base, mixed) if self.adding else (mixed, base)
 
 
