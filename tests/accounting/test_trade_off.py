@@ -63,7 +63,7 @@ def laplace_curve(alpha, epsilon):
         (Composed(()), lambda a: 1 - a, 1e-9),
         (MayFail(0.25, Composed(())), lambda a: np.maximum(0, 0.75 - a), 1e-6),
     ],
-    ids=repr,
+    ids=lambda value: "curve" if callable(value) else repr(value),
 )
 def test_known_curves_lie_between_both_ends(event, truth, width):
     curve = trade_off(event)
@@ -150,7 +150,7 @@ def test_curves_compose_as_their_events_do():
         (Group(Laplace(4.0), 3), None),
         (Shuffled(1000, RandomizedResponse(Fraction(1))), REPLACE_ONE),
     ],
-    ids=repr,
+    ids=lambda value: "curve" if callable(value) else repr(value),
 )
 def test_the_guaranteed_end_holds_for_the_certified_profile(event, relation):
     chosen = {} if relation is None else {"relation": relation}
