@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import random
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -25,6 +26,7 @@ from discreet.analytics import (
     correlation,
     count,
     count_distinct,
+    count_values,
     covariance,
     marginal,
     mean,
@@ -35,9 +37,14 @@ from discreet.analytics import (
     variance,
 )
 from discreet.analytics import sum as total
+from discreet.analytics.aggregates.outside import Outside
+from discreet.analytics.aggregates.quantile import GridGap
 from discreet.analytics.aggregates.registry import AGGREGATES
+from discreet.analytics.aggregates.rows_per_person import GroupsPerPerson, RowsPerPerson
+from discreet.analytics.aggregates.value_range import RangeEnd
 from discreet.analytics.engine import compiling, grouping, running
 from discreet.auditing import Pair, replay
+from discreet.errors import InvalidArgument
 from discreet.mechanisms import observation
 from tests.analytics import test_sensitivity
 from tests.analytics.engines import duckdb
@@ -96,12 +103,18 @@ def statistics(bounds: Any, listed: list[Any], persons: bool) -> dict[str, Any]:
         "correlation": correlation("y", "x", bounds=two),
         "cells": marginal("h", categories={"h": ["u", "v", "é"]}),
         "most": top_k("h", k=2, categories=["u", "v", "z"]),
+        "values": count_values("h"),
     }
     return {**chosen, "persons": count_distinct()} if persons else chosen
 
 
+# What `limits()` and `find_bounds` ask: the cases below ask them too.
+ASKED_BY_METHODS = {Outside, GridGap, RangeEnd, RowsPerPerson, GroupsPerPerson}
+
+
 def test_the_contract_knows_every_statistic():
-    assert {type(one) for one in statistics((0, 1), [], True).values()} == set(AGGREGATES)
+    known = {type(one) for one in statistics((0, 1), [], True).values()}
+    assert known | ASKED_BY_METHODS == set(AGGREGATES)
 
 
 @dataclass(frozen=True)
@@ -165,7 +178,14 @@ class Case:
             if self.grouped:
                 asked = people.group_by("g", keys=dp.discover() if self.discovered else listed)
             answer = asked.aggregate(**{name: every[name] for name in self.asked})
-            return answer.release(epsilon=1.0, delta=1e-6 if self.discovered else None)
+            delta = 1e-6 if self.discovered else None
+            results = [answer.release(epsilon=1.0, delta=delta)]
+            if self.seed % 2:
+                results.append(people.find_bounds("x").release(epsilon=1.0, delta=delta))
+            if self.unit is not None or not {"rows", "persons"} >= set(self.asked):
+                with suppress(InvalidArgument):  # nothing is clamped: a fact about the question
+                    results.append(answer.limits().release(epsilon=1.0, delta=delta))
+            return results
 
         return run
 
@@ -344,3 +364,26 @@ def test_persons_whom_a_collation_joins_are_caught(monkeypatch, account_of):
     assert "tell different texts apart" in refused.errors[0]
     monkeypatch.setattr(answering, "require_exact", lambda table, columns: None)
     assert "l1 moves by 1.79688 of what is declared" in str(replay(run, [pair]))
+
+
+def test_a_row_that_a_public_join_repeats_counts_as_often_everywhere(account_of):
+    """One row matches three public rows: its answer and what it costs to estimate the bias both move three times."""
+    wards = pa.table({"g": ["a", "a", "a", "b"], "beds": [9, 20, 30, 5]})
+
+    def run(rows):
+        people = dp.Private(ibis.duckdb.connect().create_table("replayed", rows), account=account_of(fresh=True))
+        joined = people.join(dp.public(wards), on="g")
+        asked = joined.aggregate(
+            n=count(),
+            beds=total("beds", bounds=(0, 10)),
+            x=mean("x", bounds=(0, 1)),
+            half=median("beds", bounds=(0, 40)),
+        )
+        result = asked.release(epsilon=1.0)
+        return result, asked.limits().release(epsilon=1.0), joined.find_bounds("beds").release(epsilon=1.0)
+
+    rows = pa.table({"g": ["b", "b"], "x": [0.5, 7.0]})
+    more = pa.concat_tables([rows, pa.table({"g": ["a"], "x": [9.0]})])
+    seen = replay(run, [Pair(rows, more, grows=True)])
+    assert seen.passed, str(seen)
+    assert (seen.failed, seen.tightest) == (0, 1.0)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import re
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -34,6 +35,11 @@ from discreet.events import Event
 from discreet.mechanisms import KeySelection, RandomizedResponse, observation
 from discreet.mechanisms.observation import Arrival, Lazy
 from discreet.neighbors import ADD_REMOVE
+
+# Names that Ibis draws at random for tables in memory, whatever they hold.
+_GENERATED = re.compile(r"ibis_[a-z]+_memtable_[a-z0-9]+")
+# How much of two texts a violation quotes around the first place where they differ.
+_QUOTED = 120
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +170,7 @@ class _Recorder:
         return self.secrets[-1]
 
     def statement(self, text: str) -> None:
-        self.statements.append(text)
+        self.statements.append(_GENERATED.sub("a table in memory", text))
 
     def charge(self, event: Event) -> None:
         self.charges.append(event)
@@ -218,10 +224,18 @@ class _Log(logging.Handler):
 def _differences(number: int, first: dict[str, Any], second: dict[str, Any]) -> list[Violation]:
     """What differs in the public parts of two runs."""
     return [
-        Violation(number, name, f"differs between neighbors: {first[name]!r} and {second[name]!r}")
+        Violation(number, name, f"differs between neighbors: {_contrasted(first[name], second[name])}")
         for name in first
         if first[name] != second[name]
     ]
+
+
+def _contrasted(first: Any, second: Any) -> str:
+    """Two values as text, from a little before the first place where they differ."""
+    texts = repr(first), repr(second)
+    same = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+    start = max(0, same - _QUOTED // 4)
+    return " and ".join(("…" if start else "") + text[start : start + _QUOTED] for text in texts)
 
 
 def _compared(number: int, pair: Pair, recorded: _Recorder, replayed: _Recorder) -> tuple[list[Violation], float]:
@@ -236,7 +250,7 @@ def _compared(number: int, pair: Pair, recorded: _Recorder, replayed: _Recorder)
         where = f"mechanism {place} ({type(one.mechanism).__name__})"
         public = _public(one), _public(other)
         if public[0] != public[1]:
-            violations.append(Violation(number, where, f"differs between neighbors: {public[0]} and {public[1]}"))
+            violations.append(Violation(number, where, f"differs between neighbors: {_contrasted(*public)}"))
             continue
         grows = pair.grows and one.relation is ADD_REMOVE
         shares, problems = _moved(one, other, grows)
