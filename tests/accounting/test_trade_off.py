@@ -27,6 +27,7 @@ from discreet.events import (
     RandomizedResponse,
     Repeated,
     Shuffled,
+    ShuffledEpoch,
 )
 from discreet.neighbors import REPLACE_ONE
 
@@ -179,7 +180,7 @@ def test_bad_arguments_are_refused():
     with pytest.raises(InvalidArgument):
         trade_off(Gaussian(1.0), direction="sideways")
     with pytest.raises(UnknownEvent):
-        trade_off(PoissonSampled(0.1, Gaussian(1.0)), REPLACE_ONE)
+        trade_off(ShuffledEpoch(2, 9, Gaussian(1.0)))
 
 
 def test_a_curve_is_plotted_and_says_what_it_needs(monkeypatch):

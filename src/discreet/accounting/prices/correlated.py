@@ -30,7 +30,7 @@ from discreet.events import (
     ToeplitzNoise,
     TreeNoise,
 )
-from discreet.neighbors import Relation
+from discreet.neighbors import REPLACE_ONE, Relation
 from discreet.numeric.rounding import UNIT, Floats, exact, float_down, infinite
 
 if TYPE_CHECKING:
@@ -112,6 +112,8 @@ class CyclicPrice(Price):
     has_losses = True
 
     def simpler(self, event: CyclicSampled, relation: Relation, accountant: str) -> Event:
+        if relation is REPLACE_ONE:
+            raise unknown(event, accountant, "a replaced unit may leave one group and join another")
         inner, bands = _banded(event)
         if bands > event.groups:
             why = f"its encoder has {bands} bands, but one unit's steps are only {event.groups} apart"
