@@ -14,14 +14,9 @@ Exponential(epsilon=Fraction(1, 3))
 from __future__ import annotations
 
 import json
-import math
-import re
 from collections.abc import Callable
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any
-
-import numpy as np
 
 from discreet import _check
 from discreet import events as ev
@@ -29,113 +24,27 @@ from discreet.errors import InvalidArgument, NotALedger
 from discreet.events import Event
 from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
 from discreet.neighbors import Neighbors, Person, Relation, Rows, Unit
+from discreet.numeric.texts import (
+    ratio_value,
+    rational_text,
+    real_text,
+    real_value,
+    signed_text,
+    signed_value,
+    unreadable,
+    whole_value,
+)
 
 # How deep events may nest. Real plans have a few levels; the limit keeps a hostile text from exhausting the stack.
 _DEEPEST = 60
-_RATIO = re.compile(r"(0|-?[1-9][0-9]*)/([1-9][0-9]*)")
-_DYADIC = re.compile(r"(-?[1-9a-f][0-9a-f]*)/2\^([1-9][0-9]{0,5})")
-# The largest exponent of a stored price. Ledgers round sums to 2^-1200, and this bounds the work for a hostile text.
-_LARGEST_EXPONENT = 20_000
-# How much of an unreadable text an error quotes.
-_QUOTED = 80
 # How many events keep their text. Accounts charge the same few events again and again; without this, verifying their
 # history takes about a fifth longer.
 _TEXTS_KEPT = 4096
-_HEX = re.compile(r"0x[01]\.[0-9a-f]{13}p[+-](0|[1-9][0-9]*)|0x0\.0p\+0|inf")
 
 
 def canonical(value: object) -> str:
     """JSON with one text for one value: sorted keys, no spaces, ASCII, no floats."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
-
-# --- numbers
-
-
-def ratio_text(value: Fraction) -> str:
-    """An exact rational as "n/d" in lowest terms."""
-    return f"{value.numerator}/{value.denominator}"
-
-
-def ratio_value(text: object) -> Fraction:
-    """The rational of its text; anything but the canonical text is refused."""
-    match = _RATIO.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        raise _bad("a rational number", text)
-    value = Fraction(int(match[1]), int(match[2]))
-    if ratio_text(value) != text:
-        raise _bad("a rational number in lowest terms", text)
-    return value
-
-
-def sum_text(value: Fraction) -> str:
-    """A price or a total: as `ratio_text`, but shorter if the denominator is a power of two, as in sums of floats.
-
-    >>> sum_text(Fraction(-5, 8)), sum_text(Fraction(1, 3))
-    ('-5/2^3', '1/3')
-    """
-    n, d = value.as_integer_ratio()
-    if d == 1 or d & (d - 1):
-        return f"{n}/{d}"
-    return f"{n:x}/2^{d.bit_length() - 1}"
-
-
-def sum_value(text: object) -> Fraction:
-    """The number of its `sum_text`; anything but that text is refused."""
-    match = _DYADIC.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        value = ratio_value(text)
-    elif int(match[2]) > _LARGEST_EXPONENT:
-        raise _bad("a price of sensible length", text)
-    else:
-        value = Fraction(int(match[1], 16), 1 << int(match[2]))
-    if sum_text(value) != text:
-        raise _bad("a price in canonical form", text)
-    return value
-
-
-def _real_text(value: Any) -> str:
-    number = value.item() if isinstance(value, np.generic) else value
-    if isinstance(number, float) and math.isinf(number) and number > 0:
-        return "inf"
-    exact = Fraction(number)
-    try:
-        near = float(exact)
-    except OverflowError:
-        return ratio_text(exact)
-    return (near + 0.0).hex() if Fraction(near) == exact else ratio_text(exact)
-
-
-def _real_value(text: object) -> float | Fraction:
-    if isinstance(text, str) and _HEX.fullmatch(text):
-        return float.fromhex(text)
-    return ratio_value(text)
-
-
-def _signed_text(value: Any) -> str:
-    return f"-{_real_text(-value)}" if value < 0 else _real_text(value)
-
-
-def _signed_value(text: object) -> float | Fraction:
-    if isinstance(text, str) and text.startswith("-"):
-        return -_real_value(text[1:])
-    return _real_value(text)
-
-
-def _rational_text(value: Any) -> str:
-    return ratio_text(Fraction(value))
-
-
-def _whole_value(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _bad("an integer", value)
-    return value
-
-
-def _bad(expected: str, found: object) -> NotALedger:
-    shown = repr(found)
-    shown = shown if len(shown) <= _QUOTED else shown[: _QUOTED - 3] + "..."
-    return NotALedger(f"a stored code must hold {expected}, found {shown}: the ledger was edited, or is from elsewhere")
 
 
 # --- fields
@@ -159,7 +68,7 @@ def _optional(field: _Field) -> _Field:
 def _several(field: _Field) -> _Field:
     def read(value: Any, depth: int) -> tuple[Any, ...]:
         if not isinstance(value, list):
-            raise _bad("a list", value)
+            raise unreadable("a list", value)
         return tuple(field.read(item, depth) for item in value)
 
     return _Field(lambda value, depth: [field.write(item, depth) for item in value], read)
@@ -176,7 +85,7 @@ def _write_event(event: Event, depth: int) -> dict[str, Any]:
 
 def _read_event(value: Any, depth: int) -> Event:
     if depth > _DEEPEST:
-        raise _bad("an event of fewer levels", "a deeper one")
+        raise unreadable("an event of fewer levels", "a deeper one")
     kind, fields = _EVENTS[_tag(value, _EVENTS, "an event")]
     event: Event = kind(**_fields(value, fields, depth))
     return event
@@ -185,20 +94,20 @@ def _read_event(value: Any, depth: int) -> Event:
 def _tag(value: Any, table: dict[str, Any], what: str) -> str:
     tag = value.get("tag") if isinstance(value, dict) else None
     if not isinstance(tag, str) or tag not in table:
-        raise _bad(f"the tag of {what}", tag)
+        raise unreadable(f"the tag of {what}", tag)
     return tag
 
 
 def _fields(value: dict[str, Any], fields: dict[str, _Field], depth: int) -> dict[str, Any]:
     if set(value) != {"tag", *fields}:
-        raise _bad(f"the fields {sorted(fields)}", sorted(value))
+        raise unreadable(f"the fields {sorted(fields)}", sorted(value))
     return {name: field.read(value[name], depth + 1) for name, field in fields.items()}
 
 
-_REAL = _Field(lambda value, _: _real_text(value), lambda value, _: _real_value(value))
-_SIGNED = _Field(lambda value, _: _signed_text(value), lambda value, _: _signed_value(value))
-_RATIONAL = _Field(lambda value, _: _rational_text(value), lambda value, _: ratio_value(value))
-_WHOLE = _Field(lambda value, _: int(value), lambda value, _: _whole_value(value))
+_REAL = _Field(lambda value, _: real_text(value), lambda value, _: real_value(value))
+_SIGNED = _Field(lambda value, _: signed_text(value), lambda value, _: signed_value(value))
+_RATIONAL = _Field(lambda value, _: rational_text(value), lambda value, _: ratio_value(value))
+_WHOLE = _Field(lambda value, _: int(value), lambda value, _: whole_value(value))
 _EVENT = _Field(_write_event, _read_event)
 _PARTS = _several(_EVENT)
 
@@ -319,7 +228,7 @@ def decode_tree(value: object) -> Event:
     except InvalidArgument as error:
         raise NotALedger(f"a stored event breaks a rule of its own kind: {error}") from error
     if encode_tree(event) != value:
-        raise _bad("an event in canonical form", value)
+        raise unreadable("an event in canonical form", value)
     return event
 
 
@@ -339,7 +248,7 @@ def decode(text: str) -> Event:
     """The event of its canonical text; any other text is refused with `NotALedger`."""
     event = decode_tree(parse(text))
     if encode(event) != text:
-        raise _bad("canonical JSON", text)
+        raise unreadable("canonical JSON", text)
     return event
 
 
@@ -375,18 +284,18 @@ def parse(text: str) -> Any:
     try:
         return _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
-        raise _bad("JSON", text) from error
+        raise unreadable("JSON", text) from error
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise _bad("each name once", [name for name, _ in pairs])
+        raise unreadable("each name once", [name for name, _ in pairs])
     return members
 
 
 def _no_float(text: str) -> object:
-    raise _bad("no floating-point numbers", text)
+    raise unreadable("no floating-point numbers", text)
 
 
 # One for all texts: making a decoder takes longer than reading a row with it.
@@ -448,7 +357,7 @@ def decode_neighbors(value: Any) -> Neighbors:
         } if not nothing and not more:
             unit = Person(column, rows, groups)
         case _:
-            raise _bad("a unit and a relation", value)
+            raise unreadable("a unit and a relation", value)
     if relation not in {known.value for known in Relation}:
-        raise _bad("a relation", relation)
+        raise unreadable("a relation", relation)
     return Neighbors(Relation(relation), unit)

@@ -34,13 +34,14 @@ ASKED = {
     "covariance": analytics.covariance("x", "y"),
     "correlation": analytics.correlation("x", "y"),
     "marginal": analytics.marginal("g", categories={"g": ["a", "b"]}),
+    "values": analytics.count_values("id"),
     "outside": registry.Outside("x", (20, 60)),
     "rows_per_person": registry.RowsPerPerson(3),
     "groups_per_person": registry.GroupsPerPerson(3),
 }
 OF_PERSONS = {"persons", "rows_per_person", "groups_per_person"}
 #: ε at which noise is small: counts need noise of several rows, or their steps show.
-SMALL = {"count": 0.2, "marginal": 0.2, "outside": 0.2}
+SMALL = {"count": 0.2, "marginal": 0.2, "values": 0.2, "outside": 0.2}
 #: ε at which noise is large: the error is 15% to 50% of the statistic. With still more noise, intervals of variances,
 #: covariances and correlations cover more than 99%, as ranges of means and spreads then add to them.
 LARGE = {"variance": 0.1, "std": 0.1, "covariance": 0.1, "correlation": 0.5}

@@ -131,6 +131,17 @@ BAD = {
         "discreet compare --epsilon 1 --delta 1e-6 --l1 1 --plot nowhere/noise.svg",
         "discreet compare --epsilon 1 --delta 1e-6 --l1 1 --grid 1e-30",
     ],
+    "allocate": [
+        "discreet allocate --epsilon 1",
+        "discreet allocate --count people=10",
+        "discreet allocate --epsilon 1 --count people",
+        "discreet allocate --epsilon 1 --count people=0",
+        "discreet allocate --epsilon 1 --count people=10 --count people=20",
+        "discreet allocate --epsilon 1 --training model=1,2",
+        "discreet allocate --epsilon 1 --selection region=0,5",
+        "discreet allocate --epsilon 1 --count people=10 --weight others=2",
+        "discreet allocate --epsilon 1 --count people=10 --plot noise.exe",
+    ],
     "demo": ["discreet demo --folder people.parquet", "discreet demo fast"],
     "train": [
         "discreet train nowhere.toml",

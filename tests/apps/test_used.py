@@ -75,7 +75,7 @@ def test_the_command_line_shows_the_same_shares(ledger, used, run: Run):
     assert re.search(r"used +\d+(\.\d+)?%", shown)
 
 
-@pytest.mark.parametrize("name", ["e0.5 d1e-05", "e0.01 d1e-10", "e0.3 d1e-06", "e10.0 d0.001"])
+@pytest.mark.parametrize("name", ["e0.5 d1e-05", "e0.01 d1e-10", "e0.3 d3e-06", "e10.0 d0.001"])
 def test_the_report_shows_the_same_shares(ledger, used, name):
     report = collect(ledger.account(name))
     shares = [charge.used_after for charge in report.charges]

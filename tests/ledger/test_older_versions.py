@@ -16,6 +16,7 @@ import discreet as dp
 from discreet import codec
 from discreet import events as ev
 from discreet.errors import BudgetExceeded
+from discreet.numeric.texts import sum_value
 from tests.ledger.fixtures.write import BUDGETS, EVENTS, facts
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -23,7 +24,26 @@ VERSIONS = sorted(path.stem for path in FIXTURES.glob("version-*.ledger"))
 #: Kinds of events that no account can be charged.
 NEVER_CHARGED = {"non-private", "insecure"}
 #: Kinds of events that did not exist yet in a version.
-LATER = {"version-0.1.0": {"may-fail"}}
+LATER = {
+    "version-0.1.0": {
+        "buffered-noise",
+        "cyclic-sampled",
+        "declared-exponentials",
+        "distributed-discrete-gaussian",
+        "gaussian-vote-check",
+        "gaussian-votes",
+        "laplace-votes",
+        "local-report",
+        "may-fail",
+        "randomly-allocated",
+        "selected-from-repeats",
+        "skellam",
+        "square-root-noise",
+        "toeplitz-noise",
+        "tree-noise",
+        "truncated-poisson-sampled",
+    }
+}
 
 
 @pytest.fixture(params=VERSIONS)
@@ -86,7 +106,7 @@ def test_an_older_ledger_is_spent_from_and_still_verifies(path, version):
             ann.spend(ev.Claimed(0.01, 1e-9))
         with closing(sqlite3.connect(path)) as connection:
             [(state,)] = connection.execute("SELECT state FROM discreet_account WHERE name = ?", (ann.name,))
-        assert codec.sum_value(codec.parse(state)["claimed"]) == 2 * Fraction(5e-8)
+        assert sum_value(codec.parse(state)["claimed"]) == 2 * Fraction(5e-8)
         verified = ledger.verify([receipt])
         assert verified, str(verified)
     assert rows == [row for row in stored(path) if row[1] <= before[row[0]]["last_sequence"]]

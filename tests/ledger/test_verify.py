@@ -17,12 +17,13 @@ import pytest
 import discreet as dp
 from discreet import events as ev
 from discreet.accounting.adaptive import budgets
-from discreet.codec import canonical, parse, sum_text, sum_value
+from discreet.codec import canonical, parse
 from discreet.errors import DiscreetError, LedgerError, NotALedger
 from discreet.ledger.chain import Entry, digest, seal
 from discreet.ledger.stores import schema
 from discreet.ledger.terms import Terms
 from discreet.neighbors import ADD_REMOVE, Neighbors
+from discreet.numeric.texts import sum_text, sum_value
 from tests.ledger.faults import forget
 
 

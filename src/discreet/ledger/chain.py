@@ -22,13 +22,13 @@ from discreet.codec import (
     decode_tree,
     neighbors_text,
     parse,
-    sum_value,
 )
 from discreet.errors import NotALedger
 from discreet.events import Event
 from discreet.ledger.partitions import Part
 from discreet.ledger.totals import charge_text, price_of_list
 from discreet.neighbors import Neighbors
+from discreet.numeric.texts import sum_value
 
 #: Stands for the previous hash in an account's first entry.
 NOTHING = "0" * 64

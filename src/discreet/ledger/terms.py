@@ -21,8 +21,6 @@ from discreet.codec import (
     encode_neighbors,
     neighbors_text,
     parse,
-    sum_text,
-    sum_value,
 )
 from discreet.errors import DiscreetError, NotALedger
 from discreet.events import Event
@@ -30,6 +28,7 @@ from discreet.guarantees import Guarantee
 from discreet.ledger.partitions import Part, after_charge, counted_for
 from discreet.ledger.totals import Amounts, Totals, charge_text
 from discreet.neighbors import Neighbors
+from discreet.numeric.texts import sum_text, sum_value
 
 # How many events an account keeps the price of. Pricing may take milliseconds, all the rest of a spend some tens of
 # microseconds.

@@ -16,9 +16,10 @@ from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from discreet.accounting.adaptive.budgets import Price, Ratio
-from discreet.codec import encode, sum_text, sum_value
+from discreet.codec import encode
 from discreet.errors import NotALedger
 from discreet.events import Event
+from discreet.numeric.texts import sum_text, sum_value
 
 if TYPE_CHECKING:
     from discreet.ledger.partitions import Divided

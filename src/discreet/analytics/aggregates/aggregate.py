@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from discreet import _check
@@ -15,6 +16,17 @@ if TYPE_CHECKING:
     from discreet.analytics.plan.sql import Call
 
 Bounds = tuple[float, float]
+
+
+class OfPerson(Enum):
+    """What an aggregate is exactly, computed of one person's rows alone (`Private.per_person`)."""
+
+    ROWS = "the number of rows"
+    VALUES = "the number of different values"
+    SUM = "the sum"
+    MEAN = "the mean"
+    LEAST = "the least value"
+    GREATEST = "the greatest value"
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,11 @@ class Aggregate(ABC):
     def cell_columns(self) -> tuple[str, ...]:
         """Those of its columns whose values decide in which public cell a row counts."""
         return ()
+
+    @property
+    def of_person(self) -> OfPerson | None:
+        """What it is of one person's rows; None where no exact form is known."""
+        return None
 
     def clamps(self, declared: Mapping[str, Bounds]) -> dict[str, Bounds]:
         """The columns whose values are clamped before they are used, with their bounds."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from discreet import _check
-from discreet.analytics.aggregates.aggregate import Aggregate, Bounds
+from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, OfPerson
 from discreet.analytics.aggregates.distinct import CountValues
 from discreet.analytics.aggregates.measurement import Sums
 from discreet.analytics.aggregates.terms import EachPerson, EachRow, Holds
@@ -34,6 +34,11 @@ class Count(Aggregate):
     def columns(self) -> tuple[str, ...]:
         """The column, if there is one."""
         return () if self.column is None else (self.column,)
+
+    @property
+    def of_person(self) -> OfPerson:
+        """The number of rows."""
+        return OfPerson.ROWS
 
     def measurement(self, unit: Unit, declared: Mapping[str, Bounds]) -> Sums:
         """One row moves it by 1."""

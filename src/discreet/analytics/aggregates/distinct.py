@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from discreet.analytics.aggregates.aggregate import Aggregate, Bounds
+from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, OfPerson
 from discreet.analytics.aggregates.measurement import Sums
 from discreet.analytics.aggregates.terms import EachValue
 from discreet.neighbors import Unit
@@ -30,6 +30,11 @@ class CountValues(Aggregate):
     def cell_columns(self) -> tuple[str, ...]:
         """The column: different values must never be equal."""
         return self.columns
+
+    @property
+    def of_person(self) -> OfPerson:
+        """The number of different values."""
+        return OfPerson.VALUES
 
     def measurement(self, unit: Unit, declared: Mapping[str, Bounds]) -> Sums:
         """A row moves it by 1, and a person by `max_rows` (docs/proofs/distinct-values.md)."""

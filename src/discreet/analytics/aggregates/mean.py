@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, OfColumn, resolve_bounds
+from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, OfColumn, OfPerson, resolve_bounds
 from discreet.analytics.aggregates.measurement import Sums
 from discreet.analytics.aggregates.terms import HasValues, Level
 from discreet.neighbors import Unit
@@ -23,6 +23,11 @@ class Mean(OfColumn):
 
     name = "mean"
     sql_names = ("AVG",)
+
+    @property
+    def of_person(self) -> OfPerson:
+        """The mean."""
+        return OfPerson.MEAN
 
     def measurement(self, unit: Unit, declared: Mapping[str, Bounds]) -> Sums:
         """One row moves the sum and the count as `queries.mean` says."""

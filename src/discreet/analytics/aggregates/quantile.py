@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from discreet import _check
-from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, OfColumn, resolve_bounds
+from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, OfColumn, OfPerson, resolve_bounds
 from discreet.analytics.aggregates.measurement import Choice, Sums, utility_bound
 from discreet.analytics.aggregates.terms import EachCut, EachLevel, Level
 from discreet.bounded import Bounded, Scaled, Scores, Sensitivity
@@ -55,6 +55,11 @@ class Quantile(OfColumn):
         _check.settle_integers(self, "levels", remedy=remedy, at_least=2, at_most=MAX_LEVELS)
         if self.candidates is not None:
             object.__setattr__(self, "candidates", _checked(self.candidates))
+
+    @property
+    def of_person(self) -> OfPerson | None:
+        """The least or the greatest value; other quantiles have no exact form."""
+        return {LOWEST: OfPerson.LEAST, HIGHEST: OfPerson.GREATEST}.get(self.rank)
 
     def clamps(self, declared: Mapping[str, Bounds]) -> dict[str, Bounds]:
         """The column, unless the candidates are listed: those need no bounds."""

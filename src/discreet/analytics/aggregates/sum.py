@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, OfColumn, resolve_bounds
+from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, OfColumn, OfPerson, resolve_bounds
 from discreet.analytics.aggregates.measurement import Sums
 from discreet.analytics.aggregates.terms import Level
 from discreet.bounded import Scaled
@@ -23,6 +23,11 @@ class Sum(OfColumn):
     name = "sum"
     sql_names = ("SUM",)
     adds_up = True
+
+    @property
+    def of_person(self) -> OfPerson:
+        """The sum."""
+        return OfPerson.SUM
 
     def measurement(self, unit: Unit, declared: Mapping[str, Bounds]) -> Sums:
         """One row moves it by the larger end of the bounds, as `queries.sum` says."""

@@ -14,22 +14,22 @@ from typing import Any
 import ibis
 
 from discreet import _check
-from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, resolve_bounds
-from discreet.analytics.aggregates.count import Count, CountDistinct
-from discreet.analytics.aggregates.distinct import CountValues
-from discreet.analytics.aggregates.mean import Mean
-from discreet.analytics.aggregates.quantile import HIGHEST, LOWEST, Quantile
-from discreet.analytics.aggregates.sum import Sum
+from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, OfColumn, OfPerson, resolve_bounds
 from discreet.analytics.engine.collation import require_exact
 from discreet.analytics.engine.levels import level
 from discreet.analytics.table.expressions import Column, within_the_stack
 from discreet.analytics.table.semantics import exact, number
 from discreet.analytics.table.spec import TableSpec
+from discreet.errors import InvalidArgument
 from discreet.neighbors import Person
 from discreet.queries.grid import Grid
 
 #: Levels of a row's value on each side of the middle of its bounds: fine, and sums of 2^32 rows stay within 64 bits.
 _LEVELS = 1 << 28
+
+_COUNTS = (OfPerson.ROWS, OfPerson.VALUES)
+#: Sums of integer levels.
+_ADDED = (OfPerson.SUM, OfPerson.MEAN)
 
 
 def rows_per_person(
@@ -41,6 +41,9 @@ def rows_per_person(
     somebody else could change how a person's rows are added, and so the last digits of everybody's sums.
     """
     groups = [person, *by]
+    for asked in values.values():
+        if asked.of_person is None:
+            raise _inexact(asked)
     there = table.filter(table[person].notnull())
     rows = there.select(*groups, **_parts(there, values, declared))
     summed: dict[str, Any] = {}
@@ -57,11 +60,11 @@ def ranges(values: Mapping[str, Aggregate], declared: Mapping[str, Bounds], max_
     """
     found: dict[str, Bounds] = {}
     for name, asked in values.items():
-        if isinstance(asked, Count | CountValues):
+        if asked.of_person in _COUNTS:
             found[name] = (0.0, float(max_rows))
-        elif isinstance(asked, Sum | Mean | Quantile) and (asked.bounds or asked.column in declared):
-            low, high = resolve_bounds(asked.column, asked.bounds, declared)
-            most = max_rows if isinstance(asked, Sum) else 1
+        elif (own := _bounds(asked, declared)) is not None:
+            low, high = own
+            most = max_rows if asked.of_person is OfPerson.SUM else 1
             found[name] = (min(low, low * most), max(high, high * most))
     return found
 
@@ -73,7 +76,15 @@ def of_persons(table: Any, person: str, condition: Any, *, negate: bool) -> Any:
     return (there.anti_join if negate else there.semi_join)(chosen, person)
 
 
-def _grid(asked: Sum | Mean, declared: Mapping[str, Bounds]) -> Grid:
+def _bounds(asked: Aggregate, declared: Mapping[str, Bounds]) -> Bounds | None:
+    """The bounds of an aggregate of one column, if it has some."""
+    if not isinstance(asked, OfColumn) or not (asked.bounds or asked.column in declared):
+        return None
+    return resolve_bounds(asked.column, asked.bounds, declared)
+
+
+def _grid(asked: Aggregate, declared: Mapping[str, Bounds]) -> Grid:
+    assert isinstance(asked, OfColumn)
     return Grid.over(resolve_bounds(asked.column, asked.bounds, declared), center=True, levels=_LEVELS)
 
 
@@ -81,40 +92,45 @@ def _parts(table: Any, values: Mapping[str, Aggregate], declared: Mapping[str, B
     """What each aggregate needs of a row."""
     parts: dict[str, Any] = {}
     for name, asked in values.items():
-        if isinstance(asked, Sum | Mean):
-            value = number(Column(asked.column).to_ibis(table), f"an aggregate of {asked.column!r}")
-            parts[f"{name}_part"] = level(value, _grid(asked, declared), None)
-        elif isinstance(asked, Count | CountValues | Quantile) and asked.columns:
-            parts[f"{name}_part"] = Column(asked.columns[0]).to_ibis(table)
+        if not asked.columns:
+            continue
+        column = asked.columns[0]
+        own = Column(column).to_ibis(table)
+        if asked.of_person in _ADDED:
+            own = level(number(own, f"an aggregate of {column!r}"), _grid(asked, declared), None)
+        parts[f"{name}_part"] = own
     return parts
 
 
 def _summed(rows: Any, name: str, asked: Aggregate) -> dict[str, Any]:
-    part = rows[f"{name}_part"] if f"{name}_part" in rows.columns else None
-    if isinstance(asked, Count):
-        return {f"{name}_all": rows.count() if part is None else part.count()}
-    if isinstance(asked, CountValues):
-        assert part is not None
-        return {f"{name}_all": part.nunique()}
-    if isinstance(asked, Sum | Mean):
-        assert part is not None
-        return {f"{name}_all": part.sum().cast("int64"), f"{name}_count": part.count()}
-    if isinstance(asked, Quantile) and asked.rank in (LOWEST, HIGHEST):
-        assert part is not None
-        return {f"{name}_all": part.min() if asked.rank == LOWEST else part.max()}
-    what = "persons themselves" if isinstance(asked, CountDistinct) else str(asked)
+    part = rows[f"{name}_part"] if f"{name}_part" in rows.columns else rows
+    match asked.of_person:
+        case OfPerson.ROWS:
+            return {f"{name}_all": part.count()}
+        case OfPerson.VALUES:
+            return {f"{name}_all": part.nunique()}
+        case OfPerson.SUM | OfPerson.MEAN:
+            return {f"{name}_all": part.sum().cast("int64"), f"{name}_count": part.count()}
+        case OfPerson.LEAST:
+            return {f"{name}_all": part.min()}
+        case OfPerson.GREATEST:
+            return {f"{name}_all": part.max()}
+    raise _inexact(asked)
+
+
+def _inexact(asked: Aggregate) -> InvalidArgument:
     remedy = "use count(), sum(…), mean(…), min(…) or max(…) of a person's rows"
-    raise _check.fail("per_person", "aggregate a person's rows exactly", what, remedy)
+    return _check.fail("per_person", "aggregate a person's rows exactly", str(asked), remedy)
 
 
 def _finished(pieces: Any, name: str, asked: Aggregate, declared: Mapping[str, Bounds]) -> Any:
     """A person's value: levels become numbers again, in floats, from two integers."""
     total = pieces[f"{name}_all"]
-    if not isinstance(asked, Sum | Mean):
-        return total.cast("int64") if isinstance(asked, Count | CountValues) else total
+    if asked.of_person not in _ADDED:
+        return total.cast("int64") if asked.of_person in _COUNTS else total
     grid, count = _grid(asked, declared), pieces[f"{name}_count"].cast("float64")
     step, middle = exact(float(Fraction(grid.step))), exact(float(grid.center))
-    if isinstance(asked, Sum):
+    if asked.of_person is OfPerson.SUM:
         return ibis.cases((count > 0, total.cast("float64") * step + count * middle), else_=ibis.null("float64"))
     divisor = ibis.cases((count > 0, count), else_=ibis.null("float64"))
     return total.cast("float64") * step / divisor + middle

@@ -152,6 +152,12 @@ class Aggregates:
         text = node.sql() + ("" if kept is None else f" where {kept.sql()}")
         return self.columns.named(text, value)
 
+    @property
+    def names(self) -> str:
+        """The aggregate functions, for messages."""
+        *others, last = [name for aggregate in registry.AGGREGATES for name in aggregate.sql_names]
+        return f"{', '.join(others)} or {last}"
+
     def is_aggregate(self, node: Any) -> bool:
         """Whether a node is the call of an aggregate function."""
         if isinstance(node, ast.Filter | ast.WithinGroup):
@@ -185,8 +191,7 @@ class Aggregates:
     def _read(self, node: Any, kept: Any) -> tuple[str, Aggregate]:
         functions = _functions(registry.AGGREGATES)
         if _function(node) not in functions:
-            names = [name for aggregate in registry.AGGREGATES for name in aggregate.sql_names]
-            raise refused(node, f"{', '.join(names[:-1])} or {names[-1]}")
+            raise refused(node, self.names)
         name, aggregate = functions[_function(node)]
         anonymous = ["expressions"] if isinstance(node, ast.Anonymous) else []
         only(node, "this", "expression", "big_int", "quantile", *anonymous)

@@ -45,7 +45,7 @@ def only(node: Any, *allowed: str) -> None:
 
 def refused(node: Any, instead: str) -> InvalidArgument:
     """The error for a part that is not on the list."""
-    kind = type(node).__name__
+    kind = f"{node.name.upper()}(…)" if isinstance(node, sqlglot.exp.Anonymous) else type(node).__name__
     return _check.fail("sql", f"not have {kind} here{_place(node)}", node.sql(), f"use {_NEAREST.get(kind, instead)}")
 
 

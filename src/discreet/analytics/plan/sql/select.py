@@ -104,7 +104,7 @@ class _Reader:
         for place, item in enumerate(items):
             if not groups.holds(item) and place not in measured:
                 if not any(aggregates.is_aggregate(node) for node in item.node.walk()):
-                    raise refused(item.node, "a column of GROUP BY, or an aggregate")
+                    raise refused(item.node, f"a column of GROUP BY, or {aggregates.names}")
                 name = columns.free(item.alias or "value")
                 computed[name] = released.value(item.node)
         kept = query.args.get("having")

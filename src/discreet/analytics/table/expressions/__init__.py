@@ -1,6 +1,7 @@
 """What may be computed from a row, a file for each family; `nodes` holds what all of them share."""
 
 from discreet.analytics.table.expressions.choices import case, coalesce, greatest, least
+from discreet.analytics.table.expressions.depth import within_the_stack
 from discreet.analytics.table.expressions.nodes import (
     Call,
     Cases,
@@ -13,7 +14,6 @@ from discreet.analytics.table.expressions.nodes import (
     Logic,
     Missing,
     Present,
-    within_the_stack,
     wrap,
 )
 from discreet.analytics.table.expressions.unsupported import Unsupported

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, NoReturn
@@ -404,16 +403,6 @@ class Cases(Expression):
     def span(self, bounds: Mapping[str, Range]) -> Range | None:
         given = (*self.values, *([] if self.otherwise is None else [self.otherwise]))
         return hull([value.span(bounds) for value in given])
-
-
-@contextmanager
-def within_the_stack() -> Iterator[None]:
-    """Refuse expressions that are nested more deeply than Python's stack, before anything is charged."""
-    try:
-        yield
-    except RecursionError:
-        remedy = "list values with isin(), join conditions side by side, or store the result of a part first"
-        raise _check.fail("expression", "be nested less deeply", "one beyond Python's stack", remedy) from None
 
 
 def alike(name: str, values: Sequence[Any], wanted_by: str) -> list[Any]:
