@@ -308,6 +308,7 @@ def test_bad_laws_are_refused(make):
     ],
     ids=str,
 )
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [ev.Gaussian(0.05), ev.Gaussian(100.0), ev.Laplace(1e-3), ev.Claimed(0.0)], ids=str)
 def test_extreme_laws_and_runs_have_valid_prices(law, run):
     event = ev.SelectedFromRepeats(run, law)

@@ -41,7 +41,7 @@ numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12)
 
 
 @given(values=numbers, whole=st.floats(-1e6, 1e7), scale=st.floats(1, 1e3), integer=st.booleans(), floor=st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_groups_add_up_to_their_total(values, whole, scale, integer, floor):
     wanted = Consistency.of(floor, integer, True)
     found = settled(measured(values), measured([whole], scale), wanted, counts=True, lower=0.0)
@@ -53,7 +53,7 @@ def test_groups_add_up_to_their_total(values, whole, scale, integer, floor):
 
 
 @given(values=numbers, gap=st.floats(-50, 50))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_least_squares_is_the_weighted_optimum(values, gap):
     """No other numbers have a smaller sum of squares over variances."""
     own, whole = measured(values, 5.0), measured([math.fsum(values) + gap], 2.0)
@@ -220,7 +220,7 @@ def check_totals(account, rows, theirs, others):
     theirs=st.lists(row, min_size=1, max_size=7),
     others=st.lists(row, min_size=1, max_size=7),
 )
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_one_unit_moves_a_total_no_further_than_declared(account_of, unit, rows, theirs, others):
     most = 1 if unit == dp.rows() else 7
     check_totals(account_of(unit), rows, theirs[:most], others[:most])

@@ -127,6 +127,7 @@ def check_all(account_of):
     check_rows(account_of, [], (1.0, 1, "newcomer", 0.0), (1.0, 1, "b", 1.0), (0, 0, 1, 0))
 
 
+@pytest.mark.slow
 def test_the_hand_made_neighbors_are_covered(account_of):
     check_all(account_of)
 

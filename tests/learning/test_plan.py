@@ -24,7 +24,7 @@ COMMON = {"examples": 30_000, "batch_size": 1024, "epochs": 15, "clip_norm": 1.0
         {"relation": "zero-out"},
         {"noise": "laplace"},
         {"noise": "l2-laplace"},
-        {"sampling": "without replacement"},
+        pytest.param({"sampling": "without replacement"}, marks=pytest.mark.slow),
         {"sampling": "shuffle"},
         {"sampling": "shuffle", "relation": "zero-out"},
         {"clipping": Adaptive(1.0), "clip_norm": None},

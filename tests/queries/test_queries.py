@@ -242,7 +242,7 @@ def test_a_query_for_other_neighbors_can_not_be_released():
 @pytest.mark.parametrize("release", [
     lambda b: dp.laplace(b, epsilon=0.5),
     lambda b: dp.gaussian(b, epsilon=0.5, delta=1e-6),
-    lambda b: dp.l2_laplace(b, epsilon=0.5, delta=1e-6),
+    pytest.param(lambda b: dp.l2_laplace(b, epsilon=0.5, delta=1e-6), marks=pytest.mark.slow),
 ], ids=["laplace", "gaussian", "l2 laplace"])  # fmt: skip
 def test_confidence_intervals_cover_and_standard_errors_are_right(query, truth, release):
     """1500 releases. Coverage below 95% − 4.9 standard errors, or a spread 15% off, has probability below 1e-6."""
