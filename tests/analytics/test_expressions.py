@@ -17,6 +17,7 @@ from tests.analytics.plans import exact
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:unclosed <socket.*127.0.0.1:ResourceWarning",  # PySpark leaves its local sockets to the collector
+    "ignore:The copy keyword is deprecated",  # PySpark's own use of pandas
 )
 X = [1.5, -2.5, 0.0, -0.0, None, math.nan, math.inf, -math.inf, 1e308, 5e-324]
 N = [7, -7, 0, 2**63 - 1, -(2**63), None, 1, 2, 3, 4]

@@ -72,6 +72,35 @@ KEYS: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
         [TIME(2024, 1, 1, 5), TIME(2024, 3, 10, 2, 30)],
     ),
 }
+FAR = 10**13  # seconds: the year 318,857, which microseconds do not hold
+
+
+@pytest.mark.parametrize(
+    ("unit", "zone"),
+    [("ns", None), ("s", None), ("ms", None), ("s", "UTC"), ("ms", "UTC"), ("ns", "UTC"), ("us", None)],
+)
+def test_times_in_every_unit_are_answered_and_far_ones_are_missing(unit, zone, account_of):
+    """In other units than microseconds, an engine fails once a value or a literal does not fit: on one row alone."""
+
+    def run(rows):
+        kind = pa.timestamp(unit, zone)
+        seconds = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+        times = [min(at * seconds, 2**63 - 1) for _, at in rows]
+        data = pa.table({"g": [g for g, _ in rows], "at": pa.array(pa.array(times, pa.int64()), pa.int64()).cast(kind)})
+        people = dp.Private(data, account=account_of(fresh=True))
+        rare = people.where(people.g == "rare")
+        if zone is not None:
+            return [people.count().release(epsilon=1.0), rare.count().release(epsilon=1.0)]
+        year = rare.mutate(y=rare.at.year()).group_by("y", keys=[2023, 2024]).count().release(epsilon=1.0)
+        early = rare.where(rare.at < TIME(9999, 12, 31)).count().release(epsilon=1.0)
+        return [year, early, people.group_by("at", keys=[TIME(2023, 11, 14)]).count().release(epsilon=1.0)]
+
+    common = [("often", 1_700_000_000)]
+    for at in (1_700_000_000, FAR):
+        seen = replay(run, [Pair(common, [*common, ("rare", at)], grows=True)])
+        assert (seen.passed, seen.failed) == (True, 0), str(seen)
+
+
 PERSONS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "names": (pa.string(), ["p", "q", "P", "p ", ""]),
     "numbers": (pa.int64(), [1, 2, 2**53, 2**53 + 1, -1]),

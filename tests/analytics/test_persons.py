@@ -17,6 +17,10 @@ from tests.analytics.plans import exact, table
 from tests.analytics.plans import row as rows_of
 from tests.analytics.test_sensitivity import assert_within
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:unclosed <socket.*127.0.0.1:ResourceWarning",  # PySpark leaves its local sockets to the collector
+)
+
 UNIT = dp.person("id", max_rows=3, max_groups=2)
 MANY = [(float(n), n, "abcdefghij"[n], 0.5) for n in range(10)]
 OTHERS = [("p", 1.0, 1, "a", 0.0), ("q", 2.0, 5, "b", 1.0), (None, 3.0, 2, "c", 0.0), ("q", 9.0, None, None, 2.0)]

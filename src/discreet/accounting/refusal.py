@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from discreet.errors import UnknownEvent
-from discreet.events import Event, PoissonSampled, SampledWithoutReplacement, Shuffled, ShuffledEpoch
-from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Relation
+from discreet.events import (
+    Event,
+    LocalReport,
+    PoissonSampled,
+    RandomizedResponse,
+    SampledWithoutReplacement,
+    Shuffled,
+    ShuffledEpoch,
+)
+from discreet.neighbors import ADD_REMOVE, ZERO_OUT, Relation
 
 FixedSize = SampledWithoutReplacement | Shuffled | ShuffledEpoch
 
@@ -22,7 +30,13 @@ def check_fixed_size(event: FixedSize, relation: Relation, accountant: str) -> N
 
 
 def check_poisson(event: PoissonSampled, relation: Relation, accountant: str) -> None:
-    """Refuse a fixed-size sampler inside of a Poisson sample, because the size of a Poisson batch is random."""
+    """Refuse what no theorem covers inside of a Poisson sample.
+
+    The size of a Poisson batch is random, so it cannot hold a sampler of a fixed size. A report of a unit that is empty
+    is still a report, so a sample of reports hides its unit only where another one takes its place.
+    """
     for part in event.event.walk():
-        if isinstance(part, FixedSize) and relation is not REPLACE_ONE:
+        if isinstance(part, FixedSize):
             raise unknown(part, accountant, "its size is public, but inside a Poisson sample it is random")
+        if isinstance(part, LocalReport | RandomizedResponse) and relation is ZERO_OUT:
+            raise unknown(part, accountant, "inside a Poisson sample an empty unit reports too; use REPLACE_ONE")

@@ -204,7 +204,12 @@ def _run(pipeline: Callable[[Any], Any], data: Any, recorder: _Recorder) -> dict
     return {
         "result": outcome,
         "error": error,
-        "warning": tuple(f"{each.category.__name__}: {each.message}" for each in warned),
+        # When a connection is collected has to do with memory, not with data.
+        "warning": tuple(
+            f"{each.category.__name__}: {each.message}"
+            for each in warned
+            if not issubclass(each.category, ResourceWarning)
+        ),
         "printed text": printed.getvalue(),
         "log message": tuple(logged.lines),
     }

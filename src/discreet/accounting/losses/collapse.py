@@ -13,7 +13,7 @@ from itertools import combinations, combinations_with_replacement
 
 from discreet.accounting.losses import groups
 from discreet.accounting.prices.price import is_priced, price_of
-from discreet.accounting.refusal import unknown
+from discreet.accounting.refusal import check_fixed_size, check_poisson, unknown
 from discreet.events import (
     Claimed,
     Composed,
@@ -76,11 +76,13 @@ def _ways(event: Event, relation: Relation) -> list[Counter[Event]]:
             merged = _pruned(_gaussians_merged(way) for way in alternatives)
             return [Counter(dict(way)) for way in merged] or [Counter()]
         case PoissonSampled(rate, inner):
+            check_poisson(event, relation, ACCOUNTANT)
             return [
                 _sampled(rate, _gaussians_merged(way))
                 for way in _pruned(map(_gaussians_merged, _ways(inner, relation)))
             ]
         case SampledWithoutReplacement(size, population, inner):
+            check_fixed_size(event, relation, ACCOUNTANT)
             inside = _pruned(map(_gaussians_merged, _ways(inner, relation)))
             return [_subset(size, population, way) for way in inside]
         case ShuffledEpoch(_, _, inner) if relation is not ADD_REMOVE:

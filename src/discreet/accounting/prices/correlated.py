@@ -93,12 +93,16 @@ class CorrelatedPrice(Price):
     has_losses = True
 
     def simpler(self, event: CorrelatedNoise, relation: Relation, accountant: str) -> Event:
-        return Gaussian(_multiplier(event.noise_multiplier, sensitivity(event)[1]))
+        # A replaced unit may have its steps elsewhere: then it is one unit removed and another one added.
+        moved = (2 if relation is REPLACE_ONE else 1) * sensitivity(event)[1]
+        return Gaussian(_multiplier(event.noise_multiplier, moved))
 
     def losses(self, event: CorrelatedNoise, view: View) -> Losses:
         if infinite(event.noise_multiplier):
             return Losses()
         moved = sensitivity(event)[1 if view.upper else 0] / float(event.noise_multiplier)
+        if view.upper and view.relation is REPLACE_ONE:
+            moved *= 2
         return Losses(mu_squared=moved**2, exact=False)
 
 

@@ -89,10 +89,10 @@ def _with_public(
         if copies > MAX_COPIES:
             remedy = "aggregate the public table to fewer rows for each key, or protect persons"
             raise _check.fail("join", f"match at most {MAX_COPIES} public rows to each row", copies, remedy)
-        if in_place:
-            # Enforced in the query as well: a stored table may have grown since its rows were counted.
-            own = table.count().over(ibis.window(group_by=keys))
-            right = replace(right, table=table.filter(own <= max(most, 1)))
+        # Enforced in the query as well, by the engine's own equality: a stored table may have grown since its rows were
+        # counted, and an engine may read keys as equal that were counted apart.
+        own = table.count().over(ibis.window(group_by=keys))
+        right = replace(right, table=table.filter(own <= max(most, 1)))
     joined, renamed = _joined(left, right, pairs, how, rname)
     return replace(joined, lookups=(*left.lookups, other), copies=copies), renamed
 

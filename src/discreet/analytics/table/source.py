@@ -15,6 +15,7 @@ from typing import Any
 import ibis
 import ibis.expr.operations as ops
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from discreet import _check
 from discreet.analytics.table import databases
@@ -41,6 +42,9 @@ class Loaded:
     by_content: bool = False
 
 
+# The largest number of microseconds that 64 bits hold.
+_LARGEST_MICROSECOND = 2**63 - 1
+
 # The tables of each embedded engine by name, by the id of its connection: Ibis treats any two engines in memory as
 # equal, so the connection itself cannot be the key.
 _loaded: dict[int, dict[str, Loaded]] = {}
@@ -63,17 +67,17 @@ def source_of(table: object, name: str | None = None) -> Source:
     """
     given = None if name is None else f"name {name}"
     if isinstance(table, ibis.Table):
-        return Source(_zoned(_steady(table)), given or _token())
+        return Source(_in_microseconds(_zoned(_steady(table))), given or _token())
     if isinstance(table, str) and "://" in table:
         found, identity = databases.table_at(table)
-        return Source(_zoned(found), given or identity)
+        return Source(_in_microseconds(_zoned(found)), given or identity)
     if isinstance(table, str | os.PathLike):
         path = Path(table)
         if path.suffix.lower() in databases.FILES and path.exists():
             found, identity = databases.table_in(path)
-            return Source(found, given or identity)
+            return Source(_in_microseconds(found), given or identity)
         identity = given or str(path.resolve())
-        return Source(_file(path, identity), identity)
+        return Source(_in_microseconds(_file(path, identity)), identity)
     identity = given or _token()
     return Source(_registered(arrow_table(table), identity), identity)
 
@@ -158,6 +162,33 @@ def _zoned(table: Any) -> Any:
     return table.mutate(**{name: table[name].cast("timestamp('UTC')") for name in times if types[name] == "timestamp"})
 
 
+def _in_microseconds(table: Any) -> Any:
+    """A table whose times are in microseconds; one that these cannot hold is missing.
+
+    DuckDB computes with other units, but fails on a row as soon as a value or a literal does not fit its unit.
+    """
+    if table.get_backend().name != "duckdb":
+        return table
+    times = {name: kind for name, kind in table.schema().items() if kind.is_timestamp() and kind.scale not in (None, 6)}
+    casts = {name: table[name].try_cast(kind.copy(scale=6)) for name, kind in times.items()}
+    return table.mutate(**casts) if casts else table
+
+
+def _arrow_in_microseconds(arrow: pa.Table) -> pa.Table:
+    """The same for Arrow: an instant that microseconds cannot hold would make the engine fail while it reads."""
+    for place, field in enumerate(arrow.schema):
+        if not pa.types.is_timestamp(field.type) or field.type.unit == "us":
+            continue
+        column = arrow.column(place)
+        most = _LARGEST_MICROSECOND // {"s": 10**6, "ms": 10**3, "ns": 1}[field.type.unit]
+        whole = column.cast(pa.int64())
+        held = pc.and_(pc.less_equal(whole, most), pc.greater_equal(whole, -most))
+        kept = pc.if_else(held, column, pa.scalar(None, field.type))
+        micro = pa.timestamp("us", field.type.tz)
+        arrow = arrow.set_column(place, pa.field(field.name, micro), kept.cast(micro, safe=False))
+    return arrow
+
+
 def arrow_table(table: object) -> pa.Table:
     """A local table as an Arrow table; anything else is refused without quoting it."""
     kind = type(table).__module__.partition(".")[0]
@@ -207,7 +238,7 @@ def _registered(arrow: pa.Table, identity: str) -> Any:
 
 
 def _register(connection: Any, name: str, arrow: pa.Table) -> Any:
-    connection.con.register(name, arrow)
+    connection.con.register(name, _arrow_in_microseconds(arrow))
     return connection.table(name)
 
 

@@ -85,11 +85,16 @@ class _Pass:
         return overshoot.solve_lower(self.lower, delta, upper, self.slope(upper, delta)), upper
 
 
+# The least ε that the width of a step is chosen for, as a part of the cut: at ε = 0 no step would be fine enough.
+_LEAST_EPSILON = 1e-3
+
+
 def bounds(coarse: Coarse, guess: Guess, target: Target) -> tuple[float, float]:
     """Bounds on the answer, lower and upper; a poor guess costs time, not truth."""
     cut, _ = coarse.cut(guess.epsilon, guess.delta)
     steps = sum(count for _, _, count in coarse.sampled)
-    step = min(2 * cut / _FIRST_POINTS, _step(_FIRST_WIDE * guess.epsilon, steps, guess.point.tilt))
+    wanted = _FIRST_WIDE * max(guess.epsilon, _LEAST_EPSILON * cut)
+    step = min(2 * cut / _FIRST_POINTS, _step(wanted, steps, guess.point.tilt))
     best = (0.0, math.inf if target.epsilon is None else 1.0)
     for _ in range(_ROUNDS):
         made = _pass(coarse, guess, step)
