@@ -11,13 +11,13 @@ import pytest
 
 import discreet as dp
 from discreet.analytics import case, coalesce, greatest, least
+from discreet.analytics.engine import running
 from discreet.errors import InvalidArgument
 from tests.analytics.engines import duckdb
 from tests.analytics.plans import exact
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:unclosed <socket.*127.0.0.1:ResourceWarning",  # PySpark leaves its local sockets to the collector
-    "ignore:The copy keyword is deprecated",  # PySpark's own use of pandas
 )
 X = [1.5, -2.5, 0.0, -0.0, None, math.nan, math.inf, -math.inf, 1e308, 5e-324]
 N = [7, -7, 0, 2**63 - 1, -(2**63), None, 1, 2, 3, 4]
@@ -154,7 +154,7 @@ def test_an_expression_has_the_same_value_on_every_engine(engine, account, famil
     people = dp.Private(table, account=account)
     engine_table = people._spec.table
     columns = {f"e{i}": build(people).to_ibis(engine_table) for i, (build, _) in enumerate(family.values())}
-    found = engine_table.select("id", **columns).order_by("id").to_pyarrow()
+    found = running.arrow(engine_table.select("id", **columns).order_by("id"))
     for i, (words, (_, wanted)) in enumerate(family.items()):
         values = found[f"e{i}"].to_pylist()
         assert all(same(a, b) for a, b in zip(values, wanted, strict=True)), (words, values, wanted)
