@@ -5,6 +5,7 @@ and imports nothing that the text names. Each value has exactly one text: canoni
 number that a float holds is written by `float.hex` and every other rational as "n/d". Equal events have equal texts,
 and no digit is lost.
 
+>>> from fractions import Fraction
 >>> encode(ev.Repeated(ev.Gaussian(2.0), 3))
 '{"count":3,"event":{"noise_multiplier":"0x1.0000000000000p+1","tag":"gaussian"},"tag":"repeated"}'
 >>> decode(encode(ev.Exponential(Fraction(1, 3))))
