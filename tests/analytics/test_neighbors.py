@@ -201,7 +201,7 @@ class Case:
 
         def run(table: pa.Table) -> Any:
             budget = dp.ApproxDP(100.0, 1e-3) if self.discovered else None
-            account = account_of(unit, self.relation, budget=budget, fresh=True, aside=0.5 if self.discovered else 0.0)
+            account = account_of(unit, self.relation, budget=budget, fresh=True, aside=5e-4 if self.discovered else 0.0)
             people = dp.Private(load(table, "replayed"), account=account)
             asked: Any = people
             if self.grouped:
