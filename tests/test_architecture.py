@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
+import os
 import pkgutil
 import sys
 from pathlib import Path
@@ -51,10 +53,15 @@ def level(name: str) -> int:
     return next(i for i, layer in enumerate(LAYERS) if name in layer)
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path) -> set[str]:
     """Every module that a file imports, at its top or inside a function."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -90,7 +97,7 @@ def test_every_package_has_a_layer():
 def test_a_file_is_one_room(path):
     text = path.read_text()
     assert len(text.splitlines()) <= 450, "a file this long is two rooms"
-    docstring = ast.get_docstring(ast.parse(text))
+    docstring = ast.get_docstring(parsed(path))
     assert docstring, "a file starts with a docstring that says why it is there"
     assert path.stem not in {"utils", "helpers", "misc", "common"}
 
@@ -184,7 +191,7 @@ def test_every_public_name_has_a_docstring():
 def test_no_privacy_decision_compares_floats_for_equality(path):
     """Comparing with a float literal, inf or nan, or comparing names such as epsilon or delta, is refused."""
     suspects = {"epsilon", "delta", "rho", "mu", "sigma", "scale", "noise_multiplier", "rate", "probability"}
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if not isinstance(node, ast.Compare) or not any(isinstance(op, ast.Eq | ast.NotEq) for op in node.ops):
             continue
         for side in (node.left, *node.comparators):
@@ -198,7 +205,7 @@ def test_only_queries_and_learning_make_bounded_values():
     for path in FILES:
         if place(path) in {"queries", "learning", "bounded"}:
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in {
                 "Bounded",
                 "Scores",
@@ -220,12 +227,11 @@ def test_the_project_speaks_of_itself_alone():
     """No registry's host and no machine's path in any tracked text."""
     tracked = {".ci", ".github", ".pre-commit-config.yaml"}
     hosts = ["py" + "pi.org", "files.python" + "hosted", "registry.npm" + "js"]
-    for path in REPOSITORY.rglob("*"):
-        if path.suffix not in {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ""} or not path.is_file():
-            continue
-        parts = path.relative_to(REPOSITORY).parts
-        if "site" in parts or any(part.startswith(".") and part not in tracked for part in parts):
-            continue
-        text = path.read_text(errors="ignore")
-        assert not any(host in text for host in hosts), path
-        assert "/work/" + "main" not in text, path
+    for folder, folders, names in os.walk(REPOSITORY):
+        folders[:] = [name for name in folders if name != "site" and (name[0] != "." or name in tracked)]
+        for path in (Path(folder, name) for name in names if name[0] != "." or name in tracked):
+            if path.suffix not in {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ""}:
+                continue
+            text = path.read_text(errors="ignore")
+            assert not any(host in text for host in hosts), path
+            assert "/work/" + "main" not in text, path

@@ -255,7 +255,7 @@ def check(load: Any, account_of: Any, seeds: range) -> None:
 
 
 def test_neighbors_differ_by_what_is_declared(engine, account_of):
-    check(engine, account_of, range(5))
+    check(engine, account_of, range(3))
 
 
 @pytest.mark.slow

@@ -19,8 +19,7 @@ from discreet.bounded import Scores
 from discreet.errors import EngineFailed, InvalidArgument
 from tests.analytics.plans import ask, exact, ids, plans, row, table
 
-few = settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-many = settings(few, max_examples=100)
+many = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 UNITS = [
     dp.person("id", max_rows=1),
     dp.person("id", max_rows=2, max_groups=1),
@@ -86,29 +85,17 @@ of_persons = given(
 )
 
 
+@pytest.mark.slow
 @of_rows
-@few
+@many
 def test_one_row_moves_no_aggregate_further_than_declared(account_of, rows, extra, other, plan):
     check_rows(account_of, rows, extra, other, plan)
 
 
+@pytest.mark.slow
 @of_persons
-@few
+@many
 def test_one_person_moves_no_aggregate_further_than_declared(account_of, unit, rows, theirs, others, plan):
-    check_persons(account_of, unit, rows, theirs, others, plan)
-
-
-@pytest.mark.slow
-@of_rows
-@many
-def test_one_row_moves_no_aggregate_further_than_declared_at_length(account_of, rows, extra, other, plan):
-    check_rows(account_of, rows, extra, other, plan)
-
-
-@pytest.mark.slow
-@of_persons
-@many
-def test_one_person_moves_no_aggregate_further_than_declared_at_length(account_of, unit, rows, theirs, others, plan):
     check_persons(account_of, unit, rows, theirs, others, plan)
 
 

@@ -217,11 +217,11 @@ MACHINES = [Machine, GaussianMachine, GDPMachine]
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: m.__name__)
 def test_no_sequence_breaks_the_ledger(machine):
-    play(machine, lambda folder: f"{folder}/x.ledger", 15, 25)
+    play(machine, lambda folder: f"{folder}/x.ledger", 6, 25)
 
 
 def test_no_sequence_breaks_the_ledger_in_postgres(new_postgres):
-    play(GaussianMachine, lambda folder: new_postgres().location, 5, 25)
+    play(GaussianMachine, lambda folder: new_postgres().location, 3, 25)
 
 
 @pytest.mark.slow

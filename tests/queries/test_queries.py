@@ -240,7 +240,7 @@ def test_a_query_for_other_neighbors_can_not_be_released():
     ids=["mean", "mean of known size", "variance", "sum", "count"],
 )
 @pytest.mark.parametrize("release", [
-    lambda b: dp.laplace(b, epsilon=0.5),
+    pytest.param(lambda b: dp.laplace(b, epsilon=0.5), marks=pytest.mark.slow),
     lambda b: dp.gaussian(b, epsilon=0.5, delta=1e-6),
     pytest.param(lambda b: dp.l2_laplace(b, epsilon=0.5, delta=1e-6), marks=pytest.mark.slow),
 ], ids=["laplace", "gaussian", "l2 laplace"])  # fmt: skip

@@ -98,7 +98,7 @@ def test_frozen_parameters_have_no_sum_and_unused_ones_have_zero():
     assert "unused.weight: not used by the loss" in engine.report
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     batch=st.integers(1, 6),
     length=st.integers(1, 40),
@@ -121,7 +121,7 @@ def test_a_linear_layer_is_exact_for_all_shapes(batch, length, wide, narrow, see
     assert truth.worst(found.sums, expected) < 1e-9
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     batch=st.integers(1, 4),
     size=st.integers(5, 9),

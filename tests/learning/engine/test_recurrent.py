@@ -93,7 +93,7 @@ def test_a_plain_recurrence_has_either_activation(relu, reverse):
     assert bool((outputs < 0).any()) is not relu
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("kind", list(GATES))
 def test_custom_operations_pass_torchs_own_checks(kind, reverse, dtype):
