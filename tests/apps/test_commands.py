@@ -336,6 +336,13 @@ def test_keys_may_stand_in_a_file_and_numbers_are_numbers(run: Run, folder):
     assert [row["age"] for row in json.loads(done.out)["rows"]] == [18, 19]
 
 
+def test_a_key_in_quotes_may_hold_a_comma(run: Run):
+    run(INIT)
+    line = 'discreet query people.parquet "SELECT sex, COUNT(*) AS n FROM p GROUP BY sex" --epsilon 0.1'
+    done = run(f"{line} --keys 'sex=Female, \"Male, or not\" ,Male' --ledger census.ledger --json")
+    assert [row["sex"] for row in json.loads(done.out)["rows"]] == ["Female", "Male, or not", "Male"]
+
+
 def test_keys_are_discovered_where_delta_was_set_aside(run: Run):
     run("discreet ledger init d.ledger --account d --epsilon 5 --delta 1e-5 --aside 5e-6")
     line = 'discreet query people.parquet "SELECT sex, COUNT(*) AS n FROM p GROUP BY sex" --ledger d.ledger'

@@ -32,10 +32,12 @@ def words(question: Question) -> tuple[str, ...]:
     if isinstance(unit, Person):
         limits = {one.aggregate.limited_by for one in question.asked.values()}
         if "rows" in limits:
-            found.append(f"a person with more than {unit.max_rows} rows counts as {unit.max_rows}")
+            rows = "1 row" if unit.max_rows == 1 else f"{unit.max_rows} rows"
+            found.append(f"a person with more than {rows} counts as {unit.max_rows}")
         if question.keys is not None and "groups" in limits:
             most = unit.max_groups or unit.max_rows
-            found.append(f"a person in more than {most} groups counts as {most} persons")
+            groups, persons = ("1 group", "1 person") if most == 1 else (f"{most} groups", f"{most} persons")
+            found.append(f"a person in more than {groups} counts as {persons}")
     return tuple(found)
 
 
@@ -44,7 +46,7 @@ def meaning(question: Question) -> str:
     clauses = words(question)
     if not clauses:
         return f"{MEANING}; no bound or limit changes the rows"
-    return f"{MEANING}, not for what limits change: {'; '.join(clauses)}"
+    return f"{MEANING}; it does not cover what the limits change: {'; '.join(clauses)}"
 
 
 def of(question: Question) -> Question:

@@ -116,7 +116,8 @@ def command(
     SQL is a SELECT of COUNT, SUM, AVG, MEDIAN, … FROM DATA, under any name, with WHERE, GROUP BY and sub-queries, and
     with JOIN of tables that --table and --public name. Each number comes with its ±: the half width of its 95%
     interval, which covers the noise and not what bounds and limits change (see --bias). Keys that look like numbers are
-    numbers; quote those that are text. Write dates as 2024-12-31 in --keys and as DATE '2024-12-31' in SQL.
+    numbers; put text that looks like a number, or that holds a comma, in quotes. Write dates as 2024-12-31 in --keys
+    and as DATE '2024-12-31' in SQL.
 
     Guarantee: ε-DP for the account's unit and relation. Column names and types, keys and bounds are public.
     """
@@ -281,6 +282,10 @@ def _bounds(text: str) -> tuple[str, tuple[float, float]]:
     return name, (low, high)
 
 
+#: Keys between commas; a key in quotes may hold commas.
+_SEPARATED = re.compile(r"""(?:^|(?<=,))(\s*"[^"]*"\s*|\s*'[^']*'\s*|[^,]*)(?=,|$)""")
+
+
 def _keys(text: str) -> tuple[str, list[Any]]:
     name, value = assignment(text, "--keys")
     calendar = re.fullmatch(r"(days|weeks|months|quarters|years)\(([^,]*),([^,]*)\)", value.strip())
@@ -291,7 +296,7 @@ def _keys(text: str) -> tuple[str, list[Any]]:
     if value.startswith("@"):
         listed = [line.strip() for line in read_text(value[1:]).splitlines() if line.strip()]
     else:
-        listed = [key.strip() for key in value.split(",")]
+        listed = [key.strip() for key in _SEPARATED.findall(value)]
     return name, [_literal(key) for key in listed]
 
 
