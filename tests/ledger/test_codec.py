@@ -224,3 +224,11 @@ def test_a_foreign_budget_or_neighbor_is_refused(bad):
         codec.decode_budget(bad)
     with pytest.raises(NotALedger):
         codec.decode_neighbors(bad)
+
+
+@given(event=EVENTS)
+def test_every_event_has_words_without_code(event):
+    words = str(event)
+    assert words
+    assert "\n" not in words
+    assert not any(code in words for code in ("Fraction", "event=", "None", "_"))

@@ -286,5 +286,5 @@ _TITLE = 60
 
 
 def _short(event: Event) -> str:
-    text = repr(event)
+    text = str(event)
     return text if len(text) <= _TITLE else text[: _TITLE - 1] + "…"

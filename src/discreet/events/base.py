@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from discreet import _check
 from discreet.errors import InvalidArgument
+from discreet.events.wording import in_words
 
 # How deeply events may nest. Accountants take up to four calls for each level, and Python allows a thousand.
 _DEEPEST = 150
@@ -16,6 +17,9 @@ class Event:
     """The base of everything that can be priced. Abstract; every concrete event is a final frozen dataclass."""
 
     __slots__ = ()
+
+    def __str__(self) -> str:
+        return in_words(self)
 
     def parts(self) -> tuple[Event, ...]:
         """The events directly inside this one; empty for a leaf."""

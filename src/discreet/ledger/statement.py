@@ -83,7 +83,7 @@ class Statement:
                     line.kind,
                     f"{100 * line.share:.2f}%",
                     line.description,
-                    repr(line.event),
+                    str(line.event),
                 )
                 for line in self.lines
             ),
