@@ -1,0 +1,28 @@
+"""PATE: teachers on disjoint shards of the private data label public inputs by a noisy vote.
+
+- `shards` decides which teacher sees a person, `teachers` trains them and counts their votes;
+- `voting` adds the noise, `_answers` charges and answers questions, `price` is what the votes themselves cost;
+- `student` trains on the released labels, which costs nothing more.
+"""
+
+from discreet.learning.pate._answers import Answers, Ensemble
+from discreet.learning.pate.price import DataDependentPrice, data_dependent
+from discreet.learning.pate.shards import shards_of
+from discreet.learning.pate.student import train_student
+from discreet.learning.pate.teachers import Teachers, train_teachers
+from discreet.learning.pate.voting import ConfidentVoting, GaussianVoting, LaplaceVoting, Voting
+
+__all__ = [
+    "Answers",
+    "ConfidentVoting",
+    "DataDependentPrice",
+    "Ensemble",
+    "GaussianVoting",
+    "LaplaceVoting",
+    "Teachers",
+    "Voting",
+    "data_dependent",
+    "shards_of",
+    "train_student",
+    "train_teachers",
+]

@@ -1,0 +1,211 @@
+"""Teachers: one estimator for each shard of the private data. They are secret; only noisy votes leave."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet import _check
+from discreet.errors import InvalidArgument, MissingExtra
+from discreet.learning.checkpoint import replace_file
+from discreet.learning.pate.shards import shards_of
+from discreet.mechanisms.sampling import entropy
+
+#: Generated rows per class on which an estimator is tried before it sees private rows.
+_TRIAL_ROWS = 4
+_CLASSES_REMEDY = "list the public labels; labels that are read from the data would reveal rare ones"
+
+
+@dataclass(frozen=True)
+class Teachers:
+    """Trained teachers: **not private**. Keep them, and ask them through an `Ensemble`.
+
+    Attributes:
+        classes: the public labels, in the order of the counts.
+        members: one estimator for each shard; None for a shard that could not be learned.
+    """
+
+    classes: tuple[Any, ...]
+    members: tuple[Any, ...]
+
+    def __repr__(self) -> str:
+        return f"Teachers({len(self.members)} of them, secret; classes {self.classes})"
+
+    def counts(self, inputs: ArrayLike) -> NDArray[np.int64]:
+        """How many teachers vote for each class, one row for each public input: **not private**.
+
+        A teacher that fails, or predicts what is no class, abstains. It must not stop the others: a failure is a fact
+        about the people in its shard.
+        """
+        questions = np.asarray(inputs)
+        counts = np.zeros((len(questions), len(self.classes)), dtype=np.int64)
+        for member in self.members:
+            predicted = _predict(member, questions)
+            if predicted is not None:
+                counts += np.stack([predicted == label for label in self.classes], axis=1)
+        return counts
+
+
+def train_teachers(
+    estimator: Any,
+    inputs: ArrayLike,
+    labels: ArrayLike,
+    *,
+    teachers: int,
+    classes: Sequence[Any],
+    persons: ArrayLike | None = None,
+    folder: Path | str | None = None,
+    workers: int = 1,
+    progress: bool = True,
+) -> Teachers:
+    """Train one copy of `estimator` on each of `teachers` disjoint shards of the data.
+
+    Args:
+        estimator: anything with `fit(inputs, labels)` and `predict(inputs)`, as in scikit-learn, or a function of the
+            teacher's number that makes one.
+        inputs: the private inputs, one row each.
+        labels: the private labels.
+        teachers: how many; more teachers allow more noise per vote, and see fewer rows each.
+        classes: the public labels that teachers vote for.
+        persons: each row's person, whose rows all go to one teacher; by default every row is a person.
+        folder: where teachers are saved as they finish, so that a run that was killed continues. Secret, like them.
+        workers: processes that train side by side.
+        progress: whether to draw a progress bar, for the owner of the data.
+
+    Guarantee:
+        Which teacher sees a row depends on its person and a secret key alone, so one person (without `persons`, one
+        row) changes one teacher. Nothing is released, and nothing is charged. What fails on a shard makes its teacher
+        abstain, and is not reported; what fails on generated rows of the same shape is an error, before any training.
+        Not protected: the number of rows, their shape and type, how long training takes, and files in `folder`.
+    """
+    count = _check.integer("teachers", teachers, "each is trained on its own shard", at_least=2)
+    names = _classes(classes)
+    rows, targets = np.asarray(inputs), np.asarray(labels)
+    if len(rows) != len(targets):
+        raise _check.fail("labels", "have one entry for each input", len(targets), f"there are {len(rows)} inputs")
+    make = estimator if callable(estimator) and not hasattr(estimator, "fit") else lambda _: copy.deepcopy(estimator)
+    _try(make(0), rows, names)
+    who = np.arange(len(rows)) if persons is None else persons
+    place = None if folder is None else _Folder(Path(folder), count, names)
+    key = entropy.fresh_key() if place is None else place.key()
+    shard = shards_of(who, count, key)
+    if len(shard) != len(rows):
+        raise _check.fail("persons", "have one entry for each input", len(shard), f"there are {len(rows)} inputs")
+    members: dict[int, Any] = {} if place is None else place.finished()
+    jobs = ((i, make(i), rows[shard == i], targets[shard == i]) for i in range(count) if i not in members)
+    with _bar(progress, count, len(members)) as advance:
+        for number, member in _trained(jobs, workers):
+            members[number] = member
+            if place is not None:
+                place.save(number, member)
+            advance()
+    return Teachers(names, tuple(members[i] for i in range(count)))
+
+
+def _classes(classes: Sequence[Any]) -> tuple[Any, ...]:
+    names = tuple(one.item() if isinstance(one, np.generic) else one for one in classes)
+    if len(names) < 2 or len(set(names)) != len(names) or None in names:
+        raise _check.fail("classes", "be at least two different labels", names, _CLASSES_REMEDY)
+    return names
+
+
+def _try(estimator: Any, rows: NDArray[Any], classes: tuple[Any, ...]) -> None:
+    """Fit and predict generated rows of the same shape and type: errors that have nothing to do with the data."""
+    size = _TRIAL_ROWS * len(classes)
+    made = np.resize(np.linspace(0, 1, 7), (size, *rows.shape[1:])).astype(rows.dtype)
+    try:
+        estimator.fit(made, np.resize(np.array(classes), size))
+        guesses = np.asarray(estimator.predict(made))
+    except Exception as error:
+        raise InvalidArgument(
+            f"estimator must fit and predict rows like those of inputs, got {type(error).__name__} on generated ones: "
+            f"{error}"
+        ) from error
+    if guesses.shape != (size,):
+        remedy = "predict must return one label for each input"
+        raise _check.fail("estimator", "predict labels", f"an array of shape {guesses.shape}", remedy)
+
+
+def _trained(jobs: Iterator[tuple[Any, ...]], workers: int) -> Iterator[tuple[int, Any]]:
+    if _check.integer("workers", workers, "it is the number of processes", at_least=1) == 1:
+        for number, *job in jobs:
+            yield number, _fit(*job)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        numbers = {pool.submit(_fit, *job): number for number, *job in jobs}
+        for done in as_completed(numbers):
+            yield numbers[done], done.result()
+
+
+def _fit(estimator: Any, rows: NDArray[Any], targets: NDArray[Any]) -> Any:
+    try:
+        estimator.fit(rows, targets)
+    except Exception:
+        return None  # this teacher abstains: what went wrong is a fact about its rows
+    return estimator
+
+
+def _predict(member: Any, questions: NDArray[Any]) -> NDArray[Any] | None:
+    if member is None:
+        return None
+    try:
+        predicted = np.asarray(member.predict(questions))
+    except Exception:
+        return None
+    return predicted if predicted.shape == (len(questions),) else None
+
+
+class _Folder:
+    """Finished teachers on disk, and the key of the shards. Only its owner can read it."""
+
+    def __init__(self, path: Path, teachers: int, classes: tuple[Any, ...]) -> None:
+        self._path = path
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._facts = {"teachers": teachers, "classes": [repr(name) for name in classes]}
+
+    def key(self) -> bytes:
+        """The key of this folder's shards: a run that continues must divide the rows as before."""
+        file = self._path / "shards.json"
+        if not file.exists():
+            content = {**self._facts, "key": entropy.fresh_key().hex()}
+            replace_file(file, lambda out: out.write(json.dumps(content).encode()))
+        content = json.loads(file.read_text())
+        key = bytes.fromhex(content.pop("key"))
+        if content != self._facts:
+            remedy = "a folder belongs to one set of teachers; use another one"
+            raise _check.fail("folder", f"hold teachers of {self._facts}", content, remedy)
+        return key
+
+    def finished(self) -> dict[int, Any]:
+        """The teachers that were saved."""
+        return {int(file.stem): pickle.loads(file.read_bytes()) for file in self._path.glob("*.teacher")}
+
+    def save(self, number: int, member: Any) -> None:
+        """Save one teacher; a crash leaves no half of one."""
+        content = pickle.dumps(member)
+        replace_file(self._path / f"{number:05}.teacher", lambda out: out.write(content))
+
+
+@contextmanager
+def _bar(shown: bool, total: int, done: int) -> Iterator[Callable[[], None]]:
+    if not shown:
+        yield lambda: None
+        return
+    try:
+        from rich.progress import Progress
+    except ModuleNotFoundError as error:
+        raise MissingExtra("a progress bar needs rich: pip install 'discreet[learning]', or progress=False") from error
+    with Progress() as bar:
+        task = bar.add_task("training teachers", total=total, completed=done)
+        yield lambda: bar.advance(task)
