@@ -79,7 +79,17 @@ def test_an_example_runs(example, capsys, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "package", ["accounting", "analytics", "learning", "learning.pate", "ledger", "mechanisms", "queries"]
+    "package",
+    [
+        "accounting",
+        "analytics",
+        "learning",
+        "learning.pate",
+        "learning.selection",
+        "ledger",
+        "mechanisms",
+        "queries",
+    ],
 )
 def test_the_reference_documents_every_public_name(package):
     module = importlib.import_module(f"discreet.{package}")

@@ -57,7 +57,7 @@ def data_dependent(answers: Answers, voting: Voting, delta: float) -> DataDepend
         raise _check.fail("answers", "hold their votes", "answers that were read back", "votes are never stored")
     chance = float(_check.delta(delta))
     spent = np.zeros(len(_ORDERS))
-    for votes, answered in zip(answers.counts, answers.answered, strict=True):
+    for votes, answered in zip(answers.counts.tolist(), answers.answered, strict=True):
         spent += _price(votes, bool(answered), voting)
     # ε(δ) ≤ D_α + ln((α−1)/α) − ln(δα)/(α−1) (Canonne, Kamath & Steinke 2020, Proposition 12)
     orders = np.array(_ORDERS)
@@ -67,7 +67,7 @@ def data_dependent(answers: Answers, voting: Voting, delta: float) -> DataDepend
     return DataDependentPrice(max(0.0, float(epsilons[best])), chance, _ORDERS[best], independent)
 
 
-def _price(votes: NDArray[np.int64], answered: bool, voting: Voting) -> NDArray[np.float64]:
+def _price(votes: list[int], answered: bool, voting: Voting) -> NDArray[np.float64]:
     """The Rényi divergences of one question at `_ORDERS`."""
     if isinstance(voting, LaplaceVoting):
         return pate.laplace_votes_rdp(votes, voting.noise, _ORDERS)
@@ -75,5 +75,5 @@ def _price(votes: NDArray[np.int64], answered: bool, voting: Voting) -> NDArray[
         raise _check.fail("voting", "be one with a theorem", type(voting).__name__, "use those of this package")
     price = np.zeros(len(_ORDERS))
     if isinstance(voting, ConfidentVoting):
-        price += pate.vote_check_rdp(float(votes.max()), voting.threshold, voting.check_noise, _ORDERS)
+        price += pate.vote_check_rdp(float(max(votes)), voting.threshold, voting.check_noise, _ORDERS)
     return price + pate.gaussian_votes_rdp(votes, voting.noise, _ORDERS) if answered else price

@@ -1,0 +1,59 @@
+"""What a search must remember to continue after a crash. All of it is secret: how many trials there are, and scores."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from discreet.learning.checkpoint import replace_file
+
+
+class Journal:
+    """The drawn trials and the best run so far, in a folder that only its owner can read; in memory without one."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        if folder is not None:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    @property
+    def began(self) -> bool:
+        """Whether a search was started here before."""
+        return self._folder is not None and any(self._folder.glob("*.*"))
+
+    def order(self, draw: Callable[[], list[int]]) -> list[int]:
+        """The candidates of the trials, drawn once: a search that continues runs the same ones."""
+        order: list[int] = self._once("trials", draw)
+        return order
+
+    def choice(self, draw: Callable[[], tuple[int, list[int] | None]]) -> tuple[int, list[int] | None]:
+        """The private choice, drawn once: one charge pays for one draw."""
+        place, shown = self._once("choice", draw)
+        return place, shown
+
+    def _once(self, name: str, draw: Callable[[], Any]) -> Any:
+        """What was drawn under this name, or a first draw, which is on disk before anybody sees it."""
+        if self._folder is None:
+            return draw()
+        file = self._folder / f"{name}.json"
+        if not file.exists():
+            content = json.dumps(draw()).encode()
+            replace_file(file, lambda out: out.write(content))
+        return json.loads(file.read_text())
+
+    def load(self) -> tuple[int, Any]:
+        """How many trials are done, and the best of them."""
+        file = None if self._folder is None else self._folder / "best.pickle"
+        if file is None or not file.exists():
+            return 0, None
+        done, best = pickle.loads(file.read_bytes())
+        return int(done), best
+
+    def save(self, done: int, best: Any) -> None:
+        """Remember that so many trials are done, and the best of them."""
+        if self._folder is not None:
+            content = pickle.dumps((done, best))
+            replace_file(self._folder / "best.pickle", lambda out: out.write(content))
