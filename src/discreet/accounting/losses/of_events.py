@@ -79,15 +79,16 @@ class View:
         relation: which datasets count as neighbors.
         adding: the direction: a unit is added, instead of removed.
         upper: from above (no better than the truth), instead of from below.
+        opposite: how many units of a group change in the other direction than the rest. `splits` gives the numbers that
+            must all be priced; it has no default, so that no route prices one of them alone.
         variant: which bound, for events that have several.
-        opposite: how many units of a group change in the other direction than the rest, see `splits`.
     """
 
     relation: Relation
     adding: bool
     upper: bool
+    opposite: int
     variant: int = 0
-    opposite: int = 0
 
 
 def losses(way: Way, view: View) -> Losses:
@@ -140,6 +141,12 @@ def variants(way: Way, *, upper: bool) -> int:
     if upper:
         return 1 if subsets.steered_leaf(way) is None else 2
     return 2 if any(subsets.triangle_gains(leaf, count) for leaf, count in way) else 1
+
+
+def directions(way: Way) -> tuple[bool, ...]:
+    """The values of `adding` that must be priced: both, only where sampling makes removing and adding a unit differ."""
+    differ = any(len(leaf.parts()) > 0 and not isinstance(leaf, Shuffled) for leaf, _ in way)
+    return (False, True) if differ else (False,)
 
 
 def splits(way: Way) -> range:

@@ -12,7 +12,7 @@ from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.families import has_closed_form, in_families
 from discreet.accounting.losses.mixtures import GroupLoss
 from discreet.accounting.methods import chernoff, concentration, single, smoothing
-from discreet.accounting.methods.choose import choose
+from discreet.accounting.methods.choose import choose, formula
 from discreet.accounting.methods.fourier import inversion as fourier
 from discreet.accounting.methods.fourier import relaxed
 from discreet.accounting.methods.fourier.quadrature import SampledGaussians
@@ -63,12 +63,10 @@ def _by_method(losses: Losses, target: Target, adding: bool) -> Pair:
             return (math.inf, math.inf) if target.epsilon is None else (1.0, 1.0)
         case "moments":
             return 0.0, by_moments(losses, target, adding)
-        case "gaussian":
-            mu = math.sqrt(losses.mu_squared)
-            return _by_formula(lambda e: single.gaussian(e, mu), target)
-        case "one sample":
-            ((rate, sampled_mu, _),) = losses.sampled
-            return _by_formula(lambda e: single.sampled_gaussian(e, sampled_mu, rate, adding=adding), target)
+        case "formula":
+            profile = formula(losses, adding=adding)
+            assert profile is not None
+            return _by_formula(profile, target)
         case "fourier":
             mixed = losses.others or losses.mu_squared > 0
             if not mixed and losses.steps < _FEW_STEPS:
