@@ -133,14 +133,12 @@ def _is_exact(leaf: Event) -> bool:
 
 def variants(way: Way, *, upper: bool) -> int:
     """How many bounds there are to choose from: the least of the upper ones holds, and the greatest of the lower."""
-    inside = [part for leaf, _ in way for part in leaf.walk()]
-    if any(isinstance(part, ranges.Selection) for part in inside):
-        return ranges.BOUNDS if upper else len(ranges.SPLITS)
-    if any(isinstance(part, L2Laplace) and part.shift is None for part in inside):
-        return 2 if upper else len(_COORDINATES)
+    number = ranges.variants(way, upper=upper)
+    if any(isinstance(part, L2Laplace) and part.shift is None for leaf, _ in way for part in leaf.walk()):
+        number = max(number, 2 if upper else len(_COORDINATES))
     if upper:
-        return 1 if subsets.steered_leaf(way) is None else 2
-    return 2 if any(subsets.triangle_gains(leaf, count) for leaf, count in way) else 1
+        return number if subsets.steered_leaf(way) is None else max(number, 2)
+    return max(number, 2) if any(subsets.triangle_gains(leaf, count) for leaf, count in way) else number
 
 
 def directions(way: Way) -> tuple[bool, ...]:
