@@ -1,10 +1,11 @@
 """How long a price takes, how wide its interval is and how much memory it needs, beside the accountants in use.
 
-    python -m benchmarks.accounting [--quick] [--json FILE] [--seed N]
+    python -m benchmarks.accounting [--quick] [--json FILE] [--seed N] [--peer-cases N]
 
-Everything is measured in this run, one thread. A peer runs in its own process with a limit on time and memory; where it
-passes one, its row says so. The random grid is drawn from a new seed in every run, which is printed;
-`--seed` repeats it.
+Everything is measured in this run, one thread, in seconds of CPU time, which other programs on the machine change
+little. A peer runs in its own process with a limit on time and memory; where it passes one, its row says so. The random
+grid is drawn from a new seed in every run, which is printed; `--seed` repeats it. `--peer-cases` lets the peer price
+only the first cases of the grid, because it takes up to a minute for each.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import random
 import resource
 import secrets
+import statistics
 import time
 from collections.abc import Callable
 from fractions import Fraction
@@ -24,8 +26,8 @@ from multiprocessing.connection import Connection
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
-from benchmarks._accounting_grid import random_grid  # noqa: E402  # threads are set before numpy
-from benchmarks._table import Row, arguments, median_seconds, report  # noqa: E402  # threads are set before numpy
+from benchmarks._accounting_grid import PEER_CASES, random_grid  # noqa: E402  # threads are set before numpy
+from benchmarks._table import Row, arguments, report  # noqa: E402  # threads are set before numpy
 from discreet.accounting._calibrate import calibrate  # noqa: E402
 from discreet.accounting.interval import Interval  # noqa: E402
 from discreet.accounting.tight import epsilon  # noqa: E402
@@ -46,6 +48,17 @@ def thousand(count: int) -> list[tuple[float, float]]:
     """Rates and noise multipliers of `count` different steps."""
     draw = random.Random(7)
     return [(draw.uniform(0.001, 0.05), draw.uniform(0.7, 3.0)) for _ in range(count)]
+
+
+def median_seconds(function: Callable[[], object], repeats: int) -> float:
+    """The median CPU time of `repeats` calls, after a warm-up call."""
+    function()
+    times = []
+    for _ in range(repeats):
+        start = time.process_time()
+        function()
+        times.append(time.process_time() - start)
+    return statistics.median(times)
 
 
 # --- peers, each in a process of its own ---
@@ -108,9 +121,9 @@ def _child(function: Callable[..., float], arguments_: tuple[object, ...], repea
     try:
         times = []
         for _ in range(repeats + (repeats > 1)):
-            start = time.perf_counter()
+            start = time.process_time()
             value = function(*arguments_)
-            times.append(time.perf_counter() - start)
+            times.append(time.process_time() - start)
         pipe.send((sorted(times[-repeats:])[repeats // 2], value, _peak(), ""))
     except MemoryError:
         pipe.send((None, None, None, f"needs more than {MEMORY // 2**30} GB"))
@@ -175,14 +188,14 @@ def one_epsilon(quick: bool) -> list[Row]:
         found = epsilon(event, DELTA)
         repeats = 1 if quick or exponent > 5 else 3
         theirs, value, their_memory, note = measure(google, [(0.01, 1.0, steps)], DELTA, repeats=repeats, limit=60)
-        rows.append(Row(case, "seconds for ε", seconds, GOOGLE, theirs, "lower", note))
+        rows.append(Row(case, "CPU seconds for ε", seconds, GOOGLE, theirs, "lower", note))
         rows.append(Row(case, "upper end of ε", found.upper, GOOGLE, value, "lower", note or judge(value, found)))
         if exponent == 6:
             memory = measure(ours_long, steps, repeats=1, limit=60)[2]
             rows.append(Row(case, "peak memory, MB", memory or float("nan"), GOOGLE, their_memory, "lower", note))
         limit = 5 if quick else 60
         theirs, value, _, note = measure(microsoft, [(0.01, 1.0, steps)], DELTA, repeats=1, limit=limit)
-        rows.append(Row(case, "seconds for ε", seconds, MICROSOFT, theirs, "lower", note))
+        rows.append(Row(case, "CPU seconds for ε", seconds, MICROSOFT, theirs, "lower", note))
         width = found.width / found.upper
         rows.append(Row(case, "relative width", width, MICROSOFT, 0.02 / value if value else None, "lower", note))
     return rows
@@ -202,7 +215,7 @@ def other_cases(quick: bool) -> list[Row]:
         seconds = median_seconds(partial(epsilon, event, delta), repeats)
         found = epsilon(event, delta)
         theirs, value, _, note = measure(function, *arguments_, repeats=1, limit=60)
-        rows.append(Row(case, "seconds for ε", seconds, GOOGLE, theirs, "lower", note))
+        rows.append(Row(case, "CPU seconds for ε", seconds, GOOGLE, theirs, "lower", note))
         rows.append(Row(case, "upper end of ε", found.upper, GOOGLE, value, "lower", note or judge(value, found)))
         rows.append(Row(case, "relative width", found.width / found.upper, GOOGLE, None, "lower", "gives no interval"))
     return rows
@@ -218,7 +231,7 @@ def calibration(quick: bool) -> list[Row]:
     seconds = median_seconds(run, 3 if quick else 11)
     theirs, value, _, note = measure(google_calibration, 0.01, 10_000, 2.0, DELTA, repeats=1, limit=120)
     return [
-        Row(case, "seconds to calibrate", seconds, GOOGLE, theirs, "lower", note),
+        Row(case, "CPU seconds to calibrate", seconds, GOOGLE, theirs, "lower", note),
         Row(case, "σ", run(), GOOGLE, value, "lower", note),
     ]
 
@@ -233,7 +246,7 @@ def heterogeneous(quick: bool) -> list[Row]:
     parts = [(q, s, 1) for q, s in thousand(count)]
     theirs, _, their_memory, note = measure(google, parts, DELTA, repeats=1, limit=limit)
     return [
-        Row(case, "seconds for ε", seconds, GOOGLE, theirs, "lower", note),
+        Row(case, "CPU seconds for ε", seconds, GOOGLE, theirs, "lower", note),
         Row(case, "peak memory, MB", memory or float("nan"), GOOGLE, their_memory, "lower", note),
     ]
 
@@ -255,7 +268,7 @@ def many_scales(quick: bool) -> list[Row]:
         ):
             found = epsilon(event, 1e-6)
             seconds = median_seconds(partial(epsilon, event, 1e-6), 1 if quick else 5)
-            rows.append(Row(case, "seconds for ε", seconds, GOOGLE, None, "lower", "not measured"))
+            rows.append(Row(case, "CPU seconds for ε", seconds, GOOGLE, None, "lower", "not measured"))
             rows.append(Row(case, "relative width", found.width / found.upper, GOOGLE, None, "lower", "no interval"))
     return rows
 
@@ -264,10 +277,11 @@ def main() -> None:
     """Run every case, print the table, write it where asked."""
     parser = arguments(__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seed", type=int, default=None, help="of the random grid; drawn anew if not given")
+    parser.add_argument("--peer-cases", type=int, default=PEER_CASES, help="of the random grid, that the peer prices")
     args = parser.parse_args()
     seed = secrets.randbits(32) if args.seed is None else args.seed
     print(f"random grid: seed {seed}", flush=True)
-    rows: list[Row] = random_grid(seed, quick=args.quick)
+    rows: list[Row] = random_grid(seed, quick=args.quick, peer_cases=args.peer_cases)
     for case in (one_epsilon, other_cases, calibration, heterogeneous, many_scales):
         rows += case(args.quick)
     report(args, "accounting", rows, ("dp-accounting", "prv-accountant", "numpy", "scipy"))

@@ -122,7 +122,7 @@ class ApproxDP(Guarantee):
     """(ε, δ)-differential privacy: P[M(D) ∈ S] ≤ e^ε P[M(D′) ∈ S] + δ for all neighbors D, D′ and all S.
 
     Equivalently, for each pair of neighbors there are two distributions that satisfy the bound e^ε without any δ, each
-    within a total variation distance of δ/(1 + e^ε) of the mechanism's (Dwork & Roth 2014, Lemma 3.17). δ is not the
+    within a total variation distance of δ/(1 + e^ε) of the mechanism's (docs/proofs/what-delta-means.md). δ is not the
     probability that the privacy loss exceeds ε: that can be larger (`accounting.profile(event).loss_exceeds`). And a
     mechanism that reveals everything with probability δ is (0, δ)-DP.
 

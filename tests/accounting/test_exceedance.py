@@ -60,6 +60,40 @@ def test_other_events_by_the_slope_of_their_profile(event: ev.Event, loss: float
     assert interval.width < 0.05 * truth
 
 
+# Removing a unit, which is worse: a loss on a sample of rate 1/10 exceeds ε = 0.1 if
+# that of the noise exceeds ln(1 + (e^ε − 1)·10).
+_INNER = math.log1p(10 * math.expm1(0.1))
+
+
+@pytest.mark.parametrize(
+    ("event", "loss", "truth"),
+    [
+        (ev.Laplace(1.0), 0.3, 1 - math.exp((0.3 - 1.0) / 2) / 2),
+        (ev.Laplace(1.0), 1.5, 0.0),
+        # Q of a loss above l is e^{−(l+ε₀)/2}/2 for Laplace noise.
+        (
+            ev.PoissonSampled(0.1, ev.Laplace(1.0)),
+            0.1,
+            0.1 * (1 - math.exp((_INNER - 1) / 2) / 2) + 0.9 * math.exp(-(_INNER + 1) / 2) / 2,
+        ),
+        (ev.PoissonSampled(0.1, ev.RandomizedResponse(Fraction(1))), 0.1, (0.1 * math.e + 0.9) / (1 + math.e)),
+        (ev.DiscreteLaplace(2, Fraction(2)), 0.25, 1 / (1 + math.exp(-0.5))),
+    ],
+)
+def test_a_single_release_is_summed_exactly(event: ev.Event, loss: float, truth: float) -> None:
+    interval = profile(event).loss_exceeds(loss)
+    assert interval.lower <= truth * (1 + 1e-13)
+    assert interval.upper >= truth * (1 - 1e-13)
+    assert interval.width <= 1e-10 * truth
+
+
+def test_an_atom_at_epsilon_counts_on_one_side_only() -> None:
+    # The largest loss of Laplace noise is an atom of probability 1/2; whether it exceeds itself is left open.
+    interval = profile(ev.Laplace(2.0)).loss_exceeds(0.5)
+    assert interval.lower <= 1e-9
+    assert interval.upper == pytest.approx(0.5)
+
+
 def test_it_is_at_least_delta() -> None:
     curve = profile(ev.Composed((ev.Gaussian(4.0), ev.Laplace(5.0))))
     for loss in (0.0, 0.5, 1.5):

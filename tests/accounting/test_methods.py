@@ -120,7 +120,7 @@ EVENTS = [
 @pytest.mark.parametrize("target", [Target(delta=1e-6), Target(epsilon=1.0), Target(delta=1e-14)])
 def test_fourier_and_grid_agree_within_their_certificates(event, adding, target):
     (way,) = collapse(event)
-    found = of_events.losses(way, View(ADD_REMOVE, adding, True))
+    found = of_events.losses(way, View(ADD_REMOVE, adding, True, 0))
     assert choose(found) == "fourier"
     if target.delta is not None and target.delta <= found.infinite_mass()[1]:
         pytest.skip("no ε has this δ")
@@ -139,10 +139,12 @@ def test_fourier_and_grid_agree_within_their_certificates(event, adding, target)
     [
         (Composed(()), "nothing"),
         (NonPrivate(), "everything"),
-        (Repeated(Gaussian(1.0), 7), "gaussian"),
-        (PoissonSampled(0.1, Gaussian(1.0)), "one sample"),
+        (Repeated(Gaussian(1.0), 7), "formula"),
+        (PoissonSampled(0.1, Gaussian(1.0)), "formula"),
         (Repeated(PoissonSampled(0.1, Gaussian(1.0)), 2), "fourier"),
         (Composed((Gaussian(1.0), Laplace(1.0))), "fourier"),
+        (Laplace(1.0), "formula"),
+        (PoissonSampled(0.1, Laplace(1.0)), "formula"),
         (Repeated(Laplace(1.0), 3), "grid"),
         (RandomizedResponse(Fraction(1)), "grid"),
         (Composed((Gaussian(1.0), PoissonSampled(0.1, Laplace(1.0)))), "grid"),
@@ -151,13 +153,13 @@ def test_fourier_and_grid_agree_within_their_certificates(event, adding, target)
 )
 def test_each_composition_goes_to_the_method_that_fits(event, method):
     (way,) = collapse(event)
-    assert choose(of_events.losses(way, View(ADD_REMOVE, False, True))) == method
+    assert choose(of_events.losses(way, View(ADD_REMOVE, False, True, 0))) == method
 
 
 def test_fourier_declines_where_the_integrand_does_not_fall():
     """Few steps at a tiny rate: a prototype answered 5.67 where the truth is 0.468; the grid takes it instead."""
     (way,) = collapse(Repeated(PoissonSampled(1e-4, Gaussian(0.3)), 3))
-    smooth = answer.smooth(of_events.losses(way, View(ADD_REMOVE, False, True)), False)
+    smooth = answer.smooth(of_events.losses(way, View(ADD_REMOVE, False, True, 0)), False)
     assert fourier.invert(smooth, fourier.locate(smooth, delta=1e-9)) is None
 
 

@@ -39,15 +39,16 @@ def played(loss, shares, at):
     return mp.fsum(max(mp.mpf(0), a - mp.exp(mp.mpf(at)) * b) for a, b in outcomes)
 
 
-def two_adaptive_draws(loss, at, points=400):
-    """The recursion for two draws: the first split on a fine grid, the second by the closed form."""
+def two_adaptive_draws(loss, at, points=400, last=None):
+    """The recursion for two draws: the first split on a fine grid, the second (of range `last`) by the closed form."""
+    last = loss if last is None else last
 
     def second(x):
-        if x >= loss:
+        if x >= last:
             return 0.0
-        if x <= -loss:
+        if x <= -last:
             return -math.expm1(x)
-        return float(one_selection(loss, x))
+        return float(one_selection(last, x))
 
     best = 0.0
     for t in np.linspace(0, loss, points + 1):
@@ -74,6 +75,40 @@ def test_two_selections_are_those_of_the_recursion(loss, at):
     assert found.lower <= truth * (1 + 1e-4)
     assert truth <= found.upper
     assert found.width <= 1e-3 * found.upper
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "at"), [(0.3, 1.0, 0.2), (0.3, 1.0, 0.9), (2.0, 0.7, 1.9), (0.25, 0.6, 0.0)]
+)
+def test_two_selections_of_different_ranges_cost_the_worse_of_their_orders(first, second, at):
+    orders = [two_adaptive_draws(first, at, last=second), two_adaptive_draws(second, at, last=first)]
+    found = delta(Composed((Exponential(Fraction(first)), Exponential(Fraction(second)))), at)
+    assert max(orders) <= found.upper
+    assert found.lower <= max(orders) * (1 + 1e-4)
+    assert found.width <= 2e-3 * found.upper
+    # A bound that covers the better order alone would be noticed.
+    assert at == 0.0 or min(orders) * (1 + 1e-9) < max(orders)
+
+
+def test_the_ranges_of_a_composition_are_rounded_outward():
+    """Ranges that fit no common grid: above, all are rounded up; below, all down."""
+    chosen = ((0.1, 3), (math.pi / 10, 2), (math.sqrt(2) / 2, 2))
+    above, below = ranges._games(chosen, math.ceil), ranges._games(chosen, math.floor)
+    for (loss, _), upper, lower in zip(chosen, above, below, strict=True):
+        assert lower.epsilon <= loss * (1 + 1e-12)
+        assert loss * (1 - 1e-12) <= upper.epsilon <= 1.1 * loss
+    event = Composed(tuple(Repeated(Exponential(Fraction(loss)), count) for loss, count in chosen))
+    found = epsilon(event, 1e-6)
+    as_one_range = epsilon(Repeated(Exponential(Fraction(math.sqrt(2) / 2)), 7), 1e-6)
+    assert found.width <= 5e-3 * found.upper
+    assert found.upper < as_one_range.lower
+
+
+def test_many_different_ranges_fall_back_to_bounds_that_need_no_order():
+    event = Composed(tuple(Exponential(Fraction(1, k)) for k in range(10, 22)))
+    assert ranges._together(ranges._chosen(frozenset((part, 1) for part in event.events)), upper=True) is None
+    found = epsilon(event, 1e-6)
+    assert 0 < found.lower <= found.upper < 1
 
 
 def test_a_hundred_selections_cost_what_the_best_adaptive_attack_attains():

@@ -92,8 +92,8 @@ def test_the_two_directions_have_their_own_prices():
     from discreet.accounting.methods.target import Target
 
     (way,) = collapse(sampled(0.01, 1.0, 10_000))
-    remove = tight.one_direction(way, Target(delta=1e-5), ADD_REMOVE, False)
-    add = tight.one_direction(way, Target(delta=1e-5), ADD_REMOVE, True)
+    remove = tight.one_direction(way, Target(delta=1e-5), ADD_REMOVE, False, 0)
+    add = tight.one_direction(way, Target(delta=1e-5), ADD_REMOVE, True, 0)
     assert remove[0] == pytest.approx(6.18771, abs=1e-5)
     assert add[0] == pytest.approx(5.61151, abs=1e-5)
 

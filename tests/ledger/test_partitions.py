@@ -32,6 +32,29 @@ def ledger(tmp_path):
         yield opened
 
 
+@pytest.fixture
+def account(ledger):
+    return ledger.account("a", dp.PureDP(1.0))
+
+
+def ledger_with(path, *parts):
+    """A ledger whose account paid a quarter of its budget for each of `parts`; where it lies."""
+    with dp.Ledger(path) as ledger:
+        account = ledger.account("a", dp.PureDP(1.0))
+        for part in parts:
+            account.spend(ev.Laplace(4.0), part=part)
+    return path
+
+
+def edit(path, column, where, old, new):
+    """Replace text in a column behind the ledger's back; what it was before."""
+    with sqlite3.connect(path) as raw:
+        (before,) = raw.execute(f"SELECT {column} FROM {where}").fetchone()
+        table, _, condition = where.partition(" WHERE ")
+        raw.execute(f"UPDATE {table} SET {column} = ? WHERE {condition or 1}", [before.replace(old, new)])
+    return before
+
+
 def event_of(budget, size):
     return ev.Laplace(float(size)) if isinstance(budget, dp.PureDP) else ev.Gaussian(float(size))
 
@@ -88,20 +111,18 @@ def test_the_dearest_part_may_be_another_one_at_each_order(ledger):
     assert ledger.verify()
 
 
-def test_sub_accounts_share_the_parts_of_the_account_above(ledger):
-    whole = ledger.account("a", dp.PureDP(1.0))
-    ann, bob = (whole.allot(name, dp.PureDP(1.0)) for name in ("ann", "bob"))
+def test_sub_accounts_share_the_parts_of_the_account_above(ledger, account):
+    ann, bob = (account.allot(name, dp.PureDP(1.0)) for name in ("ann", "bob"))
     ann.spend(ev.Laplace(4.0), part=JAN)
     bob.spend(ev.Laplace(4.0), part=FEB)
-    assert whole.remaining().epsilon == 0.75
+    assert account.remaining().epsilon == 0.75
     bob.spend(ev.Laplace(4.0), part=JAN)
-    assert whole.remaining().epsilon == 0.5
+    assert account.remaining().epsilon == 0.5
     assert bob.remaining().epsilon == 0.75
     assert ledger.verify()
 
 
-def test_a_refusal_says_what_the_part_has_left_and_changes_nothing(ledger):
-    account = ledger.account("a", dp.PureDP(1.0))
+def test_a_refusal_says_what_the_part_has_left_and_changes_nothing(account):
     account.spend(ev.Laplace(2.0), part=JAN)
     assert account.remaining(FEB).epsilon == 1.0
     assert account.would_afford(ev.Laplace(1.0), part=FEB)
@@ -136,16 +157,14 @@ def test_a_name_stands_for_one_definition(ledger):
     assert len(account.history()) == 2
 
 
-def test_a_row_lies_in_one_part(ledger):
-    account = ledger.account("a", dp.PureDP(1.0))
+def test_a_row_lies_in_one_part(account):
     with pytest.raises(InvalidArgument, match="rows are protected"):
         account.spend(ev.Laplace(4.0), part=wide("jan"))
     with pytest.raises(InvalidArgument, match="part of a partition"):
         account.spend(ev.Laplace(4.0), part="jan")
 
 
-def test_a_key_pays_for_one_part(ledger):
-    account = ledger.account("a", dp.PureDP(1.0))
+def test_a_key_pays_for_one_part(account):
     first = account.spend(ev.Laplace(4.0), key="monday", part=JAN)
     assert account.spend(ev.Laplace(4.0), key="monday", part=JAN) == first
     assert first.entry.part == JAN
@@ -155,8 +174,7 @@ def test_a_key_pays_for_one_part(ledger):
     assert account.remaining().epsilon == 0.75
 
 
-def test_reservations_and_parts_add_up(ledger):
-    account = ledger.account("a", dp.PureDP(1.0))
+def test_reservations_and_parts_add_up(ledger, account):
     account.spend(ev.Laplace(4.0), part=JAN)
     plan = account.reserve(ev.Repeated(ev.Laplace(16.0), 4), key="plan")
     assert account.remaining().epsilon == 0.5
@@ -168,14 +186,8 @@ def test_reservations_and_parts_add_up(ledger):
 
 
 def test_an_edit_of_parts_is_found(tmp_path):
-    path = tmp_path / "a.ledger"
-    with dp.Ledger(path) as ledger:
-        account = ledger.account("a", dp.PureDP(1.0))
-        account.spend(ev.Laplace(4.0), part=JAN)
-        account.spend(ev.Laplace(4.0), part=FEB)
-    with sqlite3.connect(path) as raw:
-        (state,) = raw.execute("SELECT state FROM discreet_account").fetchone()
-        raw.execute("UPDATE discreet_account SET state = ?", [state.replace('"feb"', '"mar"')])
+    path = ledger_with(tmp_path / "a.ledger", JAN, FEB)
+    state = edit(path, "state", "discreet_account", '"feb"', '"mar"')
     with dp.Ledger(path) as ledger:
         assert "totals" in str(ledger.verify()) or "seal" in str(ledger.verify())
     with pytest.raises(NotALedger):
@@ -183,14 +195,8 @@ def test_an_edit_of_parts_is_found(tmp_path):
 
 
 def test_a_charge_moved_to_another_part_breaks_the_chain(tmp_path):
-    path = tmp_path / "a.ledger"
-    with dp.Ledger(path) as ledger:
-        account = ledger.account("a", dp.PureDP(1.0))
-        account.spend(ev.Laplace(4.0), part=JAN)
-        account.spend(ev.Laplace(4.0), part=JAN)
-    with sqlite3.connect(path) as raw:
-        (body,) = raw.execute("SELECT body FROM discreet_entry WHERE sequence = 2").fetchone()
-        raw.execute("UPDATE discreet_entry SET body = ? WHERE sequence = 2", [body.replace('"jan"', '"feb"')])
+    path = ledger_with(tmp_path / "a.ledger", JAN, JAN)
+    edit(path, "body", "discreet_entry WHERE sequence = 2", '"jan"', '"feb"')
     with dp.Ledger(path) as ledger:
         assert not ledger.verify()
 

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet import _check
 from discreet.accounting import points, tight
+from discreet.accounting.losses import of_events
 from discreet.accounting.losses.collapse import Way, collapse
 from discreet.errors import MissingExtra
 from discreet.events import Composed, Event, Shuffled, ShuffledEpoch
@@ -31,9 +32,8 @@ Direction = Literal["removing", "adding"]
 _LARGEST_EXPONENT = 700.0
 # The grid of ε goes out to where δ, less the mass of infinite losses, is below this.
 _SMALL_DELTA = 1e-9
-# Points of the grid (the second number where each takes long), and a power that places them more densely near ε = 0,
-# where the curve bends most.
-_POINTS, _FEW_POINTS, _POWER = 97, 9, 1.5
+# Points of the grid, and a power that places them more densely near ε = 0, where the curve bends most.
+_POINTS, _POWER = 97, 1.5
 # The length of the grid is at least the first. One point lies far beyond it.
 _LEAST_REACH, _FAR_FACTOR, _FAR = 1e-9, 10, 50.0
 # Round-off of a line, relative to 1 (or to e^{−ε}): some five operations. And of the points where two lines cross.
@@ -239,7 +239,11 @@ def trade_off(event: Event, relation: Relation = ADD_REMOVE, direction: Directio
         if isinstance(event, Shuffled):
             pairs = [_shuffled(event, which)]
         else:
-            pairs = [_pair(way, which, one_sided) for way in collapse(event, which)]
+            pairs = [
+                _pair(way, which, opposite, one_sided)
+                for way in collapse(event, which)
+                for opposite in of_events.splits(way)
+            ]
     if direction is None:
         pairs += [pair.mirrored() for pair in pairs if pair.removing is not pair.adding]
     elif direction == "adding":
@@ -247,17 +251,16 @@ def trade_off(event: Event, relation: Relation = ADD_REMOVE, direction: Directio
     return TradeOff(event, which, direction, tuple(pairs))
 
 
-def _pair(way: Way, relation: Relation, one_sided: bool) -> Pair:
-    directions = (False, True) if tight.has_directions(way) else (False,)
-    most = max(points.reach(way, relation, adding, _SMALL_DELTA) for adding in directions)
-    quick = all(points.is_quick(way, relation, adding) for adding in directions)
-    inside = max(most, _LEAST_REACH) * np.linspace(0.0, 1.0, _POINTS if quick else _FEW_POINTS) ** _POWER
+def _pair(way: Way, relation: Relation, opposite: int, one_sided: bool) -> Pair:
+    directions = of_events.directions(way)
+    most = max(points.reach(way, relation, adding, opposite, _SMALL_DELTA) for adding in directions)
+    inside = max(most, _LEAST_REACH) * np.linspace(0.0, 1.0, _POINTS) ** _POWER
     epsilons = np.unique(np.minimum(np.append(inside, _FAR_FACTOR * inside[-1] + _FAR), _LARGEST_EXPONENT))
     sides = []
     for adding in directions:
-        lower, upper = points.bounds(way, relation, adding, epsilons)
+        lower, upper = points.bounds(way, relation, adding, opposite, epsilons)
         sides.append((0 * lower if one_sided else lower, upper))
-    infinite = [0.0 if one_sided else points.infinite(way, relation, adding) for adding in directions]
+    infinite = [0.0 if one_sided else points.infinite(way, relation, adding, opposite) for adding in directions]
     return Pair(epsilons, sides[0], sides[-1], (infinite[0], infinite[-1]))
 
 

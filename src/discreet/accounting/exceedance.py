@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -13,9 +14,10 @@ from discreet.accounting.closed_forms import ARGUMENT_ERROR, ERFCX_LIMIT
 from discreet.accounting.interval import Interval, largest
 from discreet.accounting.losses import of_events
 from discreet.accounting.losses.collapse import ACCOUNTANT, Way, collapse
+from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift
+from discreet.accounting.losses.loss import Loss
 from discreet.accounting.losses.of_events import View
-from discreet.accounting.methods import answer
-from discreet.accounting.methods.choose import choose
+from discreet.accounting.methods import answer, curves
 from discreet.accounting.methods.target import Target
 from discreet.accounting.refusal import unknown
 from discreet.events import Claimed, Event, Parallel, Shuffled, ShuffledEpoch
@@ -26,6 +28,11 @@ from discreet.numeric.rounding import SLACK, down, float_down, float_up, up
 _DISTANCES = tuple(2.0**-k for k in range(10))
 # Relative round-off of a slope: some ten operations, and as much for ε ± a distance, relative to the distance.
 _SLOPE_ERROR = 2.0**-48
+# The relative width of δ near ε that slopes are taken from.
+_NARROW = 1e-4
+# Losses beyond which P has less than this are left out; relative errors of the place of an atom, and of a sum of masses
+# (`discretize.MASS_ERROR`, and thousands of roundings).
+_NEGLIGIBLE, _PLACE_ERROR, _MASS_ERROR = 1e-300, 1e-14, 4e-12
 # What the losses of these events are is not known, only what they are bounded by.
 _BOUNDED_ONLY = Claimed | Parallel | Shuffled | ShuffledEpoch
 
@@ -48,23 +55,46 @@ def loss_exceeds(event: Event, epsilon: float, relation: Relation = ADD_REMOVE) 
 
 
 def _way(event: Event, way: Way, at: tuple[float, float], relation: Relation) -> Interval:
-    directions = [False, True] if tight.has_directions(way) else [False]
-    return largest(_direction(event, way, at, relation, adding) for adding in directions)
+    changes = itertools.product(of_events.directions(way), of_events.splits(way))
+    return largest(_change(event, way, at, relation, *change) for change in changes)
 
 
-def _direction(event: Event, way: Way, at: tuple[float, float], relation: Relation, adding: bool) -> Interval:
-    losses = of_events.losses(way, View(relation, adding, True))
+def _change(
+    event: Event, way: Way, at: tuple[float, float], relation: Relation, adding: bool, opposite: int
+) -> Interval:
+    losses = of_events.losses(way, View(relation, adding, True, opposite))
     if not losses.exact or losses.concentrated > 0 or of_events.variants(way, upper=True) > 1:
         raise unknown(event, ACCOUNTANT, "its privacy losses are not known, only what bounds them")
-    if choose(losses) == "gaussian":
-        mu = math.sqrt(losses.mu_squared)
-        return Interval(gaussian(at[1], mu)[0], gaussian(at[0], mu)[1])
+    match losses.for_grid(adding=adding):
+        case [] if not losses.sampled:
+            return Interval(0.0, 0.0)
+        case [(ContinuousLoss(GaussianShift(mu), rate), 1)] if rate >= 1:
+            return Interval(gaussian(at[1], mu)[0], gaussian(at[0], mu)[1])
+        case [(loss, 1)]:
+            return Interval(_alone(loss, at[1])[0], _alone(loss, at[0])[1])
+    found = curves.near(losses, Target(epsilon=at[0]), adding, _NARROW)
+    if found is None:
+        return Interval(0.0, 1.0)
+    curve = found
 
     def delta(epsilon: float) -> Interval:
-        return tight.padded(*tight.one_direction(way, Target(epsilon=epsilon), relation, adding))
+        return tight.padded(*curve(epsilon))
 
     lower = _by_slope(delta, at[1]).lower
     return Interval(lower, max(lower, _by_slope(delta, at[0]).upper))
+
+
+def _alone(loss: Loss, epsilon: float) -> tuple[float, float]:
+    """P(loss > ε) of one loss, from below and from above: its atoms, its density and its infinite part add up."""
+    tail = _NEGLIGIBLE if loss.unbounded else 0.0
+    end = loss.support(_NEGLIGIBLE)[1]
+    smooth = float(loss.cells(np.array([epsilon, end])).p[0]) if end > epsilon else 0.0
+    places, p, _ = loss.atoms()
+    # An atom within the round-off of ε may lie on either side of it.
+    moved = _PLACE_ERROR * (abs(epsilon) + np.abs(places))
+    atoms = [float(np.sum(p[places > epsilon + side * moved])) for side in (1, -1)]
+    lower = (atoms[0] + smooth + loss.infinite) * (1 - _MASS_ERROR)
+    return max(0.0, lower), min(1.0, (atoms[1] + smooth + loss.infinite) * (1 + _MASS_ERROR) + tail)
 
 
 def gaussian(epsilon: float, mu: float) -> tuple[float, float]:

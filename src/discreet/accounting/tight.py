@@ -146,7 +146,7 @@ def _leaf_moments(event: Event, relation: Relation) -> NDArray[np.float64]:
 def _shuffled(event: Shuffled, target: Target, relation: Relation) -> Interval:
     """Shuffled reports by themselves, from above by the sum over their clones, from below by an attack."""
     way: Way = frozenset([(event, 1)])
-    attack = of_events.losses(way, View(relation, False, False))
+    attack = of_events.losses(way, View(relation, False, False, opposite=0))
     lower = of_losses(attack, target, False)[0] * (1 - PAD)
     if target.epsilon is not None:
         upper = shuffle.shuffled_delta(event, target.epsilon, relation)
@@ -162,17 +162,17 @@ def _price(way: Way, target: Target, relation: Relation) -> Interval:
     for opposite in of_events.splits(way):
         removing = Interval(*one_direction(way, target, relation, False, opposite))
         prices.append(removing)
-        if has_directions(way) and not _adds_no_more(way, target, relation, removing.lower):
+        if True in of_events.directions(way) and not _adds_no_more(way, target, relation, opposite, removing.lower):
             prices.append(Interval(*one_direction(way, target, relation, True, opposite)))
     return largest(prices)
 
 
-def _adds_no_more(way: Way, target: Target, relation: Relation, removing: float) -> bool:
+def _adds_no_more(way: Way, target: Target, relation: Relation, opposite: int, removing: float) -> bool:
     """Whether Chernoff's bound shows that adding a unit costs no more than `removing`, a lower bound for removing one.
 
     Usually it does, and then the price of adding need not be known.
     """
-    losses = of_events.losses(way, View(relation, True, True))
+    losses = of_events.losses(way, View(relation, True, True, opposite))
     alone = not losses.others and losses.concentrated == 0 and losses.shift == 0 and losses.inflation == 0
     if not alone or not 0 < removing < math.inf:
         return False
@@ -186,16 +186,11 @@ def _adds_no_more(way: Way, target: Target, relation: Relation, removing: float)
     return bound + _CHERNOFF_ERROR * (1 + abs(order * epsilon)) <= math.log(delta)
 
 
-def has_directions(way: Way) -> bool:
-    """Whether removing and adding a unit differ, which they do only under sampling."""
-    return any(len(leaf.parts()) > 0 and not isinstance(leaf, Shuffled) for leaf, _ in way)
-
-
-def one_direction(way: Way, target: Target, relation: Relation, adding: bool, opposite: int = 0) -> Pair:
+def one_direction(way: Way, target: Target, relation: Relation, adding: bool, opposite: int) -> Pair:
     """The best of the bounds that are known for one direction, on either side."""
     views = {
         upper: [
-            of_events.losses(way, View(relation, adding, upper, variant, opposite))
+            of_events.losses(way, View(relation, adding, upper, opposite, variant))
             for variant in range(of_events.variants(way, upper=upper))
         ]
         for upper in (True, False)

@@ -9,8 +9,31 @@ from discreet import _check
 from discreet.events.base import Event, settle_rational
 
 
+class _NoisySum(Event):
+    """A sum to which every party adds noise. Abstract; the fields are those of `DistributedDiscreteGaussian`."""
+
+    sensitivity_squared: int
+    variance: Fraction
+    parties: int
+    dropouts: int
+    coordinates: int
+
+    def __post_init__(self) -> None:
+        _check.settle_integers(self, "sensitivity_squared", remedy="it is the integer Δ₂² in grid units")
+        settle_rational(self, "variance")
+        _check.settle_integers(self, "parties", remedy="it is the number of parties that add noise")
+        remedy = "it is how many of the parties may leave or collude; the noise of at least one must be left"
+        _check.settle_integers(self, "dropouts", remedy=remedy, at_least=0, at_most=self.parties - 1)
+        _check.settle_integers(self, "coordinates", remedy="it is the number of coordinates that one unit may move")
+
+    @property
+    def total_variance(self) -> Fraction:
+        """The variance (for discrete Gaussian noise its parameter σ²) of the noise that is left in the worst case."""
+        return self.variance * (self.parties - self.dropouts)
+
+
 @dataclass(frozen=True)
-class DistributedDiscreteGaussian(Event):
+class DistributedDiscreteGaussian(_NoisySum):
     """A sum of integer vectors in which every party adds discrete Gaussian noise (Kairouz, Liu & Steinke 2021).
 
     `sensitivity_squared` is the integer Δ₂² of the sum and `variance` the parameter σ² of one party's noise, both in
@@ -26,20 +49,9 @@ class DistributedDiscreteGaussian(Event):
     dropouts: int = 0
     coordinates: int = 1
 
-    def __post_init__(self) -> None:
-        _check.settle_integers(self, "sensitivity_squared", remedy="it is the integer Δ₂² in grid units")
-        settle_rational(self, "variance")
-        _settle_parties(self)
-        _check.settle_integers(self, "coordinates", remedy="it is the number of coordinates that one unit may move")
-
-    @property
-    def total_variance(self) -> Fraction:
-        """The variance parameter of the noise that is left in the worst case, as if one party had drawn it."""
-        return self.variance * (self.parties - self.dropouts)
-
 
 @dataclass(frozen=True)
-class Skellam(Event):
+class Skellam(_NoisySum):
     """A sum of integer vectors in which every party adds Skellam noise (Agarwal, Kairouz & Liu 2021).
 
     A Skellam number is the difference of two Poisson numbers of mean `variance`/2. Sums of them are Skellam numbers
@@ -52,20 +64,3 @@ class Skellam(Event):
     parties: int = 1
     dropouts: int = 0
     coordinates: int = 1
-
-    def __post_init__(self) -> None:
-        _check.settle_integers(self, "sensitivity_squared", remedy="it is the integer Δ₂² in grid units")
-        settle_rational(self, "variance")
-        _settle_parties(self)
-        _check.settle_integers(self, "coordinates", remedy="it is the number of coordinates that one unit may move")
-
-    @property
-    def total_variance(self) -> Fraction:
-        """The variance of the noise that is left in the worst case."""
-        return self.variance * (self.parties - self.dropouts)
-
-
-def _settle_parties(event: DistributedDiscreteGaussian | Skellam) -> None:
-    _check.settle_integers(event, "parties", remedy="it is the number of parties that add noise")
-    remedy = "it is how many of the parties may leave or collude; the noise of at least one must be left"
-    _check.settle_integers(event, "dropouts", remedy=remedy, at_least=0, at_most=event.parties - 1)

@@ -12,6 +12,7 @@ deviation of each coordinate of z. It is not divided by the sensitivity of C, wh
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 from discreet import _check
@@ -19,14 +20,28 @@ from discreet.errors import InvalidArgument
 from discreet.events.base import Event, check_depth, check_tuple, settle_multiplier
 
 
-def _settle_pattern(event: Event) -> None:
-    _check.settle_integers(event, "steps", remedy="it is the number of steps of the stream or training")
-    _check.settle_integers(event, "participations", remedy="it is the most steps that one unit takes part in")
-    _check.settle_integers(event, "separation", remedy="any two steps of one unit are at least this far apart")
+class _CorrelatedNoise(Event):
+    """What all correlated noise has. Abstract: each event declares its own fields, because their order is public."""
+
+    noise_multiplier: float
+    steps: int
+    participations: int
+    separation: int
+
+    def __post_init__(self) -> None:
+        settle_multiplier(self, "noise_multiplier")
+        _check.settle_integers(self, "steps", remedy="it is the number of steps of the stream or training")
+        _check.settle_integers(self, "participations", remedy="it is the most steps that one unit takes part in")
+        _check.settle_integers(self, "separation", remedy="any two steps of one unit are at least this far apart")
+        self._check_encoder()
+
+    @abstractmethod
+    def _check_encoder(self) -> None:
+        """Check the fields that define the encoder; those of the pattern are checked."""
 
 
 @dataclass(frozen=True)
-class ToeplitzNoise(Event):
+class ToeplitzNoise(_CorrelatedNoise):
     """Noise with a lower triangular Toeplitz encoder, whose first column is `coefficients`, then zeros.
 
     Fewer coefficients than steps make a banded encoder.
@@ -38,9 +53,7 @@ class ToeplitzNoise(Event):
     participations: int
     separation: int
 
-    def __post_init__(self) -> None:
-        settle_multiplier(self, "noise_multiplier")
-        _settle_pattern(self)
+    def _check_encoder(self) -> None:
         check_tuple("coefficients", self.coefficients)
         _check.settle_each(self, "coefficients", _check.real, "they are the first column of the encoder")
         if not 1 <= len(self.coefficients) <= self.steps:
@@ -52,7 +65,7 @@ class ToeplitzNoise(Event):
 
 
 @dataclass(frozen=True)
-class SquareRootNoise(Event):
+class SquareRootNoise(_CorrelatedNoise):
     """Noise with the square root of the prefix-sum matrix as its encoder, cut to `bands` diagonals.
 
     Its coefficients are C(2j, j)/4ʲ: 1, 1/2, 3/8, 5/16, … (Fichtenberger, Henzinger & Upadhyay 2023; banded: Kalinin &
@@ -65,14 +78,12 @@ class SquareRootNoise(Event):
     participations: int
     separation: int
 
-    def __post_init__(self) -> None:
-        settle_multiplier(self, "noise_multiplier")
-        _settle_pattern(self)
+    def _check_encoder(self) -> None:
         _check.settle_integers(self, "bands", remedy="it is the number of diagonals that are kept", at_most=self.steps)
 
 
 @dataclass(frozen=True)
-class BufferedNoise(Event):
+class BufferedNoise(_CorrelatedNoise):
     """Noise with a buffered linear Toeplitz encoder: coefficients 1 and Σᵢ ωᵢ λᵢ^{j−1} for j ≥ 1 (arXiv 2404.16706).
 
     `scales` are the ωᵢ > 0 and `decays` the λᵢ in [0, 1), one pair for each buffer.
@@ -85,9 +96,7 @@ class BufferedNoise(Event):
     participations: int
     separation: int
 
-    def __post_init__(self) -> None:
-        settle_multiplier(self, "noise_multiplier")
-        _settle_pattern(self)
+    def _check_encoder(self) -> None:
         check_tuple("scales", self.scales)
         check_tuple("decays", self.decays)
         _check.settle_each(self, "scales", _check.positive, "each buffer adds its scale times its content")
@@ -100,7 +109,7 @@ class BufferedNoise(Event):
 
 
 @dataclass(frozen=True)
-class TreeNoise(Event):
+class TreeNoise(_CorrelatedNoise):
     """Noise on every node of a complete tree over the steps, in which each node has `branching` children.
 
     A leaf is one step, an inner node the sum of its steps; the root is a node too.
@@ -112,9 +121,7 @@ class TreeNoise(Event):
     participations: int
     separation: int
 
-    def __post_init__(self) -> None:
-        settle_multiplier(self, "noise_multiplier")
-        _settle_pattern(self)
+    def _check_encoder(self) -> None:
         remedy = "it is the number of children of a node"
         _check.settle_integers(self, "branching", remedy=remedy, at_least=2)
 

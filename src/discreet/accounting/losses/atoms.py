@@ -7,6 +7,7 @@ those that only Q can give (`only_q`). Sampling and reversing the direction are 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -131,9 +132,35 @@ def discrete_laplace(sensitivity: int, scale: Fraction | float) -> AtomLoss:
     return AtomLoss(losses[::-1].copy(), p[::-1].copy(), p)
 
 
+class ListedLoss(ABC):
+    """A loss by its numbers, whose atoms are made where they are asked for. Abstract."""
+
+    infinite = 0.0
+    unbounded = False  # there are finitely many atoms
+
+    @cached_property
+    def listed(self) -> AtomLoss:
+        """The same loss with all of its atoms."""
+        return self._list()
+
+    @abstractmethod
+    def _list(self) -> AtomLoss:
+        """All atoms."""
+
+    @abstractmethod
+    def support(self, tail: float) -> tuple[float, float]:
+        """The smallest and the largest loss, without listing the others."""
+
+    def atoms(self) -> tuple[Floats, Floats, Floats]:
+        return self.listed.atoms()
+
+    def cells(self, edges: Floats) -> Cells:
+        return self.listed.cells(edges)
+
+
 @dataclass(frozen=True)
-class DiscreteLaplaceLoss:
-    """The loss of `discrete_laplace` by its two numbers; its atoms are made where they are asked for.
+class DiscreteLaplaceLoss(ListedLoss):
+    """The loss of `discrete_laplace` by its two numbers.
 
     Attributes:
         sensitivity: Δ.
@@ -143,28 +170,12 @@ class DiscreteLaplaceLoss:
     sensitivity: int
     scale: float
 
-    @cached_property
-    def listed(self) -> AtomLoss:
-        """The same loss with all of its atoms."""
+    def _list(self) -> AtomLoss:
         return discrete_laplace(self.sensitivity, self.scale)
-
-    @property
-    def infinite(self) -> float:
-        return 0.0
-
-    @property
-    def unbounded(self) -> bool:
-        return False
-
-    def atoms(self) -> tuple[Floats, Floats, Floats]:
-        return self.listed.atoms()
 
     def support(self, tail: float) -> tuple[float, float]:
         largest = self.sensitivity / self.scale
         return -largest, largest
-
-    def cells(self, edges: Floats) -> Cells:
-        return self.listed.cells(edges)
 
 
 def _far(shift: int, variance: float) -> int:
@@ -190,8 +201,8 @@ def discrete_gaussian(shift: int, variance: Fraction | float) -> AtomLoss:
 
 
 @dataclass(frozen=True)
-class DiscreteGaussianLoss:
-    """The loss of `discrete_gaussian` by its two numbers; its atoms are made where they are asked for.
+class DiscreteGaussianLoss(ListedLoss):
+    """The loss of `discrete_gaussian` by its two numbers.
 
     Attributes:
         shift: a, how far one unit moves the value.
@@ -201,26 +212,12 @@ class DiscreteGaussianLoss:
     shift: int
     variance: float
 
-    @cached_property
-    def listed(self) -> AtomLoss:
-        """The same loss with all of its atoms."""
+    infinite = _NEGLIGIBLE
+
+    def _list(self) -> AtomLoss:
         return discrete_gaussian(self.shift, self.variance)
-
-    @property
-    def infinite(self) -> float:
-        return _NEGLIGIBLE
-
-    @property
-    def unbounded(self) -> bool:
-        return False
-
-    def atoms(self) -> tuple[Floats, Floats, Floats]:
-        return self.listed.atoms()
 
     def support(self, tail: float) -> tuple[float, float]:
         far = _far(self.shift, self.variance)
         unit = self.shift / (2 * self.variance)
         return unit * (self.shift - 2 * far), unit * (self.shift + 2 * far)
-
-    def cells(self, edges: Floats) -> Cells:
-        return self.listed.cells(edges)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from discreet.accounting.losses.atoms import AtomLoss, DiscreteGaussianLoss, DiscreteLaplaceLoss
+from discreet.accounting.losses.atoms import AtomLoss, ListedLoss
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift
 from discreet.accounting.losses.loss import Loss
 from discreet.accounting.losses.mixtures import GroupLoss
@@ -80,7 +80,7 @@ class Losses:
         match self.others:
             case (((AtomLoss() | GroupLoss()) as only, 1),):
                 return only
-            case (((DiscreteLaplaceLoss() | DiscreteGaussianLoss()) as only, 1),):
+            case ((ListedLoss() as only, 1),):
                 return only.listed
             case _:
                 return None

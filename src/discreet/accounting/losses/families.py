@@ -8,13 +8,14 @@ by at most Π(1 + e_j) − 1 ≤ e^{Σe_j} − 1.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.accounting.losses.atoms import AtomLoss, DiscreteGaussianLoss, DiscreteLaplaceLoss
+from discreet.accounting.losses.atoms import AtomLoss, DiscreteGaussianLoss, DiscreteLaplaceLoss, ListedLoss
 from discreet.accounting.losses.closed import ClosedAtoms, ClosedLoss, closed_form
 from discreet.accounting.losses.continuous import ContinuousLoss, LaplaceShift
 from discreet.accounting.losses.loss import Loss
@@ -35,16 +36,38 @@ _MEMBER_ROUNDINGS = 96
 _FLAT = 1e-2
 
 
-@dataclass(frozen=True, eq=False)
-class LaplaceFamily:
-    """Laplace noise at many ε₀; see `closed.ClosedLaplace` for the formula."""
+class _Family(ABC):
+    """The product of many losses of one kind. Abstract."""
 
-    epsilon: Floats
     count: Floats
 
     @property
     def members(self) -> float:
+        """How many losses it stands for."""
         return float(np.sum(self.count))
+
+    def ratio(self, tilt: float, omega: Floats) -> tuple[Complexes, Floats]:
+        """E[e^{(τ+iω)L}]/E[e^{τL}] of the sum of all losses, and a bound on its error."""
+        total = np.ones(len(omega), dtype=np.complex128)
+        for rows in _chunks(len(self.count), len(omega)):
+            total *= _product(self._ratios(tilt, omega, rows), self.count[rows])
+        return total, np.expm1(UNIT * (_MEMBER_ROUNDINGS * self.members + self._roundings(tilt, omega)))
+
+    @abstractmethod
+    def _ratios(self, tilt: float, omega: Floats, rows: slice) -> Complexes:
+        """The ratio of each of some members (rows) at each frequency."""
+
+    @abstractmethod
+    def _roundings(self, tilt: float, omega: Floats) -> Floats:
+        """How many roundings the exponents and phases of all members err by together."""
+
+
+@dataclass(frozen=True, eq=False)
+class LaplaceFamily(_Family):
+    """Laplace noise at many ε₀; see `closed.ClosedLaplace` for the formula."""
+
+    epsilon: Floats
+    count: Floats
 
     def cumulants(self, tilt: float) -> tuple[float, float, float]:
         e = self.epsilon
@@ -56,24 +79,23 @@ class LaplaceFamily:
         bend = np.maximum(second - first * first + 4 / (2 * tilt + 1) ** 2, 0.0)
         return _weighted(self.count, log_moment, e + first - 2 / (2 * tilt + 1), bend)
 
-    def ratio(self, tilt: float, omega: Floats) -> tuple[Complexes, Floats]:
+    def _ratios(self, tilt: float, omega: Floats, rows: slice) -> Complexes:
         z = tilt + 1j * omega
-        total = np.ones(len(omega), dtype=np.complex128)
-        for rows in _chunks(len(self.epsilon), len(omega)):
-            e = self.epsilon[rows, None]
-            shrink = np.exp(-(2 * tilt + 1) * e)
-            turned = _turned(e, omega)
-            # e^{−(2τ+1+iω)ε₀} is the conjugate of e^{iωε₀}, shrunk.
-            value = turned * (z + 1)
-            value += np.conj(turned) * shrink * z
-            value *= (2 * tilt + 1) / (tilt + 1 + tilt * shrink) / (2 * z + 1)
-            total *= _product(value, self.count[rows])
-        size = float(self.count @ self.epsilon)
-        return total, np.expm1(UNIT * (_MEMBER_ROUNDINGS * self.members + 8 * (tilt + omega) * size))
+        e = self.epsilon[rows, None]
+        shrink = np.exp(-(2 * tilt + 1) * e)
+        turned = _turned(e, omega)
+        # e^{−(2τ+1+iω)ε₀} is the conjugate of e^{iωε₀}, shrunk.
+        value = turned * (z + 1)
+        value += np.conj(turned) * shrink * z
+        value *= (2 * tilt + 1) / (tilt + 1 + tilt * shrink) / (2 * z + 1)
+        return value
+
+    def _roundings(self, tilt: float, omega: Floats) -> Floats:
+        return 8 * (tilt + omega) * float(self.count @ self.epsilon)
 
 
 @dataclass(frozen=True, eq=False)
-class DiscreteLaplaceFamily:
+class DiscreteLaplaceFamily(_Family):
     """Discrete Laplace noise at many sensitivities Δ and scales b.
 
     With ρ = e^{−(1+2z)/b} and r = e^{−1/b}, E[e^{zL}] = e^{zΔ/b}(1 + ρ^Δ + (1 − r)(ρ + … + ρ^{Δ−1}))/(1 + r).
@@ -82,10 +104,6 @@ class DiscreteLaplaceFamily:
     sensitivity: Floats
     scale: Floats
     count: Floats
-
-    @property
-    def members(self) -> float:
-        return float(np.sum(self.count))
 
     def cumulants(self, tilt: float) -> tuple[float, float, float]:
         b, last = self.scale, self.sensitivity - 1
@@ -100,29 +118,28 @@ class DiscreteLaplaceFamily:
         spread = np.maximum(square - mean * mean, 0.0)
         return _weighted(self.count, log_moment, epsilon - 2 / b * mean, 4 / (b * b) * spread)
 
-    def ratio(self, tilt: float, omega: Floats) -> tuple[Complexes, Floats]:
-        total = np.ones(len(omega), dtype=np.complex128)
-        for rows in _chunks(len(self.scale), len(omega)):
-            b, steps = self.scale[rows, None], self.sensitivity[rows, None]
-            exponent = (1 + 2 * tilt) / b
-            step, end = -np.expm1(-1 / b), np.exp(-exponent * steps)
-            turned = _turned(steps / b, omega)
-            # ρ^Δ turned back by e^{iωΔ/b} is the conjugate of e^{iωΔ/b}, shrunk.
-            value = end * np.conj(turned)
-            if steps.max() > 1:
-                turn = 2 * omega / b
-                below = _one_minus(exponent, turn)
-                between = (1 - below) * _one_minus(exponent * (steps - 1), turn * (steps - 1)) / below
-                turned *= 1 + step * between
-            value += turned
-            value /= 1 + end + step * _power_sums(exponent, steps - 1)[0]
-            total *= _product(value, self.count[rows])
-        size = float(self.count @ (self.sensitivity / self.scale + 1))
-        return total, np.expm1(UNIT * (_MEMBER_ROUNDINGS * self.members + 8 * (tilt + omega) * size))
+    def _ratios(self, tilt: float, omega: Floats, rows: slice) -> Complexes:
+        b, steps = self.scale[rows, None], self.sensitivity[rows, None]
+        exponent = (1 + 2 * tilt) / b
+        step, end = -np.expm1(-1 / b), np.exp(-exponent * steps)
+        turned = _turned(steps / b, omega)
+        # ρ^Δ turned back by e^{iωΔ/b} is the conjugate of e^{iωΔ/b}, shrunk.
+        value = end * np.conj(turned)
+        if steps.max() > 1:
+            turn = 2 * omega / b
+            below = _one_minus(exponent, turn)
+            between = (1 - below) * _one_minus(exponent * (steps - 1), turn * (steps - 1)) / below
+            turned *= 1 + step * between
+        value += turned
+        value /= 1 + end + step * _power_sums(exponent, steps - 1)[0]
+        return value
+
+    def _roundings(self, tilt: float, omega: Floats) -> Floats:
+        return 8 * (tilt + omega) * float(self.count @ (self.sensitivity / self.scale + 1))
 
 
 @dataclass(frozen=True, eq=False)
-class DiscreteGaussianFamily:
+class DiscreteGaussianFamily(_Family):
     """Discrete Gaussian noise at many shifts a and variances σ² ≥ 1, by Poisson's summation of its theta function.
 
     With μ = a/σ, E[e^{zL}] = e^{z(z+1)μ²/2} Θ(za)/Θ(0) and Θ(y) ∝ Σ_n e^{−2π²σ²n² + 2πi n y}: the largest term and its
@@ -132,10 +149,6 @@ class DiscreteGaussianFamily:
     shift: Floats
     sigma: Floats
     count: Floats
-
-    @property
-    def members(self) -> float:
-        return float(np.sum(self.count))
 
     def _theta(self, tilt: float, rows: slice = slice(None)) -> Floats:
         """Θ at a real point over its mean."""
@@ -148,39 +161,34 @@ class DiscreteGaussianFamily:
         log_moment = tilt * (tilt + 1) * mu_squared / 2 + np.log(self._theta(tilt)) - np.log(self._theta(0.0))
         return _weighted(self.count, log_moment, (tilt + 0.5) * mu_squared, mu_squared)
 
-    def ratio(self, tilt: float, omega: Floats) -> tuple[Complexes, Floats]:
-        total = np.ones(len(omega), dtype=np.complex128)
-        for rows in _chunks(len(self.shift), len(omega)):
-            a, sigma = self.shift[rows, None], self.sigma[rows, None]
-            mu = a / sigma
-            nearest = -np.round(omega * mu / (2 * math.pi * sigma))
-            place = np.mod(tilt * a, 1.0)
-            value = np.zeros(nearest.shape, dtype=np.complex128)
-            for n in (nearest - 1, nearest, nearest + 1):
-                phase = 2 * math.pi * np.mod(n * place, 1.0)
-                value += np.exp(-((omega * mu + 2 * math.pi * sigma * n) ** 2) / 2 + 1j * phase)
-            value *= np.exp(1j * (omega * ((2 * tilt + 1) / 2 * mu * mu))) / self._theta(tilt, rows)[:, None]
-            total *= _product(value, self.count[rows])
+    def _ratios(self, tilt: float, omega: Floats, rows: slice) -> Complexes:
+        a, sigma = self.shift[rows, None], self.sigma[rows, None]
+        mu = a / sigma
+        nearest = -np.round(omega * mu / (2 * math.pi * sigma))
+        place = np.mod(tilt * a, 1.0)
+        value = np.zeros(nearest.shape, dtype=np.complex128)
+        for n in (nearest - 1, nearest, nearest + 1):
+            phase = 2 * math.pi * np.mod(n * place, 1.0)
+            value += np.exp(-((omega * mu + 2 * math.pi * sigma * n) ** 2) / 2 + 1j * phase)
+        value *= np.exp(1j * (omega * ((2 * tilt + 1) / 2 * mu * mu))) / self._theta(tilt, rows)[:, None]
+        return value
+
+    def _roundings(self, tilt: float, omega: Floats) -> Floats:
         mu = self.shift / self.sigma
-        size = omega * float(self.count @ (mu + (tilt + 1) * mu * mu)) + tilt * float(self.count @ mu)
-        return total, np.expm1(UNIT * (_MEMBER_ROUNDINGS * self.members + 16 * size))
+        return 16 * (omega * float(self.count @ (mu + (tilt + 1) * mu * mu)) + tilt * float(self.count @ mu))
 
 
 @dataclass(frozen=True, eq=False)
-class AtomFamily:
+class AtomFamily(_Family):
     """Losses with a few atoms each; `p` is 0 where a member has fewer than the others."""
 
     losses: Floats
     p: Floats
     count: Floats
 
-    @property
-    def members(self) -> float:
-        return float(np.sum(self.count))
-
-    def _weights(self, tilt: float) -> tuple[Floats, Floats]:
+    def _weights(self, tilt: float, rows: slice = slice(None)) -> tuple[Floats, Floats]:
         with np.errstate(divide="ignore"):
-            exponent = np.log(self.p) + tilt * self.losses
+            exponent = np.log(self.p[rows]) + tilt * self.losses[rows]
         top = np.max(exponent, axis=1, keepdims=True)
         weights = np.exp(exponent - top)
         total = np.sum(weights, axis=1, keepdims=True)
@@ -192,21 +200,21 @@ class AtomFamily:
         spread = np.sum(weights * (self.losses - mean[:, None]) ** 2, axis=1)
         return _weighted(self.count, log_moment, mean, spread)
 
-    def ratio(self, tilt: float, omega: Floats) -> tuple[Complexes, Floats]:
+    def _ratios(self, tilt: float, omega: Floats, rows: slice) -> Complexes:
+        weights, losses = self._weights(tilt, rows)[0], self.losses[rows]
+        value = weights[:, :1] * _turned(losses[:, :1], omega)
+        for k in range(1, losses.shape[1]):
+            value += weights[:, k, None] * _turned(losses[:, k, None], omega)
+        return value
+
+    def _roundings(self, tilt: float, omega: Floats) -> Floats:
         weights, _ = self._weights(tilt)
-        total = np.ones(len(omega), dtype=np.complex128)
-        for rows in _chunks(len(self.losses), len(omega)):
-            value = weights[rows, :1] * _turned(self.losses[rows, :1], omega)
-            for k in range(1, self.losses.shape[1]):
-                value += weights[rows, k, None] * _turned(self.losses[rows, k, None], omega)
-            total *= _product(value, self.count[rows])
-        size = float(self.count @ np.sum(weights * np.abs(self.losses), axis=1))
-        return total, np.expm1(UNIT * (_MEMBER_ROUNDINGS * self.members + 8 * (tilt + omega) * size))
+        return 8 * (tilt + omega) * float(self.count @ np.sum(weights * np.abs(self.losses), axis=1))
 
 
 def has_closed_form(loss: Loss) -> bool:
     """Whether the loss joins a family, or has a formula of its own."""
-    return isinstance(loss, DiscreteLaplaceLoss | DiscreteGaussianLoss) or closed_form(loss) is not None
+    return isinstance(loss, ListedLoss) or closed_form(loss) is not None
 
 
 def in_families(

@@ -79,15 +79,16 @@ class View:
         relation: which datasets count as neighbors.
         adding: the direction: a unit is added, instead of removed.
         upper: from above (no better than the truth), instead of from below.
+        opposite: how many units of a group change in the other direction than the rest. `splits` gives the numbers that
+            must all be priced; it has no default, so that no route prices one of them alone.
         variant: which bound, for events that have several.
-        opposite: how many units of a group change in the other direction than the rest, see `splits`.
     """
 
     relation: Relation
     adding: bool
     upper: bool
+    opposite: int
     variant: int = 0
-    opposite: int = 0
 
 
 def losses(way: Way, view: View) -> Losses:
@@ -132,14 +133,18 @@ def _is_exact(leaf: Event) -> bool:
 
 def variants(way: Way, *, upper: bool) -> int:
     """How many bounds there are to choose from: the least of the upper ones holds, and the greatest of the lower."""
-    inside = [part for leaf, _ in way for part in leaf.walk()]
-    if any(isinstance(part, ranges.Selection) for part in inside):
-        return ranges.BOUNDS if upper else len(ranges.SPLITS)
-    if any(isinstance(part, L2Laplace) and part.shift is None for part in inside):
-        return 2 if upper else len(_COORDINATES)
+    number = ranges.variants(way, upper=upper)
+    if any(isinstance(part, L2Laplace) and part.shift is None for leaf, _ in way for part in leaf.walk()):
+        number = max(number, 2 if upper else len(_COORDINATES))
     if upper:
-        return 1 if subsets.steered_leaf(way) is None else 2
-    return 2 if any(subsets.triangle_gains(leaf, count) for leaf, count in way) else 1
+        return number if subsets.steered_leaf(way) is None else max(number, 2)
+    return max(number, 2) if any(subsets.triangle_gains(leaf, count) for leaf, count in way) else number
+
+
+def directions(way: Way) -> tuple[bool, ...]:
+    """The values of `adding` that must be priced: both, only where sampling makes removing and adding a unit differ."""
+    differ = any(len(leaf.parts()) > 0 and not isinstance(leaf, Shuffled) for leaf, _ in way)
+    return (False, True) if differ else (False,)
 
 
 def splits(way: Way) -> range:

@@ -13,6 +13,7 @@ docs/proofs/bounded-range.md.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from functools import lru_cache
@@ -29,15 +30,20 @@ from discreet.events import DeclaredExponentials, Exponential
 
 Floats = NDArray[np.float64]
 Selection = Exponential | DeclaredExponentials
+#: Ranges ε, increasing, and how often each runs.
+Ranges = tuple[tuple[float, int], ...]
 
-#: How many upper bounds `selections` has.
-BOUNDS = 3
+# How many upper bounds `selections` has where it does not know the best one.
+_BOUNDS = 3
 
 # Steps that are steered together. More steps than that are several blocks, each dominated by its own pair.
 _BLOCK = 256
 # Grid cells within one ε: as many as fit into the first number for the whole block, between the other two, and fewer
 # than the last one where a short block would cost more than a long one. The relative width of ε is about 1/(2·cells²).
 _CELLS, _LEAST_CELLS, _MOST_CELLS = 5120, 16, 512
+# Selections of different ranges: states (how many of each are left) at most, the products of states, ranges, steps and
+# squared cells that fix the grid, how many numbers of cells are tried for a better fit, and what counts as a fit.
+_MOST_STATES, _MIXED_WORK, _TRIED, _ON_GRID = 256, 3e7, 50, 1e-12
 # Grid points that are updated together.
 _ROWS = 256
 # Values below this are not followed: products of them would underflow.
@@ -60,25 +66,29 @@ def selections(way: Way, *, upper: bool, variant: int) -> Losses:
     """All exponential mechanisms of a composition.
 
     `Exponential` may be chosen after the outcomes of everything before it, in any order. Equal ones are priced
-    together. Different ones are not, because what each may depend on is not known: from above they are priced as if
-    all had the largest range; by ε²/8-zCDP, which adds up in any order (Cesar & Rogers 2021, Lemma 3.4); or one by
-    one.
+    together, and a few different ones too, in the worst order. Many different ones are priced as if all had the
+    largest range; by ε²/8-zCDP, which adds up in any order (Cesar & Rogers 2021, Lemma 3.4); or one by one.
     """
-    chosen = sorted((float(leaf.epsilon), count) for leaf, count in way if isinstance(leaf, Exponential))
+    chosen = _chosen(way)
+    together = _together(chosen, upper=upper) if variant == 0 else None
     batches = [(leaf, count) for leaf, count in way if isinstance(leaf, DeclaredExponentials)]
     total = Losses()
     if upper:
         for batch, count in batches:
             total += declared_above(float(batch.epsilon), batch.count).times(count)
+        if together is not None:
+            return total + Losses.of(together)
         if variant == 1:
             return total + Losses(concentrated=math.fsum(count * epsilon**2 / 8 for epsilon, count in chosen))
         if variant == 2 and len(chosen) > 1:
             return sum((Losses.of(single(epsilon)).times(count) for epsilon, count in chosen), total)
         return total + adaptive_above(chosen[-1][0], sum(count for _, count in chosen)) if chosen else total
     # One family of attacks at most can be chosen for the result that all other parts lead to: the last one to run.
-    for epsilon, count in chosen[:-1]:
-        total += unsteered(epsilon, count, variant)
-    if chosen:
+    if together is not None:
+        total += Losses.of(together)
+    elif chosen:
+        for epsilon, count in chosen[:-1]:
+            total += unsteered(epsilon, count, variant)
         total += steered_last(*chosen[-1], variant)
     for number, (batch, count) in enumerate(batches):
         epsilon, draws = float(batch.epsilon), batch.count
@@ -87,6 +97,29 @@ def selections(way: Way, *, upper: bool, variant: int) -> Losses:
             total += declared_last(epsilon, draws, variant)
         total += unsteered(epsilon, draws * (count - last_batches), variant)
     return total
+
+
+def variants(way: Way, *, upper: bool) -> int:
+    """How many variants of `selections`, and of selections on samples, are worth a try."""
+    chosen = _chosen(way)
+    alone = len(chosen) == 1 and chosen[0][1] <= _largest_block(chosen[0][0])
+    best_known = not chosen or alone or _together(chosen, upper=upper) is not None
+    if upper:
+        return 1 if best_known else _BOUNDS
+    others = [part for leaf, _ in way if not isinstance(leaf, Exponential) for part in leaf.walk()]
+    return 1 if best_known and not any(isinstance(part, Selection) for part in others) else len(SPLITS)
+
+
+def _chosen(way: Way) -> Ranges:
+    """The ranges of all `Exponential` in a composition, with how often each runs, in increasing order."""
+    return tuple(sorted((float(leaf.epsilon), count) for leaf, count in way if isinstance(leaf, Exponential)))
+
+
+def _together(chosen: Ranges, *, upper: bool) -> AtomLoss | None:
+    """The pair of selections of several ranges; None where there is only one range, or they are too many."""
+    if len(chosen) < 2:
+        return None
+    return mixed_above(chosen) if upper else mixed_below(chosen)
 
 
 def adaptive_above(epsilon: float, count: int) -> Losses:
@@ -146,38 +179,110 @@ def _largest_block(epsilon: float) -> int:
 @lru_cache(maxsize=64)
 def steered_above(epsilon: float, steps: int) -> AtomLoss:
     """A pair that dominates `steps` selections of range ε, however they are chosen."""
-    game = _Game(epsilon, steps)
+    game = _Game.equal(epsilon, steps)
     values = game.start()
     for step in range(1, steps + 1):
-        inside = game.inside(step)
+        inside = game.within(step * game.cells)
         values[inside] = np.maximum(game.best_above(values, inside) * (1 + _STEP_ERROR), _NEGLIGIBLE)
-    return envelopes.from_above(game.epsilons(), values[game.cells : -game.cells])
+    return envelopes.from_above(game.epsilons(), game.whole(values))
 
 
 @lru_cache(maxsize=64)
 def steered_below(epsilon: float, steps: int) -> AtomLoss:
     """A pair that the best attack on `steps` selections of range ε dominates at every target."""
-    game = _Game(epsilon, steps)
-    values = game.start()
-    beyond = np.where(game.all_epsilons() < 0, 1.0, 0.0)
+    game = _Game.equal(epsilon, steps)
+    values, beyond = game.start(), game.start_beyond()
     for step in range(1, steps + 1):
-        inside = game.inside(step)
+        inside = game.within(step * game.cells)
         values[inside], beyond[inside] = game.best_below(values, beyond, inside)
-    whole = slice(game.cells, -game.cells)
-    lowered, beyond = values[whole] * (1 - 2 * steps * _STEP_ERROR), beyond[whole]
-    lowered[0] = values[game.cells]
-    kept = lowered > _NEGLIGIBLE
-    return envelopes.from_below(game.epsilons(), np.where(kept, lowered, 0.0), np.where(kept, beyond, 0.0))
+    return game.pair_below(values, beyond, steps)
+
+
+@lru_cache(maxsize=64)
+def mixed_above(chosen: Ranges) -> AtomLoss | None:
+    """A pair that dominates selections of several ranges, in whatever order they run; None where that takes too long.
+
+    δ of what is left to run is the largest over which range comes next. Ranges are rounded up to the grid.
+    """
+    games = _games(chosen, math.ceil)
+    if games is None:
+        return None
+    found = {tuple(0 for _ in chosen): games[0].start()}
+    for left in itertools.product(*(range(count + 1) for _, count in chosen)):
+        if left in found:
+            continue
+        inside = games[0].within(sum(count * game.cells for count, game in zip(left, games, strict=True)))
+        values = games[0].start()
+        for which, game in enumerate(games):
+            if left[which]:
+                before = found[tuple(count - (which == k) for k, count in enumerate(left))]
+                values[inside] = np.maximum(values[inside], game.best_above(before, inside))
+        values[inside] = np.maximum(values[inside] * (1 + _STEP_ERROR), _NEGLIGIBLE)
+        found[left] = values
+    return envelopes.from_above(games[0].epsilons(), games[0].whole(found[tuple(count for _, count in chosen)]))
+
+
+@lru_cache(maxsize=64)
+def mixed_below(chosen: Ranges) -> AtomLoss | None:
+    """A pair that the best attack on selections of several ranges dominates: the largest range runs last.
+
+    Ranges are rounded down to the grid: an attacker need not use all of a range.
+    """
+    games = _games(chosen, math.floor)
+    if games is None:
+        return None
+    values, beyond, steps, reach = games[0].start(), games[0].start_beyond(), 0, 0
+    for game, (_, count) in zip(reversed(games), reversed(chosen), strict=True):
+        for _ in range(count if game.cells else 0):
+            steps, reach = steps + 1, reach + game.cells
+            inside = game.within(reach)
+            values[inside], beyond[inside] = game.best_below(values, beyond, inside)
+    return games[0].pair_below(values, beyond, steps)
+
+
+def _games(chosen: Ranges, rounded: Callable[[float], int]) -> list[_Game] | None:
+    """One game for each range, all on one grid; None where there are too many states or the losses are too large.
+
+    The number of cells within the largest range is the one of some fifty at which the ranges fit the grid best.
+    """
+    states, steps = math.prod(count + 1 for _, count in chosen), sum(count for _, count in chosen)
+    largest = chosen[-1][0]
+    if states > _MOST_STATES or steps > _BLOCK or math.fsum(epsilon * n for epsilon, n in chosen) > _LARGEST_LOSS:
+        return None
+    most = math.isqrt(int(_MIXED_WORK / (states * len(chosen) * steps)))
+    if most < _LEAST_CELLS:
+        return None
+    most = min(most, _MOST_CELLS)
+
+    def cells(number: int) -> list[int]:
+        return [_rounded(epsilon / largest * number, rounded) for epsilon, _ in chosen]
+
+    def misfit(number: int) -> float:
+        sizes = zip(cells(number), chosen, strict=True)
+        return sum(count * abs(size * largest / number - epsilon) for size, (epsilon, count) in sizes)
+
+    best = min(
+        range(most, max(_LEAST_CELLS, most - _TRIED) - 1, -1), key=lambda number: misfit(number) + 1e-12 / number
+    )
+    sizes = cells(best)
+    half = sum(size * count for size, (_, count) in zip(sizes, chosen, strict=True))
+    return [_Game(largest / best, size, half, max(sizes)) for size in sizes]
+
+
+def _rounded(value: float, rounded: Callable[[float], int]) -> int:
+    """A number of cells; one that is off an integer by round-off is that integer."""
+    nearest = round(value)
+    return nearest if abs(value - nearest) <= _ON_GRID * value else rounded(value)
 
 
 class _Game:
-    """The recursion on a grid of x = ε/cells·i, with a margin of one ε on either side."""
+    """The recursion for one range of `cells` cells, on a grid of x = width·i, with a margin on either side."""
 
-    def __init__(self, epsilon: float, steps: int) -> None:
-        self.cells = max(_LEAST_CELLS, min(_MOST_CELLS, _CELLS // steps, math.isqrt(_MOST_CELLS**2 * 4 // steps)))
-        self.half = steps * self.cells
-        self.width = epsilon / self.cells
-        self.epsilon = epsilon
+    def __init__(self, width: float, cells: int, half: int, margin: int) -> None:
+        self.width, self.cells, self.half, self.margin = width, cells, half, margin
+        epsilon = self.epsilon = width * cells
+        if cells == 0:
+            return  # nothing is selected
         # The largest t first, so that weights line up with windows of values in increasing order of x.
         t = self.width * np.arange(self.cells, -1, -1)
         t[0] = epsilon
@@ -186,22 +291,44 @@ class _Game:
         self.q_to_lower = self.to_lower * np.exp(-t)
         self.q_to_higher = self.to_higher * np.exp(epsilon - t)
 
+    @classmethod
+    def equal(cls, epsilon: float, steps: int) -> _Game:
+        """The game of so many selections of one range."""
+        cells = max(_LEAST_CELLS, min(_MOST_CELLS, _CELLS // steps, math.isqrt(_MOST_CELLS**2 * 4 // steps)))
+        return cls(epsilon / cells, cells, steps * cells, cells)
+
     def all_epsilons(self) -> Floats:
         """The grid, margins included."""
-        return self.width * np.arange(-self.half - self.cells, self.half + self.cells + 1, dtype=np.float64)
+        end = self.half + self.margin
+        return self.width * np.arange(-end, end + 1, dtype=np.float64)
+
+    def whole(self, values: Floats) -> Floats:
+        """What lies between the margins."""
+        return values[self.margin : -self.margin]
 
     def epsilons(self) -> Floats:
         """The grid without its margins: −kε to kε."""
-        return self.all_epsilons()[self.cells : -self.cells]
+        return self.whole(self.all_epsilons())
 
     def start(self) -> Floats:
         """δ_0. It stays δ_k outside of (−kε, kε)."""
         return np.maximum(-np.expm1(self.all_epsilons()), 0.0)
 
-    def inside(self, step: int) -> slice:
-        """Where δ of so many steps is not that of none."""
-        middle = self.half + self.cells
-        return slice(middle - step * self.cells + 1, middle + step * self.cells)
+    def start_beyond(self) -> Floats:
+        """−dδ_0/dy."""
+        return np.where(self.all_epsilons() < 0, 1.0, 0.0)
+
+    def within(self, reach: int) -> slice:
+        """Where δ of steps whose ranges add up to so many cells is not that of none."""
+        middle = self.half + self.margin
+        return slice(middle - reach + 1, middle + reach)
+
+    def pair_below(self, values: Floats, beyond: Floats, steps: int) -> AtomLoss:
+        """The pair of values and slopes from below, after so many steps."""
+        lowered, slopes = self.whole(values) * (1 - 2 * steps * _STEP_ERROR), self.whole(beyond)
+        lowered[0] = values[self.margin]
+        kept = lowered > _NEGLIGIBLE
+        return envelopes.from_below(self.epsilons(), np.where(kept, lowered, 0.0), np.where(kept, slopes, 0.0))
 
     def _rows(self, inside: slice) -> list[slice]:
         """The grid points inside, in runs that fit into a processor's cache together with all their t."""

@@ -12,13 +12,12 @@ from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.families import has_closed_form, in_families
 from discreet.accounting.losses.mixtures import GroupLoss
 from discreet.accounting.methods import chernoff, concentration, single, smoothing
-from discreet.accounting.methods.choose import choose
+from discreet.accounting.methods.choose import choose, formula
 from discreet.accounting.methods.fourier import inversion as fourier
-from discreet.accounting.methods.fourier import relaxed
 from discreet.accounting.methods.fourier.quadrature import SampledGaussians
-from discreet.accounting.methods.fourier.saddle import Saddle
 from discreet.accounting.methods.grid import refine as grid
 from discreet.accounting.methods.jumps import bounds as jumps
+from discreet.accounting.methods.jumps import contour
 from discreet.accounting.methods.jumps.guess import Coarse
 from discreet.accounting.methods.target import Target
 from discreet.numeric.rounding import down
@@ -29,9 +28,9 @@ PAD = 1e-12
 MOST_ON_GRID = 12
 # ln of the smallest top atom that is used: e^{−700} is a normal float.
 _LEAST_LOG_MASS = -700.0
-# Sampled Gaussians go to a grid at once below the first number of steps: few of them have no smooth sum. A contour off
-# the saddle is tried from the second on. From the third on, round-off may leave no lower end.
-_FEW_STEPS, _MANY_STEPS, _VERY_MANY_STEPS = 20, 500, 10**5
+# Sampled Gaussians are cut at once below the first number of steps: few of them have no smooth sum. What is near then
+# goes to a grid first, and from the second number on to a contour. From the third on, round-off may leave no lower end.
+_FEW_STEPS, _MANY_STEPS, _VERY_MANY_STEPS = 20, 200, 10**5
 # Orders whose moments are remembered during one Chernoff bound, which asks for about 110.
 _REMEMBERED = 512
 
@@ -63,12 +62,10 @@ def _by_method(losses: Losses, target: Target, adding: bool) -> Pair:
             return (math.inf, math.inf) if target.epsilon is None else (1.0, 1.0)
         case "moments":
             return 0.0, by_moments(losses, target, adding)
-        case "gaussian":
-            mu = math.sqrt(losses.mu_squared)
-            return _by_formula(lambda e: single.gaussian(e, mu), target)
-        case "one sample":
-            ((rate, sampled_mu, _),) = losses.sampled
-            return _by_formula(lambda e: single.sampled_gaussian(e, sampled_mu, rate, adding=adding), target)
+        case "formula":
+            profile = formula(losses, adding=adding)
+            assert profile is not None
+            return _by_formula(profile, target)
         case "fourier":
             mixed = losses.others or losses.mu_squared > 0
             if not mixed and losses.steps < _FEW_STEPS:
@@ -187,30 +184,23 @@ def smooth(losses: Losses, adding: bool) -> fourier.Smooth:
 
 
 def _small_rates(losses: Losses, target: Target, adding: bool) -> Pair:
-    """Sampled Gaussians whose rare large losses rule at the saddle: a contour off the saddle, or a cut and a grid."""
+    """Sampled Gaussians whose rare large losses rule at the saddle: a cut, and a contour or a grid for what is near."""
     coarse = Coarse.of(losses.sampled, adding)
     guess = coarse.guess(target)
-    point = None
-    if losses.steps >= _MANY_STEPS:
-        point = relaxed.below(smooth(losses, adding), guess.point, guess.epsilon, guess.delta)
-    found = None if point is None else _by_fourier(losses, target, adding, point)
-    if found is not None and narrow(found):
-        return found
-    cut = jumps.bounds(coarse, guess, target)
-    return cut if found is None else _intersection(found, cut)
+    first, second = (contour, jumps) if losses.steps >= _MANY_STEPS else (jumps, contour)
+    found = first.bounds(coarse, guess, target)
+    return found if narrow(found) else _intersection(found, second.bounds(coarse, guess, target))
 
 
-def _by_fourier(
-    losses: Losses, target: Target, adding: bool, point: Saddle | None = None, *, smoothed: bool = False
-) -> Pair | None:
-    """Fourier inversion at its saddle, or at another point; None where it declines.
+def _by_fourier(losses: Losses, target: Target, adding: bool, *, smoothed: bool = False) -> Pair | None:
+    """Fourier inversion at its saddle; None where it declines.
 
     With `smoothed`, a little Gaussian noise is added first, and what it may change to the answer.
     """
     least, most = losses.infinite_mass()
     composition = smooth(losses, adding)
     if target.epsilon is not None:
-        point = point or fourier.locate(composition, epsilon=target.epsilon)
+        point = fourier.locate(composition, epsilon=target.epsilon)
         samples = smoothing.invert(composition, point, target) if smoothed else fourier.invert(composition, point)
         if samples is None:
             return None
@@ -220,7 +210,7 @@ def _by_fourier(
     left = target.delta - most
     if left <= 0:
         return None
-    point = point or fourier.locate(composition, delta=left)
+    point = fourier.locate(composition, delta=left)
     samples = smoothing.invert(composition, point, target) if smoothed else fourier.invert(composition, point)
     if samples is None:
         return None

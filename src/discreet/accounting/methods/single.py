@@ -1,4 +1,4 @@
-"""Profiles that have a formula, from both sides: Gaussian noise, and Gaussian noise on one Poisson sample."""
+"""Profiles that have a formula, from both sides: Gaussian or Laplace noise, on all data or on one Poisson sample."""
 
 from __future__ import annotations
 
@@ -38,16 +38,31 @@ def gaussian(epsilon: float, mu: float) -> tuple[float, float]:
     return max(0.0, down(0.5 * math.exp(exponent - abs(exponent) * SLACK) * difference)), upper
 
 
-def sampled_gaussian(epsilon: float, mu: float, rate: float, *, adding: bool) -> tuple[float, float]:
-    """δ(ε), ε ≥ 0, of Gaussian noise on one Poisson sample: the hockey-stick divergence of a mixture.
+def laplace(epsilon: float, loss: float) -> tuple[float, float]:
+    """δ(ε) of Laplace noise with the largest loss ε₀ = Δ₁/b, for any real ε, from below and from above.
+
+    It is 1 − e^{(ε−ε₀)/2} within ±ε₀; beyond, 0 and 1 − e^ε.
+    """
+    error = SLACK * (abs(epsilon) + loss)
+    if epsilon - loss > error:
+        return 0.0, 0.0
+    exponent = min((epsilon - loss) / 2, 0.0) if epsilon >= -loss else epsilon
+    return max(0.0, down(-math.expm1(min(exponent + error, 0.0)))), up(-math.expm1(exponent - error))
+
+
+def sampled(profile: Bounds, epsilon: float, rate: float, *, adding: bool) -> tuple[float, float]:
+    """δ(ε), ε ≥ 0, of a release with this profile on one Poisson sample: the hockey-stick divergence of a mixture.
 
     Removing: q·δ(ln(1 + (e^ε − 1)/q)). Adding: (1 − (1−q)e^ε)·δ(ln(q e^ε/(1 − (1−q)e^ε))), 0 where that is not
-    positive (Balle, Barthe & Gaboardi 2018, Theorem 2, and its mirror image).
+    positive (Balle, Barthe & Gaboardi 2018, Theorem 2, and its mirror image). The profile is that of removing a unit,
+    which must be that of adding one too.
     """
+    if rate >= 1:
+        return profile(epsilon)
     if not adding:
         inner = math.log1p(math.expm1(epsilon) / rate) if epsilon < _LARGEST_EXPONENT else epsilon - math.log(rate)
-        lower, _ = gaussian(inner * (1 + SLACK) + SLACK, mu)
-        _, upper = gaussian(inner * (1 - SLACK) - SLACK, mu)
+        lower, _ = profile(inner * (1 + SLACK) + SLACK)
+        _, upper = profile(inner * (1 - SLACK) - SLACK)
         return down(rate * lower), up(rate * upper)
     kept = -math.expm1(epsilon + math.log1p(-rate))
     error = _KEPT_ERROR * (1 + epsilon)
@@ -55,8 +70,8 @@ def sampled_gaussian(epsilon: float, mu: float, rate: float, *, adding: bool) ->
         return 0.0, up(2 * error) if kept > -error else 0.0
     inner = epsilon + math.log(rate) - math.log(kept)
     wobble = 2 * error / kept + SLACK * (1 + abs(inner))
-    lower, _ = gaussian(inner + wobble, mu)
-    _, upper = gaussian(inner - wobble, mu)
+    lower, _ = profile(inner + wobble)
+    _, upper = profile(inner - wobble)
     return max(0.0, down((kept - error) * lower)), up((kept + error) * upper)
 
 

@@ -41,10 +41,12 @@ class Smoothed(fourier.Inversion):
     Attributes:
         added: the μ² of G.
         fall: the μ² of all Gaussians, G included: the integrand falls at least like e^{−μ²ω²/2}.
+        beyond: what the sum for the density has where that is not known to hold.
     """
 
     added: float = 0.0
     fall: float = 0.0
+    beyond: float = 0.0
 
     def at(self, epsilon: float) -> tuple[float, float]:
         """Bounds on δ(ε) of L, lower and upper."""
@@ -62,7 +64,7 @@ class Smoothed(fourier.Inversion):
         # `error` has 1/|poles| in it, and what lies beyond the contour; without it the sum falls like the Gaussian.
         end = self.step * len(self.values)
         beyond = math.exp(-self.fall * end * end / 2) * (self.step + 1 / (self.fall * end)) / math.pi
-        error = self.error * float(np.abs(poles[-1])) + _SAMPLE_ROUNDINGS * UNIT * size + beyond
+        error = self.error * float(np.abs(poles[-1])) + _SAMPLE_ROUNDINGS * UNIT * size + beyond + self.beyond
         factor = math.exp(min(_LARGEST_EXPONENT, self.log_scale - self.tilt * epsilon))
         return factor * max(0.0, center + error) * (1 + self.relative)
 

@@ -195,7 +195,7 @@ def _curvature(variance: Fraction) -> float:
         ratio = float(special.i1e(v) / special.i0e(v))
         middle = -2 * math.log(ratio) + _RATIO_ERROR if ratio > 0 else math.inf
     else:
-        # Amos 1974: I₁/I₀ ≥ v/(1/2 + √(v² + 9/4)).
+        # I₁/I₀ ≥ v/(1/2 + √(v² + 9/4)): Amos 1974; proof: docs/proofs/secure-aggregation.md.
         middle = 2 * math.log1p((0.5 + 2.25 / (math.sqrt(v * v + 2.25) + v)) / v)
     beside = -math.log1p(-min(0.5, 1 / math.sqrt(v * v + 0.75)))
     return up(max(middle, beside))

@@ -111,7 +111,7 @@ def _step_loss(event: RandomlyAllocated) -> Loss | None:
     ways = collapse(event.event, ADD_REMOVE)
     if len(ways) != 1 or any(leaf.parts() for leaf, _ in ways[0]):
         raise unknown(event, ACCOUNTANT, "the event within samples again, or has parts that run in parallel")
-    inner = of_events.losses(ways[0], of_events.View(ADD_REMOVE, adding=False, upper=True))
+    inner = of_events.losses(ways[0], of_events.View(ADD_REMOVE, adding=False, upper=True, opposite=0))
     if inner.nothing_lost:
         return None
     match inner.for_grid(adding=False):

@@ -1,7 +1,7 @@
 """The price of correlated noise: Gaussian noise over the sensitivity of the encoder, or samples of cyclic groups.
 
 For Gaussian noise the steps may depend on earlier releases if the encoder is lower triangular, that is, if no release
-uses a later step (Denisov et al. 2022, arXiv 2202.08312, Theorem 2.1). Proofs: docs/proofs/correlated-noise.md.
+uses a later step (Denisov et al. 2022, arXiv 2202.08312). Proofs, also of this: docs/proofs/correlated-noise.md.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class CyclicPrice(Price):
     """Poisson samples of cyclic groups, whose steps are at least as far apart as the encoder has bands.
 
     Then the columns of a unit's steps do not overlap, and each step is a Gaussian release of one column, on a sample of
-    its own (Choquette-Choo et al. 2023, arXiv 2306.08153, Theorem 4).
+    its own (Choquette-Choo et al. 2023, arXiv 2306.08153; proof: docs/proofs/correlated-noise.md, section 4).
     """
 
     has_losses = True

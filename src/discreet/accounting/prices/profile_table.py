@@ -7,6 +7,7 @@ inverted, or put on a grid, for a few sizes of δ only, and asked for δ at ever
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from discreet.accounting import tight
 from discreet.accounting.forms.conversions import rdp_delta
 from discreet.accounting.forms.pure import pure
 from discreet.accounting.forms.rdp import rdp
@@ -22,8 +22,8 @@ from discreet.accounting.losses import of_events
 from discreet.accounting.losses.collapse import Way, collapse
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.of_events import View
-from discreet.accounting.methods import answer, single
-from discreet.accounting.methods.choose import choose
+from discreet.accounting.methods import answer
+from discreet.accounting.methods.choose import choose, formula
 from discreet.accounting.methods.fourier import inversion as fourier
 from discreet.accounting.methods.grid import refine as grid
 from discreet.accounting.methods.target import Target
@@ -143,12 +143,13 @@ def upper_delta(event: Event, relation: Relation) -> UpperDelta:
 
 
 def _way(way: Way, relation: Relation) -> UpperDelta:
-    """One way to meet an event: the worse of its two directions, each by the least of its bounds."""
-    directions = []
-    for adding in (False, True) if tight.has_directions(way) else (False,):
-        views = [View(relation, adding, True, variant) for variant in range(of_events.variants(way, upper=True))]
-        directions.append(_least([_of_losses(of_events.losses(way, view), adding) for view in views]))
-    return _worst(directions)
+    """One way to meet an event: the worst of its directions and splits, each by the least of its bounds."""
+    changes = []
+    variants = range(of_events.variants(way, upper=True))
+    for opposite, adding in itertools.product(of_events.splits(way), of_events.directions(way)):
+        views = [View(relation, adding, True, opposite, variant) for variant in variants]
+        changes.append(_least([_of_losses(of_events.losses(way, view), adding) for view in views]))
+    return _worst(changes)
 
 
 def _worst(bounds: list[UpperDelta]) -> UpperDelta:
@@ -171,12 +172,10 @@ def _plain(losses: Losses, adding: bool) -> UpperDelta:
             return lambda _: 0.0
         case "everything":
             return lambda _: 1.0
-        case "gaussian":
-            mu = math.sqrt(losses.mu_squared)
-            return lambda epsilon: single.gaussian(epsilon, mu)[1]
-        case "one sample":
-            ((rate, sampled_mu, _),) = losses.sampled
-            return lambda epsilon: single.sampled_gaussian(epsilon, sampled_mu, rate, adding=adding)[1]
+        case "formula":
+            profile = formula(losses, adding=adding)
+            assert profile is not None
+            return lambda epsilon: profile(epsilon)[1]
         case "moments":
             return lambda epsilon: answer.by_moments(losses, Target(epsilon=epsilon), adding)
         case method:

@@ -28,10 +28,10 @@ Complexes = NDArray[np.complex128]
 _ALIAS = 18.0
 # −ln of how far the integrand must have fallen where the contour ends: e^{−24} is 4e-11.
 _FALLEN = 24.0
-# Limits on time: nodes of the contour, and nodes of the contour times nodes of the quadrature. With more, a grid is
-# faster.
+# Limits on time: nodes of the contour, and nodes of the contour times nodes of the quadrature (more of them where a
+# quadrature is given). With more, a grid is faster.
 _MOST_NODES = 1 << 15
-_MOST_WORK = 2e7
+_MOST_WORK, _MOST_GIVEN_WORK = 2e7, 6e7
 # Sampled Gaussians that are evaluated together, to bound the memory of the matrix products.
 _TOGETHER = 64
 
@@ -239,7 +239,7 @@ def invert(smooth: Smooth, point: saddle.Saddle) -> Inversion | None:
         return None
     earlier = 0.0
     while True:
-        built = _samples(smooth, tilt, step, nodes)
+        built = sampled(smooth, tilt, step, nodes)
         if built is None:
             return None
         values, error, rule = built
@@ -250,7 +250,7 @@ def invert(smooth: Smooth, point: saddle.Saddle) -> Inversion | None:
             return None
         nodes, earlier = 2 * nodes, fallen
     left_out = _beyond(smooth, tilt, rule, step, nodes)
-    log_scale, relative = _scale(smooth, tilt, rule)
+    log_scale, relative = log_scale_of(smooth, tilt, rule)
     if left_out > _MOST_LEFT_OUT * scale / spread * math.exp(-max(0.0, excess)):
         return None
     return Inversion(tilt, log_scale, step, values, error + left_out, relative, order, above)
@@ -284,18 +284,23 @@ def _period(smooth: Smooth, point: saddle.Saddle, spread: float) -> tuple[float,
     return order, above, max(needed, goal / point.tilt)
 
 
-def _samples(smooth: Smooth, tilt: float, step: float, nodes: int) -> tuple[Complexes, float, Rule | None] | None:
-    """The integrand over e^{K(τ) − ετ} at 0, Δ, 2Δ, …, the error of its sum, and the quadrature behind it."""
+def sampled(
+    smooth: Smooth, tilt: float, step: float, nodes: int, rule: Rule | None = None
+) -> tuple[Complexes, float, Rule | None] | None:
+    """The integrand over e^{K(τ) − ετ} at 0, Δ, 2Δ, …, the error of its sum, and the quadrature behind it.
+
+    A `rule` that is given stands for the sampled Gaussians, of which it may keep a part only.
+    """
     omega = np.asarray(step * np.arange(nodes), dtype=np.float64)
     log_value = smooth.mu_squared / 2 * (1j * omega * (2 * tilt + 1) - omega * omega)
     log_size = log_value.real.copy()
     log_raised = log_size.copy()
     wound = np.abs(log_value)  # sizes of the logarithms, in whose roundings the phases err
-    rule: Rule | None = None
     events = smooth.sampled
     if len(events.rate):
-        rule = quadrature.certified(events, tilt, float(omega[-1]))
-        if rule is None or rule.losses.size * nodes > _MOST_WORK * max(1, len(events.rate) // 4):
+        most = _MOST_WORK * max(1, len(events.rate) // 4) if rule is None else _MOST_GIVEN_WORK
+        rule = rule or quadrature.certified(events, tilt, float(omega[-1]))
+        if rule is None or rule.losses.size * nodes > most:
             return None
         for begin in range(0, len(events.rate), _TOGETHER):
             rows = slice(begin, begin + _TOGETHER)
@@ -333,7 +338,7 @@ def _log_one_plus(small: Complexes) -> tuple[Complexes, Floats]:
     return np.asarray(size + 1j * np.arctan2(y, 1 + x)), np.asarray(2 * np.abs(x) + x * x + y * y)
 
 
-def _scale(smooth: Smooth, tilt: float, rule: Rule | None) -> tuple[float, float]:
+def log_scale_of(smooth: Smooth, tilt: float, rule: Rule | None) -> tuple[float, float]:
     """K(τ) and a bound on its error, which is a relative error of δ."""
     k = smooth.mu_squared * tilt * (tilt + 1) / 2
     error = UNIT * 8 * k
@@ -344,7 +349,7 @@ def _scale(smooth: Smooth, tilt: float, rule: Rule | None) -> tuple[float, float
         term = loss.cumulants(tilt)[0]
         k += count * term
         error += count * UNIT * LOG_MOMENT_ROUNDINGS * (loss.members + abs(term))
-    return k, math.expm1(error + 8 * UNIT * abs(k)) + _SCALE_ROUNDINGS * UNIT
+    return k, math.expm1(min(_LARGE_EXPONENT, error + 8 * UNIT * abs(k))) + _SCALE_ROUNDINGS * UNIT
 
 
 def _beyond(smooth: Smooth, tilt: float, rule: Rule | None, step: float, nodes: int) -> float:

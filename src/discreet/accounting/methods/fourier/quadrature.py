@@ -51,9 +51,8 @@ _MANY_EVENTS = 64
 _GOOD_ENOUGH = 1e-12
 # Leaving out a mass m changes the normalized sum by at most 3m: m itself, and the normalization of what stays.
 _LEFT_OUT = 3
-# (1 + √2)/2, the largest |arg g| over w·θ (docs/proofs/fourier-certificate.md). The other is about how fast |g| falls
-# at negative orders; it only guides the choice of a height, and any height is valid.
-_TURN, _RESIST = 1.2072, 1.5
+# (1 + √2)/2, the largest |arg g| over w·θ (docs/proofs/fourier-certificate.md), and room for the round-off of w(1 − w).
+_TURN, _SWING_ERROR = 1.2072, 1 + 1e-12
 # −ln of the error of one cell that is aimed at: e^{−60} is 1e-26.
 _ENOUGH_FALL = 60.0
 # Exponents are cut off here: a bound of e^300 decides nothing, and e^709 is the largest float.
@@ -308,22 +307,25 @@ def _contour_error(
     mu, h = events.mu[:, None], step[:, None]
     edges = low[:, None] + h * np.arange(nodes + 1)
     base = mu * (edges - mu / 2)
-    share = special.expit(base + special.logit(events.rate)[:, None])[:, 1:]
-    # |Im L| at height y is at most 1.2072·share·μy while μy ≤ π/2; R is the best height y under that bound, which then
-    # is e^{−R²/2}. No more than e^{−60} is needed, and a lower contour costs less where it ends.
+    share = special.expit(base + special.logit(events.rate)[:, None])
+    # The largest w(1 − w) of each cell, which falls on either side of w = 1/2.
+    swing = np.maximum(share[:, :-1] * (1 - share[:, :-1]), share[:, 1:] * (1 - share[:, 1:]))
+    swing = np.where((share[:, :-1] < 0.5) & (share[:, 1:] > 0.5), 0.25, swing) * _SWING_ERROR
+    share = share[:, 1:]
+    # |Im L| at height y is at most 1.2072·share·μy while μy ≤ π/2, and −ln |g| about w(1 − w)(μy)²/2 at negative
+    # orders. So the exponent is about bend·y²/2 − fall·y. It need not be below −60, and a lower contour costs less.
     turn = _TURN * reach * mu * share
-    resistance = turn + (_RESIST * -s * mu * share if s < 0 else 0.0)
-    best = np.maximum(2 * math.pi / h - resistance, h / (2 * math.pi))
-    height = best - np.sqrt(np.maximum(best * best - 2 * _ENOUGH_FALL, 0.0))
+    bend = 1 + max(-s, 0.0) * swing * mu * mu
+    fall = np.maximum(2 * math.pi / h - turn, h / (2 * math.pi))
+    height = (fall - np.sqrt(np.maximum(fall * fall - 2 * _ENOUGH_FALL * bend, 0.0))) / bend
     height = np.minimum(math.pi / 2 / mu, height)
     nearest = np.where(edges[:, :-1] > 0, edges[:, :-1], np.minimum(edges[:, 1:], 0.0))
     loss = events.loss(edges)
     if s >= 0:
         modulus = s * loss[:, 1:]
     else:
-        # |1 − q + q r e^{iθ}| is at least (1 − q + q r) times either of these.
-        half = mu * height / 2
-        modulus = s * (loss[:, :-1] + np.log(np.maximum(np.cos(half), 1 - 2 * share * np.sin(half))))
+        # |1 − q + q r e^{iθ}|² is (1 − q + q r)² times 1 − 2w(1 − w)(1 − cos θ), where 1 − cos θ = 2sin²(θ/2).
+        modulus = s * (loss[:, :-1] + np.log1p(-4 * swing * np.sin(mu * height / 2) ** 2) / 2)
     real = modulus - nearest * nearest / 2 - log_moment[:, None]
     risen = real + height * height / 2 + turn * height
     risen = np.minimum(risen, _USELESS_EXPONENT)

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from discreet.accounting.methods.chernoff import log_constant
+
 Cumulants = Callable[[float], tuple[float, float, float]]
 
 # How close to its target a saddle needs to be: ln δ to 1%, ε to 0.1% (and 1e-9 near 0). Closer would not narrow the
@@ -20,6 +22,8 @@ _LOG_DELTA_ERROR, _EPSILON_ERROR, _LEAST_EPSILON_ERROR = 1e-2, 1e-3, 1e-9
 _FACTOR, _BRACKETS, _ROUNDS = 4, 60, 40
 # Regula falsi stays this share of the bracket away from its ends, and bisects every third round.
 _LEAST_WEIGHT = 0.05
+# The factor between two tilts that `relaxed` tries.
+_NEXT_TILT = 1.3
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,19 @@ def for_epsilon(cumulants: Cumulants, epsilon: float, start: float, *, limit: fl
     """The saddle of `epsilon`; ε grows with the tilt."""
     enough = _EPSILON_ERROR * epsilon + _LEAST_EPSILON_ERROR
     return _search(lambda saddle: saddle.epsilon - epsilon, cumulants, start, limit, enough)
+
+
+def relaxed(cumulants: Cumulants, epsilon: float, log_delta: float, start: float, limit: float, near: float) -> float:
+    """The smallest tilt at which Chernoff's bound is within e^`near` of δ, or else the one at which it is smallest."""
+    tilt, best, best_tilt = start, math.inf, start
+    while tilt < limit:
+        excess = cumulants(tilt)[0] - tilt * epsilon + log_constant(tilt) - log_delta
+        if excess < near:
+            return tilt
+        if excess < best:
+            best, best_tilt = excess, tilt
+        tilt *= _NEXT_TILT
+    return best_tilt
 
 
 def _search(

@@ -35,11 +35,11 @@ _DEAD_EXPONENT = -60.0
 _TINY, _TINIEST = 1e-300, 1e-320
 # Tilts beyond these many standard deviations of the loss, or e^20 between neighboring grid points, keep no digits.
 _MOST_DEVIATIONS, _MOST_PER_STEP = 60.0, 20.0
-# `_relaxed` takes the least tilt with e^{K − τε} within e^9 of δ: the FFT's round-off of 1e-16·e^9 is then still 1e-12.
-# Above `_FEW` compositions it is less, down to e^3.
+# The least tilt with e^{K − τε} within e^9 of δ is taken: the FFT's round-off of 1e-16·e^9 is then still 1e-12. Above
+# `_FEW` compositions it is less, down to e^3.
 _NEAR_DELTA, _LEAST_NEAR_DELTA, _FEW = 9.0, 3.0, 1e6
-# Its first tilt, in standard deviations of the loss, and the factor between two tilts. Any tilt is valid.
-_FIRST_DEVIATIONS, _NEXT_TILT = 0.05, 1.3
+# The first tilt that is tried, in standard deviations of the loss. Any tilt is valid.
+_FIRST_DEVIATIONS = 0.05
 # A part of a δ that infinite losses use up almost whole, for which a tilt is still chosen.
 _LEAST_SHARE = 1e-3
 # Relative errors: of the P of an infinite loss, of the same turned into a lower bound, and of a δ compared with it.
@@ -200,7 +200,7 @@ def compose(
         # The round-off grows with the number of compositions; then less of it can be spared.
         total = sum(count for _, count in parts)
         near = max(_LEAST_NEAR_DELTA, _NEAR_DELTA - math.log(max(1.0, total / _FEW)))
-        tilt = _relaxed(rough, epsilon, math.log(delta - infinite), first, limit, near)
+        tilt = saddle.relaxed(rough, epsilon, math.log(delta - infinite), first, limit, near)
     elif epsilon is not None:
         tilt = saddle.for_epsilon(rough, epsilon, 1 / spread, limit=limit).tilt
     else:
@@ -294,21 +294,6 @@ def compose(
         infinite,
         location,
     )
-
-
-def _relaxed(
-    moments: saddle.Cumulants, epsilon: float, log_delta: float, start: float, limit: float, near: float
-) -> float:
-    """The smallest tilt at which Chernoff's bound is within e^`near` of δ, or else the one at which it is smallest."""
-    tilt, best, best_tilt = start, math.inf, start
-    while tilt < limit:
-        excess = moments(tilt)[0] - tilt * epsilon + log_constant(tilt) - log_delta
-        if excess < near:
-            return tilt
-        if excess < best:
-            best, best_tilt = excess, tilt
-        tilt *= _NEXT_TILT
-    return best_tilt
 
 
 def _any_infinite(parts: Sequence[tuple[GridLoss, int]], side: Side) -> float:

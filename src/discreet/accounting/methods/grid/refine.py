@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from discreet.accounting.losses.loss import Loss
+from discreet.accounting.methods.fourier import saddle
 from discreet.accounting.methods.grid import discretize, overshoot, window
 from discreet.accounting.methods.grid import fft as pld
 from discreet.accounting.methods.target import Target
@@ -37,6 +38,8 @@ _BULK_TAIL, _FAR_TAIL = 1e-6, 1e-30
 _BULK_POINTS, _SMOOTH_POINTS, _LATTICE_POINTS = 400, 1 << 16, 1 << 20
 # Points, and the least step, of the grid on which moments are summed; moments alone need no fine grid.
 _MOMENT_POINTS, _LEAST_STEP = 4000, 1e-12
+# The largest tilt of an estimate, in standard deviations of the loss.
+_STEEPEST = 60.0
 # How much coarser a grid gets that was too long for memory.
 _COARSER = 8
 
@@ -50,8 +53,51 @@ _FILL = 0.9
 Parts = Sequence[tuple[Loss, int]]
 
 
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Bounds on δ at every ε from one grid, tight near what it was made for.
+
+    Attributes:
+        above: the composition from above.
+        implied: the lower bound that it implies, before what splitting added is taken off; None where there is none.
+        shape: the bump of what splitting added; None where nothing was split.
+        lifted: how far atoms that are off the grid by round-off were moved, with their grid.
+        merged: the composition from below.
+    """
+
+    above: pld.ComposedLoss
+    implied: pld.ComposedLoss | None
+    shape: overshoot.Bump | None
+    lifted: float
+    merged: pld.ComposedLoss | None = None
+
+    def __call__(self, epsilon: float) -> tuple[float, float]:
+        """Lower and upper bounds on δ(ε)."""
+        lower = self.coupled(epsilon)
+        if self.merged is not None:
+            lower = max(lower, self.merged.at(epsilon))
+        return lower, self.above.at(epsilon)
+
+    def coupled(self, epsilon: float) -> float:
+        """From below, less what splitting the losses may have added (`overshoot`)."""
+        if self.implied is None:
+            return 0.0
+        return overshoot.lower(self.above, self.implied, self.shape, epsilon + self.lifted)
+
+
 def bounds(parts: Parts, target: Target) -> tuple[float, float]:
     """Bounds on the answer for a composition, lower and upper."""
+    return _refined(parts, target, WIDE)[0]
+
+
+def curve(parts: Parts, target: Target, wide: float = WIDE) -> Curve | None:
+    """Bounds at every ε, of a relative width of about `wide` near the target; None where no grid is short enough."""
+    return _refined(parts, target, wide)[1]
+
+
+def _refined(parts: Parts, target: Target, wide: float) -> tuple[tuple[float, float], Curve | None]:
+    """Bounds on the answer, and the last grid's curve."""
+    last: Curve | None = None
     step, exact = _first_step(parts)
     tail = _tail(parts, _UNKNOWN_DELTA if target.delta is None else target.delta)
     best = (0.0, math.inf if target.epsilon is None else 1.0)
@@ -64,10 +110,11 @@ def bounds(parts: Parts, target: Target) -> tuple[float, float]:
                 break
             step, exact = _COARSER * step, False
             continue
+        last = found.curve
         best = (max(best[0], found.lower), min(best[1], found.upper))
         width = (best[1] - best[0]) / best[1] if 0 < best[1] < math.inf else 0.0
         fits_tail = target.delta is not None or best[1] <= 0 or tail <= _tail(parts, best[1])
-        if fits_tail and (exact or (width < WIDE and math.isfinite(best[1]))):
+        if fits_tail and (exact or (width < wide and math.isfinite(best[1]))):
             break
         guess = best[1] if 0 < best[1] < math.inf else None
         if target.epsilon is not None and best[1] > 0:
@@ -76,11 +123,11 @@ def bounds(parts: Parts, target: Target) -> tuple[float, float]:
             if found.size >= _ENOUGH:
                 break
             known = width > 0 and math.isfinite(best[1])
-            factor = math.sqrt(WIDE / width) * _AIM if known else _UNKNOWN_WIDTH
+            factor = math.sqrt(wide / width) * _AIM if known else _UNKNOWN_WIDTH
             factor = min(_MOST_FACTOR, max(_LEAST_FACTOR, factor))
             finest = min(_MOST_FACTOR, _FILL * found.size / _MOST)
             step = _aligned(parts, step * max(factor, finest))
-    return best
+    return best, last
 
 
 def above(parts: Parts, delta: float, finer: float) -> pld.ComposedLoss | None:
@@ -90,6 +137,22 @@ def above(parts: Parts, delta: float, finer: float) -> pld.ComposedLoss | None:
     """
     step = _aligned(parts, _first_step(parts)[0] / finer)
     return _Pass(parts, step, _tail(parts, delta), Target(delta=delta), None).upper()
+
+
+def estimate(parts: Parts, delta: float) -> float:
+    """About the ε at which the finite losses of a composition have this δ: by the saddle point of coarse atoms."""
+    coarse = []
+    for loss, count in parts:
+        low, high = loss.support(_BULK_TAIL * delta)
+        step = max((high - low) / _BULK_POINTS, _LEAST_STEP)
+        rough = discretize.pessimistic(loss, step, _BULK_TAIL * delta)
+        coarse.append((rough.losses(step), rough.mass, count))
+    spread = math.sqrt(max(window.cumulants(coarse, 0.0)[2], _SMALLEST_TAIL))
+
+    def rough(tilt: float) -> tuple[float, float, float]:
+        return window.cumulants(coarse, tilt)
+
+    return saddle.for_delta(rough, math.log(delta), 1 / spread, limit=_STEEPEST / spread).epsilon
 
 
 def log_moment(parts: Parts, order: float) -> float:
@@ -105,11 +168,16 @@ def log_moment(parts: Parts, order: float) -> float:
 
 @dataclass(frozen=True)
 class _Found:
-    """The bounds of one pass, and the length of its grid."""
+    """The bounds of one pass, and its curve."""
 
     lower: float
     upper: float
-    size: int
+    curve: Curve
+
+    @property
+    def size(self) -> int:
+        """The length of the grid."""
+        return len(self.curve.above.losses)
 
 
 @dataclass(frozen=True)
@@ -126,13 +194,14 @@ class _Pass:
         above = self._composed("upper")
         if above is None:
             return None
-        high, low = self._answer(above), self._coupled(above)
+        curve = self._curve(above)
+        high, low = self._answer(above), self._coupled(curve)
         if math.isfinite(high) and high - low <= _VERY_NARROW * high:
-            return _Found(low, high, len(above.losses))
+            return _Found(low, high, curve)
         below = self._composed("lower")
         if below is not None:
             low = max(low, self._answer(below))
-        return _Found(low, high, len(above.losses))
+        return _Found(low, high, replace(curve, merged=below))
 
     def upper(self) -> pld.ComposedLoss | None:
         """The composition from above; None where it is too long."""
@@ -160,34 +229,30 @@ class _Pass:
             return math.inf if composed.side == "upper" else 0.0
         return max(solved, 0.0)
 
-    def _coupled(self, above: pld.ComposedLoss) -> float:
-        """From below, less what splitting the losses may have added (`overshoot`)."""
+    def _curve(self, above: pld.ComposedLoss) -> Curve:
         splits = sum(count for loss, count in self.parts if not discretize.on_grid(loss, self.step))
         total = sum(count for _, count in self.parts)
-        below = above.from_below(total, _TAILS_ADDED * total * self.tail)
-        shape = overshoot.bump(splits, self.step)
+        shape = overshoot.bump(splits, self.step) if splits > 0 else None
         if splits > 0 and shape is None:
-            return 0.0
-        shape = shape if splits > 0 else None
-
+            return Curve(above, None, None, 0.0)
         # An atom that is off the grid by round-off was moved, and its whole grid lifted by as much.
         lifted = 2 * discretize.ON_GRID * self.step * sum(n for loss, n in self.parts if len(loss.atoms()[0]))
+        return Curve(above, above.from_below(total, _TAILS_ADDED * total * self.tail), shape, lifted)
 
-        def bound(epsilon: float) -> float:
-            return overshoot.lower(above, below, shape, epsilon + lifted)
-
+    def _coupled(self, curve: Curve) -> float:
+        """The lower end that the composition from above implies."""
         if self.target.epsilon is not None:
-            return bound(self.target.epsilon)
+            return curve.coupled(self.target.epsilon)
         assert self.target.delta is not None
-        solved = below.solve(self.target.delta)
+        solved = None if curve.implied is None else curve.implied.solve(self.target.delta)
         if solved is None:
             return 0.0
         if math.isinf(solved):
-            return solved if splits == 0 else 0.0
-        if splits == 0:
-            return max(0.0, solved - lifted)
-        slope = max(above.exceeds(solved) / self.target.delta - 1, above.tilt)
-        return overshoot.solve_lower(bound, self.target.delta, solved, slope)
+            return solved if curve.shape is None else 0.0
+        if curve.shape is None:
+            return max(0.0, solved - curve.lifted)
+        slope = max(curve.above.exceeds(solved) / self.target.delta - 1, curve.above.tilt)
+        return overshoot.solve_lower(curve.coupled, self.target.delta, solved, slope)
 
 
 def _length(loss: Loss, step: float, tail: float) -> float:

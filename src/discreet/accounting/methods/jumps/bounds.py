@@ -18,7 +18,7 @@ WIDE = 3e-4
 # Passes at most; each knows ε better than the one before. The first has about so many points.
 _ROUNDS, _FIRST_POINTS = 9, 3000
 # The longest grid that is composed, and the length that is aimed at.
-_MOST, _ENOUGH = 3 << 19, 1 << 20
+_MOST, _ENOUGH = 1 << 20, 3 << 18
 # What a step h costs in ε, over nh²(1 + slope): 1/12 from above, and from below the bump's area 2.1/4 (`overshoot`).
 _COST = 0.65
 # The relative width that the first pass may cost: enough to place the second.

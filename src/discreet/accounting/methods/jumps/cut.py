@@ -77,9 +77,14 @@ class CutLoss:
         pad = (before, len(edges) - before - len(kept.p) - 1)
         return Cells(np.pad(kept.p, pad), np.pad(kept.q, pad), np.pad(kept.upper_share, pad))
 
+    @property
+    def end(self) -> float:
+        """The u of the cut."""
+        return float(self._whole.shift.coordinate(self._whole.unsampled(np.array([self.cut])))[0])
+
     def beyond(self) -> tuple[float, float]:
         """P and Q of a loss beyond the cut."""
-        u = float(self._whole.shift.coordinate(self._whole.unsampled(np.array([self.cut])))[0])
+        u = self.end
         base, shifted = float(special.ndtr(-u)), float(special.ndtr(self.mu - u))
         mixed = (1 - self.rate) * base + self.rate * shifted
         base, mixed = min(base, _BELOW_ONE), min(mixed, _BELOW_ONE)

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 # Atoms of each loss, and how far they reach beyond the centers of both normals.
 _ATOMS, _REACH = 400, 12.0
 # What lies beyond the cut and may be made up for by the other losses, as a share of δ; and mass that never matters.
-_REST_SHARE, _TAIL_SHARE = 1e-6, 1e-6
+_REST_SHARE, _TAIL_SHARE = 1e-6, 3e-5
 #: The cut lies so far beyond the ε that was guessed, so that a slightly larger ε is still below it.
 BEYOND = 1.02
 # Orders for Chernoff's bound, as multiples of 1/f; the least cut as a part of f, and bisections for it.
@@ -28,7 +28,7 @@ _LEAST_CUT, _CUT_HALVINGS = 1e-5, 12
 # Bisections for ε, in ln ε, between these.
 _HALVINGS, _SMALLEST, _LARGEST = 13, 1e-9, 1e7
 _LARGEST_EXPONENT = 700.0
-_ROOT = math.sqrt(2)
+_ROOT, _ROOT_TWO_PI = math.sqrt(2), math.sqrt(2 * math.pi)
 _TINY = 1e-300
 # A first δ where an ε is given, and rounds to improve it; the largest tilt that is looked at.
 _FIRST_DELTA, _DELTA_ROUNDS, _LARGEST_TILT = 1e-9, 3, 1e12
@@ -61,11 +61,11 @@ class Coarse:
         moments = np.zeros_like(_ORDERS)
         orders = _ORDERS / floor
         for rate, mu, count in sampled:
-            edges = np.linspace(-_REACH, mu + 3 * _REACH, _ATOMS + 1)
-            middle = (edges[1:] + edges[:-1]) / 2
-            loss = mixture_loss(mu * (middle - mu / 2), rate)
-            base = _cells(edges)
-            mixed = (1 - rate) * base + rate * _cells(edges - mu)
+            u, width = np.linspace(-_REACH, mu + 3 * _REACH, _ATOMS, retstep=True)
+            loss = mixture_loss(mu * (u - mu / 2), rate)
+            # The trapezoidal rule: at many steps its moments must be good to far more digits than those of cells are.
+            base = width / _ROOT_TWO_PI * np.exp(-u * u / 2)
+            mixed = (1 - rate) * base + rate * width / _ROOT_TWO_PI * np.exp(-((u - mu) ** 2) / 2)
             with np.errstate(over="ignore"):
                 moments += count * np.log1p(np.maximum(np.expm1(-orders[:, None] * loss) @ base, 0.0))
             parts.append((-loss[::-1], base[::-1], mixed[::-1], count) if adding else (loss, mixed, base, count))
@@ -116,20 +116,25 @@ class Coarse:
         u = -float(special.ndtri(tail)) + (0.0 if self.adding else mu)
         return float(mixture_loss(np.array([mu * (u - mu / 2)]), rate)[0])
 
+    def kept(self, cut: float) -> list[tuple[Floats, Floats, int]]:
+        """The atoms up to the cut: losses, ln P, counts."""
+        found = []
+        for loss, p, _, count in self.parts:
+            near = loss >= -cut if self.adding else loss <= cut
+            found.append((loss[near], np.log(np.maximum(p[near], _TINY)), count))
+        return found
+
     def log_delta(self, epsilon: float, delta: float) -> tuple[float, saddle.Saddle]:
         """About ln δ(ε), and the saddle of what is not cut off, with the cut for `delta`."""
         cut, _ = self.cut(epsilon, delta)
-        kept = []
+        kept = self.kept(cut)
         far = 0.0
-        for loss, p, q, count in self.parts:
-            near = loss >= -cut if self.adding else loss <= cut
-            kept.append((loss[near], np.log(np.maximum(p[near], _TINY)), count))
-            if not self.adding:
-                beyond = ~near & (loss > epsilon)
-                growth = math.exp(min(epsilon, _LARGEST_EXPONENT))
-                far += count * float(np.sum(p[beyond] - growth * q[beyond]))
-        spread = math.sqrt(max(_cumulants(kept, 0.0)[2], _TINY))
-        point = saddle.for_epsilon(lambda tilt: _cumulants(kept, tilt), epsilon, 1 / spread, limit=_LARGEST_TILT)
+        for loss, p, q, count in () if self.adding else self.parts:
+            beyond = (loss > cut) & (loss > epsilon)
+            growth = math.exp(min(epsilon, _LARGEST_EXPONENT))
+            far += count * float(np.sum(p[beyond] - growth * q[beyond]))
+        spread = math.sqrt(max(cumulants(kept, 0.0)[2], _TINY))
+        point = saddle.for_epsilon(lambda tilt: cumulants(kept, tilt), epsilon, 1 / spread, limit=_LARGEST_TILT)
         total = math.exp(min(0.0, point.log_delta)) + min(max(far, 0.0), 1.0)
         return math.log(max(total, _TINY)), point
 
@@ -152,13 +157,7 @@ class Coarse:
         return Guess(math.exp(middle), target.delta, point)
 
 
-def _cells(edges: Floats) -> Floats:
-    """Φ of each cell, with digits in both tails."""
-    left, right = np.diff(special.ndtr(edges)), -np.diff(special.ndtr(-edges))
-    return np.asarray(np.where(edges[:-1] > 0, right, left))
-
-
-def _cumulants(parts: list[tuple[Floats, Floats, int]], tilt: float) -> tuple[float, float, float]:
+def cumulants(parts: list[tuple[Floats, Floats, int]], tilt: float) -> tuple[float, float, float]:
     """K, K′ and K″ of the atoms at a real point."""
     k = slope = curvature = 0.0
     for losses, log_p, count in parts:
