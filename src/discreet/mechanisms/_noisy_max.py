@@ -44,8 +44,8 @@ class NoisyMax(Selection):
     def loss_bound(self, scores: Scores, level: float = 0.95, relation: Relation | str | None = None) -> float:
         """ln(1/p)·2Δ/ε, where (1 − (1 − p)^m)/(mp) = level; half of that if scores are monotone.
 
-        If all others lie ln(1/p)·2Δ/ε below the best, each coin of theirs falls heads with probability p, and the best is
-        one of 1 + Bin(m − 1, p) heads; no scores are worse (docs/proofs/intervals.md).
+        If all others lie ln(1/p)·2Δ/ε below the best, each coin of theirs falls heads with probability p, and the best
+        is one of 1 + Bin(m − 1, p) heads; no scores are worse (docs/proofs/intervals.md).
         """
         many = len(scores.candidates)
 

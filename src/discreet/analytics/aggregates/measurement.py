@@ -138,4 +138,3 @@ class Choice(Measurement):
     ) -> Sequence[Scores | RefinedScores]:
         """The scores of each group."""
         return [self.scores(counts, relation) for counts in totals]
-

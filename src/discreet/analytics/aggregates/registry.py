@@ -106,8 +106,8 @@ class Asking(ABC):
     ) -> Answer:
         """A quantile of `column`, chosen among about `levels` values within `bounds`, or among listed `candidates`.
 
-        With `refine` an eighth of its ε first finds the right scale, and the levels are placed there: for skewed columns
-        and wide bounds.
+        With `refine` an eighth of its ε first finds the right scale, and the levels are placed there: for skewed
+        columns and wide bounds.
         """
         asked = quantile_of(column, quantile, bounds=bounds, levels=levels, candidates=candidates, refine=refine)
         return self.aggregate(quantile=asked)

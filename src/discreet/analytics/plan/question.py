@@ -123,7 +123,9 @@ class Question:
             return sums.shape(groups, groups, relation)
         return sums.shape(self.groups, self.universe, relation)
 
-    def values(self, tables: list[pa.Table], relation: Relation) -> dict[str, Sequence[Bounded | Scores | RefinedScores]]:
+    def values(
+        self, tables: list[pa.Table], relation: Relation
+    ) -> dict[str, Sequence[Bounded | Scores | RefinedScores]]:
         """The exact, unprotected values from the answers to `queries`: one of all groups, or scores of each group."""
         labels = None if self.keys is None else self.keys.labels()
         if not self.groups:  # no key was discovered, and nothing was asked of the engine

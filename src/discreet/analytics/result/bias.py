@@ -124,9 +124,9 @@ class Bias:
         groups_removed: by how much persons in more than `max_groups` groups are counted less; None without groups.
         columns: what clamping does to each column.
         share: about the share of all rows that persons above the limit lose.
-        ranks: for each quantile among listed candidates, how many rows lie between it and the nearest one, in the group where
-            these are most.
-            With the rank error of the answer it bounds how many rows lie between the answer and the quantile.
+        ranks: for each quantile among listed candidates, how many rows lie between it and the nearest one, in the group
+            where these are most. With the rank error of the answer it bounds how many rows lie between the answer and
+            the quantile.
     """
 
     result: Result

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -49,8 +50,8 @@ class Marks:
         offsets |= {sign * step / 2**j for j in range(1, _HALVINGS + 1) for sign in (-1, 1)}
         inner = {float(anchor + offset) for offset in offsets}
         coarse = tuple(sorted({low, high} | {mark for mark in inner if low < mark < high}))
-        widths = [float(_power_at_least((Fraction(b) - Fraction(a)) / parts)) for a, b in zip(coarse, coarse[1:])]
-        if any(a + wide == a or b - wide == b for a, b, wide in zip(coarse, coarse[1:], widths)):
+        widths = [float(_power_at_least((Fraction(b) - Fraction(a)) / parts)) for a, b in pairwise(coarse)]
+        if any(a + wide == a or b - wide == b for (a, b), wide in zip(pairwise(coarse), widths, strict=True)):
             remedy = "subtract a public offset from the column first"
             raise _check.fail("bounds", "be wider, for numbers this large", bounds, remedy)
         return cls(coarse, tuple(widths))
@@ -58,8 +59,8 @@ class Marks:
     @cached_property
     def parts(self) -> tuple[int, ...]:
         """How many parts each interval between coarse marks has."""
-        pairs = zip(self.coarse, self.coarse[1:], self.widths)
-        return tuple(math.ceil((Fraction(b) - Fraction(a)) / Fraction(wide)) for a, b, wide in pairs)
+        pairs = zip(pairwise(self.coarse), self.widths, strict=True)
+        return tuple(math.ceil((Fraction(b) - Fraction(a)) / Fraction(wide)) for (a, b), wide in pairs)
 
     @cached_property
     def places(self) -> tuple[int, ...]:
@@ -69,7 +70,8 @@ class Marks:
     @cached_property
     def points(self) -> tuple[float, ...]:
         """All marks, ascending."""
-        inner = [a + j * wide for a, wide, n in zip(self.coarse, self.widths, self.parts) for j in range(n)]
+        intervals = zip(self.coarse[:-1], self.widths, self.parts, strict=True)
+        inner = [start + j * wide for start, wide, parts in intervals for j in range(parts)]
         return (*inner, self.coarse[-1])
 
     @cached_property
@@ -86,6 +88,8 @@ class Marks:
         """The cell of each number, as an engine computes it: 2i + 1 on mark i, 2i + 2 between the marks i and i + 1.
 
         Rounding may move a number that is as good as a mark onto it, or off it into the interval beside it.
+
+        Guarantee: each number has one cell, which depends on that number alone.
         """
         own = np.clip(np.asarray(values, dtype=np.float64), self.coarse[0], self.coarse[-1])
         at = np.array([bisect_right(self.coarse, value) - 1 for value in own.tolist()], dtype=np.int64)

@@ -156,8 +156,8 @@ def refined_scores(
 ) -> RefinedScores:
     """Scores of the places that coarse marks make, and then of those of finer marks around the one that was chosen.
 
-    In either pass the places cover the whole range, so the best score is 0: what the first pass chose decides how narrow
-    the places near the quantile are, and not how many rows may lie between the answer and the quantile.
+    In either pass the places cover the whole range, so the best score is 0: what the first pass chose decides how
+    narrow the places near the quantile are, and not how many rows may lie between the answer and the quantile.
 
     Guarantee: in each pass as `scores_of_places`; `counts` are those of the cells that all marks make.
     """
