@@ -123,7 +123,7 @@ def merged(counts: NDArray[np.int64], kept: tuple[int, ...]) -> NDArray[np.int64
     """The counts of the cells that some of the marks make, out of those of the cells of all marks."""
     ends = np.array([cell for place in kept for cell in (2 * place + 1, 2 * place + 2)])
     upto = np.concatenate([[0], np.cumsum(counts)])
-    return np.diff(upto[np.concatenate([[0], ends, [counts.size]])])
+    return np.asarray(np.diff(upto[np.concatenate([[0], ends, [counts.size]])]))
 
 
 def _power_at_least(number: Fraction) -> Fraction:
