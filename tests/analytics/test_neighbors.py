@@ -128,6 +128,8 @@ def statistics(bounds: Any, listed: list[Any], persons: bool) -> dict[str, Any]:
         "std": std("x", bounds=bounds),
         "median": median("x", bounds=bounds),
         "rank": quantile("y", 0.9, bounds=(-20, 5)),
+        "refined": quantile("x", 0.25, bounds=bounds, levels=64, refine=True),
+        "listed": quantile("y", 0.5, candidates=[-3, 0, 1, 2.5, 7]),
         "covariance": covariance("x", "y", bounds=two),
         "correlation": correlation("y", "x", bounds=two),
         "cells": marginal("h", categories={"h": ["u", "v", "é"]}),

@@ -14,7 +14,13 @@ import discreet as dp
 from discreet.errors import InvalidArgument
 from discreet.mechanisms import Exponential, NoisyMax
 from discreet.neighbors import ADD_REMOVE
-from discreet.queries.statistics.quantile import levels_of, scores_of_bins, scores_of_cells
+from discreet.queries.statistics.quantile import (
+    levels_of,
+    places_of,
+    scores_of_bins,
+    scores_of_cells,
+    scores_of_places,
+)
 from tests.analytics.plans import exact
 
 
@@ -24,23 +30,45 @@ def rank_distance(values, quantile, answer):
     return max(0.0, float(below - quantile * rows), float(quantile * rows - below - on))
 
 
+def distance_of_place(values, quantile, place):
+    """How many rows lie between a place, a level or the inside of an interval, and the quantile."""
+    rows, is_level = len(values), place.low == place.high
+    below = np.sum(values < place.low) if is_level else np.sum(values <= place.low)
+    upto = np.sum(values <= place.high) if is_level else np.sum(values < place.high)
+    return max(0.0, float(below - quantile * rows), float(quantile * rows - upto))
+
+
+X = np.concatenate([np.random.default_rng(2).lognormal(1, 1, 300), [5.0] * 40, [-3.0, 2e9]])
+
+
 @pytest.mark.parametrize("levels", [64, 4096])
 @pytest.mark.parametrize("rank", [0.5, 0.9])
-def test_scores_count_the_rows_between_a_level_and_the_quantile(account, levels, rank):
+def test_scores_count_the_rows_between_a_place_and_the_quantile(account, levels, rank):
     """The grid's own error is in the scores: a mutant that rounds rows to levels calls a bad level perfect."""
-    x = np.concatenate([np.random.default_rng(2).lognormal(1, 1, 300), [5.0] * 40, [-3.0, 2e9]])
-    asked = dp.Private({"x": x}, account=account).quantile("x", rank, bounds=(0, 100), levels=levels)
+    asked = dp.Private({"x": X}, account=account).quantile("x", rank, bounds=(0, 100), levels=levels)
     (scores,) = exact(asked)["quantile"]
-    clamped, exact_rank = np.clip(x, 0, 100), Fraction(rank).limit_denominator(1000)
-    wanted = [-rank_distance(clamped, exact_rank, one) * exact_rank.denominator for one in scores.candidates]
+    clamped, exact_rank = np.clip(X, 0, 100), Fraction(rank).limit_denominator(1000)
+    # The outermost places, beyond the first and the last level, hold nothing: both bounds are levels.
+    inner = scores.candidates[1:-1]
+    wanted = [-distance_of_place(clamped, exact_rank, one) * exact_rank.denominator for one in inner]
+    assert scores.values[1:-1].tolist() == pytest.approx(wanted, abs=1e-6)
+    assert scores.values.max() == 0  # some place holds the quantile
+
+
+def test_scores_of_listed_candidates_count_the_rows_up_to_the_quantile(account):
+    listed = [0.0, 1.5, 2.5, 5.0, 40.0]
+    (scores,) = exact(dp.Private({"x": X}, account=account).quantile("x", 0.9, candidates=listed))["quantile"]
+    wanted = [-rank_distance(X, Fraction(9, 10), one) * 10 for one in listed]
     assert scores.values.tolist() == pytest.approx(wanted, abs=1e-6)
 
 
 def test_more_levels_bring_a_median_nearer_to_the_truth(account):
     x = np.random.default_rng(4).lognormal(3, 1, 5000)
     people = dp.Private({"x": x}, account=account, bounds={"x": (0, 1e4)})
-    coarse, fine = (people.median("x", levels=levels).release(epsilon=20).value for levels in (64, 1 << 17))
-    assert rank_distance(x, 0.5, fine) < 200 < rank_distance(x, 0.5, coarse)
+    coarse, fine = (people.median("x", levels=levels).release(epsilon=20).columns for levels in (64, 1 << 17))
+    assert rank_distance(x, 0.5, fine["median"][0]) < 200 < rank_distance(x, 0.5, coarse["median"][0])
+    for found in (coarse, fine):
+        assert found["median_low"][0] - 1 <= np.median(x) <= found["median_high"][0] + 1
 
 
 def test_candidates_may_be_listed_and_need_no_bounds(account):
@@ -109,6 +137,7 @@ def test_a_row_moves_scores_by_what_is_declared(values, extra, rank):
     quantile = Fraction(rank, 1000)
     for make in (
         lambda counts: scores_of_cells(CUTS, quantile, counts, dp.rows()),
+        lambda counts: scores_of_places(places_of(CUTS, (-9.0, 100.0)), quantile, counts, dp.rows()),
         lambda counts: scores_of_bins(CUTS, quantile, counts, dp.rows(), upper=rank > 500),
     ):
         one, two = make(cells(values)), make(cells([*values, extra]))
@@ -131,5 +160,6 @@ def test_what_is_no_range_is_refused(account):
 def test_levels_are_the_candidates(account):
     asked = dp.Private({"x": [1.0]}, account=account).median("x", bounds=(0, 1), levels=16)
     measured = asked._question.asked["median"]
-    assert measured.candidates == levels_of(measured.levels.level.grid)
-    assert 8 <= len(measured.candidates) <= 17
+    levels = levels_of(measured.levels.level.grid)
+    assert measured.places == places_of(levels, (0.0, 1.0))
+    assert levels == tuple(i / 16 for i in range(17))

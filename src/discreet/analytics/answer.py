@@ -28,9 +28,11 @@ from discreet.errors import EngineFailed, Exhausted, InvalidArgument
 from discreet.events import Event
 from discreet.ledger import Account, Part
 from discreet.mechanisms import Exponential, NoisyMax, TopK, observation
+from discreet.mechanisms.refinement import Refinement
 from discreet.mechanisms.sampling import entropy
 from discreet.neighbors import Relation
 from discreet.numeric.search import bisect_ratio
+from discreet.queries.statistics.quantile import RefinedScores
 from discreet.release import Release
 
 #: The hash key in the SQL of a preview that discovers keys; a release draws a fresh one.
@@ -313,13 +315,20 @@ class Answer:
             discovery.chosen(table, question.keys.columns, plan.selection, question.unit, self._relation)
         )
 
-    def _all_noised(self, name: str, part: Allocation, values: Sequence[Bounded | Scores]) -> list[Release[Any]]:
+    def _all_noised(
+        self, name: str, part: Allocation, values: Sequence[Bounded | Scores | RefinedScores]
+    ) -> list[Release[Any]]:
         """The releases of all groups. They share the bound of one unit, because the groups are disjoint."""
+        if isinstance(part.mechanism, Refinement):
+            refined = [value for value in values if isinstance(value, RefinedScores)]
+            assert part.mechanism.event() == part.event, "what runs is what was charged"
+            return part.mechanism.release(name, refined, self._relation)
         with observation.jointly(name):
             return [self._noised(part, value) for value in values]
 
-    def _noised(self, part: Allocation, value: Bounded | Scores) -> Release[Any]:
+    def _noised(self, part: Allocation, value: Bounded | Scores | RefinedScores) -> Release[Any]:
         """The release of one value, by the mechanism whose event was charged."""
+        assert not isinstance(part.mechanism, Refinement)
         if isinstance(part.mechanism, Exponential | NoisyMax | TopK):
             assert isinstance(value, Scores)
             released = part.mechanism.release(value, relation=self._relation)

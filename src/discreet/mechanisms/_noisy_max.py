@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -10,14 +11,18 @@ import numpy as np
 
 from discreet import _check, events
 from discreet.bounded import Scores
+from discreet.mechanisms.protection import require_scores
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.mechanisms.sampling.fixed_point import exp_neg, uniform_below
 from discreet.mechanisms.selection import Selection, rate
 from discreet.neighbors import Relation
+from discreet.numeric.search import least_positive
 from discreet.release import Release
 
 #: exp(−45) < 2^−64: such a coin falls tails unless the first 64 bits of its uniform are all 0.
 _CERTAIN_TAILS = 45
+#: The relative precision of an error bound.
+_PRECISION = 1e-9
 
 
 @dataclass(frozen=True)
@@ -29,11 +34,29 @@ class NoisyMax(Selection):
     `NoisyMax(ε)`.
 
     Error: the expected loss of score is at most (2Δ/ε) ln m for m candidates, half of that if scores are monotone.
+    `loss_bound` is what all but a few choices stay within.
     """
 
     def event(self) -> events.NoisyMax:
         """The event of one choice."""
         return events.NoisyMax(self.epsilon)
+
+    def loss_bound(self, scores: Scores, level: float = 0.95, relation: Relation | str | None = None) -> float:
+        """ln(1/p)·2Δ/ε, where (1 − (1 − p)^m)/(mp) = level; half of that if scores are monotone.
+
+        If all others lie ln(1/p)·2Δ/ε below the best, each coin of theirs falls heads with probability p, and the best
+        is one of 1 + Bin(m − 1, p) heads; no scores are worse (docs/proofs/intervals.md).
+        """
+        many = len(scores.candidates)
+
+        def best_wins(loss: float) -> float:
+            heads = math.exp(-loss)
+            if heads in (0.0, 1.0):
+                return 1.0 if heads == 0 else 1 / many
+            return -math.expm1(many * math.log1p(-heads)) / (many * heads)
+
+        loss = least_positive(lambda t: best_wins(t) >= level, relative=_PRECISION) if many > 1 else 0.0
+        return loss / float(rate(scores, self.epsilon, require_scores(scores, relation)))
 
     def _choose(self, scores: Scores, relation: Relation, bits: entropy.Bits) -> Any:
         rate_per_score, below = rate(scores, self.epsilon, relation), int(scores.values.max()) - scores.values

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from discreet import _check, events
 from discreet.bounded import Scores
+from discreet.mechanisms.protection import require_scores
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.mechanisms.selection import Selection, penalties, rate
 from discreet.neighbors import Relation
+from discreet.numeric.search import least_positive
 from discreet.release import Release
+
+#: The relative precision of an error bound.
+_PRECISION = 1e-9
 
 
 @dataclass(frozen=True)
@@ -21,7 +27,7 @@ class TopK(Selection):
     2019, Lemma 4.2). Event: `Repeated(Exponential(ε/k), k)`, so that an accountant can use the bounded range of each
     draw; permute-and-flip has none.
 
-    Error: each draw has the error of the exponential mechanism at ε/k.
+    Error: each draw has the error of the exponential mechanism at ε/k; `loss_bound` holds for all of them together.
     """
 
     k: int = 1
@@ -33,6 +39,20 @@ class TopK(Selection):
     def event(self) -> events.Repeated:
         """The event of choosing k candidates."""
         return events.Repeated(events.Exponential(self.epsilon / self.k), self.k)
+
+    def loss_bound(self, scores: Scores, level: float = 0.95, relation: Relation | str | None = None) -> float:
+        """t·2Δk/ε, where Π 1/(1 + (m − i)e^{−t}) = level over the draws i = 1 … k; half of that if scores are monotone.
+
+        With this probability no draw falls further below the best of the candidates that were left to it
+        (docs/proofs/intervals.md).
+        """
+        many, draws = len(scores.candidates), range(1, self.k + 1)
+
+        def all_good(loss: float) -> float:
+            return math.exp(-sum(math.log1p((many - i) * math.exp(-loss)) for i in draws))
+
+        loss = least_positive(lambda t: all_good(t) >= level, relative=_PRECISION) if many > 1 else 0.0
+        return loss / float(rate(scores, self.epsilon / self.k, require_scores(scores, relation)))
 
     def _choose(self, scores: Scores, relation: Relation, bits: entropy.Bits) -> tuple[Any, ...]:
         if self.k > len(scores.candidates):

@@ -35,6 +35,14 @@ class Selection(ABC):
     def _choose(self, scores: Scores, relation: Relation, bits: entropy.Bits) -> Any:
         """The chosen candidate or candidates."""
 
+    @abstractmethod
+    def loss_bound(self, scores: Scores, level: float = 0.95, relation: Relation | str | None = None) -> float:
+        """How far below the best score left a choice falls at most, with probability at least `level`.
+
+        It depends on the number of candidates and the sensitivity alone, and no lower bound holds for all scores
+        (`TopK`: for k = 1). For most scores the choice is better (docs/proofs/intervals.md).
+        """
+
     def guarantee(self) -> PureDP:
         """The guarantee of a choice."""
         return PureDP(float_up(self.epsilon))

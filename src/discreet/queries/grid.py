@@ -155,6 +155,23 @@ class Grid:
             )
         return cls(middle, exponent, lower, upper)
 
+    @classmethod
+    def multiples(cls, bounds: object, levels: int) -> Grid:
+        """The multiples of a power of two within `bounds`: the finest ones of which there are about `levels` or fewer.
+
+        So integers are levels wherever the step is no wider than 1. Levels are counted from the first one.
+        """
+        low, high = _check.bounds(bounds)
+        exponent = _ceil_log2((high - low) / levels)
+        if (high - low) < 2 * Fraction(2) ** exponent:  # two levels at least, wherever the bounds lie
+            exponent -= 1
+        step = Fraction(2) ** exponent
+        if max(abs(low), abs(high)) > step * 2**52:  # levels would be the same floats
+            remedy = "subtract a public offset from the column first"
+            raise _check.fail("bounds", "be wider, for numbers this large", bounds, remedy)
+        first, last = math.ceil(low / step), math.floor(high / step)
+        return cls(Fraction(float(first * step)), exponent, 0, last - first)
+
     @cached_property
     def step(self) -> Fraction:
         """The grid's granularity."""

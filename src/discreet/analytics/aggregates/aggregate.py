@@ -31,11 +31,20 @@ class OfPerson(Enum):
 
 @dataclass(frozen=True)
 class ResultColumn:
-    """A column of a result and the column of its errors; `error_in` as `Aggregate.error_in`."""
+    """A column of a result and the column of its errors; `error_in` as `Aggregate.error_in`.
+
+    `ends` are the columns of the ends between which the answer lies, where it has such.
+    """
 
     name: str
     error: str
     error_in: str = ""
+    ends: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All of its columns."""
+        return (self.name, self.error, *self.ends)
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,22 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from discreet.analytics.aggregates.terms import EachCut, EachLevel, EachValue, PersonsBy, Term
+from discreet.analytics.aggregates.terms import EachCut, EachLevel, EachMark, EachValue, PersonsBy, Term
 from discreet.bounded import Bounded, Scores
 from discreet.mechanisms import Exponential, NoisyMax, TopK
+from discreet.mechanisms.refinement import Refinement
 from discreet.neighbors import Relation, Unit
 from discreet.queries.aggregated import Summed, bounded
+from discreet.queries.statistics.quantile import RefinedScores
 
 if TYPE_CHECKING:
     from discreet.analytics.aggregates.aggregate import Aggregate
 
 #: The probability that errors hold with, here and in results.
 LEVEL = 0.95
+
+#: What draws among candidates.
+Drawing = Exponential | NoisyMax | TopK | Refinement
 
 
 @dataclass(frozen=True)
@@ -43,10 +48,10 @@ class Measurement(ABC):
         return str(self.aggregate)
 
     @property
-    def levels(self) -> EachLevel | EachCut | PersonsBy | None:
+    def levels(self) -> EachLevel | EachCut | EachMark | PersonsBy | None:
         """The levels whose rows are counted in a query of their own; None where the sums share one query."""
         only = self.terms[0]
-        return only if isinstance(only, EachLevel | EachCut | PersonsBy) else None
+        return only if isinstance(only, EachLevel | EachCut | EachMark | PersonsBy) else None
 
     @property
     def different(self) -> EachValue | None:
@@ -62,7 +67,7 @@ class Measurement(ABC):
     @abstractmethod
     def values(
         self, totals: Sequence[Sequence[int]], relation: Relation, labels: tuple[Any, ...] | None, universe: int
-    ) -> Sequence[Bounded | Scores]:
+    ) -> Sequence[Bounded | Scores | RefinedScores]:
         """The exact, unprotected values from the engine's totals of each group: one for all groups, or one for each."""
 
 
@@ -100,8 +105,8 @@ class Choice(Measurement):
     """One draw among public candidates for each group, or several. Abstract."""
 
     @property
-    def draws(self) -> int:
-        """How many draws share the ε."""
+    def draws(self) -> int | Fraction:
+        """How many draws share the ε equally; 1/Σ shareᵢ² where their shares of it differ."""
         return 1
 
     @abstractmethod
@@ -109,12 +114,20 @@ class Choice(Measurement):
         """The score of each candidate in one group, from the engine's counts."""
 
     @abstractmethod
-    def mechanism(self, epsilon: Fraction, *, pure: bool = False) -> Exponential | NoisyMax | TopK:
+    def mechanism(self, epsilon: Fraction, *, pure: bool = False) -> Drawing:
         """What draws at this ε; `pure` where the budget counts ε alone, so that a bounded range earns nothing."""
 
     @abstractmethod
-    def score_error(self, epsilon: float, relation: Relation) -> float:
+    def score_error(self, mechanism: Drawing, relation: Relation) -> float:
         """By how much a choice is worse than the best, at most and with probability 95%, in the aggregate's units."""
+
+    def shown(self, drawn: Any) -> Any:
+        """What a result shows of a drawn candidate."""
+        return drawn
+
+    def ends(self, drawn: Any) -> tuple[Any, ...]:
+        """The ends of a drawn candidate, as many as the aggregate's outputs have."""
+        return ()
 
     def gap(self) -> Measurement | None:
         """What measures how far the best candidate itself is off; None where it never is."""
@@ -122,15 +135,6 @@ class Choice(Measurement):
 
     def values(
         self, totals: Sequence[Sequence[int]], relation: Relation, labels: tuple[Any, ...] | None, universe: int
-    ) -> list[Scores]:
+    ) -> Sequence[Scores | RefinedScores]:
         """The scores of each group."""
         return [self.scores(counts, relation) for counts in totals]
-
-
-def utility_bound(scores: Scores, factor: int, epsilon: float, relation: Relation) -> float:
-    """How far below the best score a draw falls at most, with probability 95% (Dwork & Roth 2014, Corollary 3.12).
-
-    `factor` is 2, or 1 where all scores move in one direction, times the number of draws that share the ε.
-    """
-    candidates = len(scores.candidates)
-    return factor * scores.sensitivity(relation) / epsilon * (math.log(candidates) + math.log(1 / (1 - LEVEL)))

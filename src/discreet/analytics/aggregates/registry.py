@@ -102,11 +102,15 @@ class Asking(ABC):
         bounds: Bounds | None = None,
         levels: int = LEVELS,
         candidates: Iterable[float] | None = None,
+        refine: bool = False,
     ) -> Answer:
-        """A quantile of `column`, chosen among about `levels` values within `bounds`, or among listed `candidates`."""
-        return self.aggregate(
-            quantile=quantile_of(column, quantile, bounds=bounds, levels=levels, candidates=candidates)
-        )
+        """A quantile of `column`, chosen among about `levels` values within `bounds`, or among listed `candidates`.
+
+        With `refine` an eighth of its ε first finds the right scale, and the levels are placed there: for skewed
+        columns and wide bounds.
+        """
+        asked = quantile_of(column, quantile, bounds=bounds, levels=levels, candidates=candidates, refine=refine)
+        return self.aggregate(quantile=asked)
 
     def find_bounds(self, column: str, *, inside: float = 0.98, exponents: tuple[int, int] = EXPONENTS) -> Answer:
         """A private range of `column`, `lower` and `upper`, for bounds that nobody knows. It costs as any answer.
@@ -121,9 +125,11 @@ class Asking(ABC):
         """
         return self.aggregate(**range_ends(inside, exponents, column))
 
-    def median(self, column: str, *, bounds: Bounds | None = None, levels: int = LEVELS) -> Answer:
-        """The median of `column`, chosen among about `levels` values within `bounds`."""
-        return self.aggregate(median=median(column, bounds=bounds, levels=levels))
+    def median(
+        self, column: str, *, bounds: Bounds | None = None, levels: int = LEVELS, refine: bool = False
+    ) -> Answer:
+        """The median of `column`, chosen among about `levels` values within `bounds`; `refine` as in `quantile`."""
+        return self.aggregate(median=median(column, bounds=bounds, levels=levels, refine=refine))
 
     def min(self, column: str, *, bounds: Bounds | None = None, rank: float = LOWEST) -> Answer:
         """A low quantile of `column`, by default the 1% quantile: the minimum itself is one person's value."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from discreet.analytics.table.expressions import Expression
 from discreet.queries.grid import Grid
+from discreet.queries.statistics.marks import Marks
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class EachLevel:
     """1 for each row in each of the public cells that the levels of a column make, in a query of their own.
 
     Cell 2i + 1 holds the rows whose value, clamped to `bounds`, is that of level i, counted from the lowest one; cell
-    2i those between the levels i − 1 and i. The lowest and the highest level are the ones nearest to the bounds.
+    2i those between the levels i − 1 and i; the first and the last cell reach to the bounds.
     """
 
     level: Level
@@ -123,6 +124,28 @@ class EachCut:
 
 
 @dataclass(frozen=True)
+class EachMark:
+    """1 for each row in each of the cells that public marks make of a column, in a query of their own.
+
+    Cell 2i + 1 holds the rows whose value, clamped to the outermost marks, is mark i; cell 2i those between the marks
+    i − 1 and i.
+    """
+
+    column: str
+    marks: Marks
+
+    @property
+    def size(self) -> int:
+        """How many cells there are."""
+        return self.marks.size
+
+    @property
+    def lowest(self) -> int:
+        """The first cell."""
+        return 0
+
+
+@dataclass(frozen=True)
 class PersonsBy:
     """1 for each person in one of some public cells, by how many rows they have, or in how many groups they are.
 
@@ -144,5 +167,5 @@ class PersonsBy:
         return 0
 
 
-_OwnQuery = EachLevel | EachCut | PersonsBy | EachValue
+_OwnQuery = EachLevel | EachCut | EachMark | PersonsBy | EachValue
 Term = EachRow | EachPerson | Holds | Level | Combined | HasValues | InCell | _OwnQuery

@@ -10,7 +10,7 @@ from typing import Any
 from discreet import _check
 from discreet.analytics.aggregates.aggregate import Aggregate, Bounds
 from discreet.analytics.aggregates.categories import public_values
-from discreet.analytics.aggregates.measurement import Choice, utility_bound
+from discreet.analytics.aggregates.measurement import LEVEL, Choice, Drawing
 from discreet.analytics.aggregates.terms import InCell
 from discreet.bounded import Scores
 from discreet.mechanisms import TopK
@@ -73,11 +73,11 @@ class _MostFrequent(Choice):
     def mechanism(self, epsilon: Fraction, *, pure: bool = False) -> TopK:
         return TopK(epsilon, self.k)
 
-    def score_error(self, epsilon: float, relation: Relation) -> float:
-        """In rows: so much rarer than the best category left may a chosen one be."""
+    def score_error(self, mechanism: Drawing, relation: Relation) -> float:
+        """In rows: so much rarer than the best category left may any of the chosen ones be."""
+        assert isinstance(mechanism, TopK)
         scores = self.scores([0] * len(self.categories), relation)
-        factor = (1 if scores.is_monotone(relation) else 2) * self.k
-        return utility_bound(scores, factor, epsilon, relation) / float(self.scale)
+        return mechanism.loss_bound(scores, LEVEL, relation) / self.scale
 
 
 def top_k(column: str, *, k: int, categories: Iterable[Any], share: float = 1.0) -> Aggregate:

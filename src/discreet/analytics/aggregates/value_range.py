@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from discreet import _check
 from discreet.analytics.aggregates.aggregate import Aggregate, Bounds
-from discreet.analytics.aggregates.measurement import Choice, utility_bound
+from discreet.analytics.aggregates.measurement import LEVEL, Choice, Drawing
 from discreet.analytics.aggregates.terms import EachCut
 from discreet.bounded import Scores
 from discreet.mechanisms import Exponential, NoisyMax
@@ -62,10 +62,11 @@ class _BestBin(Choice):
     def mechanism(self, epsilon: Fraction, *, pure: bool = False) -> Exponential | NoisyMax:
         return NoisyMax(epsilon) if pure else Exponential(epsilon)
 
-    def score_error(self, epsilon: float, relation: Relation) -> float:
+    def score_error(self, mechanism: Drawing, relation: Relation) -> float:
         """In ranks: so many rows more than the quantile's share may lie beyond the end."""
+        assert isinstance(mechanism, Exponential | NoisyMax)
         scores = self.scores([0] * self.coordinates, relation)
-        return utility_bound(scores, 2, epsilon, relation) / float(self.quantile.denominator * self.scale)
+        return mechanism.loss_bound(scores, LEVEL, relation) / (self.quantile.denominator * self.scale)
 
 
 def range_ends(inside: float, exponents: tuple[int, int], column: str) -> dict[str, Aggregate]:

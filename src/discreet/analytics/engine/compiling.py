@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any
 
 import ibis
@@ -19,6 +20,7 @@ from discreet.analytics.aggregates.terms import (
     Combined,
     EachCut,
     EachLevel,
+    EachMark,
     EachPerson,
     EachRow,
     HasValues,
@@ -34,6 +36,7 @@ from discreet.analytics.table.expressions import Column
 from discreet.analytics.table.semantics import exact, number
 from discreet.neighbors import Person, Unit
 from discreet.queries.aggregated import groups_of
+from discreet.queries.statistics.marks import Marks
 from discreet.queries.weighted import WEIGHT, scale
 
 
@@ -122,6 +125,53 @@ def cut_counts(table: Any, asked: EachCut, keys: Keys | None, unit: Unit) -> Any
     value = _value(table, asked.column)
     table = table.filter(_there(value))
     return _cell_counts(table, RowTerm({"row_own": value}, partial(_between, asked.cuts)), keys, unit)
+
+
+def mark_counts(table: Any, asked: EachMark, keys: Keys | None, unit: Unit) -> Any:
+    """One row for each group and cell that occur: how many rows lie on a mark, or between two."""
+    value, marks = _value(table, asked.column), asked.marks
+    table = table.filter(_there(value))
+    lowest, highest = exact(marks.coarse[0]), exact(marks.coarse[-1])
+    clamped = ibis.cases((value < lowest, lowest), (value > highest, highest), else_=value)
+    # A column of its own, so that the SQL names it in each comparison instead of repeating how it is computed.
+    taken = {column.lower() for column in table.columns}
+    name = next(name for name in (f"own{i}" for i in count()) if name not in taken)
+    table = table.mutate(**{name: clamped})
+    below = [table[name] < exact(start) for start in marks.coarse]
+    parts = {
+        "own": table[name],
+        "start": _stepped(below, [exact(start) for start in marks.coarse]),
+        "per_length": _stepped(below, [exact(1 / wide) for wide in (*marks.widths, 1.0)]),  # widths are powers of two
+        "place": _stepped(below, [_int64(place) for place in marks.places]),
+    }
+    term = RowTerm({f"row_{name}": part for name, part in parts.items()}, partial(_marked, marks))
+    return _cell_counts(table, term, keys, unit)
+
+
+def _marked(marks: Marks, table: Any) -> Any:
+    """The cell of a row, as `queries.statistics.marks.Marks.cells` computes it."""
+    gap = table["row_own"] - table["row_start"]
+    # Some engines fail if a product underflows; no longer distance makes one that does.
+    along = ibis.cases((gap < exact(marks.no_distance), exact(0.0)), else_=gap) * table["row_per_length"]
+    part = along.floor().cast("int64")
+    between = ibis.cases((along == part.cast("float64"), _int64(0)), else_=_int64(1))
+    return (table["row_place"] + part) * 2 + 1 + between
+
+
+def _stepped(below: Sequence[Any], values: Sequence[Any]) -> Any:
+    """The value of the last of some ascending starts that a row has reached, found by halving.
+
+    `below` says of each start whether the row lies below it; that of the first one is not asked.
+    """
+    if len(values) == 1:
+        return values[0]
+    middle = len(values) // 2
+    first, second = (_stepped(below[part], values[part]) for part in (slice(middle), slice(middle, None)))
+    return ibis.cases((below[middle], first), else_=second)
+
+
+def _int64(number: int) -> Any:
+    return ibis.literal(number, type="int64")
 
 
 def _cell_counts(table: Any, term: RowTerm, keys: Keys | None, unit: Unit) -> Any:

@@ -27,7 +27,7 @@ def words(question: Question) -> tuple[str, ...]:
     found = [f"{name} is clamped to [{low:g}, {high:g}]" for name, (low, high) in question.clamped.items()]
     for name, one in question.asked.items():
         if isinstance(one, Choice) and one.gap() is not None:
-            found.append(f"the ranks of {name} are counted from the nearest of its levels")
+            found.append(f"the ranks of {name} are counted from the nearest of its candidates")
     unit = question.unit
     if isinstance(unit, Person):
         limits = {one.aggregate.limited_by for one in question.asked.values()}

@@ -110,7 +110,7 @@ def _expected(
     epsilon = None if part.epsilon is None else float(part.epsilon)
     measurement, error_in = part.measurement, part.measurement.aggregate.error_in
     if isinstance(measurement, Choice):
-        error = measurement.score_error(float(part.epsilon or 0), relation)
+        error = measurement.score_error(part.drawing, relation)
     else:
         assert isinstance(measurement, Sums)
         assert isinstance(part.mechanism, Additive)

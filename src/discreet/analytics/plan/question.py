@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from discreet.analytics.aggregates.aggregate import Bounds
 from discreet.analytics.aggregates.measurement import Measurement, Sums
-from discreet.analytics.aggregates.terms import EachCut, EachLevel, PersonsBy
+from discreet.analytics.aggregates.terms import EachCut, EachLevel, EachMark, PersonsBy
 from discreet.analytics.engine import compiling, grouping, persons
 from discreet.analytics.plan import discovery
 from discreet.analytics.plan.discovery import Discover
 from discreet.analytics.plan.keys import MAX_KEYS, Keys
 from discreet.bounded import Bounded, Scores
 from discreet.neighbors import Person, Relation, Unit
+from discreet.queries.statistics.quantile import RefinedScores
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,8 @@ class Question:
             return compiling.level_counts(self.table, own, keys, self.unit)
         if isinstance(own, EachCut):
             return compiling.cut_counts(self.table, own, keys, self.unit)
+        if isinstance(own, EachMark):
+            return compiling.mark_counts(self.table, own, keys, self.unit)
         assert isinstance(own, PersonsBy)
         assert isinstance(self.unit, Person)
         return persons.persons_by(self.table, own, self.pooled, self.unit)
@@ -120,7 +123,9 @@ class Question:
             return sums.shape(groups, groups, relation)
         return sums.shape(self.groups, self.universe, relation)
 
-    def values(self, tables: list[pa.Table], relation: Relation) -> dict[str, Sequence[Bounded | Scores]]:
+    def values(
+        self, tables: list[pa.Table], relation: Relation
+    ) -> dict[str, Sequence[Bounded | Scores | RefinedScores]]:
         """The exact, unprotected values from the answers to `queries`: one of all groups, or scores of each group."""
         labels = None if self.keys is None else self.keys.labels()
         if not self.groups:  # no key was discovered, and nothing was asked of the engine

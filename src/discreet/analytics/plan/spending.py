@@ -14,12 +14,13 @@ from typing import Literal
 
 from discreet import _check
 from discreet.accounting import closed_forms
-from discreet.analytics.aggregates.measurement import Choice, Measurement, Sums
+from discreet.analytics.aggregates.measurement import Choice, Drawing, Measurement, Sums
 from discreet.analytics.plan.question import Question
 from discreet.bounded import Bounded
 from discreet.events import Composed, Event
 from discreet.guarantees import ZCDP, ApproxDP, Guarantee, PureDP
-from discreet.mechanisms import DiscreteGaussian, Exponential, Gaussian, KeySelection, Laplace, NoisyMax, TopK
+from discreet.mechanisms import DiscreteGaussian, Exponential, Gaussian, KeySelection, Laplace, NoisyMax
+from discreet.mechanisms.refinement import Refinement
 from discreet.neighbors import Neighbors, Relation
 from discreet.numeric.rounding import down, float_down, float_up, root_up, up
 from discreet.queries.discovered import key_limits
@@ -79,9 +80,15 @@ class Allocation:
 
     measurement: Measurement
     share: Fraction
-    mechanism: Additive | Exponential | NoisyMax | TopK
+    mechanism: Additive | Drawing
     event: Event
     epsilon: Fraction | None
+
+    @property
+    def drawing(self) -> Drawing:
+        """The mechanism of a choice."""
+        assert not isinstance(self.mechanism, Additive)
+        return self.mechanism
 
     @property
     def noise(self) -> str:
@@ -93,6 +100,9 @@ class Allocation:
             Exponential: "exponential mechanism",
             NoisyMax: "permute-and-flip",
         }
+        if isinstance(self.mechanism, Refinement):
+            first, second = self.mechanism.first, self.mechanism.second
+            return f"two passes of {names[type(first)]}, ε = {float(first.epsilon):.3g} + {float(second.epsilon):.3g}"
         return names.get(type(self.mechanism), "top-k mechanism")
 
 

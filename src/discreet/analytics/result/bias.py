@@ -124,8 +124,9 @@ class Bias:
         groups_removed: by how much persons in more than `max_groups` groups are counted less; None without groups.
         columns: what clamping does to each column.
         share: about the share of all rows that persons above the limit lose.
-        ranks: for each quantile, how many rows lie between it and its nearest level, in the group where these are most.
-            With the rank error of the answer it bounds how many rows lie between the answer and the quantile.
+        ranks: for each quantile among listed candidates, how many rows lie between it and the nearest one, in the group
+            where these are most. With the rank error of the answer it bounds how many rows lie between the answer and
+            the quantile.
     """
 
     result: Result
@@ -165,7 +166,7 @@ class Bias:
             lines.append(f"{name}: rows above its bounds: {own.above}")
             lines.append(f"{name}: clamping adds to the sum: {own.moved}, and to the mean about {own.of_mean:,.4g}")
         for name, gap in self.ranks.items():
-            lines.append(f"{name}: ranks from its nearest level to the quantile: {gap}")
+            lines.append(f"{name}: ranks from its nearest candidate to the quantile: {gap}")
         return "\n".join([*lines, f"(ranges are at {LEVEL:.0%}; charged as {self.result.guarantee})"])
 
 

@@ -35,9 +35,11 @@ class Result:
     Each aggregate `x` comes with `x_error`, its ±: the aggregate of clamped values and limited persons lies within
     x ± x_error with probability at least 95%. It covers the noise, and not what bounds and limits change: `covers` says
     which those are, and `Answer.bias` estimates their effect for a price. `confidence_interval` has other levels, and
-    both ends. A quantile comes with `x_rank_error` instead: at most this many rows lie between it and
-    the true quantile, with the same probability. The k most frequent categories come with `x_count_error`: each of them
-    has at most this many rows fewer than the most frequent category that was not chosen.
+    both ends. A quantile comes with `x_low`, `x_high` and `x_rank_error` instead: the quantile of the
+    clamped, limited rows lies between the first two, or at most this many rows lie between it and them, with the same
+    probability. Among listed candidates there are no ends, and ranks are counted from the candidate nearest to the
+    quantile. The k most frequent categories come with `x_count_error`: none of them has more than this many rows fewer
+    than the most frequent category that was not chosen.
 
     Attributes:
         columns: the columns by name, groups first; rows are in the order of the keys, discovered ones sorted.
@@ -78,6 +80,7 @@ class Result:
         added_up: dict[str, tuple[float, float]] = {}
         outputs: list[ResultColumn] = []
         sources: dict[str, Source] = {}
+        released = {name: tuple(releases) for name, releases in done.items()}
         if question.keys is not None:
             for i, name in enumerate(question.keys.columns):
                 columns[name] = tuple(key[i] for key in question.keys.values)
@@ -87,9 +90,14 @@ class Result:
             own_outputs = aggregate.outputs(name)
             outputs += own_outputs
             if isinstance(measurement, Choice):
-                values: Any = [release.value for release in releases]
-                errors: Any = [measurement.score_error(float(part.epsilon or 0), relation)] * question.groups
-                columns |= {own_outputs[0].name: tuple(values), own_outputs[0].error: tuple(errors)}
+                (output,) = own_outputs
+                drawn = [release.value for release in releases]
+                error = measurement.score_error(part.drawing, relation)
+                columns |= {output.name: tuple(measurement.shown(one) for one in drawn)}
+                columns |= {output.error: (error,) * question.groups}
+                ends = [measurement.ends(one) for one in drawn]
+                columns |= {end: tuple(one[i] for one in ends) for i, end in enumerate(output.ends)}
+                released[name] = tuple(release.map(measurement.shown) for release in releases)
                 continue
             assert isinstance(measurement, Sums)
             source = Source(releases[0], totals.get(name), wanted, measurement, len(own_outputs))
@@ -99,7 +107,6 @@ class Result:
                 added_up[name] = consistent.total
             columns |= _columns(own_outputs, consistent.values, consistent.errors, question.groups)
         keyed = 0 if question.keys is None else len(question.keys.columns)
-        released = {name: tuple(releases) for name, releases in done.items()}
         covers = limits.meaning(question)
         return cls(columns, keyed, receipt, released, added_up, tuple(outputs), guarantee, covers, sources)
 

@@ -429,7 +429,7 @@ class Groups(Asking):
 def _require_distinct(groups: tuple[str, ...], asked: Mapping[str, Aggregate]) -> None:
     """Refuse a result with two columns of one name: the second would hide the first."""
     outputs = [output for alias, aggregate in asked.items() for output in aggregate.outputs(alias)]
-    names = [*groups, *(name for output in outputs for name in (output.name, output.error))]
+    names = [*groups, *(name for output in outputs for name in output.columns)]
     if len(set(names)) != len(names):
         remedy = "rename an aggregate, a group's column or a category"
         raise _check.fail("name", "differ from every other column of the result", tuple(asked), remedy)

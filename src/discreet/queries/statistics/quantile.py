@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from discreet import _check
 from discreet.bounded import LARGEST, Scores
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Relation, Rows, Unit
 from discreet.queries.contributions import used_rows
 from discreet.queries.grid import Grid, numbers
+from discreet.queries.statistics.marks import Marks, merged
 
 
 def quantile_scores(
@@ -84,6 +87,93 @@ def scores_of_cells(
     rows, on, upto = int(cells.sum()), cells[1::2], np.cumsum(cells)[1::2]
     values = -np.maximum(0, np.maximum(d * (upto - on) - a * rows, a * rows - d * upto))
     return Scores(values, candidates, _moved(quantile, unit, scale, relation), "quantile", unit)
+
+
+class Place(NamedTuple):
+    """A place where a quantile may lie: on a level (all three are equal), or between two; `value` stands for it."""
+
+    value: float
+    low: float
+    high: float
+
+
+@lru_cache(maxsize=256)
+def places_of(points: tuple[float, ...], bounds: tuple[float, float]) -> tuple[Place, ...]:
+    """All places that ascending points make of the range between bounds: below, on and between them, and above."""
+    ends = (min(bounds[0], points[0]), *points, max(bounds[1], points[-1]))
+    found = []
+    for low, high in pairwise(ends):
+        found += [Place(low + (high - low) / 2, low, high), Place(high, high, high)]
+    return tuple(found[:-1])
+
+
+def scores_of_places(
+    places: tuple[Place, ...],
+    quantile: Fraction,
+    counts: Sequence[int] | NDArray[np.int64],
+    unit: Unit,
+    *,
+    scale: int = 1,
+    relation: Relation = ADD_REMOVE,
+) -> Scores:
+    """Scores of the places that points make of a range as the quantile of one group, given the rows in each place.
+
+    Places are disjoint and cover the range, so one of them holds the quantile: the best score is always 0. With
+    q = a/d, N rows, L of them below a place and E in it, the score is −max(0, dL − aN, aN − d(L + E)): d times the
+    number of rows between the place and the quantile.
+
+    Guarantee: as `scores_of_cells`.
+    """
+    a, d = quantile.numerator, quantile.denominator
+    most = LARGEST // (d * len(counts))
+    cells = np.minimum(np.asarray(counts, dtype=np.int64), most)
+    upto = np.cumsum(cells)
+    rows = int(upto[-1])
+    values = -np.maximum(0, np.maximum(d * (upto - cells) - a * rows, a * rows - d * upto))
+    return Scores(values, places, _moved(quantile, unit, scale, relation), "quantile", unit)
+
+
+@dataclass(frozen=True, eq=False)
+class RefinedScores:
+    """Scores for two passes: those of coarse places and, for the place that a first draw released, those of fine ones.
+
+    Guarantee: for any place, `fine` is a query of the same rows whose candidates and sensitivity depend on that place
+    alone. So two draws cost what the two mechanisms cost one after the other (docs/proofs/analytics-person-bounds.md).
+    """
+
+    coarse: Scores
+    fine: Callable[[Any], Scores]
+
+
+def refined_scores(
+    marks: Marks,
+    quantile: Fraction,
+    counts: Sequence[int],
+    unit: Unit,
+    *,
+    scale: int = 1,
+    relation: Relation = ADD_REMOVE,
+) -> RefinedScores:
+    """Scores of the places that coarse marks make, and then of those of finer marks around the one that was chosen.
+
+    In either pass the places cover the whole range, so the best score is 0: what the first pass chose decides how
+    narrow the places near the quantile are, and not how many rows may lie between the answer and the quantile.
+
+    Guarantee: in each pass as `scores_of_places`; `counts` are those of the cells that all marks make.
+    """
+    cells = np.asarray(counts, dtype=np.int64)
+    bounds = marks.coarse[0], marks.coarse[-1]
+
+    def scores(kept: tuple[int, ...]) -> Scores:
+        places = places_of(tuple(marks.points[place] for place in kept), bounds)
+        return scores_of_places(places, quantile, merged(cells, kept), unit, scale=scale, relation=relation)
+
+    coarse = scores(marks.places)
+
+    def fine(chosen: Any) -> Scores:
+        return scores(marks.around(coarse.candidates.index(chosen)))
+
+    return RefinedScores(coarse, fine)
 
 
 def scores_of_bins(

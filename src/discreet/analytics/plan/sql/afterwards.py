@@ -68,7 +68,7 @@ class Afterwards:
             missing = [row for row in rows if key(row) is None]
             rows = sorted(present, key=lambda row, by=key: _rank(by(row)), reverse=descending) + missing  # type: ignore[misc]
         rows = rows[self.offset :][: self.limit]
-        gone = {name for output in result.outputs if output.name in self.hidden for name in (output.name, output.error)}
+        gone = {name for output in result.outputs if output.name in self.hidden for name in output.columns}
         names = [name for name in (*result.columns, *self.computed) if name not in gone]
         columns = {name: tuple(row[name] for row in rows) for name in names}
         outputs = tuple(output for output in result.outputs if output.name not in self.hidden)
