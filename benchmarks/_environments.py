@@ -16,13 +16,18 @@ _CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "discr
 ABSENT = "not installed: run with --peers, which puts it into an environment of its own"
 
 
+def label(name: str) -> str:
+    """A library with its version, as results name it."""
+    return PEERS[name].replace("[polars]", "").replace("==", " ")
+
+
 def python_of(name: str, install: bool) -> Path | None:
     """The interpreter that has a library, installed on the first call with `install`; None if there is none.
 
     Raises:
         subprocess.CalledProcessError: the installation failed; nothing of it is kept.
     """
-    folder = _CACHE / PEERS[name].replace("[polars]", "").replace("==", "-")
+    folder = _CACHE / label(name).replace(" ", "-")
     python = folder / "bin" / "python"
     if python.exists() or not install:
         return python if python.exists() else None

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import discreet as dp
-from benchmarks._environments import PEERS, python_of
+from benchmarks._environments import PEERS, label, python_of
 from benchmarks._table import Row, arguments, report
 from benchmarks.questions import _adult, _tpch, _visits
 from benchmarks.questions._asking import Asking, Database, Outcome, connect
@@ -65,7 +65,7 @@ def main() -> None:
             found |= {asked.name: asking.outcome(asked) for asked in questions}
             if ready or args.peers:
                 prepared.add(database, questions)
-        theirs = {peer: prepared.ask(peer, args.peers) for peer in PEERS}
+        theirs = {peer: prepared.ask(peer, args.peers) for peer in reversed(PEERS)}
     rows = [row for name in found for row in _compared(name, found[name], theirs)]
     rows += _totals(found, theirs)
     report(args, "questions", rows, ["duckdb", "tpchgen-cli"])
@@ -79,7 +79,9 @@ def _compared(name: str, ours: Outcome, theirs: Mapping[str, Peer]) -> Iterator[
             note = answered.note
         if ours.error is None:
             note = f"ours refused: {ours.refusal}; theirs {note}"
-        yield Row(name, "relative error", 1.0 if ours.error is None else ours.error, peer, other.error, "lower", note)
+        yield Row(
+            name, "relative error", 1.0 if ours.error is None else ours.error, label(peer), other.error, "lower", note
+        )
 
 
 def _totals(found: Mapping[str, Outcome], theirs: Mapping[str, Peer]) -> Iterator[Row]:
@@ -98,7 +100,7 @@ def _totals(found: Mapping[str, Outcome], theirs: Mapping[str, Peer]) -> Iterato
     for metric, test in tests.items():
         for peer, answered in theirs.items():
             number = None if answered.note else count(answered.outcomes, test)
-            yield Row("all", metric, count(found, test), peer, number, "higher", answered.note or own)
+            yield Row("all", metric, count(found, test), label(peer), number, "higher", answered.note or own)
 
 
 if __name__ == "__main__":

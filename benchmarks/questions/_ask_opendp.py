@@ -21,8 +21,8 @@ odp.enable_features("contrib")
 _MOST_ROWS = 10_000_000
 
 
-def answer(asked: dict[str, Any], epsilon: float) -> list[list[Any]]:
-    """The rows of one release: the group's columns, then the aggregates."""
+def answers(asked: dict[str, Any], epsilon: float, repeats: int) -> list[list[list[Any]]]:
+    """The rows of some releases of ε each: the group's columns, then the aggregates."""
     groups = [f"g{i}" for i in range(len(asked["keys"]))]
     unit = (
         odp.unit_of(contributions=1, identifier=pl.col("person")) if asked["person"] else odp.unit_of(contributions=1)
@@ -30,8 +30,8 @@ def answer(asked: dict[str, Any], epsilon: float) -> list[list[Any]]:
     context = odp.Context.compositor(
         data=pl.scan_parquet(asked["file"]),
         privacy_unit=unit,
-        privacy_loss=odp.loss_of(epsilon=epsilon),
-        split_evenly_over=1,
+        privacy_loss=odp.loss_of(epsilon=epsilon * repeats),
+        split_evenly_over=repeats,
         margins=[odp.polars.Margin(by=groups, max_length=_MOST_ROWS)],
     )
     query = context.query()
@@ -40,10 +40,13 @@ def answer(asked: dict[str, Any], epsilon: float) -> list[list[Any]]:
     wanted = [_aggregate(one).alias(f"a{i}") for i, one in enumerate(asked["aggregates"])]
     if groups:
         keys = pl.DataFrame(list(product(*asked["keys"])), schema=dict.fromkeys(groups, pl.String), orient="row")
-        released = query.group_by(groups).agg(wanted).with_keys(keys).release().collect()
+        query = query.group_by(groups).agg(wanted).with_keys(keys)
     else:
-        released = query.select(wanted).release().collect()
-    return [list(row) for row in released.select(*groups, *(f"a{i}" for i in range(len(wanted)))).rows()]
+        query = query.select(wanted)
+    calibrated = query.resolve()  # once: it searches for the scale of the noise
+    names = [*groups, *(f"a{i}" for i in range(len(wanted)))]
+    released = [context(calibrated).collect().select(names) for _ in range(repeats)]
+    return [[list(row) for row in table.rows()] for table in released]
 
 
 def _aggregate(one: dict[str, Any]) -> Any:
@@ -66,7 +69,7 @@ def main(path: str) -> None:
         content = json.load(file)
     for asked in content["questions"]:
         try:
-            told: dict[str, Any] = {"tables": [answer(asked, content["epsilon"]) for _ in range(content["repeats"])]}
+            told: dict[str, Any] = {"tables": answers(asked, content["epsilon"], content["repeats"])}
         except Exception as error:  # whatever the library raises is its refusal
             told = {"refusal": f"{type(error).__name__}: {error}"}
         print(json.dumps({"name": asked["name"], "form": "rewritten", **told}), flush=True)

@@ -20,52 +20,82 @@ _DELTA = 1e-6
 _FUNCTIONS = {"count": "COUNT(*)", "sum": "SUM({})", "mean": "AVG({})", "distinct": "COUNT(DISTINCT {})"}
 
 
-def answers(path: str, metadata: dict[str, Any], sql: str, epsilon: float, repeats: int) -> list[list[Any]]:
+def answers(
+    connection: sqlite3.Connection, metadata: dict[str, Any], sql: str, epsilon: float, repeats: int
+) -> list[list[list[Any]]]:
     """Some releases of a query. Its price is for each statistic; all of them together may cost ε."""
-    with sqlite3.connect(path) as connection:
-        whole = snsql.Privacy(epsilon=epsilon, delta=_DELTA)
-        cost, _ = snsql.from_connection(connection, privacy=whole, metadata=metadata, engine="sqlite").get_privacy_cost(
-            sql
-        )
-        each = snsql.Privacy(epsilon=epsilon * min(1.0, epsilon / cost), delta=_DELTA)
-        reader = snsql.from_connection(connection, privacy=each, metadata=metadata, engine="sqlite")
-        return [[list(row) for row in reader.execute(sql)[1:]] for _ in range(repeats)]
+
+    def reader(each: float) -> Any:
+        privacy = snsql.Privacy(epsilon=each, delta=_DELTA)
+        return snsql.from_connection(connection, privacy=privacy, metadata=metadata, engine="sqlite")
+
+    cost, _ = reader(epsilon).get_privacy_cost(sql)
+    calibrated = reader(epsilon * min(1.0, epsilon / cost))
+    return [[list(row) for row in calibrated.execute(sql)[1:]] for _ in range(repeats)]
 
 
-def rewritten(asked: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """The metadata of a question's flat table, and the plainest SQL that asks the question of it."""
+def rewritten(connection: sqlite3.Connection, asked: dict[str, Any], epsilon: float, repeats: int) -> list[Any]:
+    """Releases of the plainest SQL that asks a question of its flat table.
+
+    The library refuses noise of a scale above 10⁷, so a view measures each value in units of its largest size.
+    """
     groups = [f"g{i}" for i in range(len(asked["keys"]))]
     table: dict[str, Any] = {"censor_dims": bool(groups), "clamp_counts": True, "row_privacy": not asked["person"]}
     if asked["person"]:
         table |= {"max_ids": asked["max_rows"], "person": {"type": "int", "private_id": True}}
     table |= {name: {"type": "string"} for name in groups}
-    wanted = []
+    columns = ["person"] if asked["person"] else []
+    columns += groups
+    wanted, units = [], []
     for i, one in enumerate(asked["aggregates"]):
-        low, high = one["bounds"]
+        name, (low, high) = one["column"], one["bounds"]
+        unit = max(abs(low), abs(high)) if one["kind"] in ("sum", "mean") else 1.0
         if one["kind"] == "distinct":
-            table[one["column"]] = {"type": "string"}
-        elif one["column"]:
-            table[one["column"]] = {"type": "float", "lower": low, "upper": high}
+            table[name] = {"type": "string"}
+        elif name:
+            table[name] = {"type": "float", "lower": low / unit, "upper": high / unit}
+        if name:
+            columns.append(f"{name} / {unit} AS {name}" if unit != 1.0 else name)
         function = _FUNCTIONS.get(
             one["kind"], "MEDIAN({})" if one["level"] == 0.5 else f"QUANTILE({{}}, {one['level']})"
         )
-        wanted.append(f"{function.format(one['column'])} AS a{i}")
+        wanted.append(f"{function.format(name)} AS a{i}")
+        units.append(unit)
+    if not table.keys() - {"censor_dims", "clamp_counts", "row_privacy"}:  # rows without any column
+        table["one"] = {"type": "int"}
+        columns = ["one"]
+    view = f"{asked['table']}_units"
+    connection.execute(f"CREATE TEMP VIEW {view} AS SELECT {', '.join(dict.fromkeys(columns))} FROM {asked['table']}")
     by = f" GROUP BY {', '.join(groups)}" if groups else ""
-    return {"": {"": {asked["table"]: table}}}, f"SELECT {', '.join([*groups, *wanted])} FROM {asked['table']}{by}"
+    sql = f"SELECT {', '.join([*groups, *wanted])} FROM {view}{by}"
+    released = answers(connection, {"": {"": {view: table}}}, sql, epsilon, repeats)
+    factors = [None] * len(groups) + units
+    return [
+        [[v if f is None or v is None else v * f for v, f in zip(row, factors, strict=True)] for row in rows]
+        for rows in released
+    ]
 
 
-def outcome(asked: dict[str, Any], metadata: dict[str, Any], epsilon: float, repeats: int) -> dict[str, Any]:
+def outcome(asked: dict[str, Any], tables: dict[str, Any], epsilon: float, repeats: int) -> dict[str, Any]:
     """The answers to a question as typed; else to the rewritten one; else both refusals."""
-    try:
-        typed = answers(asked["database"], metadata, asked["sql"], epsilon, repeats)
-        return {"form": "as typed", "tables": typed}
-    except Exception as error:  # whatever the library raises is its refusal
-        refusal = f"{type(error).__name__}: {error}"
-    try:
-        tables = answers(asked["database"], *rewritten(asked), epsilon, repeats)
-        return {"form": "rewritten", "tables": tables, "typed": refusal}
-    except Exception as error:
-        return {"refusal": f"{type(error).__name__}: {error}", "typed": refusal}
+    limited = {
+        name: table if table["row_privacy"] else table | {"max_ids": asked["max_rows"]}
+        for name, table in tables.items()
+    }
+    with sqlite3.connect(asked["database"]) as connection:
+        try:
+            typed = answers(connection, {"": {"": limited}}, asked["sql"], epsilon, repeats)
+            return {"form": "as typed", "tables": typed}
+        except Exception as error:  # whatever the library raises is its refusal
+            refusal = f"{type(error).__name__}: {error}"
+        try:
+            return {
+                "form": "rewritten",
+                "tables": rewritten(connection, asked, epsilon, repeats),
+                "typed": refusal,
+            }
+        except Exception as error:
+            return {"refusal": f"{type(error).__name__}: {error}", "typed": refusal}
 
 
 def main(path: str) -> None:
@@ -74,11 +104,7 @@ def main(path: str) -> None:
         content = json.load(file)
     for asked in content["questions"]:
         tables = content["metadata"][asked["database"]]
-        described = {
-            name: table | ({"max_ids": asked["max_rows"]} if not table["row_privacy"] else {})
-            for name, table in tables.items()
-        }
-        told = outcome(asked, {"": {"": described}}, content["epsilon"], content["repeats"])
+        told = outcome(asked, tables, content["epsilon"], content["repeats"])
         print(json.dumps({"name": asked["name"], **told}, default=str), flush=True)
 
 

@@ -26,7 +26,7 @@ from benchmarks.questions._question import Asked
 
 _SCRIPTS = {"smartnoise-sql": "_ask_smartnoise.py", "opendp": "_ask_opendp.py"}
 #: So long one library may take for all questions.
-_SECONDS = 1800
+_SECONDS = 1500
 #: So many rows are copied at a time.
 _BATCH = 50_000
 #: Longer refusals are cut.
@@ -84,12 +84,18 @@ class Prepared:
             path = self._folder / "questions.json"
             path.write_text(json.dumps(content))
             command = [python, Path(__file__).with_name(_SCRIPTS[name]), path]
-            ran = subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS, text=True)
+            ran = subprocess.run(command, capture_output=True, timeout=_SECONDS, text=True)
+            said = ran.stdout
+        except subprocess.TimeoutExpired as late:  # what it has answered until now counts
+            said = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
         except (OSError, subprocess.SubprocessError) as error:
             return Peer(note=f"could not run: {type(error).__name__}")
-        told = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
-        found = {one["name"]: self._outcome(one) for one in told}
-        return Peer(found | {name: Outcome(None, reason, typed=False) for name, reason in self._unsuited.items()})
+        told = [json.loads(line) for line in said.splitlines() if line.startswith("{") and line.endswith("}")]
+        if not told:
+            return Peer(note="could not run: it answered nothing")
+        silent = dict.fromkeys(self._asked, f"no answer to all questions within {_SECONDS} seconds")
+        refusals = {name: Outcome(None, reason, typed=False) for name, reason in (silent | self._unsuited).items()}
+        return Peer(refusals | {one["name"]: self._outcome(one) for one in told})
 
     def _outcome(self, told: dict[str, Any]) -> Outcome:
         if "refusal" in told:
