@@ -51,6 +51,19 @@ def median_seconds(function: Callable[[], object], repeats: int) -> float:
     return statistics.median(times)
 
 
+def in_turn(ours: Callable[[], object], theirs: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """The median times of both after one warm-up call each, measured in turn: a busy machine slows both."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for call in (ours, theirs):
+        call()
+    for _ in range(repeats):
+        for call, seconds in zip((ours, theirs), times, strict=True):
+            start = time.perf_counter()
+            call()
+            seconds.append(time.perf_counter() - start)
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
 def print_table(rows: Sequence[Row]) -> None:
     """Print the rows as an aligned table."""
     heads = ("case", "metric", "ours", "reference", "theirs", "ratio", "better", "note")

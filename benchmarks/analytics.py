@@ -1,6 +1,6 @@
 """Private aggregation beside the plain query on the same engine, and beside OpenDP, in one run.
 
-python -m benchmarks.analytics [--rows 10000000] [--quick] [--peers] [--json FILE]
+python -m benchmarks.analytics [--rows 10000000] [--cluster-rows 100000000] [--quick] [--peers] [--json FILE]
 
 With `--peers`, OpenDP is installed into an environment of its own, once, in a cache folder: it needs another Polars.
 """
@@ -8,15 +8,10 @@ With `--peers`, OpenDP is installed into an environment of its own, once, in a c
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-import venv
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,16 +22,15 @@ import pyarrow as pa
 import pyarrow.parquet
 
 import discreet as dp
-from benchmarks._table import Row, arguments, report
+from benchmarks._analytics_spark import cluster_rows, local_rows
+from benchmarks._analytics_table import ASK, GROUPS, LIMIT, Accounts
+from benchmarks._environments import ABSENT, python_of
+from benchmarks._table import Row, arguments, in_turn, report
 from discreet.analytics import count, mean
 from discreet.analytics import sum as total
 
-GROUPS, LIMIT, MOST_GROUPS = 100, 10, 5
 #: Medians are drawn so often in each group, to compare their errors.
 _DRAWS = 5
-_ASK = "SELECT segment, COUNT(*), AVG(value) FROM people GROUP BY segment"
-_OPENDP = "opendp[polars]==0.16.0"
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "discreet" / "opendp-0.16.0"
 
 
 def people(rows: int, path: Path) -> None:
@@ -48,29 +42,6 @@ def people(rows: int, path: Path) -> None:
         "value": generator.normal(50, 20, rows),
     }
     pyarrow.parquet.write_table(pa.table(columns), path)
-
-
-def in_turn(ours: Callable[[], object], theirs: Callable[[], object], repeats: int) -> tuple[float, float]:
-    """The median times of both after one warm-up call each, measured in turn: a busy machine slows both."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for call in (ours, theirs):
-        call()
-    for _ in range(repeats):
-        for call, seconds in zip((ours, theirs), times, strict=True):
-            start = time.perf_counter()
-            call()
-            seconds.append(time.perf_counter() - start)
-    return statistics.median(times[0]), statistics.median(times[1])
-
-
-class Accounts:
-    """Accounts with room for every release, for rows and for persons."""
-
-    def __init__(self, folder: Path) -> None:
-        ledger = dp.Ledger(folder / "bench.ledger")
-        self.rows = ledger.account("rows", dp.PureDP(1e6))
-        unit = dp.person("person", max_rows=LIMIT, max_groups=MOST_GROUPS)
-        self.persons = ledger.account("persons", dp.PureDP(1e6), unit)
 
 
 def duckdb_rows(path: Path, rows: int, accounts: Accounts, repeats: int) -> list[Row]:
@@ -89,9 +60,9 @@ def duckdb_rows(path: Path, rows: int, accounts: Accounts, repeats: int) -> list
     distinct = "SELECT segment, COUNT(DISTINCT person) FROM people GROUP BY segment"
     median = "SELECT segment, QUANTILE_CONT(value, 0.5) FROM people GROUP BY segment"
     cases: list[tuple[str, Any, str, str, int]] = [
-        ("count + mean, 100 groups", by_segment.aggregate(**moments), _ASK, "plain", 3 * repeats),
+        ("count + mean, 100 groups", by_segment.aggregate(**moments), ASK, "plain", 3 * repeats),
         ("median, 100 groups", by_segment.median("value", bounds=(0, 100)), median, "plain quantile", repeats),
-        ("persons, count + mean, 100 groups", limited, _ASK, "plain", repeats),
+        ("persons, count + mean, 100 groups", limited, ASK, "plain", repeats),
         ("persons, count + mean, 100 groups", limited, ranked, "ranking window", min(repeats, 2)),
         ("number of persons, 100 groups", persons_by_segment.count_distinct(), distinct, "plain", min(repeats, 2)),
     ]
@@ -102,7 +73,7 @@ def duckdb_rows(path: Path, rows: int, accounts: Accounts, repeats: int) -> list
     small = ibis.duckdb.connect().create_table("people", pyarrow.parquet.read_table(path).slice(0, 1000))
     grouped = dp.Private(small, account=accounts.rows).group_by("segment", keys=range(GROUPS)).aggregate(**moments)
     ours, theirs = in_turn(
-        partial(grouped.release, epsilon=0.01), partial(_fetched, small.get_backend(), _ASK), 5 * repeats
+        partial(grouped.release, epsilon=0.01), partial(_fetched, small.get_backend(), ASK), 5 * repeats
     )
     found.append(Row("count + mean, 100 groups, 1000 rows", "seconds", ours, "duckdb, plain", theirs, "lower"))
     return found
@@ -153,13 +124,10 @@ def _rank_error(path: Path, drawn: list[list[tuple[int, float]]] | None) -> floa
 
 
 def _opendp(path: Path, install: bool) -> tuple[list[Any], str]:
-    python = _CACHE / "bin" / "python"
-    if not python.exists() and not install:
-        return [None, None, None], "run with --peers to install it into an environment of its own"
     try:
-        if not python.exists():
-            venv.create(_CACHE, with_pip=True)
-            subprocess.run([python, "-m", "pip", "install", "-q", _OPENDP], check=True, capture_output=True)
+        python = python_of("opendp", install)
+        if python is None:
+            return [None, None, None], ABSENT
         script = Path(__file__).with_name("_analytics_opendp.py")
         ran = subprocess.run(
             [python, "-W", "ignore", script, path, str(GROUPS), "1", str(_DRAWS)],
@@ -169,32 +137,7 @@ def _opendp(path: Path, install: bool) -> tuple[list[Any], str]:
         )
         return json.loads(ran.stdout), ""
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        if not python.exists():
-            shutil.rmtree(_CACHE, ignore_errors=True)
         return [None, None, None], f"could not run: {type(error).__name__}"
-
-
-def spark_rows(path: Path, rows: int, accounts: Accounts, repeats: int) -> list[Row]:
-    """Spark's private query against its plain one, on two local threads."""
-    cases = [("count + mean, 100 groups", accounts.rows), ("persons, count + mean, 100 groups", accounts.persons)]
-    names = [f"spark, {name}, {rows:.0e} rows" for name, _ in cases]
-    if shutil.which("java") is None:
-        return [Row(name, "seconds", float("nan"), "spark, plain", None, "lower", "no Java") for name in names]
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master("local[2]").appName("discreet").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.sql.shuffle.partitions", "2")
-    session = builder.config("spark.driver.memory", "4g").config("spark.driver.host", "127.0.0.1").getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    table = ibis.pyspark.connect(session).read_parquet(path, table_name="people")
-    found = []
-    for name, (_, account) in zip(names, cases, strict=True):
-        asked = dp.Private(table, account=account).group_by("segment", keys=range(GROUPS))
-        answer = asked.aggregate(n=count(), value=mean("value", bounds=(0, 100)))
-        ours, theirs = in_turn(partial(answer.release, epsilon=0.01), lambda: session.sql(_ASK).collect(), repeats)
-        found.append(Row(name, "seconds", ours, "spark, plain", theirs, "lower"))
-    session.stop()
-    return found
 
 
 _PEAK = """
@@ -207,7 +150,7 @@ _PLAIN_PROCESS = f"""
 import duckdb
 connection = duckdb.connect()
 connection.execute(f"CREATE TABLE people AS SELECT * FROM '{{path}}'")
-connection.sql({_ASK!r}).fetchall()
+connection.sql({ASK!r}).fetchall()
 """
 _PRIVATE_PROCESS = f"""
 import ibis, tempfile, discreet as dp
@@ -236,10 +179,12 @@ def main(argv: list[str] | None = None) -> int:
     """Run it."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--rows", type=int, default=10_000_000, help="how many rows the table has")
+    parser.add_argument("--cluster-rows", type=int, default=100_000_000, help="how many rows the Spark cluster makes")
     parser.add_argument("--peers", action="store_true", help="install OpenDP into an environment of its own")
     args = parser.parse_args(argv)
     rows = 300_000 if args.quick else args.rows
     few = 50_000 if args.quick else rows
+    many = 1_000_000 if args.quick else args.cluster_rows
     repeats = 1 if args.quick else 3
     with tempfile.TemporaryDirectory() as folder:
         whole, part = Path(folder) / "people.parquet", Path(folder) / "few.parquet"
@@ -248,7 +193,8 @@ def main(argv: list[str] | None = None) -> int:
         accounts = Accounts(Path(folder))
         found = duckdb_rows(whole, rows, accounts, repeats)
         found += opendp_rows(part, few, accounts, repeats, args.peers)
-        found += spark_rows(part, few, accounts, repeats)
+        found += local_rows(part, few, accounts, repeats)
+        found += cluster_rows(Path(folder), many, accounts, repeats)
         found += memory_rows(whole, rows)
     report(args, "analytics", found, ["duckdb", "ibis-framework", "pyarrow", "pyspark", "opendp"])
     return 0

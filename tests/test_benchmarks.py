@@ -38,6 +38,8 @@ def check(content, area):
         if row["theirs"] is None:
             assert row["note"]
             assert row["ratio"] is None
+        elif row["theirs"] == 0:
+            assert row["ratio"] is None
         else:
             assert row["ratio"] == pytest.approx(row["ours"] / row["theirs"])
 

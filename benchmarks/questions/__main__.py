@@ -1,24 +1,28 @@
 """Sixty everyday questions in SQL: how many are answered as typed, and with which relative error at ε = 1 per person.
 
-python -m benchmarks.questions [--quick] [--json FILE]
+python -m benchmarks.questions [--quick] [--peers] [--json FILE]
 
-TPC-H needs `tpchgen-cli` (the bench extra). OpenDP's context and smartnoise-sql run beside it where they are installed.
+TPC-H needs `tpchgen-cli` (the bench extra). With `--peers`, OpenDP and smartnoise-sql are installed, each into an
+environment of its own in a cache folder: they need other versions of Polars and pandas. Later runs find them there.
+What they cannot read as typed is rewritten for them: they get one flat table, with joins, expressions and sub-queries
+computed as a data owner would in a view, and with the same bounds, limits and keys.
 """
 
 from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 
 import discreet as dp
+from benchmarks._environments import PEERS, label, python_of
 from benchmarks._table import Row, arguments, report
 from benchmarks.questions import _adult, _tpch, _visits
 from benchmarks.questions._asking import Asking, Database, Outcome, connect
-from benchmarks.questions._peers import peers
+from benchmarks.questions._peers import Peer, Prepared
 from benchmarks.questions._question import Asked
 
 #: An answer is useful if it is within this of the truth.
@@ -46,39 +50,57 @@ def databases(folder: Path, quick: bool) -> Iterator[tuple[Database, list[Asked]
     yield Database(connection, _tpch.PRIVATE, _tpch.PUBLIC, _tpch.BOUNDS), _tpch.QUESTIONS
 
 
-def outcomes(folder: Path, quick: bool) -> dict[str, Outcome]:
-    """What became of each question."""
-    found: dict[str, Outcome] = {}
-    for database, questions in databases(folder, quick):
-        asking = Asking(folder, database)
-        for asked in questions:
-            found[asked.name] = asking.outcome(asked)
-    return found
-
-
 def main() -> None:
     """Ask all questions, print a row for each and the totals, and write them as JSON."""
-    args = arguments(__doc__ or "").parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        found = outcomes(Path(folder), args.quick)
-        theirs = peers()
-    errors = [outcome.error for outcome in found.values() if outcome.error is not None]
-    rows = []
-    for name, outcome in found.items():
-        for peer, answered in theirs.items():
-            if outcome.error is None:
-                rows.append(Row(name, "refused", 1.0, peer, None, "lower", f"refused: {outcome.refusal}"))
-                continue
-            error = answered.errors.get(name)
-            note = answered.note if error is not None or answered.note else "not answered"
-            rows.append(Row(name, "relative error", outcome.error, peer, error, "lower", note))
-    useful = sum(error <= _USEFUL for error in errors)
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--peers", action="store_true", help="install the other libraries, each into an environment")
+    args = parser.parse_args()
+    found: dict[str, Outcome] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepared = Prepared(folder)
+        ready = any(python_of(peer, install=False) is not None for peer in PEERS)
+        for database, questions in databases(folder, args.quick):
+            asking = Asking(folder, database)
+            found |= {asked.name: asking.outcome(asked) for asked in questions}
+            if ready or args.peers:
+                prepared.add(database, questions)
+        theirs = {peer: prepared.ask(peer, args.peers) for peer in reversed(PEERS)}
+    rows = [row for name in found for row in _compared(name, found[name], theirs)]
+    rows += _totals(found, theirs)
+    report(args, "questions", rows, ["duckdb", "tpchgen-cli"])
+
+
+def _compared(name: str, ours: Outcome, theirs: Mapping[str, Peer]) -> Iterator[Row]:
     for peer, answered in theirs.items():
-        count = None if answered.note else float(len(answered.errors))
-        rows.append(Row("all", "answered as typed", len(errors), peer, count, "higher", answered.note))
-    within = f"{len(found)} questions; median error {statistics.median(errors):.3g}" if errors else "no answer"
-    rows.append(Row("all", f"answers within {_USEFUL:.0%}", useful, "questions", float(len(found)), "higher", within))
-    report(args, "questions", rows, ["duckdb", "tpchgen-cli", "opendp", "smartnoise-sql"])
+        other = answered.outcomes.get(name, Outcome(None, answered.note))
+        note = other.note or f"refused: {other.refusal}"
+        if answered.note:
+            note = answered.note
+        if ours.error is None:
+            note = f"ours refused: {ours.refusal}; theirs {note}"
+        yield Row(
+            name, "relative error", 1.0 if ours.error is None else ours.error, label(peer), other.error, "lower", note
+        )
+
+
+def _totals(found: Mapping[str, Outcome], theirs: Mapping[str, Peer]) -> Iterator[Row]:
+    """How many are answered as typed, how many at all, and how many of these are useful."""
+
+    def count(outcomes: Mapping[str, Outcome], test: Callable[[Outcome, float], bool]) -> float:
+        return float(sum(one.error is not None and test(one, one.error) for one in outcomes.values()))
+
+    tests: dict[str, Callable[[Outcome, float], bool]] = {
+        "answered as typed": lambda one, _: one.typed,
+        "answered as typed or rewritten": lambda one, _: True,
+        f"answers within {_USEFUL:.0%}": lambda _, error: error <= _USEFUL,
+    }
+    errors = [outcome.error for outcome in found.values() if outcome.error is not None]
+    own = f"{len(found)} questions; our median error {statistics.median(errors):.3g}"
+    for metric, test in tests.items():
+        for peer, answered in theirs.items():
+            number = None if answered.note else count(answered.outcomes, test)
+            yield Row("all", metric, count(found, test), label(peer), number, "higher", answered.note or own)
 
 
 if __name__ == "__main__":

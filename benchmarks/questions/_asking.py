@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import statistics
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,10 +43,19 @@ class Database:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a question: the relative error of its answer, or the words of the refusal."""
+    """What became of a question: the relative error of its answer, or the words of the refusal.
+
+    `note` says how a question was asked if not as typed.
+    """
 
     error: float | None
     refusal: str = ""
+    note: str = ""
+    typed: bool = True
+
+
+#: The numbers of each group, by its key as texts.
+Numbers = Mapping[tuple[str, ...], Sequence[Any]]
 
 
 class Asking:
@@ -58,12 +68,12 @@ class Asking:
 
     def outcome(self, asked: Asked) -> Outcome:
         """The median relative error of a question's numbers, or why it is refused."""
-        truth = self._truth(asked)
+        truth = exact(asked, self._database)
         try:
-            released = [self._released(asked) for _ in range(REPEATS)]
+            released = [_numbers(self._released(asked)) for _ in range(REPEATS)]
         except InvalidArgument as refusal:
             return Outcome(None, str(refusal))
-        return Outcome(statistics.median(relative_error(result, truth) for result in released))
+        return Outcome(relative_error(released, truth, whole=not is_cut(asked.sql)))
 
     def _released(self, asked: Asked) -> Any:
         account = self._account(main_table(asked.sql, self._database.private), asked.max_rows)
@@ -86,13 +96,19 @@ class Asking:
         bounds = {column: pair for column, pair in self._database.bounds.items() if column in table.columns}
         return dp.Private(table, account=account, bounds=bounds, person=self._database.private[name])
 
-    def _truth(self, asked: Asked) -> list[dict[str, Any]]:
-        query = sqlglot.parse_one(asked.truth or asked.sql, read="duckdb")
-        for clause in ("limit", "having", "order"):  # the errors of all numbers count, also of those that are cut off
-            query.set(clause, None)
-        cursor = self._database.connection.con.execute(query.sql("duckdb"))
-        names = [column[0] for column in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+def exact(asked: Asked, database: Database) -> Numbers:
+    """The exact answer about all public groups, also those that LIMIT or HAVING would cut off."""
+    query = sqlglot.parse_one(asked.truth or asked.sql, read="duckdb")
+    for clause in ("limit", "having", "order"):
+        query.set(clause, None)
+    grouped = query.args.get("group")
+    keys = 0 if grouped is None else len(grouped.expressions)
+    cursor = database.connection.con.execute(query.sql("duckdb"))
+    names = [column[0] for column in cursor.description[:keys]]
+    listed = {names.index(name): {text(value) for value in values} for name, values in asked.keys.items()}
+    found = {tuple(text(value) for value in row[:keys]): _flattened(row[keys:]) for row in cursor.fetchall()}
+    return {key: own for key, own in found.items() if all(key[i] in values for i, values in listed.items())}
 
 
 def main_table(sql: str, private: Container[str]) -> str:
@@ -101,32 +117,50 @@ def main_table(sql: str, private: Container[str]) -> str:
     return next(table.name for table in query.find_all(ast.Table, bfs=False) if table.name in private)
 
 
-def relative_error(result: Any, truth: list[dict[str, Any]]) -> float:
-    """The median over all numbers of |found − true| / |true|; a group that is absent from the truth has none."""
+def is_cut(sql: str) -> bool:
+    """Whether a query asks for some of its groups only."""
+    query = sqlglot.parse_one(sql, read="duckdb")
+    return any(query.args.get(clause) is not None for clause in ("limit", "having"))
+
+
+def relative_error(released: Sequence[Numbers], truth: Numbers, whole: bool) -> float:
+    """The median over releases of the median over all numbers of |found − true| / |true|.
+
+    With `whole`, a group that an answer leaves out counts as an error of 1, as does a number that is missing.
+    """
+    errors = []
+    for answer in released:
+        own = [
+            1.0 if number is None else abs(float(number) - float(true)) / abs(float(true))
+            for key, numbers in truth.items()
+            if whole or key in answer
+            for number, true in zip(answer.get(key, [None] * len(numbers)), numbers, strict=True)
+            if true
+        ]
+        errors.append(statistics.median(own) if own else 1.0)  # an answer about no group that exists is worth nothing
+    return statistics.median(errors)
+
+
+def text(value: Any) -> str:
+    """A group's value as text, the same for all drivers: dates without a time, whole numbers as integers."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dt.date):
+        return value.isoformat()[:10]
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _numbers(result: Any) -> Numbers:
+    """The numbers of a released table."""
     names = list(result.columns)
     keys, errors = names[: result.group_columns], {output.error for output in result.outputs}
     measured = [name for name in names[result.group_columns :] if name not in errors]
-    exact = {tuple(_plain(row[name]) for name in keys): _numbers(row, keys) for row in truth}
-    found = []
-    for row in result.rows():
-        true = exact.get(tuple(_plain(row[name]) for name in keys))
-        for name, other in [] if true is None else zip(measured, true, strict=True):
-            if other and row[name] is not None:
-                found.append(abs(float(row[name]) - float(other)) / abs(float(other)))
-    return statistics.median(found) if found else 1.0  # an answer about no group that exists is worth nothing
+    return {tuple(text(row[key]) for key in keys): [row[name] for name in measured] for row in result.rows()}
 
 
-def _numbers(row: dict[str, Any], keys: Sequence[str]) -> list[Any]:
+def _flattened(row: Sequence[Any]) -> list[Any]:
     """The numbers of a row in order; a list, such as one of quantiles, gives several."""
-    several = [value if isinstance(value, list) else [value] for name, value in row.items() if name not in keys]
-    return [value for values in several for value in values]
-
-
-def _plain(value: Any) -> Any:
-    """A key in a form that compares across drivers: dates as text, whole numbers as integers."""
-    if hasattr(value, "isoformat"):
-        return value.isoformat()[:10]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return [one for value in row for one in (value if isinstance(value, list) else [value])]
 
 
 def connect() -> Any:

@@ -199,15 +199,17 @@ class Answer:
         wanted = Consistency.of(nonnegative, integer, total)
         plan = self._plan(Spend.of(epsilon, delta, rho, noise), wanted)
         require_exact(self._question.table, self._question.compared)
-        self._compile()
+        planned = self._compile()
         why = str(self._question) if purpose is None else purpose
         promise = plan.guarantee(self._account.neighbors)
         receipt = self._account.spend(plan.event, why, key, self._account.neighbors, self._part)
         if receipt.replayed:
             raise Exhausted(f"key {key!r} has paid for a release already: keep that one, or choose another key")
         question = self._discovered(plan)
-        # If no key was discovered, there is nothing to ask the engine.
-        answers = _run(question.queries()) if question.groups else []
+        if question is self._question:
+            answers = _run(planned)
+        else:  # keys were discovered; if there are none, there is nothing to ask the engine
+            answers = _run(question.queries()) if question.groups else []
         values = question.values(answers, self._relation)
         done = {name: self._all_noised(name, part, values[name]) for name, part in plan.parts.items()}
         totals = {name: self._total(part, values[name]) for name, part in plan.totals.items()}
@@ -276,16 +278,15 @@ class Answer:
             spend = replace(spend, noise="laplace" if spend.noise == "auto" else spend.noise, pure=spend.rho is None)
         return plan_release(self._question, spend, self._relation, wanted.total)
 
-    def _compile(self) -> None:
-        """Refuse, before the charge, what the engine cannot express or plan; looks at no data."""
+    def _compile(self) -> list[running.Planned]:
+        """The planned queries. Refuses, before the charge, what the engine cannot express or plan; looks at no data."""
         question = self._question
         require_plain_numbers(
             question.table, [name for asked in question.asked.values() for name in asked.aggregate.columns]
         )
         try:
             with within_the_stack():
-                for query in self._queries(_SHOWN_SECRET):
-                    running.plan(query)
+                return [running.plan(query) for query in self._queries(_SHOWN_SECRET)]
         except InvalidArgument:
             raise
         except IbisError as error:
@@ -296,8 +297,6 @@ class Answer:
             remedy = (
                 "a column has a type that it cannot compare or compute with: cast the column, in a view of the table"
             )
-        else:
-            return
         raise _check.fail("question", "be one that the engine can be asked", problem, remedy)
 
     def _queries(self, secret: int) -> list[Any]:
@@ -344,10 +343,13 @@ class Answer:
         return self._noised(part, part.measurement.total(groups, self._relation))
 
 
-def _run(queries: list[Any]) -> list[pa.Table]:
-    """The engine's answers: at most one row for each group, or for each level of a group; or all candidate keys."""
+def _run(queries: Sequence[Any]) -> list[pa.Table]:
+    """The engine's answers: at most one row for each group, or for each level of a group; or all candidate keys.
+
+    Queries that were planned before the charge are run as they were planned.
+    """
     try:
-        return [running.arrow(query) for query in queries]
+        return [query.arrow() if isinstance(query, running.Planned) else running.arrow(query) for query in queries]
     except Exception as error:
         failed = EngineFailed(error)
     raise failed

@@ -37,19 +37,43 @@ def prepare(query: Any) -> Prepared:
     return prepared
 
 
-def plan(query: Any) -> None:
+@dataclass(frozen=True)
+class Planned:
+    """A query that its engine has planned, to be run once; `bound` is what the engine keeps of it, if anything."""
+
+    query: Any
+    prepared: Prepared
+    bound: Any = None
+
+    def arrow(self) -> pa.Table:
+        """The engine's whole answer."""
+        observation.statement(self.prepared.sql)
+        if self.bound is None:
+            return self.query.to_pyarrow()
+        # For Spark, Ibis would go through pandas.
+        return self.bound.to_arrow_table() if self.prepared.engine.name == "duckdb" else self.bound.toArrow()
+
+
+def plan(query: Any) -> Planned:
     """Compile a query and let the engine plan it: fails if a type does not fit, and reads no row."""
+    planned = bind(query)
+    engine = planned.prepared.engine
+    if engine.name == "postgres":
+        with engine.begin() as cursor:
+            cursor.execute(f"EXPLAIN {planned.prepared.sql}")
+    return planned
+
+
+def bind(query: Any) -> Planned:
+    """A query as DuckDB or Spark have bound it: to run it, its SQL is not read a second time."""
     prepared = prepare(query)
     engine = prepared.engine
+    if engine.name not in ("duckdb", "pyspark"):
+        return Planned(query, prepared)
     if prepared.in_memory:
         engine._run_pre_execute_hooks(query)
-    if engine.name == "duckdb":
-        engine.con.sql(prepared.sql)  # bound now, and run when it is read
-    elif engine.name == "pyspark":
-        engine._session.sql(prepared.sql)  # the same
-    elif engine.name == "postgres":
-        with engine.begin() as cursor:
-            cursor.execute(f"EXPLAIN {prepared.sql}")
+    session = engine.con if engine.name == "duckdb" else engine._session
+    return Planned(query, prepared, session.sql(prepared.sql))
 
 
 def _plain(sql: str, engine: str) -> str:
@@ -63,16 +87,7 @@ def _plain(sql: str, engine: str) -> str:
 
 def arrow(query: Any) -> pa.Table:
     """The engine's whole answer to a query."""
-    prepared = prepare(query)
-    observation.statement(prepared.sql)
-    engine = prepared.engine
-    if engine.name not in ("duckdb", "pyspark"):
-        return query.to_pyarrow()
-    if prepared.in_memory:
-        engine._run_pre_execute_hooks(query)
-    if engine.name == "duckdb":
-        return engine.con.sql(prepared.sql).to_arrow_table()
-    return engine._session.sql(prepared.sql).toArrow()  # Ibis would go through pandas
+    return bind(query).arrow()
 
 
 def rows(query: Any) -> list[dict[str, Any]]:
