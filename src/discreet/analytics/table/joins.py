@@ -18,7 +18,7 @@ from discreet.analytics.aggregates.measurement import Measurement
 from discreet.analytics.engine import running
 from discreet.analytics.engine.collation import require_exact
 from discreet.analytics.table.public import Public
-from discreet.analytics.table.source import brought_together, load_beside
+from discreet.analytics.table.source import brought_together
 from discreet.analytics.table.spec import TableSpec, origins
 from discreet.errors import EngineFailed
 from discreet.neighbors import Person, Rows
@@ -78,8 +78,9 @@ def _with_public(
     in_place = isinstance(other.table, ibis.Table) and other.table.get_backend() is left.table.get_backend()
     if not in_place and isinstance(other.table, ibis.Table):
         other = Public(other.table.to_pyarrow())
-    table = other.table if in_place else load_beside(left.table, other.loaded, other.table)
-    right = TableSpec(table, left.account, Rows(), other.columns, {})
+    table = other.table if in_place else other.beside(left.table)
+    # A public column is no stored fact about a row, as a computed one is none: it must not say whose a row is.
+    right = TableSpec(table, left.account, Rows(), other.columns, {}, computed=frozenset(other.columns))
     _require_comparable(left, right, pairs)
     keys = [name for _, name in pairs]
     copies = left.copies
@@ -177,8 +178,8 @@ def owned(table: TableSpec, parent: TableSpec, on: object) -> TableSpec:
     pairs = pairs_of(on)
     computed = [name for name, _ in pairs if name in parent.computed]
     if computed:
-        remedy = "rows belong to whom the stored key refers to: give the table as it was before mutate"
-        raise _check.fail("through", "be joined by stored columns", computed, remedy)
+        remedy = "rows belong to whom the stored key refers to: give the table as it was before mutate or join"
+        raise _check.fail("through", "be joined by its own stored columns", computed, remedy)
     person = str(parent.unit.column)
     if person in table.columns:
         remedy = "rename that column, or make the table with person= if it holds the person's id"

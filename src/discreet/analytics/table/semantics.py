@@ -100,7 +100,10 @@ def of_type(value: Literal, kind: Any) -> Any:
     if kind.is_floating():
         return exact(float(value)) if float(value) == value else None  # type: ignore[arg-type]  # a number
     if kind.is_integer():
-        return ibis.literal(int(value), type="int64") if int(value) == value else None  # type: ignore[arg-type]
+        whole = int(value)  # type: ignore[arg-type]  # a number
+        if abs(whole) >= 1 << 63:
+            raise _check.fail("keys", "fit 64 bits in a column of integers", value, "leave that key out")
+        return ibis.literal(whole, type="int64") if whole == value else None
     if kind.is_decimal():
         return _decimal(Decimal(repr(value)), kind)
     return ibis.literal(value)
@@ -204,9 +207,22 @@ def family(value: Any) -> str:
     return "date" if kind.is_date() else str(kind)
 
 
+#: The family of times without a zone on Spark, which shifts some of them by its session's zone: they match nothing.
+_SPARK_TIME = "timestamp without zone on Spark"
+
+
 def _local(value: Any) -> str:
-    """The family of a time without a zone. Spark shifts some by its session's zone, so there it matches nothing."""
-    return "timestamp without zone on Spark" if engine_of(value) == "pyspark" else "timestamp"
+    return _SPARK_TIME if engine_of(value) == "pyspark" else "timestamp"
+
+
+def remedy_of(families: Iterable[str], otherwise: str) -> str:
+    """What to do about values that cannot be compared: Spark's times without a zone have a remedy of their own."""
+    if _SPARK_TIME not in families:
+        return otherwise
+    return (
+        "Spark would shift such a time by its session's zone: use its date(), truncate('day'), hour() or "
+        "strftime('%Y-%m-%d %H:%M') (in SQL: CAST(… AS DATE), DATE_TRUNC, EXTRACT, STRFTIME) with dates, numbers or text"
+    )
 
 
 def engine_of(value: Any) -> str:

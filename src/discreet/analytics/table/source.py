@@ -103,10 +103,10 @@ def _embedded(load: Load, identity: str) -> Any:
     return load(connection, _NAME)
 
 
-def load_beside(table: Any, loaded: Loaded, arrow: pa.Table) -> Any:
-    """A local table that is public, in the engine of another table."""
+def load_beside(table: Any, loaded: Loaded) -> Any | None:
+    """A local table that is public, in the engine of another table; None if that engine is not an embedded one."""
     connection = table.get_backend()
-    return _load(connection, loaded) if id(connection) in _loaded else ibis.memtable(arrow)
+    return _load(connection, loaded) if id(connection) in _loaded else None
 
 
 def loading(arrow: pa.Table, identity: str, *, by_content: bool = False) -> Loaded:

@@ -30,7 +30,7 @@ class TableSpec:
         bounds: the public bounds that were declared for columns.
         bins: the public left edges of binned columns.
         origins: the stored tables that the private table is made of, from which keys must not come.
-        computed: the columns that were made by `mutate`.
+        computed: the columns that no stored row of a private table holds: made by `mutate`, or of a public table.
         identity: what tells the stored tables from others, in every process.
         copies: how many rows one row may have become by joins with public tables, where rows are protected.
         lookups: the public tables that were joined.
