@@ -11,7 +11,7 @@ import ibis
 import pyarrow as pa
 
 from discreet import _check
-from discreet.analytics.table.source import Loaded, arrow_table, load_beside, loading, source_of
+from discreet.analytics.table.source import Loaded, arrow_table, load_beside, loading, require_narrow, source_of
 from discreet.errors import EngineFailed
 
 #: The most rows of a public table in an engine that a partition copies.
@@ -93,6 +93,7 @@ def public(table: object) -> Public:
         return Public(source_of(table).table)
     local = isinstance(table, str) or hasattr(table, "__fspath__")
     arrow = source_of(table).table.to_pyarrow() if local else arrow_table(table)
+    require_narrow(arrow)
     return Public(_decoded(arrow))
 
 

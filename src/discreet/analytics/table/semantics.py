@@ -26,7 +26,12 @@ Literal = str | int | float | bool | dt.date | dt.datetime
 
 def cuts(edges: Iterable[Any]) -> tuple[Any, ...]:
     """Public edges of bins, checked: numbers as floats, or dates, or times."""
-    given = tuple(edges)
+    try:
+        given = tuple(edges)
+    except TypeError:
+        given = ()
+    if not given:
+        raise _check.fail("edges", "be a list of numbers or dates", type(edges).__name__, "n bins have n + 1 edges")
     if given and all(isinstance(edge, dt.date) for edge in given):
         kinds = {(isinstance(edge, dt.datetime), getattr(edge, "tzinfo", None) is None) for edge in given}
         dates = tuple(literal(edge) for edge in given)
@@ -43,7 +48,7 @@ def cuts(edges: Iterable[Any]) -> tuple[Any, ...]:
 
 def literal(value: object) -> Literal:
     """A public value that an engine's literal can hold."""
-    if hasattr(value, "item") and type(value).__module__ == "numpy":
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", 0) == 0 and hasattr(value, "item"):
         value = value.item()
     if isinstance(value, Fraction):
         value = float(value)
@@ -101,9 +106,8 @@ def of_type(value: Literal, kind: Any) -> Any:
         return exact(float(value)) if float(value) == value else None  # type: ignore[arg-type]  # a number
     if kind.is_integer():
         whole = int(value)  # type: ignore[arg-type]  # a number
-        if abs(whole) >= 1 << 63:
-            raise _check.fail("keys", "fit 64 bits in a column of integers", value, "leave that key out")
-        return ibis.literal(whole, type="int64") if whole == value else None
+        low, high, wide = (0, 1 << 64, "uint64") if kind.is_uint64() else (-(1 << 63), 1 << 63, "int64")
+        return ibis.literal(whole, type=wide) if whole == value and low <= whole < high else None
     if kind.is_decimal():
         return _decimal(Decimal(repr(value)), kind)
     return ibis.literal(value)
@@ -221,7 +225,7 @@ def remedy_of(families: Iterable[str], otherwise: str) -> str:
         return otherwise
     return (
         "Spark would shift such a time by its session's zone: use its date(), truncate('day'), hour() or "
-        "strftime('%Y-%m-%d %H:%M') (in SQL: CAST(… AS DATE), DATE_TRUNC, EXTRACT, STRFTIME) with dates, numbers or text"
+        "strftime('%Y-%m-%d %H:%M') (in SQL: CAST(… AS DATE), DATE_TRUNC, EXTRACT, STRFTIME)"
     )
 
 

@@ -60,9 +60,9 @@ class TableSpec:
         if name not in self.columns:
             raise _check.fail("column", "be one of the table's", name, ", ".join(self.columns))
 
-    def require_stored(self, name: str) -> None:
+    def require_stored(self, name: object) -> None:
         """Refuse what is neither a column nor the person's id, which stays when columns are selected."""
-        if not (isinstance(self.unit, Person) and name == self.unit.column):
+        if not (isinstance(self.unit, Person) and isinstance(name, str) and name == self.unit.column):
             self.require(name)
 
     def check(self, expression: Expression) -> None:

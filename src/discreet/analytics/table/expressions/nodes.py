@@ -156,7 +156,7 @@ class Expression(NumberMethods, TextMethods, DateMethods):
 
     def cast(self, kind: str) -> Expression:
         """The value as a "number", an "integer", "text", a "date" or a "boolean"; missing where it is none."""
-        if kind not in CASTS:
+        if not isinstance(kind, str) or kind not in CASTS:
             raise _check.fail("kind", f"be one of {', '.join(CASTS)}", kind, 'such as cast("number")')
         return self._call(CASTS[kind])
 
