@@ -217,7 +217,8 @@ def test_only_the_entropy_file_draws_randomness_for_releases():
     for path in FILES:
         names = imports(path)
         assert not names & {"random", "secrets", "numpy.random"}, path
-        if path.name != "entropy.py":
+        # The hospital's file makes up data from a seed, and releases nothing.
+        if path.name not in {"entropy.py", "_hospital.py"}:
             text = path.read_text()
             assert "np.random" not in text, path
             assert "urandom" not in text, path

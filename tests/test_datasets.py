@@ -1,10 +1,11 @@
-"""The Adult data as columns and as files."""
+"""The Adult data and the made-up hospital, as columns and as files."""
 
 from __future__ import annotations
 
 import csv
 import sys
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -75,3 +76,36 @@ def test_the_adult_data_are_as_published():
     assert datasets.adult()["age"].mean() == pytest.approx(38.5816, abs=1e-4)
     with pytest.raises(InvalidArgument, match="part must be one of"):
         datasets.adult("all")
+
+
+def test_a_hospital_has_persons_dates_and_two_tables():
+    patients, visits = datasets.hospital()
+    assert len(patients["patient"]) == len(set(patients["patient"].tolist())) == 20_000
+    assert set(visits["patient"].tolist()) <= set(patients["patient"].tolist())
+    assert 90_000 < len(visits["visit"]) < 120_000
+    assert (str(visits["day"].min())[:7], str(visits["day"].max())[:7]) == ("2023-01", "2024-12")
+    assert set(visits["ward"].tolist()) == set(datasets.WARDS)
+    assert set(patients["district"].tolist()) == set(datasets.DISTRICTS)
+    # What makes it realistic: missing costs, typing errors, and patients who come every week.
+    assert 0.01 < np.isnan(visits["cost"]).mean() < 0.02
+    assert np.nanmax(visits["cost"]) > 50_000
+    assert np.bincount(visits["patient"]).max() > 100
+
+
+def test_a_hospital_is_the_same_for_one_seed_and_another_for_another(tmp_path):
+    first, again, other = (datasets.hospital(seed)[1] for seed in (0, 0, 1))
+    assert all(np.array_equal(first[name], again[name], equal_nan=name == "cost") for name in first)
+    assert not np.array_equal(first["patient"][:1000], other["patient"][:1000])
+
+
+def test_the_files_of_a_hospital_hold_its_tables(tmp_path):
+    paths = datasets.write_hospital(tmp_path / "new" / "clinic")
+    for path, columns in zip(paths, datasets.hospital(), strict=True):
+        head, *rows = path.read_text().splitlines()
+        assert head == ",".join(columns)
+        assert len(rows) == len(columns["patient"])
+        assert rows[-1].startswith(",".join(str(values[-1]) for values in list(columns.values())[:3]))
+    with pytest.raises(InvalidArgument, match=r"patients\.csv.*overwrite=True"):
+        datasets.write_hospital(tmp_path / "new" / "clinic")
+    with pytest.raises(InvalidArgument, match="seed must be ≥ 0"):
+        datasets.write_hospital(tmp_path, seed=-1)

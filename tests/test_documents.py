@@ -36,7 +36,12 @@ def without_code(text: str) -> str:
     return re.sub(r"^( *)```.*?^\1```", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=relative)
+#: Pages whose code takes long: it reads larger files, and asks each of twelve months.
+LONG = {ROOT / "docs" / "tutorials" / "hospital.md"}
+TIMED = [pytest.param(page, marks=pytest.mark.slow) if page in LONG else page for page in PAGES]
+
+
+@pytest.mark.parametrize("page", TIMED, ids=relative)
 def test_the_code_of_a_page_runs_from_top_to_bottom(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}

@@ -275,6 +275,19 @@ def test_tables_that_cannot_be_joined_are_refused(account_of):
         dp.Private(stored, account=persons).join(dp.public(stored.filter(stored.customer > 1)), on="customer")
     with pytest.raises(InvalidArgument, match="stored columns"):
         dp.Private(rows_of(ITEMS, BASE[2]), account=persons, through=made, on="number")
+    # A public table must not say whose a row is, under its own names, under new ones, or after another join.
+    codes = dp.public({"ward": ["a", "b"], "code": [10, 20], "number": [20, 10]})
+    coded = bought.join(codes, on="ward")
+    for parent, key in [
+        (coded, "code"),
+        (coded, "number_right"),
+        (bought.join(codes, on="ward", how="left", rname="{name}_of_ward"), "number_of_ward"),
+        (people.join(coded), "code"),
+        (coded.per_person("code", n=count()), "code"),
+    ]:
+        with pytest.raises(InvalidArgument, match="its own stored columns"):
+            dp.Private(rows_of(ITEMS, BASE[2]), account=persons, through=parent, on=(key, "number"))
+    dp.Private(rows_of(ITEMS, BASE[2]), account=persons, through=coded, on="number")
     elsewhere = ibis.duckdb.connect().create_table("orders", rows_of(ORDERS, BASE[1]))
     foreign = dp.Private(elsewhere, account=persons, person="buyer")
     with pytest.raises(InvalidArgument, match="two engines"):

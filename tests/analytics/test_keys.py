@@ -51,3 +51,18 @@ def test_keys_that_differ_from_every_float_or_integer_are_answered_as_zeros(acco
     for name, counts in {"real": (1, 0, 1), "whole": (1, 1, 0)}.items():
         asked = people.group_by(name, keys=[2**53, 2**53 + 1, 0.5]).count()
         assert asked.release(epsilon=1e3).columns["count"] == counts, name
+
+
+@pytest.mark.parametrize("many", [0, 20])
+def test_keys_beyond_64_bits_are_answered_as_zeros_in_columns_of_integers(account, many):
+    """Few keys are compared one after another, and many as a table."""
+    data = {
+        "signed": pa.array([2**63 - 1, -(2**63), 7], pa.int64()),
+        "small": pa.array([127, -128, 7], pa.int8()),
+        "unsigned": pa.array([2**64 - 2048, 2**63, 7], pa.uint64()),
+    }
+    keys = [1e300, -1e300, 1e19, float(2**63), float(2**64 - 2048), -float(2**63), 7, *range(100, 100 + many)]
+    people = dp.Private(pa.table(data), account=account)
+    counts = {"signed": (0, 0, 0, 0, 0, 1, 1), "small": (0, 0, 0, 0, 0, 0, 1), "unsigned": (0, 0, 0, 1, 1, 0, 1)}
+    for name, expected in counts.items():
+        assert people.group_by(name, keys=keys).count().release(epsilon=1e3).columns["count"][:7] == expected, name

@@ -418,3 +418,42 @@ def test_a_row_that_a_public_join_repeats_counts_as_often_everywhere(account_of)
     seen = replay(run, [Pair(rows, more, grows=True)])
     assert seen.passed, str(seen)
     assert (seen.failed, seen.tightest) == (0, 1.0)
+
+
+SHOP = (
+    "SELECT COUNT(*) FROM people p, bought b WHERE p.id = b.id",
+    "SELECT COUNT(*) FROM bought b RIGHT JOIN people p ON p.id = b.id WHERE b.id IS NULL",
+    "SELECT ward, SUM(CLAMP(cost, 0, 5)) AS cost FROM people NATURAL LEFT JOIN bought GROUP BY ward",
+    "SELECT COUNT(*) FROM wards w, bought b WHERE w.ward = b.ward AND b.cost > (SELECT MIN(beds) FROM wards)",
+)
+
+
+@pytest.mark.parametrize("query", [SHOP[0], *(pytest.param(one, marks=pytest.mark.slow) for one in SHOP[1:])])
+def test_joins_in_sql_treat_neighbors_as_they_declare(query, account_of):
+    """The newcomer has rows in both tables, in one of them, or many; so has the person who takes their place."""
+    wards = dp.public({"ward": ["a", "a", "b"], "beds": [1, 2, 3]})
+    kinds = {
+        "people": pa.schema([("id", pa.int64()), ("age", pa.int64())]),
+        "bought": pa.schema([("id", pa.int64()), ("ward", pa.string()), ("cost", pa.float64())]),
+    }
+
+    def run(rows):
+        account = account_of(dp.person("id", max_rows=2), rows["relation"], fresh=True)
+        tables = {
+            name: dp.Private(pa.Table.from_pylist(rows[name], schema=kind), account=account, name=name)
+            for name, kind in kinds.items()
+        }
+        keys = ["a", "b"] if "GROUP BY" in query else None
+        return tables["people"].sql(query, epsilon=1.0, tables={**tables, "wards": wards}, keys=keys)
+
+    def database(relation, *newcomers):
+        people = [{"id": 1, "age": 30}, {"id": 2, "age": 40}, *({"id": p, "age": 1} for p, n, _ in newcomers if n)]
+        bought = [{"id": 1, "ward": "a", "cost": 2.0}]
+        bought += [{"id": p, "ward": "ab"[i % 2], "cost": 9.0} for p, _, many in newcomers for i in range(many)]
+        return {"relation": relation, "people": people, "bought": bought}
+
+    for present in ((7, True, 0), (7, True, 5), (7, False, 3)):
+        added = Pair(database(dp.ADD_REMOVE), database(dp.ADD_REMOVE, present), grows=True)
+        swapped = Pair(database(dp.REPLACE_ONE, (8, True, 1)), database(dp.REPLACE_ONE, present))
+        seen = replay(run, [added, swapped])
+        assert (seen.passed, seen.failed) == (True, 0), str(seen)

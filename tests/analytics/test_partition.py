@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ibis
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -10,6 +12,8 @@ from hypothesis import strategies as st
 import discreet as dp
 from discreet.analytics import count
 from discreet.analytics.table import partition
+from discreet.analytics.table import public as public_tables
+from discreet.analytics.table.public import Public
 from discreet.errors import BudgetExceeded, InvalidArgument, TermsDiffer
 from tests.analytics.plans import exact
 
@@ -105,6 +109,102 @@ def test_a_public_table_belongs_to_the_definition(account_of):
     assert spent(account) == 0.25
     with pytest.raises(TermsDiffer):
         halves(MONTHS[::-1])["second"].count().release(epsilon=0.25)
+
+
+def halves_of(connection, account):
+    """A partition by a column of a public table that lies in the engine."""
+    visits = dp.Private(connection.table("visits"), account=account, name="visits")
+    return visits.join(dp.public(connection.table("halves")), "month").partition("half", keys=["first", "second"])
+
+
+def store_halves(connection, months):
+    halves = pa.table({"month": months, "half": ["first", "first", "second", "second"]})
+    connection.create_table("halves", halves, overwrite=True)
+
+
+def test_a_public_table_that_changes_in_the_engine_moves_no_row_to_another_part(account_of):
+    account = account_of(budget=dp.PureDP(1e9), fresh=True)
+    connection = ibis.duckdb.connect()
+    connection.create_table("visits", VISITS)
+    store_halves(connection, MONTHS)
+    first = halves_of(connection, account)
+    assert first["first"].count().release(epsilon=1e4).value == 5
+    store_halves(connection, MONTHS[::-1])
+    # The partition that was made before reads the copy; one that is made now is another one.
+    assert first["second"].count().release(epsilon=1e4).value == 2
+    with pytest.raises(TermsDiffer, match="content of a public table"):
+        halves_of(connection, account)["second"].count().release(epsilon=1e4)
+    assert spent(account) == 1e4
+    store_halves(connection, MONTHS)
+    halves_of(connection, account)["second"].count().release(epsilon=1e4)
+    assert spent(account) == 2e4
+
+
+def test_a_mutant_that_reads_the_engine_s_public_table_is_caught(account_of, monkeypatch):
+    monkeypatch.setattr(partition, "_settled", lambda spec: spec)
+    monkeypatch.setattr(Public, "fingerprint", "always the same")
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        test_a_public_table_that_changes_in_the_engine_moves_no_row_to_another_part(account_of)
+
+
+def test_a_definition_is_the_same_in_every_connection(account_of, tmp_path):
+    account = account_of(budget=dp.PureDP(1.0), fresh=True)
+    path = tmp_path / "clinic.duckdb"
+    for local in (True, False):
+        for _ in range(2):
+            connection = ibis.duckdb.connect(path)
+            connection.create_table("visits", VISITS, overwrite=True)
+            store_halves(connection, MONTHS)
+            halves = connection.table("halves").to_pyarrow() if local else connection.table("halves")
+            visits = dp.Private(connection.table("visits"), account=account, name="visits")
+            parts = visits.join(dp.public(halves), "month").partition(
+                "half", keys=["first", "second"], name=f"local {local}"
+            )
+            parts["first"].count().release(epsilon=0.125)
+            connection.disconnect()
+    assert spent(account) == 0.5
+
+
+def test_a_large_public_table_in_the_engine_is_refused(account, monkeypatch):
+    monkeypatch.setattr(public_tables, "MAX_COPIED", 3)
+    connection = ibis.duckdb.connect()
+    connection.create_table("visits", VISITS)
+    store_halves(connection, MONTHS)
+    with pytest.raises(InvalidArgument, match="at most 3 rows"):
+        halves_of(connection, account)
+
+
+def test_tables_never_share_parts_where_rows_are_protected(account_of, tmp_path):
+    """A record may be in a file and in its corrected version, in another part of each."""
+    account = account_of(budget=dp.PureDP(1.0), fresh=True)
+    corrected = VISITS.set_column(1, "month", VISITS["month"].take(pa.array([1, 0, 2, 3, 4, 5, 6])))
+    pa.parquet.write_table(VISITS, tmp_path / "visits.parquet")
+    pa.parquet.write_table(corrected, tmp_path / "corrected.parquet")
+    for name in ("visits", "corrected"):
+        people = dp.Private(tmp_path / f"{name}.parquet", account=account)
+        if name == "corrected":
+            with pytest.raises(TermsDiffer):
+                people.partition("month", keys=MONTHS)["feb"].count().release(epsilon=0.25)
+        people.partition("month", keys=MONTHS, name=f"month of {name}" if name == "corrected" else None)[
+            "jan"
+        ].count().release(epsilon=0.25)
+    assert spent(account) == 0.5
+
+
+def test_a_partition_of_an_earlier_definition_stays_readable_and_counts(tmp_path):
+    old = dp.ledger.Part("month", "jan", 1, "a definition that left the table out")
+    with dp.Ledger(tmp_path / "a.ledger") as ledger:
+        account = ledger.account("clinic", dp.PureDP(1.0))
+        account.spend(dp.events.Laplace(4.0), "visits", part=old)
+    with dp.Ledger(tmp_path / "a.ledger") as ledger:
+        account = ledger.account("clinic", dp.PureDP(1.0))
+        assert (spent(account), bool(ledger.verify())) == (0.25, True)
+        assert "month: jan" in str(account.statement())
+        months = dp.Private(VISITS, account=account)
+        with pytest.raises(TermsDiffer):
+            months.partition("month", keys=MONTHS)["jan"].count().release(epsilon=0.25)
+        months.partition("month", keys=MONTHS, name="months")["jan"].count().release(epsilon=0.25)
+        assert spent(account) == 0.5
 
 
 def test_a_restart_forgets_nothing(tmp_path):

@@ -1,4 +1,4 @@
-"""The small real dataset that examples, demo and tests use, and its public data dictionary."""
+"""The data that examples, demo and tests use: a small real dataset, a made-up hospital, and their public values."""
 
 from discreet.datasets._adult import (
     CATEGORIES,
@@ -14,9 +14,11 @@ from discreet.datasets._adult import (
     adult,
     write_adult,
 )
+from discreet.datasets._hospital import DISTRICTS, WARDS, hospital, write_hospital
 
 __all__ = [
     "CATEGORIES",
+    "DISTRICTS",
     "EDUCATION",
     "INCOME",
     "MARITAL_STATUS",
@@ -25,7 +27,10 @@ __all__ = [
     "RACE",
     "RELATIONSHIP",
     "SEX",
+    "WARDS",
     "WORKCLASS",
     "adult",
+    "hospital",
     "write_adult",
+    "write_hospital",
 ]

@@ -128,8 +128,8 @@ class Divided:
         if (known.definition, known.most) != (part.definition, most):
             raise TermsDiffer(
                 f"partition {part.partition!r} exists with another definition: another table, filter, column, keys or "
-                "max_parts; give it another name, and both add up. A table in memory is known by the name that "
-                "dp.Private(…, name=…) gives it"
+                "max_parts, or another content of a public table; give it another name, and both add up. A table in "
+                "memory or of Ibis is known by the name that dp.Private(…, name=…) gives it"
             )
         if part.key not in known.parts and len(known.parts) >= MAX_PARTS:
             raise _check.fail("partition", f"have at most {MAX_PARTS} parts", part.partition, "merge some of them")

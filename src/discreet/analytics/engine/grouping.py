@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from discreet import _check
 from discreet.analytics.plan.keys import Keys
 from discreet.analytics.table.expressions import Column, Constant
-from discreet.analytics.table.semantics import family, of_type
+from discreet.analytics.table.semantics import family, of_type, remedy_of
 from discreet.bounded import LARGEST
 from discreet.errors import EngineFailed
 
@@ -40,7 +40,8 @@ def require_comparable(table: Any, columns: Sequence[str], values: Sequence[Sequ
             kinds = family(column), family(Constant(value).to_ibis(table))
             if kinds[0] != kinds[1]:
                 remedy = "numbers go with numbers, text with text, dates with dates (dp.months(…) makes some)"
-                raise _check.fail("keys", f"be of one kind with the column {name!r}", " and ".join(kinds), remedy)
+                rule = f"be of one kind with the column {name!r}"
+                raise _check.fail("keys", rule, " and ".join(kinds), remedy_of(kinds, remedy))
 
 
 def with_codes(rows: Any, keys: Keys) -> Any:

@@ -92,7 +92,7 @@ def public_keys(columns: tuple[str, ...], keys: object) -> Keys:
 
 
 def _several(keys: object) -> list[Any]:
-    if not isinstance(keys, Iterable) or isinstance(keys, str | bytes | Expression):
+    if not isinstance(keys, Iterable) or isinstance(keys, str | bytes | Expression) or getattr(keys, "ndim", 1) == 0:
         raise _check.fail("keys", "be a public list or table", type(keys).__name__, _REMEDY)
     return list(keys)
 

@@ -61,7 +61,7 @@ def _range(
 
 def _day(name: str, value: object) -> dt.date:
     """A date, or its text: 2024-12-31, 2024-12 for the first of a month, or 2024 for that of a year."""
-    if isinstance(value, dt.date):
+    if isinstance(value, dt.date) and value == value:  # pandas' missing time does not equal itself
         return dt.date(value.year, value.month, value.day)
     if isinstance(value, str) and re.fullmatch(r"\d{4}(-\d{2}){0,2}", value, re.ASCII):
         try:

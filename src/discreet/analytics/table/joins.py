@@ -7,7 +7,7 @@ rows of one person. So the result is a private table like any other, and a perso
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ibis
@@ -18,7 +18,7 @@ from discreet.analytics.aggregates.measurement import Measurement
 from discreet.analytics.engine import running
 from discreet.analytics.engine.collation import require_exact
 from discreet.analytics.table.public import Public
-from discreet.analytics.table.source import brought_together, load_beside
+from discreet.analytics.table.source import brought_together
 from discreet.analytics.table.spec import TableSpec, origins
 from discreet.errors import EngineFailed
 from discreet.neighbors import Person, Rows
@@ -33,8 +33,27 @@ _KEY = "discreet_key_{}"
 Pair = tuple[str, str]
 
 
+@dataclass(frozen=True)
+class Naming:
+    """What a right table's columns are called: the form of those whose names the left table has already.
+
+    With `keep_keys`, keys of one name stay on both sides: in an outer join the right one tells whether a row matched.
+    """
+
+    form: str = "{name}_right"
+    keep_keys: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.form, str) or "{name}" not in self.form or set("{}") & set(self.of("")):
+            raise _check.fail("rname", "be text with {name} in it, and no other braces", self.form, "'{name}_right'")
+
+    def of(self, name: str) -> str:
+        """What a column is called whose name the left table has already."""
+        return self.form.replace("{name}", name)
+
+
 def join(
-    left: TableSpec, other: TableSpec | Public, on: object, how: object, rname: str
+    left: TableSpec, other: TableSpec | Public, on: object, how: object, naming: Naming
 ) -> tuple[TableSpec, dict[str, str]]:
     """What the join of a private table with a public one, or with another private table of its account, knows.
 
@@ -42,8 +61,8 @@ def join(
     """
     _check.one_of("how", how, KINDS, "a right or outer join would give rows without a person")
     if isinstance(other, Public):
-        return _with_public(left, other, pairs_of(on), str(how), rname)
-    return _with_private(left, other, [] if on is None else pairs_of(on), str(how), rname)
+        return _with_public(left, other, pairs_of(on), str(how), naming)
+    return _with_private(left, other, [] if on is None else pairs_of(on), str(how), naming)
 
 
 def pairs_of(on: object) -> list[Pair]:
@@ -70,7 +89,7 @@ def _pair(pair: object) -> Pair:
 
 
 def _with_public(
-    left: TableSpec, other: Public, pairs: list[Pair], how: str, rname: str
+    left: TableSpec, other: Public, pairs: list[Pair], how: str, naming: Naming
 ) -> tuple[TableSpec, dict[str, str]]:
     if isinstance(other.table, ibis.Table) and origins(other.table) & left.origins:
         remedy = "what is made of private rows is private: join it as dp.Private(…), by the person"
@@ -78,8 +97,9 @@ def _with_public(
     in_place = isinstance(other.table, ibis.Table) and other.table.get_backend() is left.table.get_backend()
     if not in_place and isinstance(other.table, ibis.Table):
         other = Public(other.table.to_pyarrow())
-    table = other.table if in_place else load_beside(left.table, other.loaded, other.table)
-    right = TableSpec(table, left.account, Rows(), other.columns, {})
+    table = other.table if in_place else other.beside(left.table)
+    # A public column is no stored fact about a row, as a computed one is none: it must not say whose a row is.
+    right = TableSpec(table, left.account, Rows(), other.columns, {}, computed=frozenset(other.columns))
     _require_comparable(left, right, pairs)
     keys = [name for _, name in pairs]
     copies = left.copies
@@ -93,7 +113,7 @@ def _with_public(
         # counted, and an engine may read keys as equal that were counted apart.
         own = table.count().over(ibis.window(group_by=keys))
         right = replace(right, table=table.filter(own <= max(most, 1)))
-    joined, renamed = _joined(left, right, pairs, how, rname)
+    joined, renamed = _joined(left, right, pairs, how, naming)
     return replace(joined, lookups=(*left.lookups, other), copies=copies), renamed
 
 
@@ -127,7 +147,7 @@ def copied(measured: Measurement, copies: int) -> Measurement:
 
 
 def _with_private(
-    left: TableSpec, right: TableSpec, pairs: list[Pair], how: str, rname: str
+    left: TableSpec, right: TableSpec, pairs: list[Pair], how: str, naming: Naming
 ) -> tuple[TableSpec, dict[str, str]]:
     if not isinstance(left.unit, Person) or not isinstance(right.unit, Person):
         remedy = "open the account with unit=dp.person(column, max_rows=…), or pass dp.public(table) if it is public"
@@ -146,7 +166,7 @@ def _with_private(
     # The person is compared whatever else is: a row of the result is made of one person's rows.
     compared = [persons, *(pair for pair in pairs if pair != persons)]
     _require_comparable(left, brought, compared)
-    joined, renamed = _joined(left, brought, compared, how, rname)
+    joined, renamed = _joined(left, brought, compared, how, naming)
     # Rows are limited after the join, whatever the limit was before.
     account_unit = left.account.neighbors.unit
     assert isinstance(account_unit, Person)  # both tables have persons
@@ -177,8 +197,8 @@ def owned(table: TableSpec, parent: TableSpec, on: object) -> TableSpec:
     pairs = pairs_of(on)
     computed = [name for name, _ in pairs if name in parent.computed]
     if computed:
-        remedy = "rows belong to whom the stored key refers to: give the table as it was before mutate"
-        raise _check.fail("through", "be joined by stored columns", computed, remedy)
+        remedy = "rows belong to whom the stored key refers to: give the table as it was before mutate or join"
+        raise _check.fail("through", "be joined by its own stored columns", computed, remedy)
     person = str(parent.unit.column)
     if person in table.columns:
         remedy = "rename that column, or make the table with person= if it holds the person's id"
@@ -189,7 +209,7 @@ def owned(table: TableSpec, parent: TableSpec, on: object) -> TableSpec:
     keys = [name for name in dict.fromkeys(theirs for _, theirs in turned) if name != person]
     there = brought.table.filter(brought.table[person].notnull())
     owners = replace(brought, table=there.select(*keys, person).distinct(), columns=(*keys, person), bounds={}, bins={})
-    joined, _ = _joined(table, owners, turned, "inner", "{name}_right")
+    joined, _ = _joined(table, owners, turned, "inner", Naming())
     kept = joined.table.select(*table.columns, person)
     identity = f"{table.identity} through {parent.identity}"
     return replace(
@@ -229,12 +249,12 @@ def _require_comparable(left: TableSpec, right: TableSpec, pairs: list[Pair]) ->
 
 
 def _joined(
-    left: TableSpec, right: TableSpec, pairs: list[Pair], how: str, rname: str
+    left: TableSpec, right: TableSpec, pairs: list[Pair], how: str, naming: Naming
 ) -> tuple[TableSpec, dict[str, str]]:
     """The join itself, with only the columns that may be asked about, and the persons' ids."""
     person = [str(left.unit.column)] if isinstance(left.unit, Person) and left.unit.column is not None else []
     mine = left.table.select(*dict.fromkeys((*left.columns, *(name for name, _ in pairs), *person)))
-    names = _right_names(mine.columns, right, pairs, rname) if how in ("inner", "left") else {}
+    names = _right_names(mine.columns, right, pairs, naming) if how in ("inner", "left") else {}
     _require_distinct((*mine.columns, *names.values()))
     keys = {_KEY.format(i): right.table[theirs] for i, (_, theirs) in enumerate(pairs)}
     theirs = right.table.select(**{new: right.table[name] for name, new in names.items()}, **keys)
@@ -253,7 +273,7 @@ def _joined(
     return joined, names
 
 
-def _right_names(mine: Sequence[str], right: TableSpec, pairs: list[Pair], rname: str) -> dict[str, str]:
+def _right_names(mine: Sequence[str], right: TableSpec, pairs: list[Pair], naming: Naming) -> dict[str, str]:
     """What the columns of a right table are called in the join; those that would be there twice are left out.
 
     These are the keys that both sides call the same, and the right table's person, who is the left one's.
@@ -261,8 +281,8 @@ def _right_names(mine: Sequence[str], right: TableSpec, pairs: list[Pair], rname
     twice = {theirs for one, theirs in pairs if one == theirs}
     if isinstance(right.unit, Person) and right.unit.column in mine:
         twice.add(str(right.unit.column))
-    kept = [name for name in right.columns if name not in twice]
-    return {name: rname.format(name=name) if name in mine else name for name in kept}
+    kept = [name for name in right.columns if naming.keep_keys or name not in twice]
+    return {name: naming.of(name) if name in mine else name for name in kept}
 
 
 def _require_distinct(names: Sequence[str]) -> None:

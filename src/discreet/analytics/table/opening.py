@@ -29,9 +29,11 @@ def opened(
     if not isinstance(account, Account):
         raise _check.fail("account", "be an account of a ledger", type(account).__name__, remedy)
     protected = account.neighbors.unit
-    if unit is not None and unit != protected:
+    if unit is not None and (not isinstance(unit, Rows | Person) or unit != protected):
         remedy = "an account protects one unit: open it with unit=, or pass the same one here"
         raise _check.fail("unit", f"be the account's ({protected})", str(unit), remedy)
+    if not isinstance(bounds, Mapping):
+        raise _check.fail("bounds", "map columns to pairs", type(bounds).__name__, 'such as {"age": (0, 120)}')
     source = source_of(table, name)
     engine = source.table
     spec = TableSpec(engine, account, protected, tuple(engine.columns), {}, origins=origins(engine))

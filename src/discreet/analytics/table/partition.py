@@ -19,7 +19,7 @@ from discreet import _check
 from discreet.analytics.engine.collation import require_exact
 from discreet.analytics.engine.grouping import code_of
 from discreet.analytics.plan.keys import Keys
-from discreet.analytics.table.spec import TableSpec
+from discreet.analytics.table.spec import TableSpec, origins
 from discreet.codec import canonical
 from discreet.ledger import Part
 from discreet.ledger.partitions import MAX_PARTS
@@ -33,11 +33,11 @@ class Partition:
     """A private table in disjoint parts, made by `Private.partition`: `months["2024-01"]` is a private table."""
 
     def __init__(self, spec: TableSpec, keys: Keys, max_parts: int | None, name: str | None) -> None:
-        self._spec = spec
         self._keys = keys
         self._max_parts = _most(spec, keys, max_parts)
         self._name = ", ".join(keys.columns) if name is None else name
         _require_whole(spec)
+        self._spec = spec = _settled(spec)
         if len(keys.values) > MAX_PARTS:
             raise _check.fail("keys", f"make at most {MAX_PARTS} parts", len(keys.values), "merge some of them")
         require_exact(spec.table, keys.columns)
@@ -123,12 +123,33 @@ def _rows_of_part(spec: TableSpec, keys: Keys, place: int, max_parts: int) -> An
     return here.join(full, here[person] == full["counted_elsewhere"], how="anti")
 
 
+def _settled(spec: TableSpec) -> TableSpec:
+    """The same rows, with a copy of each public table that lies in the engine.
+
+    Such a table may change, and rows would move to other parts. The copy is what the definition holds and what every
+    query of the partition reads.
+    """
+    copies = {lookup: lookup.copied() for lookup in spec.lookups if lookup.in_engine}
+    if not copies:
+        return spec
+    moved = {lookup.table.op(): copy.beside(spec.table) for lookup, copy in copies.items()}
+    cast = {op: copy.cast(op.schema) for op, copy in moved.items()}
+    table = spec.table.op().replace({op: copy.op() for op, copy in cast.items()}).to_expr()
+    if origins(table) & {stored for lookup in copies for stored in origins(lookup.table)}:
+        remedy = "pass dp.public(table.to_pyarrow()), a copy that stays as it is"
+        raise _check.fail("partition", "be made with public tables that cannot change", "one in the engine", remedy)
+    return replace(spec, table=table, lookups=tuple(copies.get(lookup, lookup) for lookup in spec.lookups))
+
+
 def _definition(spec: TableSpec, keys: Keys, max_parts: int) -> str:
     """A text that differs for partitions in which a unit may lie in other parts.
 
-    Where rows are protected, a row's part follows from its own values, in whichever table it is. Where persons are,
-    it follows from all rows of the person, so the table itself belongs to the definition.
+    A record may be in several tables of an account, in other parts of each, so the table itself belongs to the
+    definition. So do the rows of the public tables that were joined.
     """
+    sql = str(ibis.to_sql(spec.table))
+    for lookup in spec.lookups:
+        sql = lookup.stable_sql(sql)
     person = spec.unit.column if isinstance(spec.unit, Person) else None
     facts = {
         "columns": list(keys.columns),
@@ -136,8 +157,8 @@ def _definition(spec: TableSpec, keys: Keys, max_parts: int) -> str:
         "lookups": [lookup.fingerprint for lookup in spec.lookups],
         "max_parts": max_parts,
         "person": person,
-        "sql": str(ibis.to_sql(spec.table)),
-        "table": spec.identity if person is not None else "",
+        "sql": sql,
+        "table": spec.identity,
         "types": [[name, str(spec.table[name].type())] for name in keys.columns],
     }
     return sha256(canonical(facts).encode()).hexdigest()

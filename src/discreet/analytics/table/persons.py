@@ -142,6 +142,8 @@ def per_person(spec: TableSpec, columns: Sequence[str], values: Mapping[str, Agg
         remedy = "open the account with unit=dp.person(column, max_rows=…)"
         raise _check.fail("per_person", "go with an account that protects persons", str(spec.unit), remedy)
     person = str(spec.unit.column)
+    for name in columns:
+        spec.require_stored(name)
     by = tuple(name for name in dict.fromkeys(columns) if name != person)
     for name in values:
         if name.lower() in {column.lower() for column in (person, *by)}:

@@ -73,7 +73,7 @@ class Private(Asking):
         if through is not None:
             _require("through", through, Private, "be a private table", "give the table that knows the persons")
             parent = through._spec
-        self._spec = opened(table, account, unit, bounds or {}, person, parent, on, name)
+        self._spec = opened(table, account, unit, {} if bounds is None else bounds, person, parent, on, name)
 
     @classmethod
     def _of(cls, spec: TableSpec) -> Private:
@@ -180,12 +180,14 @@ class Private(Asking):
         """
         return self._joined(other, on, how, rname)[0]
 
-    def _joined(self, other: Private | Public, on: object, how: str, rname: str) -> tuple[Private, dict[str, str]]:
+    def _joined(
+        self, other: Private | Public, on: object, how: str, rname: str, *, keep_keys: bool = False
+    ) -> tuple[Private, dict[str, str]]:
         """`join`, and what the right table's columns are called in the result."""
         remedy = "pass dp.public(table) for a table that anybody may see, or a private table of the same account"
         _require("other", other, Private | Public, "be a table that says whether it is private", remedy)
         right = other._spec if isinstance(other, Private) else other
-        spec, renamed = joins.join(self._spec, right, on, how, rname)
+        spec, renamed = joins.join(self._spec, right, on, how, joins.Naming(rname, keep_keys))
         return Private._of(spec), renamed
 
     def bin(self, column: str, edges: Iterable[float], name: str | None = None) -> Private:
@@ -283,9 +285,10 @@ class Private(Asking):
         `MEDIAN`, `QUANTILE_CONT` (also of a list), `MIN` and `MAX` (as the 1% and 99% quantiles), each also with
         `FILTER (WHERE …)`; arithmetic on these. Bounds as `CLAMP(column, lower, upper)` or declared for the table.
         `FROM` one table, under any name, or a sub-query that computes columns or aggregates each person's rows, also
-        by `WITH`; `JOIN`, `LEFT JOIN`, `SEMI JOIN` and `ANTI JOIN` with `tables`, by equal columns. `WHERE` with
-        expressions of the list. `HAVING`, `ORDER BY` and `LIMIT` apply to the released table
-        and are free. Everything else is refused, and the error names the clause and its place.
+        by `WITH`; inner, `LEFT`, `RIGHT`, `SEMI` and `ANTI` joins with `tables`, by equal columns in `ON`, `USING`,
+        `NATURAL` or `WHERE`. `WHERE` with expressions of the list, and sub-queries of public tables. `HAVING`,
+        `ORDER BY` and `LIMIT` apply to the released table and are free. Everything else is refused, and the error names
+        the clause and its place.
 
         Args:
             sql: the query. It is translated into a question and never run as text.
@@ -327,8 +330,9 @@ class Private(Asking):
 
     def _parsed(self, sql: str, tables: Mapping[str, Private | Public] | None) -> tuple[Parsed, Private]:
         """What a query asks for, and the rows that it aggregates."""
+        remedy = "pass dp.public(table), or a private table of the same account"
+        _require("tables", {} if tables is None else tables, Mapping, "map names to tables", remedy)
         for name, table in (tables or {}).items():
-            remedy = "pass dp.public(table), or a private table of the same account"
             _require(name, table, Private | Public, "be a table that says whether it is private", remedy)
         parsed = parse(sql, self, tables or {})
         private: Private = parsed.start

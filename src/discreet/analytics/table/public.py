@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -11,7 +10,12 @@ from typing import Any
 import ibis
 import pyarrow as pa
 
-from discreet.analytics.table.source import Loaded, arrow_table, loading, source_of
+from discreet import _check
+from discreet.analytics.table.source import Loaded, arrow_table, load_beside, loading, require_narrow, source_of
+from discreet.errors import EngineFailed
+
+#: The most rows of a public table in an engine that a partition copies.
+MAX_COPIED = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,11 +29,15 @@ class Public:
         """The names of its columns."""
         return tuple(self.table.columns if isinstance(self.table, ibis.Table) else self.table.column_names)
 
+    @property
+    def in_engine(self) -> bool:
+        """Whether it lies in an engine, where it may change."""
+        return isinstance(self.table, ibis.Table)
+
     @cached_property
     def fingerprint(self) -> str:
-        """A text that differs for different tables; a table in an engine, which may change, differs from all others."""
-        if isinstance(self.table, ibis.Table):
-            return f"a table in an engine, {uuid.uuid4().hex}"
+        """A text that differs for tables of different content."""
+        assert isinstance(self.table, pa.Table)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.table.schema) as stream:
             stream.write_table(self.table.combine_chunks())
@@ -40,6 +48,33 @@ class Public:
         """How it is loaded into an embedded engine."""
         assert isinstance(self.table, pa.Table)
         return loading(self.table, f"public {self.fingerprint}", by_content=True)
+
+    def beside(self, table: Any) -> Any:
+        """A copy of it in the engine of another table."""
+        loaded = load_beside(table, self.loaded)
+        return self._literal if loaded is None else loaded
+
+    @cached_property
+    def _literal(self) -> Any:
+        """A copy that travels with a query, for engines that are not embedded."""
+        return ibis.memtable(self.table)
+
+    def stable_sql(self, sql: str) -> str:
+        """A query with this table's name in place of the one that its copy has in this process alone."""
+        return sql.replace(self._literal.op().name, f"public {self.fingerprint}")
+
+    def copied(self) -> Public:
+        """A local copy of a table in an engine, as it is now, in an order that does not depend on the engine."""
+        try:
+            arrow = self.table.limit(MAX_COPIED + 1).to_pyarrow()
+        except Exception as error:
+            failed = EngineFailed(error)
+        else:
+            if arrow.num_rows > MAX_COPIED:
+                remedy = "aggregate it to fewer rows, or store the column in the private table"
+                raise _check.fail("public table", f"have at most {MAX_COPIED} rows in a partition", "more", remedy)
+            return Public(_sorted(arrow))
+        raise failed
 
     def __repr__(self) -> str:
         return f"<Public table: {', '.join(self.columns)}>"
@@ -58,7 +93,16 @@ def public(table: object) -> Public:
         return Public(source_of(table).table)
     local = isinstance(table, str) or hasattr(table, "__fspath__")
     arrow = source_of(table).table.to_pyarrow() if local else arrow_table(table)
+    require_narrow(arrow)
     return Public(_decoded(arrow))
+
+
+def _sorted(arrow: pa.Table) -> pa.Table:
+    """A table in the order of its columns; as it is where a type has no order."""
+    try:
+        return arrow.sort_by([(name, "ascending") for name in arrow.column_names])
+    except pa.ArrowException:
+        return arrow  # the same rows in another order then count as another table
 
 
 def _decoded(arrow: pa.Table) -> pa.Table:

@@ -26,7 +26,12 @@ Literal = str | int | float | bool | dt.date | dt.datetime
 
 def cuts(edges: Iterable[Any]) -> tuple[Any, ...]:
     """Public edges of bins, checked: numbers as floats, or dates, or times."""
-    given = tuple(edges)
+    try:
+        given = tuple(edges)
+    except TypeError:
+        given = ()
+    if not given:
+        raise _check.fail("edges", "be a list of numbers or dates", type(edges).__name__, "n bins have n + 1 edges")
     if given and all(isinstance(edge, dt.date) for edge in given):
         kinds = {(isinstance(edge, dt.datetime), getattr(edge, "tzinfo", None) is None) for edge in given}
         dates = tuple(literal(edge) for edge in given)
@@ -43,7 +48,7 @@ def cuts(edges: Iterable[Any]) -> tuple[Any, ...]:
 
 def literal(value: object) -> Literal:
     """A public value that an engine's literal can hold."""
-    if hasattr(value, "item") and type(value).__module__ == "numpy":
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", 0) == 0 and hasattr(value, "item"):
         value = value.item()
     if isinstance(value, Fraction):
         value = float(value)
@@ -100,7 +105,9 @@ def of_type(value: Literal, kind: Any) -> Any:
     if kind.is_floating():
         return exact(float(value)) if float(value) == value else None  # type: ignore[arg-type]  # a number
     if kind.is_integer():
-        return ibis.literal(int(value), type="int64") if int(value) == value else None  # type: ignore[arg-type]
+        whole = int(value)  # type: ignore[arg-type]  # a number
+        low, high, wide = (0, 1 << 64, "uint64") if kind.is_uint64() else (-(1 << 63), 1 << 63, "int64")
+        return ibis.literal(whole, type=wide) if whole == value and low <= whole < high else None
     if kind.is_decimal():
         return _decimal(Decimal(repr(value)), kind)
     return ibis.literal(value)
@@ -204,9 +211,22 @@ def family(value: Any) -> str:
     return "date" if kind.is_date() else str(kind)
 
 
+#: The family of times without a zone on Spark, which shifts some of them by its session's zone: they match nothing.
+_SPARK_TIME = "timestamp without zone on Spark"
+
+
 def _local(value: Any) -> str:
-    """The family of a time without a zone. Spark shifts some by its session's zone, so there it matches nothing."""
-    return "timestamp without zone on Spark" if engine_of(value) == "pyspark" else "timestamp"
+    return _SPARK_TIME if engine_of(value) == "pyspark" else "timestamp"
+
+
+def remedy_of(families: Iterable[str], otherwise: str) -> str:
+    """What to do about values that cannot be compared: Spark's times without a zone have a remedy of their own."""
+    if _SPARK_TIME not in families:
+        return otherwise
+    return (
+        "Spark would shift such a time by its session's zone: use its date(), truncate('day'), hour() or "
+        "strftime('%Y-%m-%d %H:%M') (in SQL: CAST(… AS DATE), DATE_TRUNC, EXTRACT, STRFTIME)"
+    )
 
 
 def engine_of(value: Any) -> str:

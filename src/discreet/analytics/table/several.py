@@ -37,6 +37,8 @@ def sql(
 
     Guarantee: as `Answer.release`, for the account of the private tables.
     """
+    if not isinstance(tables, Mapping):
+        raise _check.fail("tables", "map names to tables", type(tables).__name__, 'such as {"visits": visits}')
     private = [table for table in tables.values() if isinstance(table, Private)]
     if not private:
         raise _check.fail("tables", "have a private table", list(tables), "give at least one dp.Private(…)")

@@ -73,6 +73,8 @@ def source_of(table: object, name: str | None = None) -> Source:
         return Source(_in_microseconds(_zoned(found)), given or identity)
     if isinstance(table, str | os.PathLike):
         path = Path(table)
+        if not _is_path(path):
+            raise _check.fail("table", "be a path that files can have", repr(str(path)), "leave out NUL and half pairs")
         if path.suffix.lower() in databases.FILES and path.exists():
             found, identity = databases.table_in(path)
             return Source(_in_microseconds(found), given or identity)
@@ -80,6 +82,14 @@ def source_of(table: object, name: str | None = None) -> Source:
         return Source(_in_microseconds(_file(path, identity)), identity)
     identity = given or _token()
     return Source(_registered(arrow_table(table), identity), identity)
+
+
+def _is_path(path: Path) -> bool:
+    """Whether the operating system can be asked about a path."""
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
 
 
 def engine_table(table: object) -> Any:
@@ -103,10 +113,10 @@ def _embedded(load: Load, identity: str) -> Any:
     return load(connection, _NAME)
 
 
-def load_beside(table: Any, loaded: Loaded, arrow: pa.Table) -> Any:
-    """A local table that is public, in the engine of another table."""
+def load_beside(table: Any, loaded: Loaded) -> Any | None:
+    """A local table that is public, in the engine of another table; None if that engine is not an embedded one."""
     connection = table.get_backend()
-    return _load(connection, loaded) if id(connection) in _loaded else ibis.memtable(arrow)
+    return _load(connection, loaded) if id(connection) in _loaded else None
 
 
 def loading(arrow: pa.Table, identity: str, *, by_content: bool = False) -> Loaded:
@@ -220,16 +230,21 @@ def arrow_table(table: object) -> pa.Table:
     raise _check.fail("table", "be a table", type(table).__name__, remedy)
 
 
+def require_narrow(arrow: pa.Table) -> None:
+    """Refuse decimals that the embedded engine does not have."""
+    wide = [field.name for field in arrow.schema if pa.types.is_decimal256(field.type)]
+    if wide:
+        remedy = "cast them to float or text: the embedded engine has decimals of at most 38 digits"
+        raise _check.fail("table", "have decimals of at most 38 digits", wide, remedy)
+
+
 def _registered(arrow: pa.Table, identity: str) -> Any:
     names = arrow.column_names
     if not names:
         raise _check.fail("table", "have a column", "none", "an empty table still has columns")
     if len({name.lower() for name in names}) != len(names):
         raise _check.fail("table", "have distinct column names, upper and lower case alike", names, "rename one")
-    wide = [field.name for field in arrow.schema if pa.types.is_decimal256(field.type)]
-    if wide:
-        remedy = "cast them to float or text: the embedded engine has decimals of at most 38 digits"
-        raise _check.fail("table", "have decimals of at most 38 digits", wide, remedy)
+    require_narrow(arrow)
     try:
         return _embedded(loading(arrow, identity).load, identity)
     except Exception as error:

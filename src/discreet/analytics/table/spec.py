@@ -30,7 +30,7 @@ class TableSpec:
         bounds: the public bounds that were declared for columns.
         bins: the public left edges of binned columns.
         origins: the stored tables that the private table is made of, from which keys must not come.
-        computed: the columns that were made by `mutate`.
+        computed: the columns that no stored row of a private table holds: made by `mutate`, or of a public table.
         identity: what tells the stored tables from others, in every process.
         copies: how many rows one row may have become by joins with public tables, where rows are protected.
         lookups: the public tables that were joined.
@@ -60,9 +60,9 @@ class TableSpec:
         if name not in self.columns:
             raise _check.fail("column", "be one of the table's", name, ", ".join(self.columns))
 
-    def require_stored(self, name: str) -> None:
+    def require_stored(self, name: object) -> None:
         """Refuse what is neither a column nor the person's id, which stays when columns are selected."""
-        if not (isinstance(self.unit, Person) and name == self.unit.column):
+        if not (isinstance(self.unit, Person) and isinstance(name, str) and name == self.unit.column):
             self.require(name)
 
     def check(self, expression: Expression) -> None:

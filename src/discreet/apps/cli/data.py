@@ -1,4 +1,4 @@
-"""`discreet data`: write the data of the examples to a file."""
+"""`discreet data`: write the data of the examples to files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from discreet.errors import InvalidArgument
 
 @click.group("data")
 def group() -> None:
-    """Write the data that the examples use. No budget is needed: it was published long ago."""
+    """Write the data that the examples use. No budget is needed: it was published long ago, or is made up."""
 
 
 @group.command(
@@ -49,3 +49,25 @@ def adult(output: Output, file: str, part: Literal["train", "test"], overwrite: 
         output.emit({"file": str(path)})
     else:
         output.say(f"wrote {path}")
+
+
+@group.command("hospital", cls=Command, example="discreet data hospital clinic")
+@click.argument("folder", metavar="DIR")
+@click.option("--seed", type=int, default=0, show_default=True, help="Another seed gives another hospital.")
+@click.option("--overwrite", is_flag=True, help="Replace the files if they exist.")
+@with_output
+def hospital(output: Output, folder: str, seed: int, overwrite: bool) -> None:
+    """Write a made-up hospital to DIR: patients.csv (20,000) and visits.csv (about 100,000, in 2023 and 2024).
+
+    Patients: patient, born, sex, district. Visits: visit, patient, day, ward, nights, cost. Nobody in it exists.
+    """
+    try:
+        paths = datasets.write_hospital(folder, seed=seed, overwrite=overwrite)
+    except OSError as error:
+        raise InvalidArgument(
+            f"DIR must be writable, got {folder!r}: {error.strerror or 'it cannot be written'}"
+        ) from None
+    if output.json:
+        output.emit({"files": [str(path) for path in paths]})
+    else:
+        output.say("\n".join(f"wrote {path}" for path in paths))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
-from datetime import date, datetime
 from typing import Any
 
 import click
@@ -12,8 +9,11 @@ import click
 from discreet import codec
 from discreet.accounting.adaptive.advice import room_words
 from discreet.apps.cli.command import Command, options, with_output
-from discreet.apps.cli.printing import Output, read_text, to_json_value
+from discreet.apps.cli.key_lists import dated, key_list
+from discreet.apps.cli.partitions import Parts, release_parts
+from discreet.apps.cli.printing import Output
 from discreet.apps.cli.remedies import in_flags
+from discreet.apps.cli.results import cost_text, is_number, result_json
 from discreet.apps.cli.shared_options import assignment, open_account, unit_of, unit_options
 from discreet.errors import InvalidArgument, MissingExtra
 
@@ -46,8 +46,8 @@ from discreet.errors import InvalidArgument, MissingExtra
     "--keys",
     multiple=True,
     metavar="COLUMN=A,B,…",
-    help="Public group keys of a column, COLUMN=@FILE with one key per line, or COLUMN='months(2023-01, 2024-12)' "
-    "(or days, weeks, quarters, years). Repeatable.",
+    help="Public group keys of a column, COLUMN=@FILE with one key per line, COLUMN=2023-01..2024-12 (or days, or "
+    "integers), or COLUMN='months(2023-01, 2024-12)' (or days, weeks, quarters, years). Repeatable.",
 )
 @click.option(
     "--table",
@@ -65,6 +65,18 @@ from discreet.errors import InvalidArgument, MissingExtra
     multiple=True,
     metavar="NAME=COLUMN",
     help="The column with the person's id in a --table, where it has another name. Repeatable.",
+)
+@click.option(
+    "--partition",
+    metavar="COLUMN=A,B,…",
+    help="Ask each of disjoint parts for itself, by the public keys of a column or of an SQL expression: "
+    "\"DATE_TRUNC('month', day) AS month=2023-01..2023-12\". The account counts the dearest parts alone.",
+)
+@click.option(
+    "--part", "parts", multiple=True, metavar="KEY", help="With --partition: ask this part alone. Repeatable."
+)
+@click.option(
+    "--max-parts", type=int, help="With --partition, where persons are protected: in how many parts a person counts."
 )
 @click.option("--discover", is_flag=True, help="Instead of --keys: find the group keys privately. Needs --delta.")
 @options(unit_options)
@@ -97,6 +109,9 @@ def command(
     others: tuple[str, ...],
     known: tuple[str, ...],
     persons: tuple[str, ...],
+    partition: str | None,
+    parts: tuple[str, ...],
+    max_parts: int | None,
     discover: bool,
     unit: str | None,
     max_rows: int | None,
@@ -162,12 +177,29 @@ def command(
     types = dict(private.schema())
     for table in tables.values():
         types |= table.schema() if isinstance(table, Private) else {}
-    given = {name: _dated(name, listed, types.get(name)) for name, listed in map(_keys, keys)} or None
-    with in_flags():
-        answer = private.plan(sql, keys=discovered() if discover else given, tables=tables)
+    given = {name: dated("--keys", name, listed, types.get(name)) for name, listed in map(key_list, keys)} or None
+    asked_keys = discovered() if discover else given
+    if partition is None and (parts or max_parts is not None):
+        raise InvalidArgument("--part and --max-parts must be used with --partition: name the column of the parts")
+    spend = {"epsilon": epsilon, "delta": delta, "rho": rho, "noise": noise}
+    if partition is not None:
+        with in_flags():
+            chosen = Parts.of(private, partition, parts, max_parts)
+            asked_parts = chosen.ask(sql, asked_keys, tables)
+        if not (preview or bias):
+            release_parts(output, chosen, asked_parts, sql, {**spend, "purpose": purpose}, key)
+            return
+        if bias and len(asked_parts) > 1:
+            raise InvalidArgument("--bias must be used with one --part: it is estimated for one part at a time")
+        answer = asked_parts[0]
+        if not output.json:
+            output.say(chosen.note)
+    else:
+        with in_flags():
+            answer = private.plan(sql, keys=asked_keys, tables=tables)
     if preview:
         asked = answer.limits() if bias else answer
-        expected = asked.preview(epsilon=epsilon, delta=delta, rho=rho, noise=noise, error_target=error, rows=rows)
+        expected = asked.preview(**spend, error_target=error, rows=rows)
         if output.json:
             output.emit(_preview(expected))
             return
@@ -177,11 +209,11 @@ def command(
             output.say("runs\n" + "\n".join(f"  {line}" for line in expected.sql.splitlines()))
         return
     if bias:
-        _print_bias(output, answer, sql, epsilon=epsilon, delta=delta, rho=rho, noise=noise, purpose=purpose, key=key)
+        _print_bias(output, answer, sql, **spend, purpose=purpose, key=key)
         return
     with output.working("Answering"):
-        result = answer.release(epsilon=epsilon, delta=delta, rho=rho, noise=noise, purpose=purpose, key=key)
-    charged_answer = _result(result, _cost(epsilon, delta, rho), sql)
+        result = answer.release(**spend, purpose=purpose, key=key)
+    charged_answer = result_json(result, cost_text(epsilon, delta, rho), sql)
 
     def show() -> None:
         if output.json:
@@ -197,8 +229,8 @@ def _print_bias(output: Output, answer: Any, sql: str, **spend: Any) -> None:
     """Estimate what bounds and limits change, charge it, and print it."""
     with output.working("Estimating"):
         found = answer.bias(**spend)
-    receipt, cost = found.result.receipt, _cost(spend["epsilon"], spend["delta"], spend["rho"])
-    charged = {**_result(found.result, cost, sql), "bias": str(found).split("\n")}
+    receipt, cost = found.result.receipt, cost_text(spend["epsilon"], spend["delta"], spend["rho"])
+    charged = {**result_json(found.result, cost, sql), "bias": str(found).split("\n")}
 
     def show() -> None:
         if output.json:
@@ -211,40 +243,13 @@ def _print_bias(output: Output, answer: Any, sql: str, **spend: Any) -> None:
 
 def _show(output: Output, result: Any, cost: str) -> None:
     rows = result.rows()
-    numbers = [name for name, column in result.columns.items() if all(_is_number(value) for value in column)]
+    numbers = [name for name, column in result.columns.items() if all(is_number(value) for value in column)]
     output.table(tuple(result.columns), [tuple(row.values()) for row in rows], right=numbers)
     if not rows:
         output.say("no key was common enough to be released")
     receipt = result.receipt
     output.say(f"\n{result.covers}")
     output.say(f"charged {cost} to {receipt.account} as entry {receipt.sequence}; errors are at 95%")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _cost(epsilon: float | None, delta: float | None, rho: float | None) -> str:
-    amounts = (("ε", epsilon), ("δ", delta), ("ρ", rho))
-    return ", ".join(f"{name} = {value:g}" for name, value in amounts if value is not None)
-
-
-def _result(result: Any, cost: str, sql: str) -> dict[str, Any]:
-    return {
-        "sql": sql,
-        "purpose": result.receipt.purpose,
-        "cost": cost,
-        "rows": to_json_value(result.rows()),
-        "group_columns": result.group_columns,
-        "covers": result.covers,
-        "guarantee": str(result.guarantee),
-        "intervals": {
-            name: {"low": to_json_value(source.interval(0.95)[0]), "high": to_json_value(source.interval(0.95)[1])}
-            for name, source in result.sources.items()
-        },
-        "event": codec.encode_tree(result.event),
-        "receipt": json.loads(result.receipt.to_json()),
-    }
 
 
 def _preview(expected: Any) -> dict[str, Any]:
@@ -280,48 +285,3 @@ def _bounds(text: str) -> tuple[str, tuple[float, float]]:
     except ValueError:
         raise InvalidArgument(f"--bounds must be COLUMN=LOWER,UPPER, got {text!r}: such as age=0,120") from None
     return name, (low, high)
-
-
-#: Keys between commas; a key in quotes may hold commas.
-_SEPARATED = re.compile(r"""(?:^|(?<=,))(\s*"[^"]*"\s*|\s*'[^']*'\s*|[^,]*)(?=,|$)""")
-
-
-def _keys(text: str) -> tuple[str, list[Any]]:
-    name, value = assignment(text, "--keys")
-    calendar = re.fullmatch(r"(days|weeks|months|quarters|years)\(([^,]*),([^,]*)\)", value.strip())
-    if calendar is not None:
-        from discreet.analytics.plan import ranges
-
-        return name, list(getattr(ranges, calendar[1])(calendar[2].strip(), calendar[3].strip()))
-    if value.startswith("@"):
-        listed = [line.strip() for line in read_text(value[1:]).splitlines() if line.strip()]
-    else:
-        listed = [key.strip() for key in _SEPARATED.findall(value)]
-    return name, [_literal(key) for key in listed]
-
-
-def _dated(name: str, listed: list[Any], kind: Any) -> list[Any]:
-    """The keys of a date or time column as dates; other keys unchanged."""
-    if kind is None or not (kind.is_date() or kind.is_timestamp()):
-        return listed
-    read = date.fromisoformat if kind.is_date() else datetime.fromisoformat
-    try:
-        return [read(str(key)) for key in listed]
-    except ValueError:
-        raise InvalidArgument(
-            f"--keys of {name} must be dates, got {listed!r}: write 2024-12-31, or 2024-12-31T23:59:59"
-        ) from None
-
-
-def _literal(text: str) -> Any:
-    """A key from the command line: 'quoted' is text, otherwise a number, true, false or text."""
-    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
-        return text[1:-1]
-    if text in ("true", "false"):
-        return text == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

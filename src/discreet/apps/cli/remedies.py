@@ -18,6 +18,11 @@ _FLAGS = (
         r"list each column's public values, bin\(\) it, or find keys with keys=dp\.discover\(\) and a delta",
         "list each column's public values with --keys COLUMN=A,B,…, or find them with --discover and --delta",
     ),
+    (r"max_parts must be (given|left out) where", r"--max-parts must be \1 where"),
+    (
+        r"join first, and partition the result",
+        "a part is joined with public tables alone; in Python, join first and partition the result",
+    ),
     (r"open the account with unit=dp\.person\(column, max_rows=…\)", "open the account with --unit and --max-rows"),
     (r", or where\(\) and isin\(\) in Python", ""),
     (r"column\.in_zone\('([^']*)'\), or in SQL ", ""),

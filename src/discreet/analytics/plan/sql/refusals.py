@@ -14,7 +14,7 @@ _CLAUSES = {
     "distinct": "COUNT(DISTINCT person) counts persons",
     "windows": "there are no windows over private rows",
     "qualify": "there are no windows over private rows",
-    "query": "list the values, or test the person: person IN (SELECT person FROM … WHERE …)",
+    "query": "list the values, select them from a public table, or test the person: person IN (SELECT person FROM …)",
     "recursive": "write WITH without RECURSIVE",
 }
 _NEAREST = {
@@ -23,7 +23,8 @@ _NEAREST = {
     "Variance": "VAR_POP, which divides by n",
     "CovarSamp": "COVAR_POP, which divides by n",
     "Star": "COUNT(*): rows are private",
-    "Subquery": "a number that was released before: a sub-query stands in FROM, or in person IN (SELECT person …)",
+    "Subquery": "a number that was released before, or a sub-query of a public table such as (SELECT AVG(price) FROM "
+    "prices); other sub-queries stand in FROM, or in person IN (SELECT person …)",
     "Window": "GROUP BY: there are no windows over private rows",
     "Exists": "person IN (SELECT person FROM … WHERE …)",
     "ApproxQuantile": "QUANTILE_CONT(column, 0.5)",

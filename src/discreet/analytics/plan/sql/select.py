@@ -14,12 +14,13 @@ from discreet.analytics.aggregates.aggregate import Aggregate
 from discreet.analytics.plan.sql.afterwards import Afterwards, Released
 from discreet.analytics.plan.sql.calls import Aggregates, Columns
 from discreet.analytics.plan.sql.constants import number
-from discreet.analytics.plan.sql.joins import Joined, Right
+from discreet.analytics.plan.sql.joins import Clause, Joined, Right, private_first, unmatched
+from discreet.analytics.plan.sql.public_values import with_public_values
 from discreet.analytics.plan.sql.refusals import only, refused, syntax_error
 from discreet.analytics.plan.sql.relation import Relation, person_of
 from discreet.analytics.plan.sql.steps import Keep, Matched, Mutate, OfPersons, PerPerson, Step, Where
-from discreet.analytics.plan.sql.values import Scope, Values, sides_of
-from discreet.analytics.table.expressions import Column, Expression
+from discreet.analytics.plan.sql.values import Scope, Values, conjuncts
+from discreet.analytics.table.expressions import Column, Expression, Logic
 from discreet.analytics.table.public import Public
 
 _CLAUSES = ("expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "with_")
@@ -55,7 +56,7 @@ def parse(text: str, private: Any, tables: Mapping[str, Any]) -> Parsed:
         if len(statements) != 1 or not isinstance(statements[0], ast.Select):
             raise _check.fail("sql", "be one SELECT", text, "ask one question at a time")
         base, others = Relation.of(private), {name.lower(): table for name, table in tables.items()}
-        return _Reader(base, {}, others).asked(statements[0])
+        return _Reader(base, {}, others).asked(with_public_values(statements[0], others))
     except sqlglot.errors.SqlglotError as error:
         problem = syntax_error(text, error)
     except RecursionError:
@@ -201,22 +202,18 @@ class _Reader:
                 only(one, "this", "alias")
                 only(one.args["alias"], "this")
                 reader._defined[one.alias.lower()] = reader.relation(one.this)
-        rows = reader._source(query)
-        where = query.args.get("where")
-        if where is None:
-            return rows
+        rows, conditions = reader._source(query)
         steps: list[Step] = []
         plain = []
-        for side in sides_of(where.this) if isinstance(where.this, ast.And) else [where.this]:
+        for side in conditions:
             tested = reader._of_persons(side, rows)
             if tested is None:
                 plain.append(side)
             else:
                 steps.append(tested)
         if plain:
-            values = Values(rows.scope)
-            condition = values.condition(where.this) if not steps else None
-            steps += [Where(values.condition(side)) for side in plain] if condition is None else [Where(condition)]
+            held = tuple(Values(rows.scope).condition(side) for side in plain)
+            steps.append(Where(held[0] if len(held) == 1 else Logic("and", held)))
         return Relation(rows.start, (*rows.steps, *steps), rows.scope)
 
     def _of_persons(self, node: Any, rows: Relation) -> Step | None:
@@ -231,7 +228,7 @@ class _Reader:
         if person is None or not isinstance(query, ast.Select) or rows.scope.column(inside.this) != person:
             raise refused(inside, instead)
         only(query, "expressions", "from_", "joins", "where")
-        same = self._source(query)
+        same, _ = self._source(query)
         chosen = [same.scope.column(item.node) for item in _items(query)]
         if chosen != [same.scope.person]:
             raise refused(inside, instead)
@@ -242,29 +239,50 @@ class _Reader:
         held = Column(person).is_null() | ~Column(person).is_null() if where is None else values.condition(where.this)
         return OfPersons(held, isinstance(node, ast.Not))
 
-    def _source(self, query: ast.Select) -> Relation:
+    def _source(self, query: ast.Select) -> tuple[Relation, list[Any]]:
+        """The rows of FROM, and what is left of the conditions of WHERE once commas have taken theirs."""
+        where = query.args.get("where")
+        conditions = [] if where is None else conjuncts(where.this)
         source = query.args.get("from_")
-        inner = None if source is None else source.this
-        if isinstance(inner, ast.Subquery):
-            only(source, "this")
-            only(inner, "this", "alias")
-            rows = self.relation(inner.this)
-        elif isinstance(inner, ast.Table) and isinstance(inner.this, ast.Identifier):
-            only(source, "this")
-            only(inner, "this", "alias")
-            rows = self._named(inner)
-        else:
+        if source is None or not _is_table(source.this):
             raise _check.fail("sql", "have FROM with one table", query.sql(), "such as FROM people")
-        if inner.args.get("alias") is not None:
-            only(inner.args["alias"], "this")  # it may not rename columns
-        names = frozenset({inner.name.lower(), inner.alias_or_name.lower()} - {""})
+        only(source, "this")
+        clauses = [Clause.read(join) for join in query.args.get("joins") or ()]
+        first, clauses, moved = private_first(source.this, clauses, self._is_public)
+        conditions = [*moved, *conditions]
+        rows, name = self._first(first), first.alias_or_name.lower()
+        names = frozenset({first.name.lower(), name} - {""})
         rows = Relation(rows.start, rows.steps, Scope(rows.scope.columns, rows.scope.person, names))
-        if not query.args.get("joins"):
-            return rows
-        joined = Joined.of(rows, inner.alias_or_name.lower())
-        for join in query.args["joins"]:
-            joined = joined.join(join, self._right(join.this))
-        return joined.relation()
+        if not clauses:
+            return rows, conditions
+        if any(one.plain for one in clauses) and any(one.how == "right" for one in clauses):
+            remedy = "write JOIN … ON a.x = b.y in place of the comma"
+            raise _check.fail("sql", "have no comma beside a RIGHT JOIN", query.sql(), remedy)
+        joined = Joined.of(rows, name)
+        waiting = [(clause, self._right(clause.table)) for clause in clauses]
+        while waiting:
+            # A comma waits until a condition compares its table with those that are joined already.
+            ready = [one for one in waiting if joined.is_ready(*one, conditions)]
+            if not ready:
+                raise unmatched(*waiting[0])
+            joined, used = joined.join(*ready[0], conditions)
+            waiting.remove(ready[0])
+            conditions = [side for side in conditions if not any(side is one for one in used)]
+        return joined.relation(), conditions
+
+    def _first(self, node: Any) -> Relation:
+        """The rows of the first table of FROM."""
+        only(node, "this", "alias")
+        if node.args.get("alias") is not None:
+            only(node.args["alias"], "this")  # it may not rename columns
+        return self.relation(node.this) if isinstance(node, ast.Subquery) else self._named(node)
+
+    def _is_public(self, node: Any) -> bool:
+        """Whether a table of FROM is a public one."""
+        if not isinstance(node, ast.Table):
+            return False
+        name = node.name.lower()
+        return name not in self._defined and isinstance(self._tables.get(name), Public)
 
     def _named(self, table: ast.Table) -> Relation:
         """The rows of a table of WITH, of another table, or of the base, which has any other name."""
@@ -275,11 +293,7 @@ class _Reader:
             if any(one is self._base.start for one in self._tables.values()):  # it has a name already
                 raise _check.fail("sql", "read a table that is known", table.name, ", ".join(self._tables))
             return self._base
-        other = self._tables[name]
-        if isinstance(other, Public):
-            remedy = "name a private table first, and JOIN the public one"
-            raise _check.fail("sql", "begin FROM with a private table", table.sql(), remedy)
-        return Relation.of(other)
+        return Relation.of(self._tables[name])
 
     def _right(self, node: Any) -> Right:
         """The right side of a JOIN."""
@@ -293,8 +307,7 @@ class _Reader:
                 names = ", ".join([*self._defined, *self._tables])
                 remedy = f"it is one of {names}" if names else "pass the other tables by name, as public or private"
                 raise _check.fail("sql", "JOIN a table that is known", node.name, remedy)
-            public = name not in self._defined and isinstance(self._tables[name], Public)
-            table = self._tables[name] if public else self._named(node).private()
+            table = self._tables[name] if self._is_public(node) else self._named(node).private()
         else:
             raise refused(node, "a table's name or a sub-query")
         if node.args.get("alias") is not None:
@@ -362,6 +375,11 @@ def _released(node: Any, groups: _Groups, aggregates: Aggregates, items: list[_I
     if isinstance(node, ast.Column) and not node.table and node.name in aggregates.asked:
         return node.name
     return groups.find(node)
+
+
+def _is_table(node: Any) -> bool:
+    """Whether FROM names a table or a sub-query."""
+    return isinstance(node, ast.Subquery) or (isinstance(node, ast.Table) and isinstance(node.this, ast.Identifier))
 
 
 def _items(query: ast.Select) -> list[_Item]:

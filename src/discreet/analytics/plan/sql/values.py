@@ -55,12 +55,15 @@ class Scope:
         person: the column that names the person, if the account protects persons and the rows have it.
         tables: the names of what it reads from, in lower case.
         qualified: for rows of several tables, what each table's column is called: by (table, column), in lower case.
+        keys: columns by which an outer join compared, on the side that may be missing; without its table's name, a
+            column means the other side's.
     """
 
     columns: tuple[str, ...]
     person: str | None
     tables: frozenset[str] = field(default_factory=frozenset)
     qualified: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    keys: frozenset[str] = field(default_factory=frozenset)
 
     def column(self, node: Any) -> str:
         """The name of a column."""
@@ -84,6 +87,8 @@ class Scope:
         held = {table: real for (table, column), real in self.qualified.items() if column == name}
         if node.table:
             held = {table: real for table, real in held.items() if table == node.table.lower()}
+        elif len(held) > 1:
+            held = {table: real for table, real in held.items() if real not in self.keys} or held
         meant = set(held.values())
         if len(meant) > 1:
             raise _check.fail(
@@ -207,6 +212,20 @@ class Values:
         if any(isinstance(result, ast.Null) for _, result in kept):
             raise refused(node, "ELSE NULL, or no ELSE, in place of THEN NULL")
         return Cases(tuple(one for one, _ in kept), tuple(self.value(result) for _, result in kept), last)
+
+
+def conjuncts(node: Any) -> list[Any]:
+    """The conditions that must all hold, out of ANDs and parentheses."""
+    found, waiting = [], [node]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, ast.Paren):
+            waiting.append(one.this)
+        elif isinstance(one, ast.And):
+            waiting += reversed(sides_of(one))
+        else:
+            found.append(one)
+    return found
 
 
 def sides_of(node: Any) -> list[Any]:

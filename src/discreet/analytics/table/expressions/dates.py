@@ -207,7 +207,7 @@ class DateMethods(Methods):
 
     def truncate(self, unit: str) -> Expression:
         """The first day of the year, quarter, month or week (a Monday), or the start of the hour or minute."""
-        if unit not in {**_UNITS, **_TIMES}:
+        if not isinstance(unit, str) or unit not in {**_UNITS, **_TIMES}:
             raise _check.fail("unit", f"be one of {', '.join({**_UNITS, **_TIMES})}", unit, "such as month")
         return self._call(TRUNCATE, options=(unit,))
 
@@ -225,7 +225,7 @@ class DateMethods(Methods):
 
     def strftime(self, pattern: str) -> Expression:
         """A date or time as text, by a public pattern of %Y, %m, %d, %H, %M and other characters."""
-        remains = pattern
+        remains = pattern if isinstance(pattern, str) else "%"
         for known_part in _FORMATS:
             remains = remains.replace(known_part, "")
         if "%" in remains or "\0" in remains:

@@ -39,6 +39,7 @@ from discreet.analytics.table.semantics import (
     literal,
     number,
     present,
+    remedy_of,
 )
 from discreet.errors import InvalidArgument
 
@@ -155,7 +156,7 @@ class Expression(NumberMethods, TextMethods, DateMethods):
 
     def cast(self, kind: str) -> Expression:
         """The value as a "number", an "integer", "text", a "date" or a "boolean"; missing where it is none."""
-        if kind not in CASTS:
+        if not isinstance(kind, str) or kind not in CASTS:
             raise _check.fail("kind", f"be one of {', '.join(CASTS)}", kind, 'such as cast("number")')
         return self._call(CASTS[kind])
 
@@ -412,7 +413,7 @@ def alike(name: str, values: Sequence[Any], wanted_by: str) -> list[Any]:
         return [known(value, name).cast("timestamp") if family(value) == "date" else value for value in values]
     if len(families) > 1:
         remedy = "compare numbers with numbers, text with text, dates with dates (in SQL: DATE '2024-12-31')"
-        raise _check.fail(name, "be between values of one kind", " and ".join(families), remedy)
+        raise _check.fail(name, "be between values of one kind", " and ".join(families), remedy_of(families, remedy))
     return [number(value, wanted_by) if families == ["number"] else value for value in values]
 
 
