@@ -214,8 +214,7 @@ def test_a_stored_state_continues_as_if_nothing_happened(counter):
 
 @every_counter
 def test_the_state_stays_as_small_as_stated(counter):
-    state = counter.start()
-    for state, _ in counter.run(state, [query(1)] * STEPS):
+    for state, _ in counter.run(counter.start(), [query(1)] * STEPS):
         numbers = sum(len(np.ravel(np.array(part, dtype=object))) for rows in state.content.values() for part in rows)
         assert numbers <= counter.state_size + 1
 

@@ -131,14 +131,13 @@ class State:
         """The inverse of `to_bytes`."""
         try:
             body = json.loads(stored)
-            if body["version"] != VERSION:
-                raise InvalidArgument("the state was written by another version: start the stream again")
-            step = _check.integer("step", body["step"], "it is how many steps were taken", at_least=0)
-            return cls(str(body["counter"]), step, dict(body["content"]))
+            version, counter, step, content = (body[name] for name in ("version", "counter", "step", "content"))
+            content = dict(content)
         except (ValueError, KeyError, TypeError) as error:
-            raise InvalidArgument(
-                f"the state is damaged ({type(error).__name__}): restore it, or start again"
-            ) from None
+            raise InvalidArgument(f"the state is damaged ({type(error).__name__}): start the stream again") from None
+        if version != VERSION:
+            raise InvalidArgument(f"the state was written by version {version} of its format: start the stream again")
+        return cls(str(counter), _check.integer("step", step, "it is part of the state", at_least=0), content)
 
     def __repr__(self) -> str:
         return f"<state after step {self.step}: content hidden>"
