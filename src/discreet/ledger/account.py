@@ -128,7 +128,8 @@ class Account:
             recorded before it is released, and a state older than the record is refused, so that noise is never used
             for two releases, whenever a process is killed and whatever copy of the file is restored.
         """
-        if not isinstance(counter, Counter | Doubling):
+        given: object = counter
+        if not isinstance(given, Counter | Doubling):
             remedy = "see discreet.mechanisms.continual"
             raise _check.fail("counter", "be a counter", type(counter).__name__, remedy)
         if key is None:

@@ -129,7 +129,7 @@ class SquareRoot(Banded):
         return made
 
     @cached_property
-    def _floats(self) -> tuple[float, ...]:  # type: ignore[override]  # computed once
+    def _floats(self) -> tuple[float, ...]:
         return series.on_grid(correlation.square_root_coefficients(self.bands))
 
     def _event_with(self, multiplier: float) -> events.Event:

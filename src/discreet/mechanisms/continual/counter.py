@@ -174,7 +174,8 @@ class Counter(ABC):
 
     def _release(self, step: int, answer: list[float]) -> RunningRelease:
         scale = float(self.stream.granularity)
-        values = np.array([value * scale if scale != 1 else value for value in answer])
+        whole = self.stream.granularity == 1  # then integers stay integers
+        values = np.array(answer if whole else [value * scale for value in answer])
         error = float(np.sqrt(self._errors[step - 1])) * scale
         shown: Any = values[0].item() if self.stream.dimension == 1 else values
         return RunningRelease(step, shown, error, isinstance(self.noise, Gaussian))

@@ -54,7 +54,7 @@ class Stream:
         _check.settle_integers(self, "dimension", remedy="it is the number of coordinates of one step's query")
         step = _check.positive("granularity", self.granularity, "it is the step of the grid")
         object.__setattr__(self, "granularity", step)
-        if not isinstance(self.sensitivity, Sensitivity):
+        if type(self.sensitivity) is not Sensitivity:
             remedy = "it says how far one unit moves one step; Stream.of takes it from a query"
             raise _check.fail("sensitivity", "be a Sensitivity", self.sensitivity, remedy)
 
