@@ -104,7 +104,7 @@ class Protocol(ABC):
         accepted = self.valid(payloads)
         rejected += int(np.count_nonzero(~accepted))
         if len(payloads) - np.count_nonzero(~accepted) < at_least:
-            rule = "hold a valid one" if at_least == 1 else f"hold at least {at_least} valid ones"
+            rule = "hold a valid one" if at_least == 1 else "hold at least two valid ones"
             raise _check.fail("reports", rule, f"{rejected} that are not", "check the protocol")
         return payloads[accepted], rejected
 
