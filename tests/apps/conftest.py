@@ -98,6 +98,7 @@ def fill(folder: Path) -> None:
     (folder / "event.json").write_text(EVENT)
     (folder / "model.py").write_text(MODEL)
     (folder / "config.toml").write_text(CONFIG)
+    (folder / "visits.log").write_text("GET /a\nGET /b\nEND\nGET /a\nEND\nGET /c\n")
 
 
 @pytest.fixture

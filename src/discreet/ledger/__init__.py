@@ -7,6 +7,18 @@ from discreet.ledger.partitions import Part
 from discreet.ledger.receipt import Receipt
 from discreet.ledger.reservation import Reservation
 from discreet.ledger.statement import Statement, Summary
+from discreet.ledger.streaming import LedgerStream
 from discreet.ledger.verify import Verification
 
-__all__ = ["Account", "Entry", "Ledger", "Part", "Receipt", "Reservation", "Statement", "Summary", "Verification"]
+__all__ = [
+    "Account",
+    "Entry",
+    "Ledger",
+    "LedgerStream",
+    "Part",
+    "Receipt",
+    "Reservation",
+    "Statement",
+    "Summary",
+    "Verification",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 
 from discreet import _check
 from discreet.accounting.adaptive import advice
@@ -24,9 +25,11 @@ from discreet.ledger.reservation import Reservation
 from discreet.ledger.statement import Statement, Summary, compose
 from discreet.ledger.stores import records
 from discreet.ledger.stores.base import Transaction
+from discreet.ledger.streaming import UNLIMITED_STEPS, LedgerStream
 from discreet.ledger.terms import Terms
 from discreet.ledger.totals import Totals
 from discreet.mechanisms import observation
+from discreet.mechanisms.continual import Counter, Doubling
 from discreet.neighbors import Neighbors
 
 
@@ -110,6 +113,32 @@ class Account:
         steps = event.count if isinstance(event, Repeated) else 1
         receipt = self._charge(self._request("reserve", event, purpose, key, steps), neighbors)
         return Reservation(self._backend, self._path, receipt.sequence, steps, receipt)
+
+    def stream(self, counter: Counter | Doubling, path: str | Path, *, key: str, purpose: str = "") -> LedgerStream:
+        """Charge a whole stream and open it, or continue the one of this key.
+
+        Args:
+            counter: what runs, such as `continual.best_for(1000, 1.0, 1e-6).counter`.
+            path: a file for the state, which is secret; it is created with mode 0600.
+            key: a name for the stream. The same key and counter find the same stream again, after a crash as well.
+            purpose: what it is for.
+
+        Guarantee:
+            The event of all steps is charged, durably, before this returns, and once for each key. Every step is
+            recorded before it is released, and a state older than the record is refused, so that noise is never used
+            for two releases, whenever a process is killed and whatever copy of the file is restored.
+        """
+        given: object = counter
+        if not isinstance(given, Counter | Doubling):
+            remedy = "see discreet.mechanisms.continual"
+            raise _check.fail("counter", "be a counter", type(counter).__name__, remedy)
+        if key is None:
+            raise _check.fail("key", "be given", key, "it finds the stream again after a crash")
+        steps = counter.stream.steps if isinstance(counter, Counter) else UNLIMITED_STEPS
+        request = self._request("reserve", counter.event, purpose, key, steps)
+        receipt = self._charge(request, counter.stream.neighbors)
+        reservation = Reservation(self._backend, self._path, receipt.sequence, steps, receipt)
+        return LedgerStream(counter, Path(path), reservation)
 
     def would_afford(self, event: Event, neighbors: Neighbors | None = None, part: Part | None = None) -> bool:
         """Whether `spend` would be accepted now, here and in all accounts above. Charges and reserves nothing."""

@@ -12,7 +12,20 @@ from collections.abc import Sequence
 import click
 
 import discreet
-from discreet.apps.cli import allocate, check, compare, completion, data, demo, ledger, price, query, report, train
+from discreet.apps.cli import (
+    allocate,
+    check,
+    compare,
+    completion,
+    count,
+    data,
+    demo,
+    ledger,
+    price,
+    query,
+    report,
+    train,
+)
 from discreet.apps.cli.printing import NotPrinted, Output, print_any_character, printable
 from discreet.errors import (
     BudgetExceeded,
@@ -33,6 +46,7 @@ COMMANDS: tuple[click.Command, ...] = (
     data.group,
     ledger.group,
     query.command,
+    count.command,
     train.command,
     check.command,
     report.command,

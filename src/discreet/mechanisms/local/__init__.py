@@ -10,6 +10,7 @@ from discreet.mechanisms.local.frequencies import Estimate, FrequencyProtocol, I
 from discreet.mechanisms.local.hadamard import HadamardResponse
 from discreet.mechanisms.local.hashing import LocalHashing
 from discreet.mechanisms.local.means import Hybrid, MeanEstimate, MeanProtocol, OneBit, Piecewise, best_mean_for
+from discreet.mechanisms.local.protocol import Protocol
 from discreet.mechanisms.local.rappor import Rappor, RapporClient, RapporEstimate
 from discreet.mechanisms.local.reports import Reports
 from discreet.mechanisms.local.response import GeneralizedResponse
@@ -33,6 +34,7 @@ __all__ = [
     "OneBit",
     "Piecewise",
     "PrefixTree",
+    "Protocol",
     "Rappor",
     "RapporClient",
     "RapporEstimate",

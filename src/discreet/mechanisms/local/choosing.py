@@ -40,7 +40,12 @@ class Choice:
 
     def __str__(self) -> str:
         name = type(self.protocol).__name__
-        lines = [f"{name}: the smallest error of a rare category's share", ""]
+        own = next(row for row in self.table if row[0] == name)
+        least, worst = self.table[0][1], self.table[-1][1]
+        why = "has the smallest error of a rare category's share"
+        if own[1] > least:
+            why = f"has an error within {own[1] / least - 1:.1%} of the smallest, and the shortest reports of these"
+        lines = [f"{name} {why}; the largest is {worst / own[1]:.3g} times as large", ""]
         lines += [f"{row[0]:<20} ±{1.96 * row[1]:.4g} (95%), {row[2]} bytes" for row in self.table]
         return "\n".join(lines)
 

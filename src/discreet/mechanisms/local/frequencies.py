@@ -7,23 +7,19 @@ its share is estimated as (c/n − q)/(p − q), without bias, whatever the othe
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from discreet import _check, events
-from discreet.guarantees import PureDP
-from discreet.mechanisms.local.reports import Payloads, Reports, header, opened
+from discreet import _check
+from discreet.mechanisms.local.protocol import Protocol
+from discreet.mechanisms.local.reports import Payloads, Reports
 from discreet.mechanisms.sampling import entropy, samplers
-from discreet.neighbors import REPLACE_ONE, Neighbors, Rows
-from discreet.numeric.rounding import float_up, rounded_down
 from discreet.queries.statistics.histogram import categorized
 
 Floats = NDArray[np.float64]
@@ -88,7 +84,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class FrequencyProtocol(ABC):
+class FrequencyProtocol(Protocol):
     """How often each of some public categories occurs among people who send one randomized report each. Abstract.
 
     Attributes:
@@ -96,11 +92,10 @@ class FrequencyProtocol(ABC):
         categories: the public categories. Any other answer is replaced by a uniformly random category.
     """
 
-    epsilon: Fraction
     categories: tuple[Any, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", rounded_down(_check.epsilon(self.epsilon)))
+        super().__post_init__()
         object.__setattr__(self, "categories", tuple(self.categories))
         categorized([], self.categories)  # refuses missing and repeated categories
         if len(self.categories) < 2:
@@ -118,23 +113,9 @@ class FrequencyProtocol(ABC):
     def noise(self) -> float:
         """q: the probability that a report supports another category."""
 
-    @property
-    @abstractmethod
-    def bits(self) -> float:
-        """The information in one report, in bits; the wire rounds it up to bytes and adds a header of five bytes."""
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """The number of bytes of a payload."""
-
     @abstractmethod
     def encode(self, held: NDArray[np.int64], bits: entropy.Bits) -> Payloads:
         """One randomized payload for each position in `categories`."""
-
-    @abstractmethod
-    def valid(self, payloads: Payloads) -> NDArray[np.bool_]:
-        """Which payloads a device could have sent."""
 
     @abstractmethod
     def support(self, payloads: Payloads) -> NDArray[np.int64]:
@@ -150,52 +131,19 @@ class FrequencyProtocol(ABC):
 
     # --- what all of them share
 
-    @cached_property
-    def _head(self) -> bytes:
-        return header(self)
-
-    @property
-    def event(self) -> events.Event:
-        """The event of one person's report."""
-        return events.Claimed(float_up(self.epsilon))
-
-    @property
-    def guarantee(self) -> PureDP:
-        """ε-DP for one person's value under replace-one, whoever reads the report."""
-        return PureDP(float_up(self.epsilon), protects=Neighbors(REPLACE_ONE, Rows()))
-
-    def client(self) -> Callable[[Any], bytes]:
-        """What a device runs: a function from a value to a report.
-
-        Guarantee: ε-DP for the value, under replace-one, against everybody who reads the report. Each call spends ε
-        again: a device that reports the same value twice has spent 2ε. Not protected: that a device reports at all.
-        """
-        return lambda value: next(iter(self.simulate([value])))
-
-    def simulate(self, values: ArrayLike, *, insecure_seed: int | None = None) -> Reports:
-        """The reports of many people at once, in their order: for studies, and for servers that already hold the data.
-
-        Guarantee: as `client`, for each person. With an `insecure_seed` the reports are repeatable and not private.
-        """
-        event = self.event if insecure_seed is None else events.Insecure(self.event)
-        bits = entropy.bits(insecure_seed)
+    def _randomized(self, values: ArrayLike, bits: entropy.Bits) -> Payloads:
         held, labels = categorized(values, self.categories)
         held = held.astype(np.int64)
         outside = np.flatnonzero(held < 0)
         held[outside] = samplers.uniform(len(labels), outside.size, bits)
-        return Reports(self._head, self.encode(held, bits), event)
+        return self.encode(held, bits)
 
     def estimate(self, reports: Reports | Iterable[bytes]) -> Estimate:
         """The shares of the categories. Malformed and foreign reports are rejected and counted.
 
         Guarantee: post-processing of reports; it needs no trust and spends nothing.
         """
-        payloads, rejected = opened(reports, self._head, self.size)
-        accepted = self.valid(payloads)
-        rejected += int(np.count_nonzero(~accepted))
-        payloads = payloads[accepted]
-        if not len(payloads):
-            raise _check.fail("reports", "hold a valid one", f"{rejected} that are not", "check the protocol")
+        payloads, rejected = self._accepted(reports)
         shares = (self.support(payloads) / len(payloads) - self.noise) / (self.truth - self.noise)
         errors = np.sqrt(self.variance(np.clip(shares, 0, 1), len(payloads)))
         return Estimate(self.categories, shares, errors, len(payloads), rejected)

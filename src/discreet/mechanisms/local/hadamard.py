@@ -45,6 +45,10 @@ class HadamardResponse(FrequencyProtocol):
     def size(self) -> int:
         return math.ceil((self.order - 1).bit_length() / 8)
 
+    @property
+    def informative(self) -> float:
+        return 0.5  # two rows differ in half of the columns, half of these positive in each
+
     def encode(self, held: NDArray[np.int64], bits: entropy.Bits) -> Payloads:
         positive = coins(logistic(self.epsilon), held.size, bits)
         # A uniform column whose sign in the person's row is the wanted one: where it is not, flip the lowest bit that

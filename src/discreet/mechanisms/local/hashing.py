@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.mechanisms.local.frequencies import FrequencyProtocol, Influence
+from discreet.mechanisms.local.protocol import odds_of_disjoint_sets
 from discreet.mechanisms.local.reports import Payloads
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.mechanisms.sampling.fixed_point import coins, logistic
@@ -58,6 +59,11 @@ class LocalHashing(FrequencyProtocol):
     def _value_bytes(self) -> int:
         return math.ceil((self.values - 1).bit_length() / 8)
 
+    @property
+    def informative(self) -> float:
+        # Two values that collide are not told apart, but how often they do rests on the quality of the hash.
+        return odds_of_disjoint_sets(self.epsilon, 1, self.values)
+
     def encode(self, held: NDArray[np.int64], bits: entropy.Bits) -> Payloads:
         seeds = bits.words(held.size) & np.uint64((1 << 8 * SEED_BYTES) - 1)
         hashed = hashes(seeds, held.astype(np.uint64), self.values)
@@ -97,9 +103,19 @@ class LocalHashing(FrequencyProtocol):
         return Influence(one, len(self.categories) * one)  # a seed can be searched under which many categories collide
 
 
+def text(value: Any) -> bytes:
+    """The type and the text of a value: 1, True and "1" differ. No text fails, not even one without a form in UTF-8."""
+    return f"{type(value).__name__}:{value}".encode(errors="surrogatepass")
+
+
 def fingerprints(named: Iterable[Any]) -> NDArray[np.uint64]:
-    """A public 64-bit number for each value: its type and text under BLAKE2b. Two values share one with chance 2⁻⁶⁴."""
-    digests = (hashlib.blake2b(f"{type(v).__name__}:{v}".encode(), digest_size=8).digest() for v in named)
+    """A public 64-bit number for each value: its `text` under BLAKE2b. Two values share one with chance 2⁻⁶⁴."""
+    return text_fingerprints(text(value) for value in named)
+
+
+def text_fingerprints(texts: Iterable[bytes]) -> NDArray[np.uint64]:
+    """The `fingerprints` of values whose texts are at hand."""
+    digests = (hashlib.blake2b(one, digest_size=8).digest() for one in texts)
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 

@@ -8,30 +8,20 @@ unbiased for the mean of the clamped and rounded values.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from discreet import _check, events
-from discreet.guarantees import PureDP
-from discreet.mechanisms.local.reports import (
-    Payloads,
-    Reports,
-    bytes_to_integers,
-    header,
-    integers_to_bytes,
-    opened,
-)
+from discreet import _check
+from discreet.mechanisms.local.protocol import Protocol, bounded_share, odds_of_disjoint_sets
+from discreet.mechanisms.local.reports import Payloads, Reports, bytes_to_integers, integers_to_bytes
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.mechanisms.sampling.fixed_point import coins, logistic
-from discreet.neighbors import REPLACE_ONE, Neighbors, Rows
-from discreet.numeric.rounding import float_up, rounded_down
 
 #: L: the grid has 2L + 1 levels. Rounding moves a value by at most 1/2L of half the range.
 LEVELS = 1 << 11
@@ -64,7 +54,7 @@ class MeanEstimate:
 
 
 @dataclass(frozen=True)
-class MeanProtocol(ABC):
+class MeanProtocol(Protocol):
     """The mean of one number of each person, from one randomized report each. Abstract.
 
     Attributes:
@@ -72,29 +62,19 @@ class MeanProtocol(ABC):
         bounds: public bounds; values outside are clamped, and missing ones count as the middle.
     """
 
-    epsilon: Fraction
     bounds: tuple[Fraction, Fraction]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", rounded_down(_check.epsilon(self.epsilon)))
+        super().__post_init__()
         object.__setattr__(self, "bounds", _check.bounds(self.bounds))
         if self.bounds[0] == self.bounds[1]:
             raise _check.fail("bounds", "have a lower end below the upper", self.bounds, "the mean is known otherwise")
 
     # --- what each protocol defines
 
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """The number of bytes of a payload."""
-
     @abstractmethod
     def encode(self, levels: NDArray[np.int64], bits: entropy.Bits) -> Payloads:
         """One randomized payload for each level."""
-
-    @abstractmethod
-    def valid(self, payloads: Payloads) -> NDArray[np.bool_]:
-        """Which payloads a device could have sent."""
 
     @abstractmethod
     def readings(self, payloads: Payloads) -> NDArray[np.float64]:
@@ -110,35 +90,8 @@ class MeanProtocol(ABC):
 
     # --- what all of them share
 
-    @cached_property
-    def _head(self) -> bytes:
-        return header(self)
-
-    @property
-    def event(self) -> events.Event:
-        """The event of one person's report."""
-        return events.Claimed(float_up(self.epsilon))
-
-    @property
-    def guarantee(self) -> PureDP:
-        """ε-DP for one person's value under replace-one, whoever reads the report."""
-        return PureDP(float_up(self.epsilon), protects=Neighbors(REPLACE_ONE, Rows()))
-
-    def client(self) -> Callable[[float], bytes]:
-        """What a device runs: a function from a number to a report.
-
-        Guarantee: ε-DP for the number, under replace-one, against everybody who reads the report. Each call spends ε
-        again. Not protected: that a device reports at all.
-        """
-        return lambda value: next(iter(self.simulate([value])))
-
-    def simulate(self, values: ArrayLike, *, insecure_seed: int | None = None) -> Reports:
-        """The reports of many people at once, in their order.
-
-        Guarantee: as `client`, for each person. With an `insecure_seed` the reports are repeatable and not private.
-        """
-        event = self.event if insecure_seed is None else events.Insecure(self.event)
-        return Reports(self._head, self.encode(self.levels(values), entropy.bits(insecure_seed)), event)
+    def _randomized(self, values: ArrayLike, bits: entropy.Bits) -> Payloads:
+        return self.encode(self.levels(values), bits)
 
     def levels(self, values: ArrayLike) -> NDArray[np.int64]:
         """The level of each value: clamped, scaled and rounded; the middle level 0 for a missing value.
@@ -156,12 +109,8 @@ class MeanProtocol(ABC):
 
         Guarantee: post-processing of reports; it needs no trust and spends nothing.
         """
-        payloads, rejected = opened(reports, self._head, self.size)
-        accepted = self.valid(payloads)
-        rejected += int(np.count_nonzero(~accepted))
-        readings = self.readings(payloads[accepted])
-        if readings.size < 2:
-            raise _check.fail("reports", "hold at least two valid ones", f"{rejected} others", "check the protocol")
+        payloads, rejected = self._accepted(reports, at_least=2)
+        readings = self.readings(payloads)
         lower, upper = (float(bound) for bound in self.bounds)
         scale, middle = (upper - lower) / 2, (upper + lower) / 2
         error = float(readings.std(ddof=1)) / math.sqrt(readings.size)
@@ -183,6 +132,10 @@ class OneBit(MeanProtocol):
     P(+1) = 1/2 + x(e^ε − 1)/(2(e^ε + 1)) for x ∈ [−1, 1], so ±(e^ε + 1)/(e^ε − 1) is an unbiased reading. The
     worst case of its variance is near the best for ε ≤ 0.61.
     """
+
+    @property
+    def bits(self) -> float:
+        return 1.0
 
     @property
     def size(self) -> int:
@@ -235,8 +188,16 @@ class Piecewise(MeanProtocol):
         return LEVELS + self._half_window
 
     @property
+    def bits(self) -> float:
+        return math.log2(2 * self._reach + 1)
+
+    @property
     def size(self) -> int:
         return math.ceil((2 * self._reach).bit_length() / 8)
+
+    @property
+    def informative(self) -> float:
+        return odds_of_disjoint_sets(self.epsilon, 2 * self._half_window + 1, 2 * self._reach + 1)
 
     @property
     def _outside(self) -> float:
@@ -306,8 +267,16 @@ class Hybrid(MeanProtocol):
         return -math.expm1(-self.epsilon / 2) if self._mixes else 0.0
 
     @property
+    def bits(self) -> float:
+        return 1 + self._parts[1].bits if self._mixes else 1.0
+
+    @property
     def size(self) -> int:
         return 1 + self._parts[1].size
+
+    @property
+    def informative(self) -> float:
+        return bounded_share(1 - self._share * (1 - self._parts[1].informative))
 
     def encode(self, levels: NDArray[np.int64], bits: entropy.Bits) -> Payloads:
         coarse, fine = self._parts

@@ -21,6 +21,7 @@ from scipy import optimize, special
 
 from discreet import _check, events
 from discreet.guarantees import PureDP
+from discreet.mechanisms.local.hashing import text
 from discreet.mechanisms.local.reports import Payloads, Reports, header, opened
 from discreet.mechanisms.sampling import entropy
 from discreet.neighbors import REPLACE_ONE, Neighbors, Rows
@@ -142,7 +143,7 @@ class Rappor:
     @property
     def event(self) -> events.Event:
         """The event of everything that one device ever reports about one value."""
-        return events.Claimed(self.permanent.epsilon)
+        return events.LocalReport(Fraction(self.permanent.epsilon))
 
     @property
     def _protects(self) -> Neighbors:
@@ -172,11 +173,11 @@ class Rappor:
 
     def _positions(self, cohort: int, value: Any) -> list[int]:
         """The bits that a value sets in a cohort: public, and the same for everybody."""
-        text = f"{type(value).__name__}:{value}".encode()
+        name = text(value)
         positions: list[int] = []
         counter = 0
         while len(positions) < self.hashes:
-            digest = hashlib.blake2b(text, salt=cohort.to_bytes(4, "little"), person=counter.to_bytes(4, "little"))
+            digest = hashlib.blake2b(name, salt=cohort.to_bytes(4, "little"), person=counter.to_bytes(4, "little"))
             place = int.from_bytes(digest.digest()[:8], "little") % self.bits
             counter += 1
             if place not in positions:
@@ -187,9 +188,9 @@ class Rappor:
         """The permanent response: a function of the device's key and the value, so that it need not be stored."""
         truth = np.zeros(self.bits, dtype=np.bool_)
         truth[self._positions(client.cohort, value)] = True
-        text = f"{type(value).__name__}:{value}"
+        name = f"{type(value).__name__}:{value}"
         stream = b"".join(
-            entropy.derived(client.key, "permanent", text, block, size=64) for block in range(math.ceil(self.bits / 64))
+            entropy.derived(client.key, "permanent", name, block, size=64) for block in range(math.ceil(self.bits / 64))
         )
         drawn = np.frombuffer(stream, dtype=np.uint8)[: self.bits]
         half = int(self.lie / 2 * _STEPS)

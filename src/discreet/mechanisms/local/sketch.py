@@ -9,9 +9,8 @@ the one-bit Hadamard report of its Algorithm 4 replaced by a response of log₂m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -19,19 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from discreet import _check, events
-from discreet.guarantees import PureDP
+from discreet import _check
 from discreet.mechanisms.local.frequencies import Estimate, Influence
 from discreet.mechanisms.local.hadamard import HadamardResponse
-from discreet.mechanisms.local.hashing import fingerprints, hashes, mix
-from discreet.mechanisms.local.reports import Payloads, Reports, header, opened
+from discreet.mechanisms.local.hashing import fingerprints, hashes, mix, text, text_fingerprints
+from discreet.mechanisms.local.protocol import Protocol
+from discreet.mechanisms.local.reports import Payloads, Reports, bytes_to_integers
 from discreet.mechanisms.sampling import entropy, samplers
-from discreet.neighbors import REPLACE_ONE, Neighbors, Rows
-from discreet.numeric.rounding import float_up, rounded_down
+
+# A report names its depth in one byte.
+_MOST_DEPTHS = 256
 
 
 @dataclass(frozen=True)
-class CountMeanSketch:
+class CountMeanSketch(Protocol):
     """How many people hold each value that the server can name.
 
     Attributes:
@@ -40,68 +40,46 @@ class CountMeanSketch:
         functions: k: the number of public hash functions; more of them even out collisions.
     """
 
-    epsilon: Fraction
     buckets: int = 1023
     functions: int = 64
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", rounded_down(_check.epsilon(self.epsilon)))
+        super().__post_init__()
         _check.settle_integers(
             self, "buckets", remedy="it is the width of the sketch", at_least=2, at_most=(1 << 20) - 1
         )
         _check.settle_integers(self, "functions", remedy="each report names one of them", at_most=1 << 16)
 
-    @property
-    def event(self) -> events.Event:
-        """The event of one person's report."""
-        return events.Claimed(float_up(self.epsilon))
-
-    @property
-    def guarantee(self) -> PureDP:
-        """ε-DP for one person's value under replace-one, whoever reads the report."""
-        return PureDP(float_up(self.epsilon), protects=Neighbors(REPLACE_ONE, Rows()))
-
     @cached_property
     def _response(self) -> HadamardResponse:
         return HadamardResponse(self.epsilon, tuple(range(self.buckets)))
 
-    @cached_property
-    def _head(self) -> bytes:
-        return header(self)
-
     @property
     def size(self) -> int:
-        """The number of bytes of a payload: the hash function in two bytes, then the response."""
-        return 2 + self._response.size
+        return 2 + self._response.size  # the hash function in two bytes, then the response
 
     @property
     def bits(self) -> float:
-        """The information in one report, in bits."""
         return math.log2(self.functions) + self._response.bits
 
-    def client(self) -> Callable[[Any], bytes]:
-        """What a device runs: a function from a value to a report.
+    @property
+    def informative(self) -> float:
+        return self._response.informative
 
-        Guarantee: ε-DP for the value, under replace-one, against everybody who reads the report. The hash function is
-        drawn independently of the value; given it, the report is ε-DP. Each call spends ε again.
-        """
-        return lambda value: next(iter(self.simulate([value])))
-
-    def simulate(self, values: Sequence[Any], *, insecure_seed: int | None = None) -> Reports:
-        """The reports of many people at once, in their order.
-
-        Guarantee: as `client`, for each person. With an `insecure_seed` the reports are repeatable and not private.
-        """
-        bits = entropy.bits(insecure_seed)
-        event = self.event if insecure_seed is None else events.Insecure(self.event)
-        distinct = {value: place for place, value in enumerate(dict.fromkeys(values))}
-        marks = fingerprints(distinct)[[distinct[value] for value in values]]
+    def _randomized(self, values: Sequence[Any], bits: entropy.Bits) -> Payloads:
+        """The hash function is drawn independently of the value; given it, the report is ε-DP."""
+        texts = [text(value) for value in values]
+        distinct = {name: place for place, name in enumerate(dict.fromkeys(texts))}
+        marks = text_fingerprints(distinct)[[distinct[name] for name in texts]]
         chosen = samplers.uniform(self.functions, len(values), bits)
         held = hashes(_function(chosen), marks, self.buckets)
         payloads = np.empty((len(values), self.size), dtype=np.uint8)
         payloads[:, 0], payloads[:, 1] = chosen % 256, chosen // 256
         payloads[:, 2:] = self._response.encode(held, bits)
-        return Reports(self._head, payloads, event)
+        return payloads
+
+    def valid(self, payloads: Payloads) -> NDArray[np.bool_]:
+        return np.asarray((_number(payloads) < self.functions) & self._response.valid(payloads[:, 2:]))
 
     def estimate(self, reports: Reports | Iterable[bytes], candidates: Sequence[Any]) -> Estimate:
         """The shares of some candidates. Malformed and foreign reports are rejected and counted.
@@ -111,25 +89,23 @@ class CountMeanSketch:
 
         Guarantee: post-processing of reports; it needs no trust and spends nothing.
         """
-        return self._table(reports).estimate(candidates)
+        payloads, rejected = self._accepted(reports)
+        return self._table(payloads, rejected).estimate(candidates)
 
     def influence(self) -> Influence:
         """The most that one dishonest device can change: a report counts for or against every candidate."""
         apart = (self._response.truth - 0.5) * (1 - 1 / self.buckets)
         return Influence(0.5 / apart, math.inf)
 
-    def _table(self, reports: Reports | Iterable[bytes]) -> _Table:
-        payloads, rejected = opened(reports, self._head, self.size)
-        chosen = payloads[:, 0].astype(np.int64) + 256 * payloads[:, 1].astype(np.int64)
-        accepted = (chosen < self.functions) & self._response.valid(payloads[:, 2:])
-        rejected += int(np.count_nonzero(~accepted))
-        if not accepted.any():
-            raise _check.fail("reports", "hold a valid one", f"{rejected} that are not", "check the protocol")
+    def _table(self, payloads: Payloads, rejected: int) -> _Table:
+        chosen = _number(payloads)
         supporting = np.zeros((self.functions, self.buckets), dtype=np.int64)
-        for function in np.unique(chosen[accepted]):
-            rows: Payloads = payloads[accepted & (chosen == function)][:, 2:]
-            supporting[function] = self._response.support(rows)
-        return _Table(self, supporting, int(np.count_nonzero(accepted)), rejected)
+        order = np.argsort(chosen, kind="stable")
+        ends = np.searchsorted(chosen[order], np.arange(self.functions + 1))
+        for function in np.flatnonzero(np.diff(ends)):
+            rows = payloads[order[ends[function] : ends[function + 1]]]
+            supporting[function] = self._response.support(rows[:, 2:])
+        return _Table(self, supporting, len(payloads), rejected)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,13 +132,18 @@ class _Table:
         return Estimate(tuple(candidates), shares, errors, self.reports, self.rejected)
 
 
+def _number(payloads: Payloads) -> NDArray[np.int64]:
+    """The number of the hash function that each payload names."""
+    return bytes_to_integers(payloads[:, :2])
+
+
 def _function(number: NDArray[np.int64]) -> NDArray[np.uint64]:
     """The seed of a public hash function."""
     return mix(number.astype(np.uint64) + np.uint64(0x5851F42D4C957F2D))
 
 
 @dataclass(frozen=True)
-class PrefixTree:
+class PrefixTree(Protocol):
     """Finds common texts in a domain too large to list, by growing their prefixes (Wang, Li & Jha 2018; Apple 2017).
 
     Each device draws one depth and reports its text's prefix of that depth, and nothing else: one report, ε-DP. The
@@ -170,52 +151,66 @@ class PrefixTree:
 
     Attributes:
         epsilon: the privacy loss ε of one report.
-        alphabet: the public characters that texts are made of. Others end a text.
+        alphabet: the public characters that texts are made of. Others end a text; an answer that is no text is empty.
         depths: the lengths of the prefixes, the last of which is the longest text that is found.
         buckets: the width of the sketch of each depth.
     """
 
-    epsilon: Fraction
     alphabet: str
     depths: tuple[int, ...]
     buckets: int = 1023
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", rounded_down(_check.epsilon(self.epsilon)))
+        super().__post_init__()
         if not self.alphabet or len(set(self.alphabet)) != len(self.alphabet):
             raise _check.fail("alphabet", "be distinct characters", self.alphabet, "texts are made of them")
         if not self.depths or any(type(d) is not int or d < 1 for d in self.depths):
             raise _check.fail("depths", "be integers > 0", self.depths, "they are the lengths of the prefixes")
+        if len(self.depths) > _MOST_DEPTHS:
+            raise _check.fail("depths", f"be at most {_MOST_DEPTHS}", len(self.depths), "a report names one in a byte")
         if list(self.depths) != sorted(set(self.depths)):
             raise _check.fail("depths", "increase", self.depths, "each depth extends the one before")
 
-    @property
-    def event(self) -> events.Event:
-        """The event of one person's report."""
-        return events.Claimed(float_up(self.epsilon))
-
     @cached_property
-    def _sketches(self) -> tuple[CountMeanSketch, ...]:
-        return tuple(CountMeanSketch(self.epsilon, self.buckets, 64 + depth) for depth in range(len(self.depths)))
+    def _sketch(self) -> CountMeanSketch:
+        return CountMeanSketch(self.epsilon, self.buckets)
 
-    def client(self) -> Callable[[str], bytes]:
-        """What a device runs: a function from a text to a report.
+    @property
+    def size(self) -> int:
+        return 1 + self._sketch.size  # the depth in one byte, then its sketch's report
 
-        Guarantee: ε-DP for the text, under replace-one. The depth is drawn independently of the text.
-        """
+    @property
+    def bits(self) -> float:
+        return math.log2(len(self.depths)) + self._sketch.bits
 
-        def report(text: str) -> bytes:
-            depth = int(samplers.uniform(len(self.depths), 1)[0])
-            return self._sketches[depth].client()(self._prefix(text, depth))
+    @property
+    def informative(self) -> float:
+        return self._sketch.informative
 
-        return report
+    def influence(self) -> Influence:
+        """The most that one dishonest device can change at its depth, where it counts for all depths' devices."""
+        one = self._sketch.influence()
+        return Influence(one.category * len(self.depths), one.total)
+
+    def _randomized(self, values: Sequence[str], bits: entropy.Bits) -> Payloads:
+        """The depth is drawn independently of the text; given it, the report is ε-DP."""
+        depth = samplers.uniform(len(self.depths), len(values), bits)
+        prefixes = [self._prefix(text, int(d)) for text, d in zip(values, depth, strict=True)]
+        payloads = np.empty((len(values), self.size), dtype=np.uint8)
+        payloads[:, 0] = depth
+        payloads[:, 1:] = self._sketch._randomized(prefixes, bits)
+        return payloads
+
+    def valid(self, payloads: Payloads) -> NDArray[np.bool_]:
+        return np.asarray((payloads[:, 0] < len(self.depths)) & self._sketch.valid(payloads[:, 1:]))
 
     def _prefix(self, text: str, depth: int) -> str:
         """The prefix of a text at a depth; a text that ends earlier is padded with NUL, which is in no alphabet."""
-        ended = "".join(c if c in self.alphabet else "\0" for c in text).partition("\0")[0]
+        characters = text if isinstance(text, str) else ""
+        ended = "".join(c if c in self.alphabet else "\0" for c in characters).partition("\0")[0]
         return ended[: self.depths[depth]].ljust(self.depths[depth], "\0")
 
-    def estimate(self, reports: Iterable[bytes], *, limit: int = 64, alpha: float = 0.05) -> Estimate:
+    def estimate(self, reports: Reports | Iterable[bytes], *, limit: int = 64, alpha: float = 0.05) -> Estimate:
         """The texts that are clearly common, with their shares, most common first.
 
         Args:
@@ -225,16 +220,19 @@ class PrefixTree:
 
         Guarantee: post-processing of reports; it needs no trust and spends nothing.
         """
-        given = list(reports)
+        payloads, rejected = self._accepted(reports)
         prefixes = [""]
         found: Estimate | None = None
-        for depth, sketch in enumerate(self._sketches):
+        for depth in range(len(self.depths)):
             length = self.depths[depth] - (self.depths[depth - 1] if depth else 0)
             candidates = [longer for prefix in prefixes for longer in self._extended(prefix, length)]
             if len(candidates) > 1 << 16:
                 remedy = "choose depths closer together, a smaller alphabet, or a smaller limit"
                 raise _check.fail("depths", "give at most 65536 candidates", len(candidates), remedy)
-            found = sketch.estimate(given, candidates)
+            rows = payloads[payloads[:, 0] == depth]
+            if not len(rows):
+                raise _check.fail("reports", "cover all depths", f"none at depth {depth}", "collect more of them")
+            found = self._sketch._table(rows[:, 1:], rejected).estimate(candidates)
             threshold = -special.ndtri(float(_check.probability("alpha", alpha, "such as 0.05")) / len(candidates))
             order = np.argsort(-found.shares)
             kept = [i for i in order if found.shares[i] > threshold * found.standard_errors[i]][:limit]
@@ -243,7 +241,7 @@ class PrefixTree:
                 found.shares[kept],
                 found.standard_errors[kept],
                 found.reports,
-                len(given) - found.reports,
+                rejected,
             )
             prefixes = [candidates[i] for i in kept]
             if not prefixes:

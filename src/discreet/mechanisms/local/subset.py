@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.mechanisms.local.frequencies import FrequencyProtocol, Influence
+from discreet.mechanisms.local.protocol import bounded_share
 from discreet.mechanisms.local.reports import Payloads
 from discreet.mechanisms.sampling import entropy
 from discreet.mechanisms.sampling.fixed_point import coins, logistic
@@ -46,6 +47,13 @@ class SubsetSelection(FrequencyProtocol):
     @property
     def size(self) -> int:
         return math.ceil(len(self.categories) / 8)
+
+    @property
+    def informative(self) -> float:
+        # A set tells two values apart if it holds one of them: of the sets with ω of d, 2ω(d − ω)/(d(d − 1)) do.
+        count, chosen, less = len(self.categories), self.chosen, math.exp(-self.epsilon)
+        apart = chosen * (count - chosen) * (1 + less) / ((count - 1) * (chosen + (count - chosen) * less))
+        return bounded_share(apart)
 
     def encode(self, held: NDArray[np.int64], bits: entropy.Bits) -> Payloads:
         count, chosen = len(self.categories), self.chosen

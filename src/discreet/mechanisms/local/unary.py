@@ -46,6 +46,10 @@ class UnaryEncoding(FrequencyProtocol):
     def size(self) -> int:
         return math.ceil(len(self.categories) / 8)
 
+    @property
+    def informative(self) -> float:
+        return 0.5  # only (1, 0) and (0, 1) at the two values' bits tell them apart: 1/2·(1 − q) + 1/2·q
+
     def encode(self, held: NDArray[np.int64], bits: entropy.Bits) -> Payloads:
         out = np.empty((held.size, self.size), dtype=np.uint8)
         false_one, count = complement(logistic(self.epsilon)), len(self.categories)

@@ -12,7 +12,7 @@ with the ratio e^ε.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
@@ -21,14 +21,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from discreet import _check, events
-from discreet.guarantees import PureDP
+from discreet import _check
 from discreet.mechanisms.local.hashing import mix
-from discreet.mechanisms.local.reports import Payloads, Reports, header, opened
+from discreet.mechanisms.local.protocol import Protocol, odds_of_disjoint_sets
+from discreet.mechanisms.local.reports import Payloads, Reports
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.mechanisms.sampling.fixed_point import coins, logistic
-from discreet.neighbors import REPLACE_ONE, Neighbors, Rows
-from discreet.numeric.rounding import float_up, rounded_down
 
 Floats = NDArray[np.float64]
 
@@ -57,7 +55,7 @@ class VectorEstimate:
 
 
 @dataclass(frozen=True)
-class UnitVectors:
+class UnitVectors(Protocol):
     """The mean of one unit vector of each person.
 
     Attributes:
@@ -66,38 +64,25 @@ class UnitVectors:
         directions: m: how many directions a seed names. About e^ε of them get most of what is possible.
     """
 
-    epsilon: Fraction
     dimension: int
     directions: int = 256
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", rounded_down(_check.epsilon(self.epsilon)))
+        super().__post_init__()
         _check.settle_integers(self, "dimension", remedy="it is the length of a vector", at_least=2)
         _check.settle_integers(self, "directions", remedy="a report is one of them", at_least=2, at_most=1 << 16)
 
     @property
-    def event(self) -> events.Event:
-        """The event of one person's report."""
-        return events.Claimed(float_up(self.epsilon))
-
-    @property
-    def guarantee(self) -> PureDP:
-        """ε-DP for one person's vector under replace-one, whoever reads the report."""
-        return PureDP(float_up(self.epsilon), protects=Neighbors(REPLACE_ONE, Rows()))
-
-    @property
     def bits(self) -> float:
-        """The information in one report, in bits."""
         return 8 * _SEED_BYTES + math.log2(self.directions)
 
     @property
     def size(self) -> int:
-        """The number of bytes of a payload."""
         return _SEED_BYTES + 2
 
-    @cached_property
-    def _head(self) -> bytes:
-        return header(self)
+    @property
+    def informative(self) -> float:
+        return odds_of_disjoint_sets(self.epsilon, min(self.near, self.directions // 2), self.directions)
 
     @cached_property
     def near(self) -> int:
@@ -137,21 +122,8 @@ class UnitVectors:
         """The expected squared distance of the mean of `people` equal vectors from the truth: (1/κ² − 1)/n."""
         return (self._gain**-2 - 1) / people
 
-    def client(self) -> Callable[[ArrayLike], bytes]:
-        """What a device runs: a function from a vector to a report.
-
-        Guarantee: ε-DP for the vector, under replace-one, against everybody who reads the report. Each call spends ε
-        again. A vector is scaled to length 1; one that is zero or not finite is replaced by a random direction.
-        """
-        return lambda vector: next(iter(self.simulate(np.asarray(vector, dtype=np.float64)[None])))
-
-    def simulate(self, vectors: ArrayLike, *, insecure_seed: int | None = None) -> Reports:
-        """The reports of many people at once, in their order.
-
-        Guarantee: as `client`, for each person. With an `insecure_seed` the reports are repeatable and not private.
-        """
-        bits = entropy.bits(insecure_seed)
-        event = self.event if insecure_seed is None else events.Insecure(self.event)
+    def _randomized(self, vectors: ArrayLike, bits: entropy.Bits) -> Payloads:
+        """A vector is scaled to length 1; one that is zero or not finite is replaced by a random direction."""
         given = np.array(vectors, dtype=np.float64)
         if given.ndim != 2 or given.shape[1] != self.dimension:
             raise _check.fail("vectors", f"have {self.dimension} columns", given.shape, "one row for each person")
@@ -170,23 +142,23 @@ class UnitVectors:
             order = np.argsort(-products, axis=1, kind="stable")
             chosen[rows] = np.take_along_axis(order, rank[rows, None], axis=1)[:, 0].astype(np.uint64)
         packed = seeds | (chosen << np.uint64(8 * _SEED_BYTES))
-        payloads: Payloads = np.ascontiguousarray(packed.astype("<u8")).view(np.uint8).reshape(people, 8)
-        return Reports(self._head, payloads, event)
+        return np.ascontiguousarray(packed.astype("<u8")).view(np.uint8).reshape(people, 8)
+
+    def _split(self, payloads: Payloads) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        packed = np.ascontiguousarray(payloads).view("<u8").reshape(len(payloads)).astype(np.uint64)
+        seeds = packed & np.uint64((1 << 8 * _SEED_BYTES) - 1)
+        return seeds, (packed >> np.uint64(8 * _SEED_BYTES)).astype(np.int64)
+
+    def valid(self, payloads: Payloads) -> NDArray[np.bool_]:
+        return np.asarray(self._split(payloads)[1] < self.directions)
 
     def estimate(self, reports: Reports | Iterable[bytes]) -> VectorEstimate:
         """The mean of the unit vectors. Malformed and foreign reports are rejected and counted.
 
         Guarantee: post-processing of reports; it needs no trust and spends nothing.
         """
-        payloads, rejected = opened(reports, self._head, self.size)
-        packed = np.ascontiguousarray(payloads).view("<u8").reshape(len(payloads)).astype(np.uint64)
-        seeds = packed & np.uint64((1 << 8 * _SEED_BYTES) - 1)
-        chosen = (packed >> np.uint64(8 * _SEED_BYTES)).astype(np.int64)
-        accepted = chosen < self.directions
-        rejected += int(np.count_nonzero(~accepted))
-        seeds, chosen = seeds[accepted], chosen[accepted]
-        if chosen.size < 2:
-            raise _check.fail("reports", "hold at least two valid ones", f"{rejected} others", "check the protocol")
+        payloads, rejected = self._accepted(reports, at_least=2)
+        seeds, chosen = self._split(payloads)
         total = np.zeros(self.dimension)
         for rows in self._blocks(chosen.size):
             directions = self._directions(seeds[rows])

@@ -127,5 +127,9 @@ def categorized(values: ArrayLike, categories: Sequence[Any]) -> tuple[NDArray[n
     if not labels:
         raise _check.fail("categories", "name at least one value", categories, "the bins are public facts")
     entries = column(values)
+    if entries.dtype.kind in "iub":  # each distinct value is looked up once
+        distinct, positions = np.unique(entries, return_inverse=True)
+        found = np.array([index.get(value, -1) for value in distinct.tolist()], dtype=np.intp)
+        return (found[positions] if found.size else np.zeros(0, dtype=np.intp)), labels
     places = (index.get(plain(value), -1) for value in entries.tolist())
     return np.fromiter(places, dtype=np.intp, count=entries.size), labels

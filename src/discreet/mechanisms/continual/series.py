@@ -1,0 +1,85 @@
+"""Power series: the columns of Toeplitz matrices, their inverses and products, and buffered approximations."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from scipy import optimize, signal
+
+from discreet.accounting import correlation
+from discreet.mechanisms.continual.stream import Vector
+
+# Points at which buffers are fitted to a series, evenly spaced in the logarithm of the index.
+_FIT_POINTS = 160
+# The fastest buffer forgets within this many steps; the slowest one remembers this many times the whole stream.
+_FASTEST, _SLOWEST = 0.35, 1.5
+#: Coefficients are multiples of 2^−30, so that integers times coefficients lie on a grid.
+FINE_BITS = 30
+#: Decays and scales of buffers are multiples of 2^−52, which floats hold exactly.
+DECAY_BITS = 52
+
+
+def inverse(column: Vector, count: int) -> Vector:
+    """The first `count` coefficients of 1/c(x), by Newton's iteration with fast convolutions.
+
+    Short series are divided out term by term. The error is a few roundings of the largest term.
+    """
+    if len(column) <= 64:
+        impulse = np.zeros(count)
+        impulse[0] = 1.0
+        return np.asarray(signal.lfilter([1.0], column, impulse))
+    found = np.array([1 / column[0]])
+    while len(found) < count:
+        size = min(2 * len(found), count)
+        short = column[:size]
+        error = -signal.fftconvolve(short, found)[:size]
+        error[0] += 2.0
+        found = signal.fftconvolve(found, error)[:size]
+    return np.asarray(found)
+
+
+def product(first: Vector, second: Vector, count: int) -> Vector:
+    """The first `count` coefficients of a product."""
+    shorter, longer = sorted((first, second), key=len)
+    whole = np.convolve(shorter, longer) if len(shorter) <= 64 else signal.fftconvolve(shorter, longer)
+    padded = np.zeros(count)
+    padded[: min(count, len(whole))] = whole[:count]
+    return padded
+
+
+def inverse_square_root(count: int) -> Vector:
+    """The coefficients of √(1 − x): 1, −1/2, −1/8, −1/16, −5/128, …, the inverse of the square root of the prefix sums.
+
+    >>> inverse_square_root(5).tolist()
+    [1.0, -0.5, -0.125, -0.0625, -0.0390625]
+    """
+    j = np.arange(1, count, dtype=np.float64)
+    return np.concatenate((np.ones(1), np.cumprod((j - 1.5) / j)))
+
+
+def on_grid(values: Vector, bits: int = FINE_BITS) -> tuple[float, ...]:
+    """Values rounded to multiples of 2^−bits, which floats hold exactly."""
+    return tuple(float(value) for value in np.rint(values * 2.0**bits) * 2.0**-bits)
+
+
+@lru_cache(maxsize=256)
+def fitted_buffers(buffers: int, steps: int, decay: float = 1.0) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Scales and decays of buffers that imitate the square root (1 − γx)^{−1/2} over so many steps.
+
+    The coefficients of the square root are a mixture of powers: C(2j, j)/4ʲ = (1/π)∫ λʲ (λ(1 − λ))^{−1/2} dλ. The
+    memories −1/ln λ are spread evenly on a logarithmic scale, and the scales fitted with nonnegative least squares of
+    the relative error.
+    """
+    memories = np.geomspace(_FASTEST, max(_SLOWEST * steps, 2.0), buffers)
+    decays = np.array(on_grid(np.exp(-1 / memories) * decay, DECAY_BITS))
+    decays = np.clip(decays, 0.0, 1 - 2.0**-DECAY_BITS)
+    if steps == 1:
+        return (2.0**-DECAY_BITS,) * buffers, tuple(float(value) for value in decays)
+    places = np.unique(np.geomspace(1, steps - 1, _FIT_POINTS).astype(np.int64)) if steps > 1 else np.array([1])
+    target = correlation.square_root_coefficients(int(places[-1]) + 1)[places]
+    powers = decays[None, :] ** (places[:, None] - 1.0)
+    wanted = target * decay ** places.astype(np.float64)
+    scales, _ = optimize.nnls(powers / wanted[:, None], np.ones(len(places)))
+    scales = np.maximum(np.array(on_grid(scales, DECAY_BITS)), 2.0**-DECAY_BITS)
+    return tuple(float(value) for value in scales), tuple(float(value) for value in decays)

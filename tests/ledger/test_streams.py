@@ -1,0 +1,181 @@
+"""A stream is paid for once, never uses noise twice, and survives a kill at any instant."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+
+import numpy as np
+import pytest
+
+import discreet as dp
+from discreet import events, queries
+from discreet.errors import BudgetExceeded, InvalidArgument, KeyReused, NotALedger
+from discreet.ledger import streaming
+from discreet.mechanisms import continual
+from tests.ledger.faults import AFTER, hooked, in_child, killer, opened
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+COUNTER = continual.Tree.for_epsilon(continual.Stream(50), 1.0)
+ONE = queries.count(["a visit"])
+
+
+@pytest.fixture
+def account(tmp_path):
+    return dp.Ledger(tmp_path / "a.ledger").account("visits", dp.PureDP(1.5))
+
+
+def test_a_stream_is_charged_once_and_before_its_first_step(account, tmp_path):
+    with account.stream(COUNTER, tmp_path / "state", key="visits") as stream:
+        assert stream.receipt.event == COUNTER.event
+        assert account.summary().charges == 1
+        releases = [stream.step(ONE) for _ in range(10)]
+    assert [release.step for release in releases] == list(range(1, 11))
+    assert account.summary().charges == 1
+    with pytest.raises(BudgetExceeded):
+        account.stream(COUNTER, tmp_path / "other", key="another")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_reopened_stream_continues_with_its_last_release(account, tmp_path):
+    path = tmp_path / "state"
+    with account.stream(COUNTER, path, key="visits") as stream:
+        release = [stream.step(ONE) for _ in range(3)][-1]
+    with account.stream(COUNTER, path, key="visits") as again:
+        assert again.receipt.replayed
+        assert (again.taken, again.last.value, again.last.step) == (3, release.value, 3)
+        assert again.step(ONE).step == 4
+    assert account.summary().charges == 1
+    assert dp.Ledger(tmp_path / "a.ledger").verify()
+
+
+def test_the_file_is_its_owners_and_hides_nothing_else(account, tmp_path):
+    path = tmp_path / "state"
+    with account.stream(COUNTER, path, key="visits") as stream:
+        stream.step(ONE)
+        for name in (path, path.with_name("state.lock")):
+            assert stat.S_IMODE(name.stat().st_mode) == 0o600
+        assert "hidden" in repr(stream)
+        stream.erase()
+    assert not path.exists()
+    with pytest.raises(InvalidArgument, match="another key"):
+        account.stream(COUNTER, path, key="visits")
+
+
+def test_an_older_state_is_refused(account, tmp_path):
+    path, copy = tmp_path / "state", tmp_path / "copy"
+    with account.stream(COUNTER, path, key="visits") as stream:
+        stream.step(ONE)
+        shutil.copy(path, copy)
+        stream.step(ONE)
+        newest = path.read_bytes()
+    shutil.copy(copy, path)
+    with pytest.raises(NotALedger, match="older than the ledger"):
+        account.stream(COUNTER, path, key="visits")
+    path.write_bytes(newest)
+    with account.stream(COUNTER, path, key="visits") as stream:
+        assert stream.taken == 2
+
+
+def test_a_newer_state_is_refused(account, tmp_path):
+    """The ledger was restored from a copy."""
+    path = tmp_path / "state"
+    with account.stream(COUNTER, path, key="visits") as stream:
+        for _ in range(3):
+            stream.step(ONE)
+    copied = path.read_bytes().replace(b'\\"step\\":3', b'\\"step\\":5')
+    assert copied != path.read_bytes()
+    path.write_bytes(copied)
+    with pytest.raises(NotALedger, match="newer than the ledger"):
+        account.stream(COUNTER, path, key="visits")
+
+
+def test_two_processes_cannot_continue_one_state(account, tmp_path, monkeypatch):
+    path = tmp_path / "state"
+    with account.stream(COUNTER, path, key="visits") as stream:
+        stream.step(ONE)
+        with pytest.raises(InvalidArgument, match="another process"):
+            account.stream(COUNTER, path, key="visits")
+        # Where locks do not work, the ledger decides.
+        monkeypatch.setattr(streaming, "_locked", lambda path: open(os.devnull, "rb"))  # noqa: SIM115
+        with account.stream(COUNTER, path, key="visits") as second:
+            second.step(ONE)
+        with pytest.raises(NotALedger, match="taken elsewhere"):
+            stream.step(ONE)
+        with pytest.raises(InvalidArgument, match="must be open"):
+            stream.step(ONE)
+
+
+def test_a_key_belongs_to_one_counter_and_a_file_to_one_stream(account, tmp_path):
+    path = tmp_path / "state"
+    with account.stream(COUNTER, path, key="visits") as stream:
+        stream.step(ONE)
+    with pytest.raises(KeyReused):
+        account.stream(continual.Tree.for_epsilon(continual.Stream(50), 0.5), path, key="visits")
+    plain = continual.Tree(COUNTER.stream, COUNTER.noise, 2, refined=False)
+    assert plain.event == COUNTER.event
+    with pytest.raises(InvalidArgument, match="belong to this counter"):
+        account.stream(plain, path, key="visits")
+    cheap = continual.Tree.for_epsilon(continual.Stream(50), 0.25)
+    with pytest.raises(InvalidArgument, match="another stream"):
+        account.stream(cheap, path, key="cheap")
+    path.write_bytes(b"{}")
+    with pytest.raises(InvalidArgument, match="not the state of a stream"):
+        account.stream(COUNTER, path, key="visits")
+
+
+def test_bad_arguments_are_refused_before_the_charge(account, tmp_path):
+    with pytest.raises(InvalidArgument, match="counter must be a counter"):
+        account.stream(events.Gaussian(1.0), tmp_path / "state", key="visits")
+    with pytest.raises(InvalidArgument, match="key"):
+        account.stream(COUNTER, tmp_path / "state", key=None)
+    replaced = dp.Ledger(tmp_path / "b.ledger").account("b", dp.PureDP(9.0), relation=dp.REPLACE_ONE)
+    with pytest.raises(InvalidArgument, match="neighbors"):
+        replaced.stream(COUNTER, tmp_path / "state", key="visits")
+    assert account.summary().charges == replaced.summary().charges == 0
+
+
+def test_a_stream_of_unknown_length_and_a_histogram(tmp_path):
+    account = dp.Ledger(tmp_path / "a.ledger").account("visits", dp.ApproxDP(2.0, 1e-5))
+    query = queries.histogram(["a", "b"], categories=("a", "b"))
+    counter = continual.Doubling(continual.Stream.of(query, 2), 1.0, 1e-6)
+    with account.stream(counter, tmp_path / "state", key="visits") as stream:
+        first = stream.step(query)
+    with account.stream(counter, tmp_path / "state", key="visits") as stream:
+        assert np.array_equal(stream.last.value, first.value)
+        assert [stream.step(query).step for _ in range(4)] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("moment", ["before the file", "after the file", "locked", "recorded", "committing", *AFTER])
+def test_a_kill_at_any_instant_repeats_no_noise_and_loses_no_release(place, tmp_path, moment):
+    path, seen = tmp_path / "state", tmp_path / "seen"
+
+    def open_stream(ledger):
+        return ledger.account("visits", dp.PureDP(1.0)).stream(COUNTER, path, key="visits")
+
+    with opened(place) as ledger, open_stream(ledger) as stream:
+        stream.step(ONE)
+
+    def victim():
+        with opened(place) as ledger:
+            stream = open_stream(ledger)
+            write = streaming._replace
+            if moment == "before the file":
+                streaming._replace = lambda *_: os.kill(os.getpid(), 9)
+            elif moment == "after the file":
+                streaming._replace = lambda *given: (write(*given), os.kill(os.getpid(), 9))
+            else:
+                hooked(ledger, killer(moment))
+            seen.write_text(str(stream.step(ONE).value))
+            os._exit(99)
+
+    assert os.WIFSIGNALED(in_child(victim))
+    assert not seen.exists()  # nothing was released that is not on disk
+    with opened(place) as ledger, open_stream(ledger) as stream:
+        assert stream.taken == (1 if moment == "before the file" else 2)
+        assert stream.last.step == stream.taken
+        assert stream.step(ONE).step == stream.taken
+        assert ledger.account("visits").summary().charges == 1
+        assert ledger.verify()
