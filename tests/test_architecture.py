@@ -34,6 +34,7 @@ THIRD_PARTY = {"numpy", "scipy"}
 EXTRAS = {
     "datasets": {"pyarrow"},  # to write a Parquet file
     "accounting": {"matplotlib"},  # to plot a curve
+    "auditing": {"matplotlib"},
     "ledger": {"psycopg"},
     "analytics": {"ibis", "pyarrow", "pandas", "polars", "duckdb", "sqlglot", "matplotlib"},
     "apps": {"click", "rich", "jinja2", "markupsafe", "matplotlib"},
