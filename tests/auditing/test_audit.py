@@ -163,7 +163,7 @@ def test_bad_arguments_are_refused(arguments, message):
 
 def test_a_shape_that_depends_on_data_is_refused():
     with pytest.raises(InvalidArgument, match="give 1 numbers in every run"):
-        audit(lambda data: np.zeros(data), dp.PureDP(1.0), [(1, 2)], max_samples=1_000)
+        audit(np.zeros, dp.PureDP(1.0), [(1, 2)], max_samples=1_000)
 
 
 @pytest.mark.parametrize("output", [float("nan"), float("inf"), -0.0, 2.0**53, 5e-324])
@@ -186,11 +186,10 @@ def test_neighbor_searches_cover_the_extremes():
     assert all(np.abs(pair.second.values - pair.first.values).sum() == 1 for pair in values)
 
 
-@pytest.mark.parametrize("log", [False, True])
-def test_a_report_draws_itself(tmp_path, log):
-    report = audit(Laplace(1), neighbors=COUNT, max_samples=2_000)
-    axes = report.plot(log=log)
+def test_a_report_draws_itself(tmp_path):
+    report = audit(Laplace(1), dp.PureDP(1.0), COUNT, max_samples=2_000)
+    axes = report.plot()
     axes.figure.savefig(tmp_path / "audit.svg")
-    axes.figure.savefig(tmp_path / "audit.png")
     assert axes.get_xlabel() == "false alarms"
     assert "reached" in [text.get_text() for text in axes.get_legend().get_texts()]
+    assert report.plot(log=True).get_xscale() == "log"

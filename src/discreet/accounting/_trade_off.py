@@ -193,7 +193,7 @@ class TradeOff:
         return np.asarray(np.min([pair.upper(at) for pair in self._pairs], axis=0))
 
     def profiles(self) -> list[tuple[Floats, Floats, Floats]]:
-        """The (ε, δ) pairs behind `lower`: ε, δ in the direction of the test, and δ in the other, for each kind of pair.
+        """The (ε, δ) pairs behind `lower`: ε, δ in the direction of the test and δ in the other, for each kind of pair.
 
         Every line β ≥ 1 − δ − e^ε α of the first δ and β ≥ e^{−ε}(1 − δ − α) of the second holds by itself. Several
         kinds of pairs can meet one event; `lower` is the least curve of all.

@@ -1,9 +1,9 @@
 """What a claim allows an attacker: the greatest power of any test at each rate of false alarms.
 
 A claim is a trade-off curve f: no test of "the unit is not in the data" has a type II error below f(α) at a type I
-error α. Its power is then at most g(α) = 1 − f(α). Here g is the least of finitely many rising lines. Each of them holds by
-itself, since each is one (ε, δ) of the claim: P₁(S) ≤ e^ε P₀(S) + δ, or the same for the complement of S with the two
-datasets exchanged, P₁(S) ≤ 1 − e^{−ε}(1 − δ) + e^{−ε} P₀(S).
+error α. Its power is then at most g(α) = 1 − f(α). Here g is the least of finitely many rising lines. Each of them
+holds by itself, since each is one (ε, δ) of the claim: P₁(S) ≤ e^ε P₀(S) + δ, or the same for the complement of S with
+the two datasets exchanged, P₁(S) ≤ 1 − e^{−ε}(1 − δ) + e^{−ε} P₀(S).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Curve:
         place = np.linspace(0.0, 1.0, 17)[:-1]
         width = float(special.ndtri(second) - special.ndtri(first))
         base = special.ndtr(special.ndtri(first) + place * width)
-        # T is quadratic on this step, such that it is as steep at its end as the curve makes it: T′(g(α))·g′(α) = T′(α).
+        # T is quadratic on this step, and as steep at its end as the curve makes it: T′(g(α))·g′(α) = T′(α).
         ends = self.line(first)[0], math.exp(-(width**2) / 2)
         bend = 2 * ends[0] / sum(ends)
         share = bend * place + (1 - bend) * place**2

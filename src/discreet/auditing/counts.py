@@ -2,9 +2,9 @@
 
 H₀: P₁ ≤ c + s·P₀, one line above a claim's curve. With Y hits among n₁ runs on one dataset and X false alarms among n₀
 on the other, T = Y/n₁ − s·X/n₀ has mean at most c. `Runs.p_value` bounds the probability of a T this large by
-Chernoff's bound, over all P₀ within a confidence interval around X/n₀ whose own error is added (Berger & Boos 1994). It holds for
-any number of runs (docs/proofs/audit-tests.md) and looks at both counts at once; two separate confidence intervals
-(Clopper & Pearson 1934) need up to twice as many runs.
+Chernoff's bound, over all P₀ within a confidence interval around X/n₀ whose own error is added (Berger & Boos 1994).
+It holds for any number of runs (docs/proofs/audit-tests.md) and looks at both counts at once; two separate confidence
+intervals (Clopper & Pearson 1934) need up to twice as many runs.
 """
 
 from __future__ import annotations

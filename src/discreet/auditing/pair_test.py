@@ -78,7 +78,7 @@ class PairTest:
             self.estimator if self.estimator != "auto" else ("histogram" if discrete else "threshold"),
             witness.p_value <= level,
             witness,
-            self._epsilon_lower(first, second, pilot, level),
+            self._epsilon_lower(event, first, second, pilot, level),
             Power(self._missing(event, runs, witness, level), _PROBABILITY),
             len(first) + len(second),
             drawn(self.claim, event, null[pilot:], other[pilot:]),
@@ -96,28 +96,29 @@ class PairTest:
         counts = (alarms, runs.below), (hits, runs.above)
         return event, runs, Witness(self.number, event.backward, str(event), *counts, allowed, p_value)
 
-    def _epsilon_lower(self, first: Floats, second: Floats, pilot: int, level: float) -> float:
+    def _epsilon_lower(
+        self, event: witnesses.Distinguisher, first: Floats, second: Floats, pilot: int, level: float
+    ) -> float:
+        """The larger of what two events show, each at half the level: the one tested, and one chosen to show ε."""
         runs = Runs(len(first) - pilot, len(second) - pilot)
-        event = witnesses.chosen(
+        other_event = witnesses.chosen(
             first[:pilot], second[:pilot], self.claim, runs.above, estimator=self.estimator, for_epsilon=True
         )
-        null, other = (second, first) if event.backward else (first, second)
-        return runs.epsilon_lower(
-            event.count(null[pilot:]),
-            event.count(other[pilot:]),
-            delta=self.claim.delta,
-            alpha=level,
-            distance=self.distance,
-        )
+        bounds = []
+        for each in (event, other_event):
+            null, other = (second, first) if each.backward else (first, second)
+            counts = each.count(null[pilot:]), each.count(other[pilot:])
+            bounds.append(runs.epsilon_lower(*counts, delta=self.claim.delta, alpha=level / 2, distance=self.distance))
+        return max(bounds)
 
-    def _missing(
-        self, event: witnesses.Distinguisher, runs: Runs, witness: Witness, level: float
-    ) -> float | None:
+    def _missing(self, event: witnesses.Distinguisher, runs: Runs, witness: Witness, level: float) -> float | None:
         """The least share of missing noise that the test sees, by the normal approximation."""
         rate, hit_rate = witness.false_alarms[0] / runs.below, witness.hits[0] / runs.above
         curves = self.claim.curves(backward=event.backward)
         critical = [runs.critical(rate, line, level) for line in event.lines]
-        reaches = [self._reach(curve, line, runs, rate, hit_rate) for curve, line in zip(curves, event.lines, strict=True)]
+        reaches = [
+            self._reach(curve, line, runs, rate, hit_rate) for curve, line in zip(curves, event.lines, strict=True)
+        ]
 
         def seen(missing: float) -> bool:
             stretched = [

@@ -85,9 +85,9 @@ def neighboring_values(bounded: Bounded, relation: Relation | str | None = None,
     sensitivity = bounded.sensitivity(wanted)
     pairs = []
     for moves in _extremes(sensitivity, bounded.dimension):
-        change = np.zeros(bounded.dimension, dtype=np.int64)
-        change[: len(moves)] = moves
-        change = distance * change.reshape(bounded.values.shape)
+        flat = np.zeros(bounded.dimension, dtype=np.int64)
+        flat[: len(moves)] = distance * moves
+        change = flat.reshape(bounded.values.shape)
         grows = wanted is ADD_REMOVE
         pairs.append(Pair(bounded, replace(bounded, values=bounded.values + change), grows=grows))
         if wanted is REPLACE_ONE and len(moves) > 1:

@@ -130,7 +130,7 @@ def direction(null: Floats, other: Floats) -> Floats:
     """The direction that separates two normal clouds best (Fisher 1936); it finds noise that coordinates share."""
     difference = other.mean(axis=0) - null.mean(axis=0)
     if null.shape[1] == 1:
-        return np.sign(difference) + (difference == 0)
+        return np.where(difference < 0, -1.0, 1.0)
     scatter = (np.cov(null.T) + np.cov(other.T)) / 2
     scale = float(np.trace(scatter)) / len(scatter)
     return np.asarray(np.linalg.solve(scatter + (_RIDGE * scale + 1e-300) * np.eye(len(scatter)), difference))
