@@ -16,7 +16,18 @@ import discreet
 ROOT = Path(discreet.__file__).parent
 REPOSITORY = Path(__file__).parent.parent
 FILES = sorted(ROOT.rglob("*.py"))
-NOUNS = {"errors", "neighbors", "bounded", "events", "codec", "guarantees", "release", "_check", "numeric"}
+NOUNS = {
+    "attestation",
+    "errors",
+    "neighbors",
+    "bounded",
+    "events",
+    "codec",
+    "guarantees",
+    "release",
+    "_check",
+    "numeric",
+}
 
 #: Layers from the bottom up; a package may import those below it, and itself, but not its siblings or those above.
 LAYERS: list[set[str]] = [

@@ -13,6 +13,8 @@ from discreet.errors import MissingExtra
 _CLAIM, _REACHED, _INK, _MUTED = "#2a9d8f", "#e76f51", "#264653", "#999999"
 # The least rate that logarithmic axes show.
 _LEAST_RATE = 1e-4
+# Rates of fewer false alarms than this are chance, and are not drawn.
+_LEAST_SHOWN = 20
 # The error probability of the bars around the tested event.
 _TAIL = 0.025
 
@@ -32,7 +34,8 @@ def draw(audit: Audit, axes: Any = None, *, log: bool = False) -> Any:
     rates, allowed, alarms, hits = audit.curves
     axes.fill_between(rates, allowed, 1.0, color=_CLAIM, alpha=0.15, linewidth=0, label="a violation")
     axes.plot(rates, allowed, color=_CLAIM, linewidth=2, label="the claim: no attacker is above")
-    axes.plot(alarms, hits, color=_REACHED, linewidth=1.5, label="reached")
+    shown = alarms * audit.witness.false_alarms[1] >= _LEAST_SHOWN
+    axes.plot(alarms[shown], hits[shown], color=_REACHED, linewidth=1.5, label="reached")
     axes.plot(rates, rates, color=_MUTED, linestyle=":", linewidth=1, label="guessing")
     witness = audit.witness
     (false, below), (true, above) = witness.false_alarms, witness.hits

@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.attestation import Attestation
+
 Floats = NDArray[np.float64]
+
+# An attestation is a summary: it cuts longer texts, such as the repr of a long plan.
+_LONGEST_TEXT = 2000
 
 #: What each estimator takes for granted.
 ASSUMES = {
@@ -120,6 +125,27 @@ class Audit:
             f"ε ≥ {self.epsilon_lower:.4g} at δ = {self.delta:.3g}; runs: {self.samples:,}, pairs: {self.pairs}, "
             f"false alarms: {self.alpha:.0e}\n"
             f"estimator: {self.estimator}; it assumes {self.assumes}"
+        )
+
+    def attestation(self, subject: str) -> Attestation:
+        """What a ledger keeps of this audit: `account.attest(report.attestation("the count of visits"))`.
+
+        Args:
+            subject: what was tested, in words that others may read.
+        """
+        return Attestation(
+            subject=subject,
+            claim=self.claim[:_LONGEST_TEXT],
+            verdict=self.verdict[:_LONGEST_TEXT],
+            violated=self.violated,
+            method=f"{self.estimator}; assumes {self.assumes}",
+            epsilon_lower=self.epsilon_lower,
+            delta=self.delta,
+            alpha=self.alpha,
+            missing_noise=self.power.missing_noise,
+            probability=self.power.probability,
+            samples=self.samples,
+            pairs=self.pairs,
         )
 
     def plot(self, axes: Any = None, *, log: bool = False) -> Any:
