@@ -71,10 +71,9 @@ def test_an_edited_attestation_is_found(tmp_path):
     path = tmp_path / "census.ledger"
     with dp.Ledger(path) as ledger:
         ledger.account("census", budget=dp.PureDP(8.0)).attest(replace(FOUND, verdict="violation: …", violated=True))
+    edit = "UPDATE discreet_entry SET body = replace(body, ?, ?) WHERE sequence = 1"
     with sqlite3.connect(path) as connection:
-        connection.execute(
-            "UPDATE discreet_entry SET body = replace(body, 'violated\\\":true', 'violated\\\":false') WHERE sequence = 1"
-        )
+        connection.execute(edit, ('violated\\":true', 'violated\\":false'))
     connection.close()
     with dp.Ledger(path) as ledger:
         verification = ledger.verify()

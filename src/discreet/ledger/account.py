@@ -163,9 +163,10 @@ class Account:
         Guarantee: the totals stay as they are, and `Ledger.verify` covers the attestation like any other entry. What it
         says is the auditor's word: the ledger does not repeat the audit.
         """
-        if not isinstance(attestation, Attestation):
+        given: object = attestation
+        if not isinstance(given, Attestation):
             remedy = "Audit.attestation() makes one"
-            raise _check.fail("attestation", "be an Attestation", type(attestation).__name__, remedy)
+            raise _check.fail("attestation", "be an Attestation", type(given).__name__, remedy)
         terms, text = self._terms, attestation.text()
 
         def work(transaction: Transaction, time: str) -> Anchor:

@@ -12,7 +12,20 @@ from collections.abc import Sequence
 import click
 
 import discreet
-from discreet.apps.cli import allocate, check, compare, completion, data, demo, ledger, price, query, report, train
+from discreet.apps.cli import (
+    allocate,
+    audit,
+    check,
+    compare,
+    completion,
+    data,
+    demo,
+    ledger,
+    price,
+    query,
+    report,
+    train,
+)
 from discreet.apps.cli.printing import NotPrinted, Output, print_any_character, printable
 from discreet.errors import (
     BudgetExceeded,
@@ -35,6 +48,7 @@ COMMANDS: tuple[click.Command, ...] = (
     query.command,
     train.command,
     check.command,
+    audit.command,
     report.command,
     price.group,
     compare.command,
