@@ -68,7 +68,7 @@ class PairTest:
             drawn_second.append(self.source.rows(1, size - made))
             made = size
             first, second, level = np.concatenate(drawn_first), np.concatenate(drawn_second), _level(looks, size, alpha)
-            event, runs, witness = self._look(first, second, level)
+            event, runs, witness = self.look(first, second, level)
             if witness.p_value <= level:
                 break
         pilot = len(first) - runs.below
@@ -84,7 +84,8 @@ class PairTest:
             drawn(self.claim, event, null[pilot:], other[pilot:]),
         )
 
-    def _look(self, first: Floats, second: Floats, level: float) -> tuple[witnesses.Distinguisher, Runs, Witness]:
+    def look(self, first: Floats, second: Floats, level: float) -> tuple[witnesses.Distinguisher, Runs, Witness]:
+        """One test at `level`: the event that the first outputs chose, and how often it is among the others."""
         pilot = max(_LEAST_PILOT, len(first) // _PILOT_SHARE)
         runs = Runs(len(first) - pilot, len(second) - pilot)
         event = witnesses.chosen(first[:pilot], second[:pilot], self.claim, runs.above, estimator=self.estimator)

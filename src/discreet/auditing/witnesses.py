@@ -26,9 +26,9 @@ _MOST_VALUES = 64
 # Thresholds that are tried for each score, and coordinates that are tried by themselves.
 _THRESHOLDS, _COORDINATES = 65, 24
 # A test is laid out to see noise that is too small by about this factor.
-_LAYOUT = 1.15
+_LAYOUT = 1.25
 # Deviations of this many standard errors in the pilot count as chance: many events are compared there.
-_CHANCE = 3.0
+_CHANCE = 4.0
 # Standard errors that a test at the usual level of 1e-6 takes off.
 _CERTAIN = 5.0
 # Relative size of what is added to the variances before they are inverted: a coordinate without noise has none.
