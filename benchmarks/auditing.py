@@ -1,13 +1,13 @@
 """Runs and seconds that an audit needs to see missing noise: `python -m benchmarks.auditing`.
 
-A fault is seen if its audit reports a violation with probability 99.9%, at one false alarm in a million. The audit has to
-choose its event by itself. Two references know the best event already:
+A fault is seen if its audit reports a violation with probability 99.9%, at one false alarm in a million. The audit has
+to choose its event by itself. Two references know the best event already:
 
 - the best test of its kind, by the normal approximation: what could be reached;
 - two Clopper–Pearson intervals at one point (ε, δ), which is what a plain audit does.
 
-For ours, the margin by which a test rejects is measured in several runs, and the number of runs at which its mean is 3.09
-standard deviations above 0 is computed, since margins grow like the square root of the runs.
+For ours, the margin by which a test rejects is measured in several runs, and the number of runs at which its mean is
+3.09 standard deviations above 0 is computed, since margins grow like the square root of the runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from scipy import special
 
 from benchmarks._table import Row, arguments, report
-from discreet import events, queries
+from discreet import queries
 from discreet.accounting import closed_forms
 from discreet.auditing import audit
 from discreet.auditing.claims import claimed

@@ -57,3 +57,21 @@ def test_bad_arguments_are_one_line(line, message, run: Run):
     done = run(line)
     assert done.code == 2
     assert message in done.err
+
+
+@pytest.mark.slow
+def test_the_tour_prints_every_attack_and_writes_one_page(run: Run, folder):
+    done = run("discreet tour --folder tour")
+    assert (done.code, done.err) == (0, "")
+    page = (folder / "tour" / "tour.html").read_text()
+    for name in (
+        "Unique people",
+        "Linkage",
+        "The governor&#39;s record",
+        "Film ratings",
+        "k-anonymity",
+        "Differencing",
+    ):
+        assert f">{name}</h2>" in page
+    assert page.count("<svg") == 8
+    assert "http://" not in page.replace("http://www.w3.org/", "")
