@@ -19,7 +19,7 @@ _POOL, _ATTRIBUTES, _TESTED = 200, 4_000, 400
 
 
 def _rich() -> NDArray[np.bool_]:
-    return np.asarray(datasets.adult()["income"]) == datasets.INCOME[-1]
+    return np.array([income == datasets.INCOME[-1] for income in datasets.adult()["income"]])
 
 
 def differencing() -> Demonstration:
@@ -88,7 +88,8 @@ def membership() -> Demonstration:
     return Demonstration(
         "Membership in an average",
         f"Averages of {_ATTRIBUTES:,} yes-or-no attributes of {_POOL} patients are published. A person's own "
-        "attributes lean toward the averages of a pool that they are in, a little for each attribute and plainly for all.",
+        "attributes lean toward the averages of a pool that they are in, a little for each attribute and plainly "
+        "for all.",
         "of people, half of them in the pool, are guessed right",
         _told_apart(pool, others, sums / _POOL, shares, middle),
         _told_apart(pool, others, noisy / _POOL, shares, middle),
