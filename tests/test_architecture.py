@@ -18,7 +18,18 @@ import discreet
 ROOT = Path(discreet.__file__).parent
 REPOSITORY = Path(__file__).parent.parent
 FILES = sorted(ROOT.rglob("*.py"))
-NOUNS = {"errors", "neighbors", "bounded", "events", "codec", "guarantees", "release", "_check", "numeric"}
+NOUNS = {
+    "attestation",
+    "errors",
+    "neighbors",
+    "bounded",
+    "events",
+    "codec",
+    "guarantees",
+    "release",
+    "_check",
+    "numeric",
+}
 
 #: Layers from the bottom up; a package may import those below it, and itself, but not its siblings or those above.
 LAYERS: list[set[str]] = [
@@ -36,6 +47,7 @@ THIRD_PARTY = {"numpy", "scipy"}
 EXTRAS = {
     "datasets": {"pyarrow"},  # to write a Parquet file
     "accounting": {"matplotlib"},  # to plot a curve
+    "auditing": {"matplotlib"},
     "ledger": {"psycopg"},
     "analytics": {"ibis", "pyarrow", "pandas", "polars", "duckdb", "sqlglot", "matplotlib"},
     "apps": {"click", "rich", "jinja2", "markupsafe", "matplotlib"},

@@ -13,6 +13,7 @@ promises:
 import typing
 
 from discreet import accounting, datasets, errors, events, mechanisms, queries
+from discreet.attestation import Attestation
 from discreet.bounded import Bounded, Scores, Sensitivity
 from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
 from discreet.ledger import Ledger
@@ -43,6 +44,7 @@ __all__ = [
     "ZCDP",
     "ZERO_OUT",
     "ApproxDP",
+    "Attestation",
     "Bounded",
     "Guarantee",
     "Ledger",

@@ -49,6 +49,26 @@ def nothing():
     return None
 """
 
+PIPELINE = """
+import discreet as dp
+
+
+def release(ages):
+    return dp.laplace(dp.queries.sum(ages, bounds=(0, 100)), epsilon=1.0)
+
+
+def exact(ages):
+    return float(ages.sum())
+
+
+def pairs():
+    return [([], [1.0]), ([5.0], [5.0, 100.0])]
+
+
+def total(ages):
+    return dp.laplace(dp.queries.sum(ages, bounds=(0, 100)), epsilon=1.0)
+"""
+
 CONFIG = """
 [data]
 file = "people.parquet"
@@ -97,6 +117,7 @@ def fill(folder: Path) -> None:
     pq.write_table(table, folder / "people.parquet")
     (folder / "event.json").write_text(EVENT)
     (folder / "model.py").write_text(MODEL)
+    (folder / "pipeline.py").write_text(PIPELINE)
     (folder / "config.toml").write_text(CONFIG)
     (folder / "visits.log").write_text("GET /a\nGET /b\nEND\nGET /a\nEND\nGET /c\n")
 

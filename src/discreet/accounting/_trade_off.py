@@ -192,6 +192,14 @@ class TradeOff:
         at = _probabilities(alpha)
         return np.asarray(np.min([pair.upper(at) for pair in self._pairs], axis=0))
 
+    def profiles(self) -> list[tuple[Floats, Floats, Floats]]:
+        """The (ε, δ) pairs behind `lower`: ε, δ in the direction of the test and δ in the other, for each kind of pair.
+
+        Every line β ≥ 1 − δ − e^ε α of the first δ and β ≥ e^{−ε}(1 − δ − α) of the second holds by itself. Several
+        kinds of pairs can meet one event; `lower` is the least curve of all.
+        """
+        return [(pair.epsilons, pair.removing[1], pair.adding[1]) for pair in self._pairs]
+
     def compose(self, other: TradeOff) -> TradeOff:
         """The curve of both events on the same data, fixed in advance: the curve of their composition."""
         if not isinstance(other, TradeOff) or (other.relation, other.direction) != (self.relation, self.direction):

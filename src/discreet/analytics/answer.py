@@ -206,10 +206,9 @@ class Answer:
         if receipt.replayed:
             raise Exhausted(f"key {key!r} has paid for a release already: keep that one, or choose another key")
         question = self._discovered(plan)
-        if question is self._question:
-            answers = _run(planned)
-        else:  # keys were discovered; if there are none, there is nothing to ask the engine
-            answers = _run(question.queries()) if question.groups else []
+        if question is not self._question:  # keys were discovered; without any there is nothing to ask the engine
+            planned = question.queries() if question.groups else []
+        answers = _run(planned)
         values = question.values(answers, self._relation)
         done = {name: self._all_noised(name, part, values[name]) for name, part in plan.parts.items()}
         totals = {name: self._total(part, values[name]) for name, part in plan.totals.items()}

@@ -9,6 +9,7 @@ from pathlib import Path
 from discreet import _check
 from discreet.accounting.adaptive import advice
 from discreet.accounting.adaptive.filter import AdaptiveFilter
+from discreet.attestation import Attestation
 from discreet.codec import encode
 from discreet.errors import BudgetExceeded, InvalidArgument, UnknownEvent
 from discreet.events import Event, NonPrivate, Repeated, is_secure
@@ -20,7 +21,7 @@ from discreet.ledger.charging import NoRoom, Request
 from discreet.ledger.history import History
 from discreet.ledger.names import checked_name, checked_text
 from discreet.ledger.partitions import Part
-from discreet.ledger.receipt import Receipt
+from discreet.ledger.receipt import Anchor, Receipt
 from discreet.ledger.reservation import Reservation
 from discreet.ledger.statement import Statement, Summary, compose
 from discreet.ledger.stores import records
@@ -182,6 +183,43 @@ class Account:
             raise _check.fail("budget", f"protect {self.neighbors}", str(budget.protects), remedy)
         terms = Terms.start(full_name, self.name, budget, self.neighbors, aside)
         return Account(self._backend, (*self._path, self._backend.open(terms)))
+
+    def attest(self, attestation: Attestation) -> Anchor:
+        """Record the result of an audit in this account's chain, beside the charges. It costs nothing.
+
+        Returns where it is recorded, with its hash, which covers everything in the account up to it.
+
+        Guarantee: the totals stay as they are, and `Ledger.verify` covers the attestation like any other entry. What it
+        says is the auditor's word: the ledger does not repeat the audit.
+        """
+        given: object = attestation
+        if not isinstance(given, Attestation):
+            remedy = "Audit.attestation() makes one"
+            raise _check.fail("attestation", "be an Attestation", type(given).__name__, remedy)
+        terms, text = self._terms, attestation.text()
+
+        def work(transaction: Transaction, time: str) -> Anchor:
+            row = records.held(transaction, terms.name)
+            entry = Entry(
+                account=row.name,
+                sequence=row.sequence + 1,
+                kind="attest",
+                time=time,
+                neighbors=terms.neighbors,
+                previous=row.head,
+                purpose=attestation.subject,
+                terms=text,
+            )
+            head = records.append(transaction, row, entry, row.filter_state())
+            self._backend.on_step("recorded")
+            return Anchor(entry.account, entry.sequence, head)
+
+        return self._backend.write(work)
+
+    def attestations(self) -> tuple[tuple[Entry, Attestation], ...]:
+        """The audits that were recorded here, oldest first, each with its entry."""
+        attested = [(entry, entry.terms) for entry in self.history() if entry.kind == "attest"]
+        return tuple((entry, Attestation.of_text(text)) for entry, text in attested if text is not None)
 
     def history(self) -> tuple[Entry, ...]:
         """All entries of this account, oldest first, including what its sub-accounts were charged."""

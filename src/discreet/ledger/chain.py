@@ -33,7 +33,7 @@ from discreet.numeric.texts import sum_value
 #: Stands for the previous hash in an account's first entry.
 NOTHING = "0" * 64
 
-KINDS = ("open", "allot", "spend", "reserve", "start", "close")
+KINDS = ("open", "allot", "spend", "reserve", "start", "close", "attest")
 
 # What an entry says about its charge. Equal charges have equal texts, and reading one takes most of reading an entry.
 _CHARGE_FIELDS = {"change", "claimed", "event"}
@@ -80,7 +80,8 @@ class Entry:
     Attributes:
         account: the account that the row belongs to.
         sequence: the number of the row in its account: 0 for the row that opens it.
-        kind: "open", "allot", "spend", "reserve", "start" (a block of reserved steps) or "close" (a reservation).
+        kind: "open", "allot", "spend", "reserve", "start" (a block of reserved steps), "close" (a reservation) or
+            "attest" (the result of an audit, which costs nothing).
         time: when it was written, by the writer's clock; it is for people, and nothing depends on it.
         neighbors: what the account protects.
         previous: the hash of the row before.
@@ -93,7 +94,8 @@ class Entry:
         above: the row in each account above that was written together with this one.
         reservation: the row of the reservation that "start" and "close" belong to.
         steps: the steps that were reserved ("reserve"), started so far ("start") or started in total ("close").
-        terms: the terms, as text, for "open"; the name and terms of a sub-account for "allot".
+        terms: the terms, as text, for "open"; the name and terms of a sub-account for "allot"; the attestation, as
+            text, for "attest".
         part: the part of a partition that was charged, if it was one; `change` and `claimed` were added to its totals.
     """
 

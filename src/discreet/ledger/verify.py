@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from discreet.accounting.adaptive.budgets import Price
+from discreet.attestation import Attestation
 from discreet.codec import encode
 from discreet.errors import DiscreetError, NotALedger, UnknownEvent
 from discreet.events import Repeated
@@ -196,9 +197,11 @@ class _Chain:
             self._close(entry)
         elif entry.kind == "allot" and entry.terms is not None:
             self._seen.allotted[Terms.of_text(entry.terms).name] = entry.terms, (name, entry.sequence)
+        elif entry.kind == "attest" and entry.terms is not None and entry.event is None:
+            Attestation.of_text(entry.terms)  # refuses what no audit wrote
         elif entry.kind != "open":
             raise _Disagreement(name, entry.sequence, f"a row of kind {entry.kind!r} lacks what belongs to it")
-        if entry.kind in {"open", "allot", "start"}:
+        if entry.kind in {"open", "allot", "start", "attest"}:
             if any(entry.change) or entry.claimed or None in entry.change:
                 raise _Disagreement(name, entry.sequence, f"a row of kind {entry.kind!r} changes the totals")
             return

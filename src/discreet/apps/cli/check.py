@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
 from discreet import _check
 from discreet.apps.cli.command import Command, with_output
+from discreet.apps.cli.loading import loaded
 from discreet.apps.cli.printing import Output
 from discreet.errors import InvalidArgument, MissingExtra
 
@@ -75,28 +73,9 @@ def _shape(text: str) -> tuple[int, ...]:
 
 def _built(target: str) -> Any:
     """Run the file, call its function and return the model."""
-    path, colon, name = target.rpartition(":")
-    if not colon or not path or not name.isidentifier():
-        raise InvalidArgument(f"FILE:FUNCTION must name both, got {target!r}: such as model.py:build")
-    if not Path(path).is_file():
-        raise InvalidArgument(f"FILE must be a Python file that exists, got {path!r}: such as model.py:build")
-    spec = importlib.util.spec_from_file_location("discreet_checked_model", path)
-    if spec is None or spec.loader is None:
-        raise InvalidArgument(f"FILE must be a Python file, got {path!r}: its name should end in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    function = loaded(target, "model.py:build", "takes no arguments and returns a model")
     try:
-        spec.loader.exec_module(module)
-        function = getattr(module, name, None)
-        if not callable(function):
-            raise InvalidArgument(
-                f"FUNCTION must be defined in {path}, got {name!r}: it takes no arguments and returns a model"
-            )
         return function()
-    except InvalidArgument:
-        raise
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
         raise InvalidArgument(f"FILE must build its model without an error, got {problem}") from error
-    finally:
-        sys.modules.pop(spec.name, None)

@@ -14,6 +14,7 @@ import click
 import discreet
 from discreet.apps.cli import (
     allocate,
+    audit,
     check,
     compare,
     completion,
@@ -24,6 +25,7 @@ from discreet.apps.cli import (
     price,
     query,
     report,
+    tour,
     train,
 )
 from discreet.apps.cli.printing import NotPrinted, Output, print_any_character, printable
@@ -43,12 +45,14 @@ OK, FAILED, BAD_INPUT, NO_BUDGET = 0, 1, 2, 3
 #: Every command and command group. Each lives in its own file; a new one is added here.
 COMMANDS: tuple[click.Command, ...] = (
     demo.command,
+    tour.command,
     data.group,
     ledger.group,
     query.command,
     count.command,
     train.command,
     check.command,
+    audit.command,
     report.command,
     price.group,
     compare.command,

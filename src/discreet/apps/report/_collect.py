@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import discreet
 from discreet.apps.report import questions
-from discreet.apps.report.document import Answer, Charge, Report, Training
+from discreet.apps.report.document import Answer, Attested, Charge, Report, Training
 from discreet.apps.report.trade_off import trade_off
 from discreet.ledger import Account
 from discreet.ledger.statement import Statement, events_of
@@ -51,6 +51,7 @@ def collect(
         written=datetime.now(UTC).isoformat(timespec="seconds"),
         lead=lead,
         summary=questions.summary(account.budget, neighbors, curves.recognized(curves.promised)),
+        audits=_audits(account),
     )
 
 
@@ -81,6 +82,22 @@ def _charges(account: Account, statement: Statement) -> tuple[Charge, ...]:
             after[line.sequence],
         )
         for line in shown
+    )
+
+
+def _audits(account: Account) -> tuple[Attested, ...]:
+    """The audits that the account keeps."""
+    return tuple(
+        Attested(
+            entry.sequence,
+            entry.time[:19].replace("T", " "),
+            attestation.subject,
+            attestation.claim,
+            attestation.verdict,
+            attestation.violated,
+            attestation.method,
+        )
+        for entry, attestation in account.attestations()
     )
 
 

@@ -1,6 +1,6 @@
 """The report's charts as inline SVG. Their colors are variables of the style sheet, for dark mode and print.
 
-A new chart is a function here that returns `_svg(...)`, and one line in the template.
+A new chart is a function here that returns `svg(...)`, and one line in the template.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from matplotlib.ticker import MaxNLocator
 from discreet.apps.report.document import Answer, Charge, Training
 from discreet.apps.report.trade_off import TradeOff
 
-# Placeholder colors, replaced by variables of the style sheet.
-_INK, _MUTED, _ACCENT, _SECOND, _SOFT = "#010203", "#040506", "#070809", "#0a0b0c", "#0d0e0f"
+#: Placeholder colors, replaced by variables of the style sheet.
+INK, MUTED, ACCENT, SECOND, SOFT = "#010203", "#040506", "#070809", "#0a0b0c", "#0d0e0f"
 _VARIABLES = {
-    _INK: "var(--ink)",
-    _MUTED: "var(--muted)",
-    _ACCENT: "var(--accent)",
-    _SECOND: "var(--second)",
-    _SOFT: "var(--soft)",
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    ACCENT: "var(--accent)",
+    SECOND: "var(--second)",
+    SOFT: "var(--soft)",
 }
 #: Width of a chart in inches. The page scales it; the font size is set for this width.
 _WIDTH = 5.0
@@ -49,18 +49,18 @@ def budget_bars(charges: Sequence[Charge]) -> str:
         rows = list(range(len(charges)))
         # Bars thinner than this would vanish.
         lengths = [step if abs(step) > 0.6 else math.copysign(0.6, step) for step in used]
-        axes.barh(rows, [100.0] * len(rows), color=_SOFT, height=0.62)
-        axes.barh(rows, lengths, left=before, color=_ACCENT, height=0.62)
+        axes.barh(rows, [100.0] * len(rows), color=SOFT, height=0.62)
+        axes.barh(rows, lengths, left=before, color=ACCENT, height=0.62)
         for row, charge in zip(rows, charges, strict=True):
             text = f"{100 * charge.used_after:.1f}%"
-            axes.annotate(text, (101, row), va="center", color=_MUTED, fontsize=9, annotation_clip=False)
+            axes.annotate(text, (101, row), va="center", color=MUTED, fontsize=9, annotation_clip=False)
         axes.set_yticks(rows, [_short(charge.title, 30) for charge in charges])
         axes.set_xlim(0, 113)
         axes.set_ylim(len(charges) - 0.4, -0.6)
         axes.set_xticks([0, 25, 50, 75, 100])
         axes.set_xlabel("budget used, %")
 
-    return _svg("budget", draw, 0.75 + 0.27 * len(charges))
+    return svg("budget", draw, 0.75 + 0.27 * len(charges))
 
 
 def budget_steps(charges: Sequence[Charge]) -> str:
@@ -70,18 +70,18 @@ def budget_steps(charges: Sequence[Charge]) -> str:
         after = [0.0, *(100 * charge.used_after for charge in charges)]
         # It rises at each charge and stays level until the next.
         positions, heights = [*range(len(after)), len(after) - 0.5], [*after, after[-1]]
-        axes.fill_between(positions, heights, step="post", color=_SOFT)
-        axes.step(positions, heights, where="post", color=_ACCENT, linewidth=2)
-        axes.plot([len(charges)], after[-1:], "o", color=_ACCENT)
-        axes.axhline(100, color=_SECOND, linewidth=1.2, linestyle="--")
-        axes.annotate("the whole budget", (0, 100), xytext=(4, -12), textcoords="offset points", color=_SECOND)
+        axes.fill_between(positions, heights, step="post", color=SOFT)
+        axes.step(positions, heights, where="post", color=ACCENT, linewidth=2)
+        axes.plot([len(charges)], after[-1:], "o", color=ACCENT)
+        axes.axhline(100, color=SECOND, linewidth=1.2, linestyle="--")
+        axes.annotate("the whole budget", (0, 100), xytext=(4, -12), textcoords="offset points", color=SECOND)
         axes.set_ylim(0, 108)
         axes.set_xlim(0, len(charges) + 0.5)
         axes.set_xlabel("charges, in order")
         axes.set_ylabel("budget used, %")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
-    return _svg("budget", draw, 2.6)
+    return svg("budget", draw, 2.6)
 
 
 def answer(shown: Answer, name: str, index: int) -> str:
@@ -92,13 +92,13 @@ def answer(shown: Answer, name: str, index: int) -> str:
         rows = list(range(len(labels)))
         values = [float(row[name]) for row in shown.rows]
         errors = [shown.error(row, name) or 0.0 for row in shown.rows]
-        axes.barh(rows, values, color=_ACCENT, height=0.7)
-        axes.errorbar(values, rows, xerr=errors, fmt="none", ecolor=_INK, elinewidth=1.4, capsize=3)
+        axes.barh(rows, values, color=ACCENT, height=0.7)
+        axes.errorbar(values, rows, xerr=errors, fmt="none", ecolor=INK, elinewidth=1.4, capsize=3)
         axes.set_yticks(rows, labels)
         axes.invert_yaxis()
         axes.set_xlabel(name)
 
-    return _svg(f"answer-{index}-{name}", draw, max(1.3, 0.9 + 0.26 * len(shown.rows)))
+    return svg(f"answer-{index}-{name}", draw, max(1.3, 0.9 + 0.26 * len(shown.rows)))
 
 
 def training(shown: Training, index: int) -> str:
@@ -107,7 +107,7 @@ def training(shown: Training, index: int) -> str:
 
     def draw_panels(figure: Figure) -> None:
         all_axes = figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]
-        for axes, (name, values), color in zip(all_axes, shown.series, (_ACCENT, _SECOND) * panels, strict=False):
+        for axes, (name, values), color in zip(all_axes, shown.series, (ACCENT, SECOND) * panels, strict=False):
             axes.plot(shown.steps[: len(values)], values, color=color, linewidth=2)
             axes.set_ylabel(name)
             _plain(axes)
@@ -118,12 +118,12 @@ def training(shown: Training, index: int) -> str:
                 [score.value - score.low for _, score in shown.scores],
                 [score.high - score.value for _, score in shown.scores],
             ]
-            all_axes[-1].errorbar(steps, heights, yerr=errors, color=_ACCENT, ecolor=_INK, marker="o", capsize=3)
+            all_axes[-1].errorbar(steps, heights, yerr=errors, color=ACCENT, ecolor=INK, marker="o", capsize=3)
             all_axes[-1].set_ylabel("score, 95%")
             _plain(all_axes[-1])
         all_axes[-1].set_xlabel("step")
 
-    return _svg(f"training-{index}", draw_panels, 0.5 + 1.7 * panels, panels=True)
+    return svg(f"training-{index}", draw_panels, 0.5 + 1.7 * panels, panels=True)
 
 
 def trade_off(curves: TradeOff) -> str:
@@ -132,31 +132,32 @@ def trade_off(curves: TradeOff) -> str:
     def draw(axes: Axes) -> None:
         alarms = [100 * alarm for alarm in curves.false_alarms]
         promised = [100 * misses for misses in curves.promised]
-        axes.plot([0, 100], [100, 0], color=_MUTED, linewidth=1, linestyle=":", label="guessing")
+        axes.plot([0, 100], [100, 0], color=MUTED, linewidth=1, linestyle=":", label="guessing")
         if curves.so_far is not None:
             so_far = [100 * misses for misses in curves.so_far]
-            axes.plot(alarms, so_far, color=_SECOND, linewidth=2, label="charged so far")
-        axes.fill_between(alarms, promised, color=_SOFT)
-        axes.plot(alarms, promised, color=_ACCENT, linewidth=2, label="promised by the budget")
+            axes.plot(alarms, so_far, color=SECOND, linewidth=2, label="charged so far")
+        axes.fill_between(alarms, promised, color=SOFT)
+        axes.plot(alarms, promised, color=ACCENT, linewidth=2, label="promised by the budget")
         axes.set_xlim(0, 100)
         axes.set_ylim(0, 100)
         axes.set_xlabel("false alarms, %")
         axes.set_ylabel("misses, at least, %")
-        legend = axes.legend(frameon=False, labelcolor=_INK, loc="upper right")
+        legend = axes.legend(frameon=False, labelcolor=INK, loc="upper right")
         legend.set_zorder(5)
 
-    return _svg("trade-off", draw, 3.2)
+    return svg("trade-off", draw, 3.2)
 
 
 def _plain(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(_MUTED)
-    axes.tick_params(color=_MUTED, labelcolor=_INK)
-    axes.xaxis.label.set_color(_INK)
-    axes.yaxis.label.set_color(_INK)
+    axes.spines[["left", "bottom"]].set_color(MUTED)
+    axes.tick_params(color=MUTED, labelcolor=INK)
+    axes.xaxis.label.set_color(INK)
+    axes.yaxis.label.set_color(INK)
 
 
-def _svg(name: str, draw: Callable[[Any], None], height: float, *, panels: bool = False) -> str:
+def svg(name: str, draw: Callable[[Any], None], height: float, *, panels: bool = False) -> str:
+    """The chart that `draw` draws into axes (or into a figure, for `panels`), `height` inches high, as inline SVG."""
     style: Any = {"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 11, "font.family": "sans-serif"}
     with rc_context(style):
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")

@@ -35,6 +35,19 @@ class Charge:
 
 
 @dataclass(frozen=True)
+class Attested:
+    """An audit that the account keeps, with its row and time."""
+
+    sequence: int
+    time: str
+    subject: str
+    claim: str
+    verdict: str
+    violated: bool
+    method: str
+
+
+@dataclass(frozen=True)
 class Spending:
     """What one analyst charged: the number of charges, and how much of the budget they used."""
 
@@ -119,6 +132,7 @@ class Report:
     written: str = ""
     lead: str = ""
     summary: tuple[str, ...] = ()
+    audits: tuple[Attested, ...] = ()
 
     def analyst(self, charge: Charge) -> str:
         """Who made a charge: the sub-account's name within this account, or the account itself."""
@@ -156,6 +170,7 @@ class Report:
             "charges": [asdict(charge) for charge in self.charges],
             "by_analyst": [asdict(spending) for spending in self.by_analyst],
             "trade_off": asdict(self.trade_off),
+            "audits": [asdict(audit) for audit in self.audits],
             "answers": [asdict(answer) for answer in self.answers],
             "trainings": [asdict(training) for training in self.trainings],
             "reproduce": {"commands": list(self.commands), "versions": dict(self.versions)},

@@ -1,0 +1,132 @@
+"""Exact statements about two counts: how often an event happened on each of two neighboring datasets.
+
+H₀: P₁ ≤ c + s·P₀, one line above a claim's curve. With Y hits among n₁ runs on one dataset and X false alarms among n₀
+on the other, T = Y/n₁ − s·X/n₀ has mean at most c. `Runs.p_value` bounds the probability of a T this large by
+Chernoff's bound, over all P₀ within a confidence interval around X/n₀ whose own error is added (Berger & Boos 1994).
+It holds for any number of runs (docs/proofs/audit-tests.md) and looks at both counts at once; two separate confidence
+intervals (Clopper & Pearson 1934) need up to twice as many runs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special
+
+Floats = NDArray[np.float64]
+Range = tuple[float, float]
+
+# Exponents per run at which the least bound is looked for; refined afterwards.
+_TILTS = np.geomspace(1e-7, 60.0, 121)
+# The share of the false-alarm rate that the confidence interval around X/n₀ may use.
+_INTERVAL_SHARE = 0.1
+# Beyond this ε, e^ε P₀ exceeds 1 for any P₀ that could be measured.
+_LARGEST_EPSILON = 512.0
+_LARGEST_EXPONENT = 700.0
+
+
+def clopper_pearson(successes: int, trials: int, tail: float) -> Range:
+    """Bounds on a probability, each of which fails with probability at most `tail` (Clopper & Pearson 1934)."""
+    lower = 0.0 if successes == 0 else float(special.betaincinv(successes, trials - successes + 1, tail))
+    upper = 1.0 if successes == trials else float(special.betainccinv(successes + 1, trials - successes, tail))
+    return lower, upper
+
+
+@dataclass(frozen=True)
+class Line:
+    """P₁ ≤ intercept + slope·P₀: one (ε, δ) of a claim."""
+
+    slope: float
+    intercept: float
+
+    def at(self, rate: Floats) -> Floats:
+        """The largest P₁ at P₀."""
+        return np.asarray(np.minimum(1.0, self.intercept + self.slope * rate))
+
+
+@dataclass(frozen=True)
+class Runs:
+    """How many independent runs there are on the dataset of the null hypothesis, and on the other."""
+
+    below: int
+    above: int
+
+    def p_value(self, false_alarms: int, hits: int, line: Line, alpha: float) -> float:
+        """A p-value of H₀: P₁ ≤ line(P₀), for a test at level `alpha`."""
+        share = _INTERVAL_SHARE * alpha
+        rates = clopper_pearson(false_alarms, self.below, share / 2)
+        observed = hits / self.above - line.slope * false_alarms / self.below
+        return min(1.0, share + math.exp(self._log_bound(observed, line, rates)))
+
+    def critical(self, rate: float, line: Line, alpha: float) -> float:
+        """The least difference T that a test at level `alpha` rejects, if the rate of false alarms is about `rate`."""
+        share = _INTERVAL_SHARE * alpha
+        rates = clopper_pearson(round(rate * self.below), self.below, share / 2)
+        enough = math.log(alpha - share)
+        if self._log_bound(1.0, line, rates) > enough:
+            return math.inf
+        low, high = line.intercept, 1.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self._log_bound(middle, line, rates) <= enough else (middle, high)
+        return high
+
+    def spread(self, rate: float, hit_rate: float, line: Line) -> float:
+        """The standard deviation of T at these rates."""
+        return math.sqrt(hit_rate * (1 - hit_rate) / self.above + line.slope**2 * rate * (1 - rate) / self.below)
+
+    def power(self, rate: float, hit_rate: float, line: Line, critical: float) -> float:
+        """P(T ≥ critical) at these rates, by the normal approximation: it states power and decides nothing."""
+        gap, spread = hit_rate - line.slope * rate - critical, self.spread(rate, hit_rate, line)
+        return float(special.ndtr(gap / spread)) if spread > 0 else float(gap >= 0)
+
+    def epsilon_lower(self, false_alarms: int, hits: int, *, delta: float, alpha: float, distance: int = 1) -> float:
+        """An ε such that the counts refute (ε′, δ)-DP at level `alpha` for every ε′ below it; 0 if they refute none.
+
+        A group of k units has e^{kε} and δ(e^{kε} − 1)/(e^ε − 1).
+        """
+
+        def refuted(epsilon: float) -> bool:
+            growth = math.exp(min(_LARGEST_EXPONENT, distance * epsilon))
+            slack = delta * (distance if epsilon <= 0 else (growth - 1) / math.expm1(epsilon))
+            return slack < 1 and self.p_value(false_alarms, hits, Line(growth, slack), alpha) <= alpha
+
+        if not refuted(0.0):
+            return 0.0
+        low, high = 0.0, 1.0
+        while high < _LARGEST_EPSILON and refuted(high):
+            low, high = high, 2 * high
+        for _ in range(30):
+            middle = (low + high) / 2
+            low, high = (middle, high) if refuted(middle) else (low, middle)
+        return low
+
+    def _log_bound(self, observed: float, line: Line, rates: Range) -> float:
+        """ln of a bound on P(T ≥ observed) over all P₀ in `rates`, with P₁ = line(P₀). Every λ > 0 gives one."""
+        if observed <= line.intercept:
+            return 0.0
+        values = self._chernoff(_TILTS, observed, line, rates)
+        best = int(np.argmin(values))
+        refined = optimize.minimize_scalar(
+            lambda log_tilt: float(self._chernoff(np.array([math.exp(log_tilt)]), observed, line, rates)[0]),
+            bounds=(math.log(_TILTS[max(0, best - 1)]), math.log(_TILTS[min(len(_TILTS) - 1, best + 1)])),
+            method="bounded",
+        )
+        return min(0.0, float(values[best]), float(refined.fun))
+
+    def _chernoff(self, tilt: Floats, observed: float, line: Line, rates: Range) -> Floats:
+        """ln(e^{−λ·observed} E[e^{λY/n₁}] E[e^{−λsX/n₀}]), largest over P₀; λ is such that one run counts e^{±tilt}.
+
+        It is concave in P₀, and its derivative vanishes on a linear equation.
+        """
+        scale = tilt / max(1 / self.above, line.slope / self.below)
+        up, down = np.expm1(scale / self.above), np.expm1(-scale * line.slope / self.below)
+        free = -self.below * down * (1 + line.intercept * up) - self.above * line.slope * up
+        # Beyond the P₀ where P₁ reaches 1, the bound only falls.
+        most = min(rates[1], max(rates[0], (1 - line.intercept) / line.slope))
+        rate = np.clip(free / (line.slope * down * up * (self.below + self.above)), rates[0], most)
+        hits = self.above * np.log1p(line.at(rate) * up)
+        return np.asarray(-scale * observed + self.below * np.log1p(rate * down) + hits)

@@ -1,0 +1,75 @@
+"""The test of μ: how far apart two normal outputs lie, in units of their noise.
+
+It assumes that the output, or its projection on a direction that was chosen beforehand, is normal with equal variance
+on both datasets, as Gaussian noise on a sum is. Telling the datasets apart is then telling N(0, 1) from N(μ, 1), and
+Student's t of two samples is a noncentral t with noncentrality μ√(n₀n₁/(n₀ + n₁)). It uses every run fully, where a
+threshold sees one bit of each.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Separation:
+    """Student's t of two samples.
+
+    Attributes:
+        statistic: the difference of the means over its standard error.
+        runs: how many runs each mean is of.
+    """
+
+    statistic: float
+    runs: tuple[int, int]
+
+    @classmethod
+    def of(cls, null: Floats, other: Floats) -> Separation:
+        """Of two samples of numbers."""
+        freedom = len(null) + len(other) - 2
+        variance = ((len(null) - 1) * null.var(ddof=1) + (len(other) - 1) * other.var(ddof=1)) / freedom
+        difference = float(other.mean() - null.mean())
+        if variance <= 0:
+            return cls(math.copysign(math.inf, difference) if difference else 0.0, (len(null), len(other)))
+        return cls(difference / math.sqrt(variance * (1 / len(null) + 1 / len(other))), (len(null), len(other)))
+
+    @property
+    def factor(self) -> float:
+        """√(n₀n₁/(n₀ + n₁)): the statistic over μ."""
+        below, above = self.runs
+        return math.sqrt(below * above / (below + above))
+
+    def p_value(self, mu: float) -> float:
+        """P(t ≥ statistic) if the distance is `mu`; Johnson & Welch's (1940) normal form of the noncentral t."""
+        if math.isinf(self.statistic):
+            return 0.0 if self.statistic > 0 else 1.0
+        freedom = sum(self.runs) - 2
+        spread = math.sqrt(1 + self.statistic**2 / (2 * freedom))
+        return float(special.ndtr((mu * self.factor - self.statistic * (1 - 1 / (4 * freedom))) / spread))
+
+    def mu_lower(self, alpha: float) -> float:
+        """A lower bound on μ that fails with probability at most `alpha`."""
+        low, high = 0.0, 1.0
+        if self.p_value(0.0) > alpha:
+            return 0.0
+        while self.p_value(high) <= alpha and high < 1e6:
+            low, high = high, 2 * high
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.p_value(middle) <= alpha else (low, middle)
+        return low
+
+    @staticmethod
+    def power(runs: tuple[int, int], claimed: float, mu: float, alpha: float) -> float:
+        """The probability that a test of μ ≤ claimed at level `alpha` rejects if the distance is `mu`."""
+        factor = math.sqrt(runs[0] * runs[1] / sum(runs))
+        # The spread of t around μ·factor, from the estimated variance.
+        spread = math.sqrt(1 + (mu * factor) ** 2 / (2 * sum(runs)))
+        return float(special.ndtr((mu - claimed) * factor / spread + special.ndtri(alpha)))

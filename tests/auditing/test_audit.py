@@ -1,0 +1,195 @@
+"""An audit refutes a wrong claim with a witness, finds nothing wrong with a right one, and says how hard it looked."""
+
+from __future__ import annotations
+
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import discreet as dp
+from discreet import events, queries
+from discreet.auditing import Pair, audit, neighboring_numbers, neighboring_tables, neighboring_values
+from discreet.errors import InvalidArgument
+from discreet.mechanisms import Gaussian, Laplace, RandomizedResponse
+from discreet.mechanisms.local import GeneralizedResponse
+
+COUNT = queries.count([0] * 10)
+
+
+def coin(data, runs, *, chance=0.5):
+    """A fair coin on the first dataset, and another one on the second: not from this library."""
+    return np.random.default_rng().random(runs) < (chance if data else 0.5)
+
+
+def test_a_right_claim_gets_a_verdict_that_says_how_hard_one_looked():
+    report = audit(Laplace(1), neighbors=COUNT, max_samples=4_000)
+    assert not report.violated
+    assert report.verdict.startswith("no violation found; ")
+    assert "less noise would have been seen with probability 99.9% on the pairs tested" in report.verdict
+    assert "private" not in str(report).lower()
+    assert 0.05 < report.power.missing_noise < 0.5
+    assert 0.4 < report.epsilon_lower < 1.0
+    assert report.samples == 8_000
+
+
+def test_half_of_the_noise_is_refuted_early_with_a_witness():
+    """Power: at 1,900 runs the expected deviation is 15 standard errors."""
+    report = audit(Laplace(Fraction(1, 2)), events.DiscreteLaplace(1, Fraction(1)), COUNT, max_samples=64_000)
+    assert report.violated
+    assert report.verdict.startswith("violation: pair 0: ")
+    assert report.samples < 64_000
+    assert report.witness.p_value < 1e-6
+    hits, alarms = (count / runs for count, runs in (report.witness.hits, report.witness.false_alarms))
+    assert hits > report.witness.allowed > alarms
+    assert report.epsilon_lower > 1.0
+
+
+def test_the_whole_curve_is_tested_and_not_one_epsilon():
+    """A coin of 60% is (0.5, 0)-DP against a fair one, but no Gaussian with μ = 0.1 does that."""
+    pairs = [(0, 1)]
+    claim = dp.ApproxDP(0.5, 0.0)
+    assert not audit(lambda d, n: coin(d, n, chance=0.6), claim, pairs, vectorized=True).violated
+    assert audit(lambda d, n: coin(d, n, chance=0.6), dp.GDP(0.1), pairs, vectorized=True).violated
+
+
+def test_a_group_shows_a_fault_with_fewer_runs():
+    """20% of Gaussian noise is missing: 28,000 runs at distance 1 for the best test, and 600 at distance 10."""
+    total = queries.sum([1.0] * 10, bounds=(0, 10))
+    mechanism = Gaussian.for_epsilon(total, 1.0, 1e-5)
+    weak, claim = Gaussian(mechanism.standard_deviation * Fraction(7, 10)), mechanism.event(total)
+    assert not audit(weak, claim, total, max_samples=2_000).violated
+    assert audit(weak, claim, total, max_samples=2_000, distance=10).violated
+    assert not audit(mechanism, claim, total, max_samples=2_000, distance=10).violated
+
+
+def test_the_test_of_mu_needs_fewer_runs_and_says_what_it_assumes():
+    total = queries.sum([1.0] * 10, bounds=(0, 10))
+    mechanism = Gaussian.for_epsilon(total, 1.0, 1e-5)
+    report = audit(mechanism, neighbors=total, max_samples=30_000, estimator="mu")
+    assert not report.violated
+    assert report.power.missing_noise < 0.21
+    assert "normal" in report.assumes
+    weak = Gaussian(mechanism.standard_deviation * Fraction(7, 10))
+    assert audit(weak, mechanism.event(total), total, max_samples=30_000, estimator="mu").violated
+
+
+def unclamped(ages):
+    return dp.laplace(queries.sum(np.nan_to_num(ages) * 1.0, bounds=(0, 1e6)), epsilon=10_000.0)
+
+
+def test_the_search_finds_the_record_that_a_query_forgets_to_clamp():
+    """The claim is 1-DP for ages up to 100; the pipeline clamps at a million."""
+    pairs = neighboring_numbers((0, 100))
+    report = audit(unclamped, dp.PureDP(1.0), pairs, access="white_box", max_samples=2_000)
+    assert report.violated
+    assert pairs[report.witness.pair].second[-1] > 100
+    honest = audit(
+        lambda ages: dp.laplace(queries.sum(ages, bounds=(0, 100)), epsilon=1.0),
+        dp.PureDP(1.0),
+        pairs,
+        access="white_box",
+        max_samples=2_000,
+    )
+    assert not honest.violated
+
+
+def people(table):
+    with tempfile.TemporaryDirectory() as folder, dp.Ledger(Path(folder) / "audit.ledger") as ledger:
+        account = ledger.account("audit", budget=dp.PureDP(10.0))
+        return dp.Private(table, account=account).sum("age", bounds=(0, 100)).release(epsilon=1.0)
+
+
+def test_a_question_to_a_private_table_is_audited_through_its_mechanisms():
+    """Black-box access would run DuckDB thousands of times."""
+    table = {"age": [20.0, 30.0]}
+    report = audit(people, None, [Pair(table, {"age": [20.0, 30.0, 99.0]}, grows=True)], access="white_box")
+    assert not report.violated
+    assert report.epsilon_lower > 0.5
+
+
+def test_local_randomizers_are_audited():
+    response = RandomizedResponse(1, (False, True))
+    assert not audit(response, neighbors=[(False, True)], max_samples=4_000).violated
+    assert audit(response, dp.PureDP(0.5), [(False, True)], max_samples=4_000).violated
+    protocol = GeneralizedResponse(1, ("a", "b", "c"))
+    assert not audit(protocol, neighbors=[("a", "b")], max_samples=4_000).violated
+    assert audit(protocol, dp.PureDP(0.5), [("a", "b")], max_samples=4_000).violated
+
+
+def test_outputs_that_are_no_numbers_are_counted_by_value():
+    def truthful(answer):
+        return {"said": answer}
+
+    report = audit(truthful, dp.PureDP(3.0), [("yes", "no")], max_samples=1_000)
+    assert report.violated
+    assert report.estimator == "histogram"
+
+
+def test_what_is_behind_an_account_is_refused(tmp_path):
+    with dp.Ledger(tmp_path / "a.ledger") as ledger:
+        account = ledger.account("a", budget=dp.PureDP(1.0))
+        private = dp.Private({"age": [1.0]}, account=account)
+        for target in (account, private, private.count()):
+            with pytest.raises(InvalidArgument, match="target must not be behind an account"):
+                audit(target, dp.PureDP(1.0), [(0, 1)])
+        with pytest.raises(InvalidArgument, match="neighbors must not be behind an account"):
+            audit(lambda table: 0, dp.PureDP(1.0), [(private, private)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"alpha": 0.0}, "alpha must be > 0"),
+        ({"alpha": float("nan")}, "alpha must be finite"),
+        ({"max_samples": 10}, "max_samples must be ≥ 1000"),
+        ({"estimator": "best"}, "estimator must be one of"),
+        ({"access": "grey"}, "access must be one of"),
+        ({"neighbors": None}, "neighbors must be pairs"),
+        ({"neighbors": []}, "neighbors must hold a pair"),
+        ({"claim": None}, "claim must be given"),
+        ({"claim": 1.0}, "claim must be an event or a guarantee"),
+        ({"target": 3}, "target must be something that can be run"),
+        ({"distance": 0}, "distance must be ≥ 1"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    given = {"target": lambda data: 0.0, "claim": dp.PureDP(1.0), "neighbors": [(0, 1)], **arguments}
+    with pytest.raises(InvalidArgument, match=message):
+        audit(**given)
+
+
+def test_a_shape_that_depends_on_data_is_refused():
+    with pytest.raises(InvalidArgument, match="give 1 numbers in every run"):
+        audit(np.zeros, dp.PureDP(1.0), [(1, 2)], max_samples=1_000)
+
+
+@pytest.mark.parametrize("output", [float("nan"), float("inf"), -0.0, 2.0**53, 5e-324])
+def test_odd_numbers_are_outputs_like_any_other(output):
+    assert audit(lambda data: output if data else 0.5, dp.PureDP(1.0), [(0, 1)], max_samples=1_000).violated
+    assert not audit(lambda data: output, dp.PureDP(1.0), [(0, 1)], max_samples=1_000).violated
+
+
+def test_neighbor_searches_cover_the_extremes():
+    numbers = neighboring_numbers((0, 100))
+    assert any(len(pair.first) == 0 for pair in numbers)
+    assert any(np.isnan(pair.second[-1]) for pair in numbers)
+    assert all(len(pair.second) == len(pair.first) + 1 and pair.grows for pair in numbers)
+    replaced = neighboring_numbers((0, 100), relation="replace-one")
+    assert all(len(pair.second) == len(pair.first) and not pair.grows for pair in replaced)
+    tables = neighboring_tables({"age": [0, 100, None], "sex": ["f", "m"]}, person="who")
+    assert max(pair.second["who"].count(pair.second["who"][-1]) for pair in tables) == 100
+    assert any(not pair.first.get("age") for pair in tables)
+    values = neighboring_values(queries.histogram(["a", "b"], categories=["a", "b"]))
+    assert all(np.abs(pair.second.values - pair.first.values).sum() == 1 for pair in values)
+
+
+def test_a_report_draws_itself(tmp_path):
+    report = audit(Laplace(1), dp.PureDP(1.0), COUNT, max_samples=2_000)
+    axes = report.plot()
+    axes.figure.savefig(tmp_path / "audit.svg")
+    assert axes.get_xlabel() == "false alarms"
+    assert "reached" in [text.get_text() for text in axes.get_legend().get_texts()]
+    assert report.plot(log=True).get_xscale() == "log"

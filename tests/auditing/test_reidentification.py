@@ -1,0 +1,54 @@
+"""Each attack succeeds on the release without noise and falls to chance on the one with noise.
+
+With ε = 0.1 no attacker is right more often than 52.5% on average; the bounds below add five standard errors.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from discreet.auditing import reidentification
+from discreet.auditing.reidentification.demonstration import balanced, cells_of, noisy_guesses
+
+SINGLE = ("uniqueness", "linkage", "governor", "differencing")
+MANY = ("ratings", "membership", "reconstruction")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SINGLE)
+def test_an_attack_on_single_people_falls_to_chance(name):
+    shown = getattr(reidentification, name)()
+    assert shown.plain > 0.85
+    assert shown.protected < shown.limit + 5 * 0.5 / 1000**0.5
+    assert "by chance" in str(shown)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MANY)
+def test_an_attack_on_many_numbers_falls_to_chance(name):
+    shown = getattr(reidentification, name)()
+    assert shown.plain > 0.9
+    assert shown.protected < 0.75  # a hundred secrets, or people: five standard errors
+
+
+@pytest.mark.slow
+def test_k_anonymous_classes_give_secrets_away():
+    shown = reidentification.k_anonymity()
+    assert shown.plain > 0.05
+    assert shown.curve[1][1] > shown.curve[0][1]
+    assert shown.protected == 0
+
+
+def test_more_facts_single_out_more_people():
+    cells = cells_of(np.array([1, 1, 2, 2]), np.array(["a", "b", "a", "a"]))
+    assert np.bincount(cells)[cells].tolist() == [1, 1, 2, 2]
+
+
+def test_noisy_guesses_are_no_better_than_the_limit_even_about_unique_people():
+    """20,000 guesses: the standard error is 0.35%."""
+    cells = np.arange(20_000)
+    secret = cells % 2 == 0
+    targets = balanced(cells, secret, 20_000, "test")
+    assert len(targets) == 20_000
+    assert 0.5 < noisy_guesses(cells, secret, targets) < 0.525 + 5 * 0.0035
