@@ -12,7 +12,20 @@ from collections.abc import Sequence
 import click
 
 import discreet
-from discreet.apps.cli import allocate, check, compare, completion, data, demo, ledger, price, query, report, train
+from discreet.apps.cli import (
+    allocate,
+    check,
+    compare,
+    completion,
+    data,
+    demo,
+    ledger,
+    price,
+    query,
+    report,
+    text,
+    train,
+)
 from discreet.apps.cli.printing import NotPrinted, Output, print_any_character, printable
 from discreet.errors import (
     BudgetExceeded,
@@ -34,6 +47,7 @@ COMMANDS: tuple[click.Command, ...] = (
     ledger.group,
     query.command,
     train.command,
+    text.group,
     check.command,
     report.command,
     price.group,
