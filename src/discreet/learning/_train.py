@@ -81,6 +81,10 @@ def train(
     """
     checked_plan(plan)
     checked_account(account)
+    if optimizer is None:
+        raise _check.fail(
+            "optimizer", "be one of torch's optimizers", None, "for example SGD(model.parameters(), lr=0.1)"
+        )
     if isinstance(scheduler, ReduceLROnPlateau):
         remedy = "it would follow the exact loss, which is not charged; use one that counts steps"
         raise _check.fail("scheduler", "not look at the loss", type(scheduler).__name__, remedy)
@@ -90,6 +94,6 @@ def train(
         raise _check.fail("evaluate_every", "be used with evaluate", evaluate_every, "give evaluate=, a function")
     mechanism = Mechanism(plan, inner_model(model), loss, optimizer, collate)
     loop = TrainingLoop(plan, model, step, optimizer, scheduler, account, purpose, progress, evaluation)
-    loop.prepare(data, persons, collate, key, None if checkpoint is None else Path(checkpoint), every, resume)
+    loop.prepare(data, persons, key, None if checkpoint is None else Path(checkpoint), every, resume, collate)
     loop.run()
     return Run(loop, mechanism)

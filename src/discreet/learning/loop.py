@@ -6,7 +6,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,11 +63,11 @@ class TrainingLoop:
         self,
         data: Any,
         persons: Any,
-        collate: Any,
         key: str | None,
         path: Path | None,
         every: int | None,
         resume: bool,
+        collate: Callable[[list[Any]], Any] | None = None,
     ) -> None:
         """Read the checkpoint, check the model on a few rows, reserve the budget, and draw the sampler's secret."""
         plan = self.plan

@@ -94,71 +94,71 @@ class PrivateTraining:
             remedy = "make one with Plan.for_epsilon(…) or Plan.for_noise(…)"
             raise _check.fail("plan", "be a Plan", type(plan).__name__, remedy)
         super().__init__(*args, **kwargs)
-        settings = self._trainer().args
-        self._plan = dataclasses.replace(plan, physical_batch_size=settings.per_device_train_batch_size)
-        self._loss, self._public = loss, evaluation_is_public
-        self._paid: dict[str, Any] = {"account": account, "key": key, "purpose": purpose, "persons": persons}
-        self._compiles = compile
-        self._resumes = False
-        self._gradients: PrivateGradients | None = None
-        self._check_settings(settings)
+        settings = self._private_trainer().args
+        self._private_plan = dataclasses.replace(plan, physical_batch_size=settings.per_device_train_batch_size)
+        self._private_loss, self._private_public = loss, evaluation_is_public
+        self._private_paid: dict[str, Any] = {"account": account, "key": key, "purpose": purpose, "persons": persons}
+        self._private_compiles = compile
+        self._private_resumes = False
+        self._private_gradients: PrivateGradients | None = None
+        self._private_check_settings(settings)
         settings.max_steps = plan.steps
         settings.ignore_data_skip = True  # the plan's batches are not the loader's
 
     @property
     def gradients(self) -> PrivateGradients | None:
         """What the training has done so far, with its guarantee and receipt; None before the first step."""
-        return self._gradients
+        return self._private_gradients
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         """As `Trainer.train`. The result's training loss is NaN: the exact one is not for release."""
-        settings = self._trainer().args
-        self._check_settings(settings)
-        self._resumes = resume_from_checkpoint is not None and resume_from_checkpoint is not False
-        self._gradients = None
+        settings = self._private_trainer().args
+        self._private_check_settings(settings)
+        self._private_resumes = resume_from_checkpoint is not None and resume_from_checkpoint is not False
+        self._private_gradients = None
         path = Path(settings.output_dir) / RECORD
-        if path.exists() and not self._resumes:
+        if path.exists() and not self._private_resumes:
             remedy = "train(resume_from_checkpoint=True) continues it; give a new training another output_dir"
             raise _check.fail("output_dir", f"hold no {RECORD} of another training", settings.output_dir, remedy)
         if resume_from_checkpoint is True and path.exists() and not _has_checkpoint(settings.output_dir):
             resume_from_checkpoint = None  # it stopped before the first checkpoint: start again under the same charge
-        result = self._above().train(resume_from_checkpoint, *args, **kwargs)
+        result = self._private_above().train(resume_from_checkpoint, *args, **kwargs)
         metrics = {name: value for name, value in result.metrics.items() if name not in _EXACT}
         return result._replace(training_loss=math.nan, metrics=metrics)
 
     def get_train_dataloader(self) -> Any:
         """Empty batches: the plan draws its own."""
-        return EmptyEpoch(self._plan)
+        return EmptyEpoch(self._private_plan)
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """Take the plan's next step: fill `.grad`. The loss that it returns is always zero.
 
         When no step is left, `.grad` stays empty, so that the optimizer does nothing, and the training stops.
         """
-        trainer = self._trainer()
+        trainer = self._private_trainer()
         model.train()
         if callable(getattr(trainer.optimizer, "train", None)):
             trainer.optimizer.train()
-        if self._gradients is None:
-            self._gradients = self._open()
-        if self._gradients.remaining:
-            self._gradients.fill()
-        if not self._gradients.remaining:
+        if self._private_gradients is None:
+            self._private_gradients = self._private_open()
+        if self._private_gradients.remaining:
+            self._private_gradients.fill()
+        if not self._private_gradients.remaining:
             trainer.control.should_training_stop = True
         return torch.zeros((), device=trainer.args.device)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """As `Trainer.log`, without the exact training loss, and with ε so far."""
         kept = {name: value for name, value in logs.items() if name not in _EXACT}
-        if len(kept) < len(logs) and self._gradients is not None:
-            guarantee = self._gradients.guarantee
+        if len(kept) < len(logs) and self._private_gradients is not None:
+            guarantee = self._private_gradients.guarantee
             if isinstance(guarantee, ApproxDP | PureDP):
                 kept["epsilon"] = float(guarantee.epsilon)
-        self._above().log(kept, *args, **kwargs)
+        self._private_above().log(kept, *args, **kwargs)
 
-    def _open(self) -> PrivateGradients:
+    def _private_open(self) -> PrivateGradients:
         """Charge the plan. The optimizer exists by now, and the model is on its device."""
-        trainer = self._trainer()
+        trainer = self._private_trainer()
         collate, data = trainer.data_collator, trainer.train_dataset
         if hasattr(data, "remove_columns"):  # a Dataset of the `datasets` library
             data = trainer._remove_unused_columns(data, description="training")
@@ -166,34 +166,34 @@ class PrivateTraining:
             collate = trainer._get_collator_with_removed_columns(collate, description="training")
         optimizer = trainer.optimizer
         return PrivateGradients(
-            self._plan,
+            self._private_plan,
             trainer.accelerator.unwrap_model(trainer.model),
-            per_example_loss(trainer.model) if self._loss is None else self._loss,
+            per_example_loss(trainer.model) if self._private_loss is None else self._private_loss,
             data,
             collate=collate,
             optimizer=getattr(optimizer, "optimizer", optimizer),
             record=Path(trainer.args.output_dir) / RECORD,
-            resume=self._resumes,
-            compile=self._compiles,
+            resume=self._private_resumes,
+            compile=self._private_compiles,
             autocast=torch.bfloat16 if trainer.args.bf16 else None,
-            **self._paid,
+            **self._private_paid,
         )
 
-    def _check_settings(self, settings: Any) -> None:
+    def _private_check_settings(self, settings: Any) -> None:
         """Refuse what would reveal exact numbers, or change the gradients."""
-        trainer = self._trainer()
+        trainer = self._private_trainer()
         for name, neutral in _NEUTRAL.items():
             value = getattr(settings, name, neutral)
-            if value != neutral and not (name == "label_smoothing_factor" and self._loss is not None):
+            if value != neutral and not (name == "label_smoothing_factor" and self._private_loss is not None):
                 remedy = "the plan's physical batches accumulate by themselves" if "accum" in name else "leave it out"
                 raise _check.fail(name, f"be {neutral!r} for private training", value, remedy)
-        if settings.max_steps > 0 and settings.max_steps != self._plan.steps:
-            remedy = f"the plan has {self._plan.steps} steps; leave max_steps out, or make another plan"
+        if settings.max_steps > 0 and settings.max_steps != self._private_plan.steps:
+            remedy = f"the plan has {self._private_plan.steps} steps; leave max_steps out, or make another plan"
             raise _check.fail("max_steps", "be the number of the plan's steps", settings.max_steps, remedy)
         if settings.n_gpu > 1 or getattr(settings, "fsdp", None):
             remedy = "start one process for each device with torchrun"
             raise _check.fail("args", "use one device in each process, without sharding", settings.n_gpu, remedy)
-        if self._public:
+        if self._private_public:
             return
         remedy = "it would use exact numbers; pass evaluation_is_public=True if the evaluation data is public"
         evaluates = str(getattr(settings.eval_strategy, "value", settings.eval_strategy))
@@ -211,10 +211,10 @@ class PrivateTraining:
                 f"callbacks must not stop early in private training, got EarlyStoppingCallback: {remedy}"
             )
 
-    def _trainer(self) -> Any:
+    def _private_trainer(self) -> Any:
         return self
 
-    def _above(self) -> Any:
+    def _private_above(self) -> Any:
         """The methods of the Trainer, which comes next in the bases."""
         return cast(Any, super())
 

@@ -39,9 +39,9 @@ class PrivateModule:
         are refused unless the validation data is declared public: they would reveal or select by exact numbers.
     """
 
-    _plan: Plan | None = None
-    _gradients: PrivateGradients | None = None
-    _in_example_losses = False
+    _private_plan: Plan | None = None
+    _private_gradients: PrivateGradients | None = None
+    _private_pass = False
 
     def example_losses(self, batch: Any) -> Tensor:
         """One loss for each example of `batch`, which depends on that example alone. To be defined by the model."""
@@ -83,33 +83,33 @@ class PrivateModule:
                     f"{type(self).__name__} must not define {name} for private training: define example_losses(batch), "
                     "and name PrivateModule before LightningModule in the class's bases"
                 )
-        self._plan, self._gradients, self._public = plan, None, validation_is_public
-        self._settings: dict[str, Any] = {
+        self._private_plan, self._private_gradients, self._private_public = plan, None, validation_is_public
+        self._private_settings: dict[str, Any] = {
             "account": account, "key": key, "purpose": purpose, "persons": persons, "collate": collate,
             "record": record, "resume": resume, "compile": compile,
         }  # fmt: skip
-        self._data = data
+        self._private_data = data
         return EmptyEpoch(plan)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Give Lightning something to call `backward` with. It is always zero, so it may be logged."""
-        return torch.zeros((), device=next(iter(self._as_module().parameters())).device)
+        return torch.zeros((), device=next(iter(self._private_self().parameters())).device)
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         """Take the plan's next step: fill `.grad`. Lightning calls this after `zero_grad`, before the optimizer.
 
         When no step is left, `.grad` stays empty, so that the optimizer does nothing, and the fit stops.
         """
-        if self._gradients is None:
-            self._gradients = self._open()
-        if self._gradients.remaining:
-            self._gradients.fill()
-        if not self._gradients.remaining:
-            self._trainer().should_stop = True
+        if self._private_gradients is None:
+            self._private_gradients = self._private_open()
+        if self._private_gradients.remaining:
+            self._private_gradients.fill()
+        if not self._private_gradients.remaining:
+            self._private_self().trainer.should_stop = True
 
     def log(self, name: str, *args: Any, **kwargs: Any) -> None:
         """As Lightning's, but not in `example_losses`: what it would log there is exact."""
-        if self._in_example_losses:
+        if self._private_pass:
             raise InvalidArgument(
                 f"self.log({name!r}, …) must not be called in example_losses: it would reveal exact numbers of the "
                 "batch; remove it"
@@ -119,48 +119,48 @@ class PrivateModule:
     @property
     def gradients(self) -> PrivateGradients | None:
         """What the fit has done so far, with its guarantee and receipt; None before the first step."""
-        return self._gradients
+        return self._private_gradients
 
     # --- before the first step
 
-    def _open(self) -> PrivateGradients:
+    def _private_open(self) -> PrivateGradients:
         """Check what Lightning was told, and charge the plan."""
-        if self._plan is None:
+        if self._private_plan is None:
             raise InvalidArgument(
                 f"{type(self).__name__}.private(plan, data, …) must be called before trainer.fit, which takes what it "
                 "returns as the loader"
             )
-        trainer, module = self._trainer(), self._as_module()
+        trainer, module = self._private_self().trainer, self._private_self()
         if trainer.accumulate_grad_batches != 1:
             remedy = "one step of a plan is one update; Plan.for_epsilon(…, physical_batch_size=…) splits its batches"
             raise _check.fail("accumulate_grad_batches", "be 1", trainer.accumulate_grad_batches, remedy)
         if str(trainer.precision) not in _AUTOCAST:
             remedy = f"use one of {', '.join(_AUTOCAST)}: noisy gradients must not be scaled"
             raise _check.fail("precision", "be one without loss scaling", trainer.precision, remedy)
-        if not self._public:
-            self._check_private_validation(trainer)
+        if not self._private_public:
+            self._private_check_validation(trainer)
         optimizer = module.optimizers(use_pl_optimizer=False)
         if isinstance(optimizer, list):
             raise _check.fail("configure_optimizers", "return one optimizer", len(optimizer), "use one for all")
 
         def losses(model: Any, batch: Any) -> Tensor:
-            model._in_example_losses = True
+            model._private_pass = True
             try:
                 return self.example_losses(batch)
             finally:
-                model._in_example_losses = False
+                model._private_pass = False
 
         return PrivateGradients(
-            self._plan,
+            self._private_plan,
             module,
             losses,
-            self._data,
+            self._private_data,
             optimizer=optimizer,
             autocast=_AUTOCAST[str(trainer.precision)],
-            **self._settings,
+            **self._private_settings,
         )
 
-    def _check_private_validation(self, trainer: Any) -> None:
+    def _private_check_validation(self, trainer: Any) -> None:
         remedy = "pass validation_is_public=True to private(…) if the validation data is public, or leave it out"
         if trainer.enable_validation:
             raise _check.fail("validation", "not run during a private fit", "validation data", remedy)
@@ -170,8 +170,5 @@ class PrivateModule:
         if any(config.reduce_on_plateau for config in trainer.lr_scheduler_configs):
             raise _check.fail("lr_scheduler", "not follow a metric in a private fit", "ReduceLROnPlateau", remedy)
 
-    def _as_module(self) -> Any:
+    def _private_self(self) -> Any:
         return self
-
-    def _trainer(self) -> Any:
-        return self._as_module().trainer
