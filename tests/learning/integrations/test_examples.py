@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import discreet as dp
+from tests.learning import small
 
 ROOT = Path(__file__).parent.parent.parent.parent
 FOLDER = ROOT / "examples" / "frameworks"
@@ -43,5 +44,5 @@ def test_an_example_runs(framework, kind, capsys, monkeypatch, tmp_path):
     if kind == "private":
         (ledger,) = tmp_path.glob("*.ledger")
         account = dp.Ledger(ledger).account(ledger.stem)
-        assert account.statement().used.epsilon == pytest.approx(4.0, rel=0.5)
+        assert len(small.charges(account)) == 1
         assert "train_loss" not in written.out
