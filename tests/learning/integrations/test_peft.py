@@ -22,21 +22,15 @@ class Packed(nn.Linear):
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__(linear.in_features, linear.out_features, linear.bias is not None)
         scale = linear.weight.detach().abs().amax(1, keepdim=True) / 7
-        codes = (linear.weight.detach() / scale).round().to(torch.int8) + 8
-        del self.weight
-        self.register_buffer("codes", (codes[:, 0::2] * 16 + codes[:, 1::2]).to(torch.uint8))
+        codes = (linear.weight.detach() / scale).round().to(torch.int16) + 8
+        self.weight = nn.Parameter((codes[:, 0::2] * 16 + codes[:, 1::2]).to(torch.uint8), requires_grad=False)
         self.register_buffer("scale", scale)
         self.bias = linear.bias
-        for parameter in self.parameters():
-            parameter.requires_grad_(False)
-
-    @property
-    def unpacked(self) -> torch.Tensor:
-        codes = torch.stack([self.codes // 16, self.codes % 16], 2).flatten(1)
-        return (codes.to(self.scale.dtype) - 8) * self.scale
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return F.linear(inputs, self.unpacked.to(inputs.dtype), self.bias)
+        codes = torch.stack([self.weight // 16, self.weight % 16], 2).flatten(1)
+        weight = (codes.to(self.scale.dtype) - 8) * self.scale
+        return F.linear(inputs, weight.to(inputs.dtype), self.bias)
 
 
 def llama():

@@ -82,7 +82,6 @@ def fit_text(
     account: Account | None = None,
     purpose: str = "a private text",
     progress: bool = False,
-    compile: bool = True,
 ) -> Run:
     """Fine-tune the causal language model in folder `model` on `texts`, and save the result in `folder`.
 
@@ -95,7 +94,8 @@ def fit_text(
         account: the account to charge before the first step; None charges nobody.
         purpose: what the training is for; the ledger records it.
         progress: whether to draw a progress bar, which shows exact losses.
-        compile: whether to compile, if a compiler is available.
+
+    It trains on a GPU if there is one, compiled; on a CPU compilation would not pay.
 
     Guarantee:
         As `train`. Each text is turned into tokens by itself and cut or padded to `lora.length`, which is public.
@@ -116,7 +116,8 @@ def fit_text(
     base.config.use_cache = False
     targets = {"target_modules": "all-linear", "r": lora.rank, "lora_alpha": 2 * lora.rank}
     settings = peft.LoraConfig(task_type="CAUSAL_LM", **targets)
-    adapted = peft.get_peft_model(base, settings).train()
+    on_gpu = torch.cuda.is_available()
+    adapted = peft.get_peft_model(base, settings).to("cuda" if on_gpu else "cpu").train()
     run = train(
         adapted,
         per_example_loss(adapted),
@@ -127,7 +128,7 @@ def fit_text(
         purpose=purpose,
         collate=PadTo(lora.length, fill={"input_ids": tokenizer.eos_token_id}),
         progress=progress,
-        compile=compile,
+        compile=on_gpu,
     )
     folder.mkdir(parents=True)
     adapted.save_pretrained(folder)
