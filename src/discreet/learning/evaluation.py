@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ class Evaluation:
         function uses.
     """
 
-    def __init__(self, evaluate: Callable[[nn.Module], Any], model: nn.Module, steps: int, every: int | None) -> None:
+    def __init__(self, evaluate: Any, model: nn.Module, steps: int, every: int | None) -> None:
         if not callable(evaluate):
             remedy = "give a function from the model to a number, or to numbers by name"
             raise _check.fail("evaluate", "be callable", type(evaluate).__name__, remedy)

@@ -112,7 +112,8 @@ class PrivateGradients:
         before = self._team.run_on_first(lambda: self._allowance.reserve(new=saved is None))
         if saved is not None:
             self._restore(saved, before)
-        self._guards = [p.register_post_accumulate_grad_hook(_refuse) for p in own.parameters() if p.requires_grad]
+        trained: Any = [p for p in own.parameters() if p.requires_grad]
+        self._guards = [p.register_post_accumulate_grad_hook(_refuse) for p in trained]
 
     # --- the steps
 

@@ -64,10 +64,10 @@ def needs_closure(optimizer: Optimizer) -> bool:
     if optimizer.state:  # it has taken steps, and a copy would copy all of its state
         return False
     alone = _failure(optimizer, None)
-    return alone is not None and alone != _failure(optimizer, lambda: torch.zeros(()))
+    return alone is not None and alone != _failure(optimizer, lambda: 0.0)
 
 
-def _failure(optimizer: Optimizer, closure: Callable[[], Tensor] | None) -> tuple[type, str] | None:
+def _failure(optimizer: Optimizer, closure: Callable[[], float] | None) -> tuple[type, str] | None:
     """How a step of a miniature of the optimizer fails; None if it works or if there is no miniature."""
     try:
         miniature = _miniature(optimizer)

@@ -75,7 +75,7 @@ def batch():
     return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
 
 
-#: Adapters that transform a parameter before it meets the data. Without a rule they run example by example, or are refused.
+#: Adapters that transform a parameter before it meets the data: without a rule, they run in turn or are refused.
 TRANSFORMED = ("DoRA", "prompt")
 
 

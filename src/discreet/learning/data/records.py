@@ -34,9 +34,7 @@ class Records:
     """
 
     def __init__(self, data: Any, collate: Callable[[list[Any]], Any] | None = None) -> None:
-        if collate is not None and not callable(collate):
-            remedy = "give a function from a list with one example to tensors with one row, such as PadTo(128)"
-            raise _check.fail("collate", "be callable", type(collate).__name__, remedy)
+        _check_callable(collate)
         self._collate = collate
         # With a collate function a list holds examples; without one it may also hold columns.
         self._leaves = None if collate is not None and isinstance(data, list) else _as_tensors(data)
@@ -62,6 +60,12 @@ class Records:
 
     def __repr__(self) -> str:
         return "Records()"
+
+
+def _check_callable(collate: object) -> None:
+    if collate is not None and not callable(collate):
+        remedy = "give a function from a list with one example to tensors with one row, such as PadTo(128)"
+        raise _check.fail("collate", "be callable", type(collate).__name__, remedy)
 
 
 def _one_row(leaf: Tensor) -> Tensor:

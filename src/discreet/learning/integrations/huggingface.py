@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from discreet import _check
 from discreet.errors import InvalidArgument
 from discreet.guarantees import ApproxDP, PureDP
+from discreet.learning.allowance import checked_plan
 from discreet.learning.gradients import PrivateGradients
 from discreet.learning.integrations.epochs import EmptyEpoch
 from discreet.learning.integrations.model_losses import per_example_loss
@@ -37,7 +38,7 @@ _NEUTRAL: dict[str, Any] = {
 }
 
 
-def private_trainer(trainer: type) -> Any:
+def private_trainer(trainer: Any) -> Any:
     """A subclass of `transformers.Trainer` (or of a subclass of it) that trains privately.
 
     Its constructor takes the arguments of the given class and those of `PrivateTraining`.
@@ -90,9 +91,7 @@ class PrivateTraining:
         compile: bool = True,
         **kwargs: Any,
     ) -> None:
-        if not isinstance(plan, Plan):
-            remedy = "make one with Plan.for_epsilon(…) or Plan.for_noise(…)"
-            raise _check.fail("plan", "be a Plan", type(plan).__name__, remedy)
+        checked_plan(plan)
         super().__init__(*args, **kwargs)
         settings = self._private_trainer().args
         self._private_plan = dataclasses.replace(plan, physical_batch_size=settings.per_device_train_batch_size)

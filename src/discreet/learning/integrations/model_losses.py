@@ -77,7 +77,8 @@ def _class(model: Any, batch: Any) -> Tensor:
     logits, labels = _outputs(model, batch).float(), batch["labels"]
     kind = getattr(model.config, "problem_type", None)
     if kind == "regression" or (kind is None and logits.shape[-1] == 1):
-        return (logits - labels.reshape(logits.shape).to(logits.dtype)).square().mean(1)
+        errors: Tensor = logits - labels.reshape(logits.shape).to(logits.dtype)
+        return errors.square().mean(1)
     if kind == "multi_label_classification" or (kind is None and labels.is_floating_point()):
         return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none").mean(1)
     return F.cross_entropy(logits, labels.reshape(-1).to(torch.long), reduction="none")
