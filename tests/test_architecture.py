@@ -51,7 +51,8 @@ EXTRAS = {
     "ledger": {"psycopg"},
     "analytics": {"ibis", "pyarrow", "pandas", "polars", "duckdb", "sqlglot", "matplotlib"},
     "apps": {"click", "rich", "jinja2", "markupsafe", "matplotlib"},
-    "learning": {"cryptography", "torch", "triton", "rich", "matplotlib"},  # triton comes with torch for CUDA
+    # triton comes with torch for CUDA; the frameworks of learning/integrations are imported by name when used
+    "learning": {"cryptography", "torch", "triton", "rich", "matplotlib"},
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from discreet.events import Event
 from discreet.learning import Plan, Step
 
 
@@ -58,3 +59,8 @@ def step(plan: Plan) -> Step:
     """A step of a plan with a small model."""
     net = model()
     return plan.step(net, loss, torch.optim.SGD(net.parameters(), 0.1), compile=False)
+
+
+def charges(account: Any) -> list[Event | None]:
+    """The events that an account was charged."""
+    return [entry.event for entry in account.history() if entry.kind in ("spend", "reserve")]

@@ -15,6 +15,7 @@ import torch
 import discreet as dp
 from discreet.errors import BudgetExceeded, Exhausted, InvalidArgument
 from discreet.learning import Plan, Step, train
+from discreet.learning.allowance import Allowance
 from discreet.learning.loop import TrainingLoop
 from discreet.learning.run import History
 from tests.learning import small
@@ -84,10 +85,10 @@ def test_the_ledger_is_charged_before_the_first_step(account, monkeypatch):
 @pytest.mark.parametrize("mutant", ["no reserve", "no start"])
 def test_a_skipped_charge_is_caught(account, monkeypatch, mutant):
     if mutant == "no reserve":
-        monkeypatch.setattr(TrainingLoop, "_reserve", lambda self, new: 0)
-        monkeypatch.setattr(TrainingLoop, "_start_block", lambda self: self.plan.steps)
+        monkeypatch.setattr(Allowance, "reserve", lambda self, new: 0)
+        monkeypatch.setattr(Allowance, "start", lambda self, position: 6)
     else:
-        monkeypatch.setattr(TrainingLoop, "_start_block", lambda self: self.plan.steps)
+        monkeypatch.setattr(Allowance, "start", lambda self, position: 6)
     with pytest.raises((AssertionError, ValueError)):
         test_the_ledger_is_charged_before_the_first_step(account, monkeypatch)
 

@@ -2,6 +2,7 @@
 
 - `plan` fixes a training in advance, `pricing` prices it, `explanation` puts it into words;
 - `_train` is the one-call interface, `loop` runs the steps, `run` is the result, `checkpoint` the file to resume from;
+- `gradients` leaves the loop to others and `integrations` connects frameworks; `allowance` keeps both in the ledger;
 - `step` takes one private step, from `data` (records, samplers, batches), `clipping`, `engine` and `noise`;
 - `compatibility` checks and repairs models, `zoo` holds small ones, `losses` makes any loss per-example.
 """
@@ -10,6 +11,7 @@ from discreet.learning import _extra as _extra  # first, for its message about w
 from discreet.learning._train import train
 from discreet.learning.clipping import Adaptive, Automatic, Clipping, Flat, PerLayer
 from discreet.learning.compatibility import check, fix
+from discreet.learning.data.padding import PadTo
 from discreet.learning.data.sampling import (
     AllocatedEpochs,
     FixedSizeSampler,
@@ -18,6 +20,7 @@ from discreet.learning.data.sampling import (
     TruncatedPoissonSampler,
 )
 from discreet.learning.engine import ClippedSum, Engine, clipped_sum
+from discreet.learning.gradients import PrivateGradients
 from discreet.learning.noise import GaussianNoise, L2LaplaceNoise, LaplaceNoise
 from discreet.learning.plan import Plan
 from discreet.learning.run import History, Run
@@ -36,9 +39,11 @@ __all__ = [
     "History",
     "L2LaplaceNoise",
     "LaplaceNoise",
+    "PadTo",
     "PerLayer",
     "Plan",
     "PoissonSampler",
+    "PrivateGradients",
     "Run",
     "ShuffledEpochs",
     "Step",

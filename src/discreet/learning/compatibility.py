@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -53,16 +54,68 @@ def findings(model: nn.Module) -> tuple[Finding, ...]:
     return tuple(reasons)
 
 
-def check(model: nn.Module) -> None:
-    """Raise if a model cannot be trained privately as it is, with all reasons and remedies.
+@dataclass(frozen=True)
+class Checked:
+    """What `check` found about a model that can be trained privately. `print` shows it in words.
+
+    Attributes:
+        trainable: the number of elements that get gradients.
+        frozen: the number of elements that don't.
+        unprotected: buffers, by name. Training does not change them, and they are saved as they are.
+        coverage: how each parameter's gradients are clipped, if `check` had a batch; else empty.
+    """
+
+    trainable: int
+    frozen: int
+    unprotected: tuple[str, ...]
+    coverage: str = ""
+
+    def __str__(self) -> str:
+        tried = "" if self.coverage else ", judging by its modules (give a loss and a batch to try it)"
+        lines = [
+            f"This model can be trained privately{tried}.",
+            f"{self.trainable:,} trainable and {self.frozen:,} frozen parameters.",
+        ]
+        if self.unprotected:
+            lines.append(f"Buffers, which are saved as they are: {', '.join(self.unprotected)}.")
+        return "\n".join([*lines, *self.coverage.splitlines()])
+
+
+def check(model: nn.Module, loss: Any = None, batch: Any = None) -> Checked:
+    """Raise if a model cannot be trained privately as it is, with all reasons and remedies; else say what was found.
+
+    Args:
+        model: the model.
+        loss: as for `train`. With a loss and a batch, the model is also tried: it is proved that its examples don't
+            mix, and the result says how each parameter is handled.
+        batch: some rows in the form that the loss takes; made up, or not to be protected.
 
     Guarantee:
-        Looks only at the model. What shows only when it runs (a mean over the batch in a forward pass or a loss) is
-        found by the engine's dry run, which replaces one example and compares the gradients of the others.
+        Looks at the model and at `batch`, and changes neither. What shows only when the model runs (a mean over the
+        batch in a forward pass or a loss) is found only with a batch; `train` always looks before it charges.
+
+    >>> print(check(nn.Linear(3, 2)))
+    This model can be trained privately, judging by its modules (give a loss and a batch to try it).
+    8 trainable and 0 frozen parameters.
     """
     reasons = findings(model)
     if reasons:
         raise InvalidArgument("model must treat each example separately, but " + "\n".join(map(str, reasons)))
+    coverage = ""
+    if loss is not None and batch is not None:
+        from discreet.learning.clipping import Flat
+        from discreet.learning.engine import Engine
+
+        engine = Engine(model, loss, Flat(1.0), compile=False)
+        engine.start(batch)
+        coverage = engine.report
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    return Checked(
+        trainable=sum(size for size, trainable in sizes if trainable),
+        frozen=sum(size for size, trainable in sizes if not trainable),
+        unprotected=tuple(name for name, _ in model.named_buffers()),
+        coverage=coverage,
+    )
 
 
 def groups_for(channels: int) -> int:

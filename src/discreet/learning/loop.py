@@ -6,7 +6,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from discreet import _check
-from discreet.errors import Exhausted
 from discreet.learning import pricing
+from discreet.learning.allowance import Allowance
 from discreet.learning.checkpoint import Checkpoint, fingerprint, random_state, restore_random
 from discreet.learning.data.batches import BatchStream
 from discreet.learning.distributed import inner_model
+from discreet.learning.evaluation import Evaluation
 from discreet.learning.noise import Secret
 from discreet.learning.plan import Plan
 from discreet.learning.progress import Progress
@@ -28,11 +29,6 @@ from discreet.learning.run import History
 from discreet.learning.step import Observed, Step
 from discreet.ledger.account import Account
 from discreet.ledger.receipt import Receipt
-from discreet.ledger.reservation import Reservation
-from discreet.mechanisms.sampling import entropy
-
-# The ledger records started steps in this many blocks. A crash wastes at most one block.
-_BLOCKS = 100
 
 
 class TrainingLoop:
@@ -48,47 +44,51 @@ class TrainingLoop:
         account: Account | None,
         purpose: str,
         progress: bool,
+        evaluation: Evaluation | None = None,
     ) -> None:
         self.plan, self.model, self.step = plan, model, step
         self._optimizer, self._scheduler = optimizer, scheduler
         self._account, self._purpose, self._progress = account, purpose, progress
+        self._evaluation = evaluation
         self._team = step.team
-        self._reservation: Reservation | None = None
-        self._key: str | None = None
         self._path: Path | None = None
-        self._every = self._block = 1
+        self._every = 1
         self.history = History()
         #: The number of the plan's steps that count as taken: those that ran, may have run, or may run now.
         self.allowed = 0
-        #: The number of steps started in the ledger when this process last looked. Later ones belong to others.
-        self._started = 0
 
     # --- before the first step
 
     def prepare(
-        self, data: Any, persons: Any, key: str | None, path: Path | None, every: int | None, resume: bool
+        self,
+        data: Any,
+        persons: Any,
+        key: str | None,
+        path: Path | None,
+        every: int | None,
+        resume: bool,
+        collate: Callable[[list[Any]], Any] | None = None,
     ) -> None:
         """Read the checkpoint, check the model on a few rows, reserve the budget, and draw the sampler's secret."""
-        plan, unit = self.plan, self.plan.sampler.steps_of_event
+        plan = self.plan
         self._path = path
         if every is not None:
             _check.integer("every", every, "it is the number of steps between two checkpoints")
         self._every = every or max(1, plan.steps // 50)
-        self._block = unit * math.ceil(plan.steps / _BLOCKS / unit)
         saved = self._team.run_on_first(lambda: self._saved(path, resume))
-        self._key = saved.key if saved is not None else key
-        if self._account is not None and self._key is None:
-            self._key = f"training {entropy.fresh_key().hex()[:16]}"
+        self._allowance = Allowance(plan, self._account, key if saved is None else saved.key, self._purpose)
         secret = None
         if saved is not None and saved.sampler["secret"] is not None:
             secret = Secret(plan.insecure_seed, key=saved.sampler["secret"])
-        self._stream = BatchStream(plan, data, persons, secret=secret)
+        self._stream = BatchStream(plan, data, persons, collate, secret=secret)
         # Find a model or a loss that cannot be trained before anything is charged. This releases nothing.
         if (rows := self._stream.rehearsal(self.step.device)) is not None:
             self.step.engine.start(rows)
         if saved is None:
+            if self._evaluation is not None:
+                self._evaluation.run(0, self.history)  # an evaluation that fails, fails here
             self._save()  # stores the key, so that a run after a crash can find the charge
-        before = self._team.run_on_first(lambda: self._reserve(new=saved is None))
+        before = self._team.run_on_first(lambda: self._allowance.reserve(new=saved is None))
         if saved is not None:
             self._restore(saved, before)
 
@@ -103,21 +103,6 @@ class TrainingLoop:
             remedy = "continue with resume=True, or give a new training another path"
             raise _check.fail("checkpoint", "not exist yet", str(path), remedy)
         return Checkpoint.read(path, self.plan)
-
-    def _reserve(self, new: bool) -> int:
-        """Charge the whole plan, and return how many of its steps were started before."""
-        if self._account is None:
-            return 0
-        assert self._key is not None
-        self._reservation = self._account.reserve(self.plan.event, self._key, self._purpose, self.plan.neighbors)
-        started = self._reservation.started() * self.plan.sampler.steps_of_event
-        if new and started > 0:
-            raise Exhausted(
-                f"key {self._key!r} belongs to a training that has begun: continue from its checkpoint with "
-                "resume=True, or give this one another key"
-            )
-        self._started = started
-        return min(started, self.plan.steps)
 
     def _restore(self, saved: Checkpoint, before: int) -> None:
         """Continue after the last allowed step, which the ledger knows if there is one, and else the file."""
@@ -152,6 +137,8 @@ class TrainingLoop:
                 if self._scheduler is not None:
                     self._scheduler.step()
                 unread.add(number, observed)
+                if self._evaluation is not None and self._evaluation.due(self.step.position):
+                    self._evaluation.run(self.step.position, self.history)
                 if first:
                     bar.first_step(self.step.position)
                 if first or unread.due() or self.step.position == plan.steps:
@@ -176,25 +163,8 @@ class TrainingLoop:
             self._save()
             saved = position
         if self._account is not None:
-            self.allowed = self._team.run_on_first(self._start_block)
+            self.allowed = self._team.run_on_first(lambda: self._allowance.start(position))
         return saved
-
-    def _start_block(self) -> int:
-        """Start a block of steps in the ledger. Steps that another process started belong to it: they are paid once."""
-        assert self._reservation is not None
-        unit, position = self.plan.sampler.steps_of_event, self.step.position
-        while position >= self._started:
-            wanted = min(self._block, unit * self._reservation.steps - self._started)
-            # Look before starting, so that a second process does not take steps from the first. What decides is the
-            # second comparison: the ledger must have added our block to the number we knew.
-            alone = self._reservation.started() * unit == self._started
-            if not alone or self._reservation.start_block(wanted // unit) * unit != self._started + wanted:
-                raise Exhausted(
-                    f"key {self._key!r} belongs to a training that another process is running: let one of them run, "
-                    "and give the other another key"
-                )
-            self._started += wanted
-        return min(self._started, self.plan.steps)
 
     def _end(self) -> None:
         """Write the last checkpoint. Return steps that never ran, unless the file lets the training resume."""
@@ -207,14 +177,12 @@ class TrainingLoop:
 
     def close(self) -> None:
         """Return the steps that never started to the account."""
-        if self._reservation is not None:
-            self._reservation.close()
-        self._team.run_on_first(lambda: None)
+        self._team.run_on_first(self._allowance.close)
 
     @property
     def receipt(self) -> Receipt | None:
         """The ledger's receipt; None if no account is charged."""
-        return None if self._reservation is None else self._reservation.receipt
+        return self._allowance.receipt
 
     def _epsilon(self) -> float:
         """ε of the steps so far, rounded up to a twentieth of the plan, because computing it takes time."""
@@ -232,7 +200,7 @@ class TrainingLoop:
             return
         Checkpoint(
             plan=fingerprint(self.plan),
-            key=self._key,
+            key=self._allowance.key,
             receipt=None if self.receipt is None else self.receipt.to_json(),
             allowed=self.allowed,
             step=self.step.state(),

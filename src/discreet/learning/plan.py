@@ -280,28 +280,35 @@ class Plan:
         self,
         model: nn.Module,
         loss: Callable[..., Any],
-        optimizer: Optimizer,
+        optimizer: Optimizer | None = None,
         *,
         compile: bool = True,
         autocast: torch.dtype | None = None,
     ) -> Step:
-        """A callable that takes one private step with each batch of `batches`, for a training loop of your own."""
+        """A callable that takes one private step with each batch of `batches`, for a training loop of your own.
+
+        Without an optimizer, `step.fill(batch)` sets `.grad` and leaves the rest to you.
+        """
         from discreet.learning.step import Step
 
         return Step(self, model, loss, optimizer, compile=compile, autocast=autocast)
 
-    def batches(self, data: Any, *, persons: Any = None) -> Iterator[Batch]:
+    def batches(
+        self, data: Any, *, persons: Any = None, collate: Callable[[list[Any]], Any] | None = None
+    ) -> Iterator[Batch]:
         """All batches of the plan, drawn as its event says, one per step.
 
         Args:
             data: tensors, numpy arrays, tuples or dicts of them, or a torch Dataset with random access.
             persons: with `unit=dp.person(...)`, one id per example; not needed if `data` is a dict that holds the
                 unit's column, which is then removed from the data.
+            collate: makes tensors of an example, such as `PadTo(128)` or another library's collate function. It is
+                called with one example at a time, in a list, so that it cannot mix them.
 
         Guarantee:
             Batches are drawn with the operating system's randomness. An empty batch counts as a step.
         """
-        yield from BatchStream(self, data, persons)
+        yield from BatchStream(self, data, persons, collate)
 
     def secret(self, purpose: str) -> Secret:
         """A new secret for "noise" or "sampling"; derived from `insecure_seed` if the plan has one."""

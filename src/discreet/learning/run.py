@@ -36,6 +36,7 @@ class History:
         clipped: the share of clipped examples in the batch.
         clip_norm: the clip norm.
         epsilon: pairs (steps, ε of that many steps), for some of the steps.
+        evaluations: pairs (steps, numbers by name) of `train(…, evaluate=…)`.
     """
 
     step: list[int] = field(default_factory=list)
@@ -43,6 +44,7 @@ class History:
     clipped: list[float] = field(default_factory=list)
     clip_norm: list[float] = field(default_factory=list)
     epsilon: list[tuple[int, float]] = field(default_factory=list)
+    evaluations: list[tuple[int, dict[str, float]]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.step)
@@ -61,6 +63,8 @@ class History:
         content = json.loads(Path(path).read_text())
         content.pop("private")
         content["epsilon"] = [(int(steps), float(epsilon)) for steps, epsilon in content["epsilon"]]
+        evaluations = content.get("evaluations", [])  # files of earlier versions have none
+        content["evaluations"] = [(int(steps), dict(numbers)) for steps, numbers in evaluations]
         return cls(**content)
 
 
@@ -166,8 +170,16 @@ class Mechanism:
     releases that no ledger records.
     """
 
-    def __init__(self, plan: Plan, model: nn.Module, loss: Callable[..., Any], optimizer: Optimizer) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        model: nn.Module,
+        loss: Callable[..., Any],
+        optimizer: Optimizer,
+        collate: Callable[[list[Any]], Any] | None = None,
+    ) -> None:
         self.plan = plan
+        self._collate = collate
         self._model, self._optimizer, self._loss = model, optimizer, loss
         self._initial = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
         self._settings = copy.deepcopy(optimizer.state_dict())
@@ -180,6 +192,6 @@ class Mechanism:
         for parameter in model.parameters():
             parameter.grad = None
         step = self.plan.step(model, self._loss, optimizer, compile=compile)
-        for batch in self.plan.batches(data, persons=persons):
+        for batch in self.plan.batches(data, persons=persons, collate=self._collate):
             step(batch)
         return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}

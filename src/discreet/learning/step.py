@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from discreet import _check
-from discreet.errors import Exhausted, InvalidArgument
+from discreet.errors import Exhausted
 from discreet.learning.clipping import LARGEST, SMALLEST, Adaptive, Clipping
 from discreet.learning.data.batches import Batch, BatchStream
 from discreet.learning.distributed import Team, device_of, inner_model
 from discreet.learning.engine import ClippedSum, Engine
 from discreet.learning.noise import split
+from discreet.learning.optimizers import check_optimizer
 from discreet.learning.plan import Plan
 
 
@@ -49,7 +50,8 @@ class Step:
         plan: decides everything that the price depends on.
         model: the model; its trainable parameters are trained, and all must be on one device.
         loss: `loss(model, batch)` with one value per example, or a torch loss.
-        optimizer: over the model's parameters, with all trainable ones and no foreign ones.
+        optimizer: over the model's parameters, with all trainable ones and no foreign ones. None if someone else steps:
+            then only `fill` can be called.
         compile: whether to compile the clipped sum, if a compiler is available.
         autocast: a narrower type for the model's own arithmetic, such as torch.bfloat16; norms, sums and noise stay in
             float32.
@@ -68,7 +70,7 @@ class Step:
         plan: Plan,
         model: nn.Module,
         loss: Callable[..., Any],
-        optimizer: Optimizer,
+        optimizer: Optimizer | None,
         *,
         compile: bool = True,
         autocast: torch.dtype | None = None,
@@ -84,7 +86,10 @@ class Step:
                 "model", "have trainable parameters", "none", "set requires_grad on the parameters to train"
             )
         self._names, self._parameters = list(named), list(named.values())
-        self._others = _check_optimizer(optimizer, self._model, named)
+        if optimizer is not None:
+            self._others = check_optimizer(optimizer, self._model, named)
+        else:
+            self._others = [p for p in self._model.parameters() if not p.requires_grad]
         self.device = device_of(self._parameters)
         has_float64 = any(p.dtype == torch.float64 for p in self._parameters)
         self._dtype = torch.float64 if has_float64 else torch.float32
@@ -109,6 +114,18 @@ class Step:
 
     def __call__(self, batch: Batch) -> Observed:
         """Take one step with `batch`, which comes from `plan.batches(data)`."""
+        if self._optimizer is None:
+            remedy = "give one to plan.step, or call fill(batch) and step your own"
+            raise _check.fail("optimizer", "be given for a whole step", None, remedy)
+        observed = self.fill(batch)
+        self._optimizer.step()
+        return observed
+
+    def fill(self, batch: Batch) -> Observed:
+        """Set `.grad` of all trainable parameters to the noisy mean of `batch`, and leave the rest to the caller.
+
+        This is a step of the plan, whether an optimizer uses the gradients or not.
+        """
         self._accept(batch)
         norm = self.clip_norm
         # From here on the step counts as taken, whatever happens.
@@ -118,7 +135,6 @@ class Step:
         noise = functools.cache(lambda: self._with_views(self._noise(batch.step, norm)))
         sums, totals = self._clipped(batch, norm, noise)
         self._release(noise(), norm, sums, totals)
-        self._optimizer.step()
         return Observed(totals.loss / totals.count, totals.clipped / totals.count, norm)
 
     def _accept(self, batch: object) -> None:
@@ -243,23 +259,3 @@ class _Totals:
         long = (clipped.norms[0] > limit) & counted
         # An example counts +1/2 below the norm, −1/2 above it, and 0 if it is not finite: at most 1/2 each.
         self.below = self.below + 0.5 * counted.sum() - long.sum()
-
-
-def _check_optimizer(optimizer: object, model: nn.Module, named: dict[str, nn.Parameter]) -> list[Tensor]:
-    """Check that the optimizer has all trainable parameters and no foreign ones; return its frozen ones."""
-    if not isinstance(optimizer, Optimizer):
-        remedy = "for example torch.optim.SGD(model.parameters(), lr=0.1)"
-        raise _check.fail("optimizer", "be one of torch's optimizers", type(optimizer).__name__, remedy)
-    held: list[Tensor] = [p for group in optimizer.param_groups for p in group["params"]]
-    of_model = {id(p) for p in model.parameters()}
-    if any(id(p) not in of_model for p in held):
-        raise InvalidArgument(
-            "optimizer must hold only parameters of the model: others would be trained without clipping or noise"
-        )
-    optimized = {id(p) for p in held}
-    for name, parameter in named.items():
-        if id(parameter) not in optimized:
-            remedy = "give it to the optimizer, or freeze it with requires_grad_(False)"
-            raise _check.fail("optimizer", f"hold the trainable parameter {name!r}", "an optimizer without it", remedy)
-    trained = {id(p) for p in named.values()}
-    return [p for p in held if id(p) not in trained]

@@ -25,6 +25,7 @@ from discreet.apps.cli import (
     price,
     query,
     report,
+    text,
     tour,
     train,
 )
@@ -51,6 +52,7 @@ COMMANDS: tuple[click.Command, ...] = (
     query.command,
     count.command,
     train.command,
+    text.group,
     check.command,
     audit.command,
     report.command,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,19 +54,26 @@ class BatchStream:
     """A plan's batches in order, drawn from one secret. `position` is the number of the next batch."""
 
     def __init__(
-        self, plan: Plan, data: Any, persons: Any = None, *, secret: Secret | None = None, position: int = 0
+        self,
+        plan: Plan,
+        data: Any,
+        persons: Any = None,
+        collate: Callable[[list[Any]], Any] | None = None,
+        *,
+        secret: Secret | None = None,
+        position: int = 0,
     ) -> None:
         self._plan = plan
         self._rows: list[Indices] | None = None
         if isinstance(plan.unit, Person):
             if persons is None:
                 data, persons = without_column(data, plan.unit)
-            self._records = Records(data)
+            self._records = Records(data, collate)
             self._rows = persons_rows(persons, self._records.size)
         elif persons is not None:
             raise _check.fail("persons", "be None", "ids", "the plan protects examples; make it with unit=dp.person(…)")
         else:
-            self._records = Records(data)
+            self._records = Records(data, collate)
         plan.sampler.check_number(self._records.size if self._rows is None else len(self._rows))
         # All processes of a run draw the same batches, and each takes its share of every batch.
         self._secret = Team.here().share_secret(plan.secret("sampling")) if secret is None else secret

@@ -6,7 +6,7 @@ number of rows: a smaller draw is padded with copies, and a mask says which rows
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,20 @@ Indices = NDArray[np.int64]
 class Records:
     """Rows that can be fetched by index. It holds sensitive data, which its `repr` does not show.
 
+    Args:
+        data: tensors, arrays, tuples and dicts of them, or a Dataset.
+        collate: makes tensors with one row of a list with one example. It never sees two examples together: a batch
+            that is padded to its longest example has a shape that depends on all of them.
+
     Attributes:
         size: the number of rows. It is private under add/remove: no release may depend on it.
     """
 
-    def __init__(self, data: Any) -> None:
-        self._leaves = _as_tensors(data)
+    def __init__(self, data: Any, collate: Callable[[list[Any]], Any] | None = None) -> None:
+        _check_callable(collate)
+        self._collate = collate
+        # With a collate function a list holds examples; without one it may also hold columns.
+        self._leaves = None if collate is not None and isinstance(data, list) else _as_tensors(data)
         if self._leaves is None:
             self._dataset = _map_style(data)
             self.size = len(self._dataset)
@@ -38,13 +46,50 @@ class Records:
 
     def fetch(self, rows: Indices, device: torch.device | str = "cpu") -> Any:
         """The given rows, stacked, on `device`."""
+        if self._collate is not None:
+            collated = [_mapped(self._collate([self._item(int(row))]), _one_row) for row in rows]
+            return _mapped(_stacked(collated), lambda leaf: _moved(leaf, device))
         if self._leaves is not None:
             return _mapped(self._leaves, lambda leaf: _moved(_taken(leaf, rows), device))
         items = [self._dataset[int(row)] for row in rows]
         return _mapped(torch.utils.data.default_collate(items), lambda leaf: _moved(leaf, device))
 
+    def _item(self, row: int) -> Any:
+        """One example, as the data holds it."""
+        return self._dataset[row] if self._leaves is None else _mapped(self._leaves, lambda leaf: leaf[row])
+
     def __repr__(self) -> str:
         return "Records()"
+
+
+def _check_callable(collate: object) -> None:
+    if collate is not None and not callable(collate):
+        remedy = "give a function from a list with one example to tensors with one row, such as PadTo(128)"
+        raise _check.fail("collate", "be callable", type(collate).__name__, remedy)
+
+
+def _one_row(leaf: Tensor) -> Tensor:
+    if leaf.ndim == 0 or leaf.shape[0] != 1:
+        raise InvalidArgument(
+            "collate must return tensors whose first dimension is the number of examples, which is 1: it is called "
+            "with one example at a time"
+        )
+    return leaf
+
+
+def _stacked(rows: Sequence[Any]) -> Any:
+    """Rows of the same structure as one batch."""
+    first = rows[0]
+    if isinstance(first, Mapping):
+        return {name: _stacked([row[name] for row in rows]) for name in first}
+    if isinstance(first, tuple):
+        return tuple(_stacked([row[place] for row in rows]) for place in range(len(first)))
+    if len({(row.shape, row.dtype) for row in rows}) != 1:
+        raise InvalidArgument(
+            "collate must give tensors of one shape and type for every example: pad to a fixed length that is public, "
+            "for example with PadTo(128) or padding='max_length'; the longest example of a batch is not public"
+        )
+    return torch.cat(list(rows))
 
 
 def without_column(data: Any, unit: Person) -> tuple[Any, Any]:

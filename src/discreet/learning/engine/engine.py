@@ -25,6 +25,7 @@ from discreet.learning.engine.graph.compilation import Compiled, NotCompiled, co
 from discreet.learning.engine.independence import Outside, Unproved, Watch, general_position, prove
 from discreet.learning.engine.model_tensors import ModelTensors
 from discreet.learning.engine.operations.registry import HANDLERS
+from discreet.learning.engine.trace.checkpointing import without_checkpointing
 from discreet.learning.engine.trace.recorder import ForwardRecorder
 
 _log = logging.getLogger("discreet.learning")
@@ -222,7 +223,7 @@ class Engine:
         device = next(iter(tensors.values())).device.type
         wide = any(t.dtype == torch.float64 for t in tensors.values())
         cast = torch.autocast(device, self.dtype) if self.dtype and not wide else contextlib.nullcontext()
-        with cast, _recurrent_layers_unchanged(self.model):
+        with cast, _recurrent_layers_unchanged(self.model), without_checkpointing():
             losses = torch.func.functional_call(self._with_loss, renamed, (batch,))
         return losses_of.checked(losses, batch_size(batch))
 

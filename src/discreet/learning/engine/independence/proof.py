@@ -234,7 +234,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
     def _value(self, tensor: Tensor) -> Tensor | None:
         """The value of a free tensor, where it is known."""
         if not isinstance(tensor, FakeTensor):
-            return tensor.detach()
+            with _outside():  # inside, it would become a tensor without data
+                return tensor.detach()
         # Several parameters may lie in one storage, as cuDNN's do.
         first, last = _range(tensor)
         for base, value in self._values.get(storage_of(tensor), ()):

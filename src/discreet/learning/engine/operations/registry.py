@@ -5,6 +5,7 @@ from __future__ import annotations
 from discreet.learning.engine.operations import (
     attention,
     convolution,
+    division,
     elementwise,
     embedding,
     linear,
@@ -13,6 +14,6 @@ from discreet.learning.engine.operations import (
 )
 from discreet.learning.engine.operations.base import Handlers
 
-OPERATIONS = (attention, convolution, elementwise, embedding, linear, normalization, recurrent)
+OPERATIONS = (attention, convolution, division, elementwise, embedding, linear, normalization, recurrent)
 
 HANDLERS: Handlers = {function: handler for operation in OPERATIONS for function, handler in operation.HANDLERS.items()}

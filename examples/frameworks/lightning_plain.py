@@ -1,0 +1,33 @@
+"""Train a small classifier with Lightning, without privacy."""
+
+import lightning
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+inputs = torch.randn(800, 10)
+labels = (inputs[:, 0] > inputs[:, 1]).long()
+data = TensorDataset(inputs[:600], labels[:600])
+
+
+class Classifier(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 2))
+
+    def training_step(self, batch, batch_idx):
+        inputs, labels = batch
+        return nn.functional.cross_entropy(self.layers(inputs), labels)
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=0.02)
+
+
+model = Classifier()
+trainer = lightning.Trainer(max_epochs=5, logger=False, enable_checkpointing=False)
+trainer.fit(model, DataLoader(data, batch_size=60, shuffle=True))
+
+with torch.no_grad():
+    correct = (model.layers(inputs[600:]).argmax(1) == labels[600:]).float().mean()
+print(f"after {trainer.global_step} steps: {correct:.0%} of the others correct")

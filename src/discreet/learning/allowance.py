@@ -1,0 +1,99 @@
+"""Which steps of a training are paid for: one reservation, whose steps are started in blocks before they run."""
+
+from __future__ import annotations
+
+import math
+
+from discreet import _check
+from discreet.errors import Exhausted
+from discreet.learning.plan import Plan
+from discreet.ledger.account import Account
+from discreet.ledger.receipt import Receipt
+from discreet.ledger.reservation import Reservation
+from discreet.mechanisms.sampling import entropy
+
+# The ledger records started steps in this many blocks. A crash wastes at most one block.
+_BLOCKS = 100
+
+
+class Allowance:
+    """The steps of one training in the ledger. Only the first process of a team calls its methods.
+
+    Args:
+        plan: the plan, which is charged as a whole.
+        account: the account to charge; None charges nobody.
+        key: the name of the training in the ledger; a random one by default.
+        purpose: what the ledger records.
+    """
+
+    def __init__(self, plan: Plan, account: Account | None, key: str | None, purpose: str) -> None:
+        if account is not None and key is None:
+            key = f"training {entropy.fresh_key().hex()[:16]}"
+        self.key = key
+        self.charged = account is not None
+        self._plan, self._account, self._purpose = plan, account, purpose
+        unit = plan.sampler.steps_of_event
+        self._block = unit * math.ceil(plan.steps / _BLOCKS / unit)
+        self._reservation: Reservation | None = None
+        #: The number of steps started in the ledger when this process last looked. Later ones belong to others.
+        self._started = 0
+
+    def reserve(self, *, new: bool) -> int:
+        """Charge the whole plan unless it is charged already; return how many of its steps were started before."""
+        if self._account is None:
+            return 0
+        assert self.key is not None
+        self._reservation = self._account.reserve(self._plan.event, self.key, self._purpose, self._plan.neighbors)
+        started = self._reservation.started() * self._plan.sampler.steps_of_event
+        if new and started > 0:
+            raise Exhausted(
+                f"key {self.key!r} belongs to a training that has begun: continue from its checkpoint with "
+                "resume=True, or give this one another key"
+            )
+        self._started = started
+        return min(started, self._plan.steps)
+
+    def start(self, position: int) -> int:
+        """Start blocks of steps in the ledger until step `position` may run; return how many steps may.
+
+        Steps that another process started belong to it, so that each step is paid once and runs once.
+        """
+        assert self._reservation is not None
+        unit = self._plan.sampler.steps_of_event
+        while position >= self._started:
+            wanted = min(self._block, unit * self._reservation.steps - self._started)
+            # Look before starting, so that a second process does not take steps from the first. What decides is the
+            # second comparison: the ledger must have added our block to the number we knew.
+            alone = self._reservation.started() * unit == self._started
+            if not alone or self._reservation.start_block(wanted // unit) * unit != self._started + wanted:
+                raise Exhausted(
+                    f"key {self.key!r} belongs to a training that another process is running: let one of them run, "
+                    "and give the other another key"
+                )
+            self._started += wanted
+        return min(self._started, self._plan.steps)
+
+    def close(self) -> None:
+        """Return the steps that never started to the account."""
+        if self._reservation is not None:
+            self._reservation.close()
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The ledger's receipt; None if no account is charged."""
+        return None if self._reservation is None else self._reservation.receipt
+
+
+def checked_plan(plan: object) -> Plan:
+    """`plan`, if it is one."""
+    if not isinstance(plan, Plan):
+        remedy = "make one with Plan.for_epsilon(…) or Plan.for_noise(…)"
+        raise _check.fail("plan", "be a Plan", type(plan).__name__, remedy)
+    return plan
+
+
+def checked_account(account: object) -> None:
+    """Refuse anything but an account or None."""
+    if account is not None and not isinstance(account, Account):
+        remedy = "open one with dp.Ledger(path).account(name), or give None to charge nobody"
+        raise _check.fail("account", "be an account of a ledger", type(account).__name__, remedy)

@@ -1,0 +1,33 @@
+"""Parameters that are divided by something, as DoRA's magnitudes are by the norms of a layer's rows.
+
+p/x is a product of the parameter and 1/x, so its rule is that of a product. A parameter in the denominator has no rule.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from discreet.learning.engine.operations.base import Args, Claim, Function, Handlers, Kwargs, Recorder
+from discreet.learning.engine.operations.elementwise import Broadcast
+
+
+def divide(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
+    """Claim a parameter in the numerator of a quotient of two tensors."""
+    if len(args) != 2 or kwargs or not all(isinstance(a, Tensor) for a in args):
+        return NotImplemented
+    parameter, divisor = args
+    known = [id(a) in recorder.names or id(a) in recorder.transposed for a in args]
+    if id(parameter) not in recorder.names or known[1] or not parameter.is_floating_point():
+        return NotImplemented
+    output = func(parameter, divisor)
+    padded = (1,) * (output.dim() - parameter.dim()) + tuple(parameter.shape)
+    factor = divisor.to(output.dtype).reciprocal().expand(output.shape)
+    return recorder.record("div", output, [Claim(parameter, Broadcast(tuple(parameter.shape), padded), (factor,))])
+
+
+HANDLERS: Handlers = dict.fromkeys(
+    (torch.div, torch.true_divide, Tensor.div, Tensor.true_divide, Tensor.__truediv__), divide
+)
