@@ -12,7 +12,20 @@ from collections.abc import Sequence
 import click
 
 import discreet
-from discreet.apps.cli import allocate, check, compare, completion, data, demo, ledger, price, query, report, train
+from discreet.apps.cli import (
+    allocate,
+    check,
+    compare,
+    completion,
+    data,
+    demo,
+    ledger,
+    plan,
+    price,
+    query,
+    report,
+    train,
+)
 from discreet.apps.cli.printing import NotPrinted, Output, print_any_character, printable
 from discreet.errors import (
     BudgetExceeded,
@@ -36,6 +49,7 @@ COMMANDS: tuple[click.Command, ...] = (
     train.command,
     check.command,
     report.command,
+    plan.command,
     price.group,
     compare.command,
     allocate.command,
