@@ -7,8 +7,8 @@ broken. It is a pseudorandom function and no permutation, so there is no bound o
 
 **No block is used twice.** A run's key is 256 fresh bits of the operating system. The key of one draw is derived from
 it by a keyed hash at the path (noise, step, …), and each step is drawn once, in one call, so two draws share a
-key only if the hash collides (2⁻¹²⁸). Within a draw the nonce is zero and the counter counts the blocks from 0; more than
-2³² blocks are refused. A resumed run and another process have fresh keys. An `insecure_seed` repeats its noise by
+key only if the hash collides (2⁻¹²⁸). Within a draw the nonce is zero and the counter counts the blocks from 0; more
+than 2³² blocks are refused. A resumed run and another process have fresh keys. An `insecure_seed` repeats its noise by
 design, and its event guarantees nothing.
 
 The operations here are torch's own and run on every device; CUDA has a kernel that does the same (`chacha_kernel`).
@@ -21,8 +21,6 @@ from torch import Tensor
 
 from discreet.errors import DiscreetError
 
-#: The bytes of a key.
-KEY_BYTES = 32
 #: "expand 32-byte k", as four words in little-endian order (RFC 8439, section 2.3).
 _CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
 _MASK = 0xFFFFFFFF
