@@ -19,12 +19,9 @@ MASK = torch.ones(6, dtype=torch.bool)
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
-        self.norm, self.attention = nn.LayerNorm(8), nn.MultiheadAttention(8, 2, batch_first=True)
-        self.inner, self.outer = nn.Linear(8, 16), nn.Linear(16, 8)
+        self.norm, self.inner, self.outer = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
 
     def forward(self, x):
-        h = self.norm(x)
-        x = x + self.attention(h, h, h, need_weights=False)[0]
         return x + self.outer(F.gelu(self.inner(self.norm(x))))
 
 
@@ -35,12 +32,12 @@ class Deep(nn.Module):
         self.layers, self.out = nn.Sequential(*(Block() for _ in range(layers))), nn.Linear(8, 3)
 
     def forward(self, x):
-        return self.out(self.layers(x).mean(1))
+        return self.out(self.layers(x))
 
 
 def batch(seed=0):
     torch.manual_seed(seed)
-    return torch.randn(6, 5, 8), torch.arange(6) % 3
+    return torch.randn(6, 8), torch.arange(6) % 3
 
 
 def traced(layers, monkeypatch):
@@ -58,28 +55,27 @@ def traced(layers, monkeypatch):
     return kept[-1]
 
 
-def test_a_deep_model_has_as_many_different_regions_as_a_deeper_one(monkeypatch):
-    counts = []
-    for layers in (6, 9):
+def test_a_deeper_model_has_no_more_to_compile_and_the_same_values(monkeypatch):
+    """Except for one addition to the norm for each parameter."""
+    monkeypatch.setattr("discreet.learning.engine.graph.regions._SHORTEST", 8)
+    sizes = []
+    for layers in (4, 8):
         graph, arguments = traced(layers, monkeypatch)
         compiled = []
 
         def compiler(module, inputs, compiled=compiled):
-            assert all(tuple(given.shape) == tuple(node.meta["val"].shape) for given, node in zip(
-                inputs, module.graph.find_nodes(op="placeholder"), strict=True
-            ))  # fmt: skip
+            for given, node in zip(inputs, module.graph.find_nodes(op="placeholder"), strict=True):
+                assert given.shape == node.meta["val"].shape
             compiled.append(module)
             return module
 
         joined, different = compile_regions(graph, compiler)
-        assert len(compiled) == different
-        assert different < len(regions_of(graph))
-        assert sum(len(module.graph.nodes) for module in compiled) < 0.75 * len(graph.graph.nodes)
+        assert len(compiled) == different < len(regions_of(graph))
         with torch.no_grad():
             for found, expected in zip(joined(*arguments), graph(*arguments), strict=True):
                 assert torch.equal(found, expected)
-        counts.append(different)
-    assert counts[0] == counts[1]
+        sizes.append(sum(len(module.graph.nodes) for module in compiled))
+    assert sizes[1] < 1.4 * sizes[0]
 
 
 def test_a_shallow_model_is_one_region(monkeypatch):
@@ -89,7 +85,7 @@ def test_a_shallow_model_is_one_region(monkeypatch):
 
 def test_compiling_starts_only_if_the_calls_to_come_pay_for_it(monkeypatch):
     started = []
-    monkeypatch.setattr(compilation.Later, "start", lambda self: started.append(self))
+    monkeypatch.setattr(compilation.Later, "start", started.append)
     for calls in (29, 10**9):
         engine = Engine(nn.Linear(2, 2), F.cross_entropy, Flat(1.0), calls=calls)
         for _ in range(8):

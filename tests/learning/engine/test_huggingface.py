@@ -155,7 +155,7 @@ def test_a_model_with_a_mask_is_proved_and_exact():
 
 @pytest.mark.parametrize("make", [gemma, t5, bloom, opt, mixtral])
 def test_a_model_that_has_no_other_path_runs_in_turn_and_is_exact(make):
-    """Bloom has a backward pass in Python; Gemma and T5 have parameters without a rule, and vmap of their masks fails."""
+    """Bloom has a backward pass in Python; Gemma and T5 have parameters without a rule, and vmap fails."""
     assert "in turn" in exact_engine(make, compile=False).report
 
 

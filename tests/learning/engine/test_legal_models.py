@@ -231,3 +231,30 @@ def test_what_a_model_keeps_from_one_example_never_reaches_the_next(way):
     finally:
         GLOBAL.clear()
     torch.testing.assert_close(one, two)
+
+
+def test_a_model_that_counts_its_passes_is_refused_if_each_example_is_one():
+    """Its buffer, which is saved with the model, would hold the number of examples."""
+
+    class Counts(Branching):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("passes", torch.zeros(()))
+
+        def forward(self, x, lengths):
+            self.passes += 1
+            return super().forward(x, lengths)
+
+    with pytest.raises(DiscreetError, match="number of examples"):
+        Engine(Counts(), loss, Flat(0.5), compile=False).start(example_batch())
+
+
+def test_random_numbers_do_not_tell_how_many_examples_there_were():
+    engine = Engine(Layerdrop(0.5), loss, Flat(0.5), compile=False)
+    given, states = example_batch(), []
+    for mask in ([True, True, True, True], [True, False, False, False]):
+        engine.start(given)
+        torch.manual_seed(3)
+        engine(given, torch.tensor(mask))
+        states.append(torch.get_rng_state())
+    assert torch.equal(*states)

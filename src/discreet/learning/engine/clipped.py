@@ -228,9 +228,14 @@ def clip_alone(
         with torch.no_grad():
             return clip_uses({}, gradients, trainable, loss, mask.new_ones(1), clip_norm, clipping)
 
-    for position in torch.nonzero(mask)[:, 0].tolist():  # rows that only fill up the batch need no pass
-        one = isolated(row(batch, position), of_one)
-        norms[:, position], losses[position], finite[position] = one.norms[:, 0], one.losses[0], one.finite[0]
-        if bool(one.finite):
-            torch._foreach_add_(list(sums.values()), list(one.sums.values()))
+    # One draw from the caller's generators, whatever the examples draw: their state, which checkpoints keep, would tell
+    # how many examples there were.
+    seed = int(torch.randint(1 << 62, ()))
+    with torch.random.fork_rng(devices=[mask.device] if mask.is_cuda else []):
+        torch.manual_seed(seed)
+        for position in torch.nonzero(mask)[:, 0].tolist():  # rows that only fill up the batch need no pass
+            one = isolated(row(batch, position), of_one)
+            norms[:, position], losses[position], finite[position] = one.norms[:, 0], one.losses[0], one.finite[0]
+            if bool(one.finite):
+                torch._foreach_add_(list(sums.values()), list(one.sums.values()))
     return ClippedSum(sums, norms, losses, finite)

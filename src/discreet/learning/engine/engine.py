@@ -292,7 +292,8 @@ class Engine:
 
     def _isolated(self, batch: Any, work: Callable[[Any], ClippedSum]) -> ClippedSum:
         """Run a pass that is not proved, so that it leaves nothing for the next one."""
-        isolation = Isolation(batch)
+        in_turn = self._coverage is not None and self._coverage.in_turn
+        isolation = Isolation(batch, writes=not in_turn)
         with attributes_restored(self.model), isolation:
             result = work(batch)
         isolation.finish([*result.sums.values(), result.norms, result.losses, result.finite])

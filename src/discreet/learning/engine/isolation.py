@@ -28,14 +28,17 @@ class Isolation(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's 
 
     Args:
         batch: what the pass reads.
+        writes: whether the pass may write values that depend on no example into what outlives it, such as a count of
+            calls. Where every example is a pass, it may not: the count would be the number of examples.
 
     Guarantee:
         After `finish`, no tensor that torch's operations computed from the batch exists, except the results. Not seen
         are values that Python code takes out of tensors (`item`, numpy) and keeps in a global variable.
     """
 
-    def __init__(self, batch: Any) -> None:
+    def __init__(self, batch: Any, *, writes: bool = True) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's own
+        self._writes = writes
         self._rows = {storage_of(leaf) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)}
         #: Storages that hold something of the batch, and storages that were made in this pass.
         self._bound = set(self._rows)
@@ -49,15 +52,15 @@ class Isolation(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's 
         keys = [storage_of(tensor) for tensor in inputs if tensor.layout == torch.strided]
         # A sparse tensor has no storage to follow, so it counts as part of the batch.
         bound = len(keys) < len(inputs) or any(key in self._bound for key in keys)
-        if bound:
-            for tensor in _written(func, args, kwargs):
-                key = storage_of(tensor)
-                if key not in self._own and key not in self._rows:
-                    raise InvalidArgument(
-                        "the forward pass must not write what it sees into the model, but "
-                        f"{func._schema.name} writes into a tensor that outlives it {where()}: it would hold the data "
-                        "without noise; compute it from public data beforehand and leave it unchanged"
-                    )
+        for tensor in _written(func, args, kwargs) if bound or not self._writes else ():
+            key = storage_of(tensor)
+            if key not in self._own and key not in self._rows:
+                raise InvalidArgument(
+                    "the forward pass must not write what it sees into the model, but "
+                    f"{func._schema.name} writes into a tensor that outlives it {where()}: it would hold the data, or "
+                    "the number of examples, without noise; compute it from public data beforehand"
+                )
+            if bound:
                 self._bound.add(key)
         result = func(*args, **kwargs)
         for tensor in _tensors(result):

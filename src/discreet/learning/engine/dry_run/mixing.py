@@ -23,6 +23,7 @@ from discreet.learning.engine.dry_run.trials import (
     run,
 )
 from discreet.learning.engine.fallback import one_example, per_example, row
+from discreet.learning.engine.isolation import Isolation
 from discreet.learning.engine.layout import Layout, matches
 from discreet.learning.engine.trace.randomness import generator_states, nothing_drawn, seeded
 from discreet.learning.engine.trace.recorder import output_gradients
@@ -168,7 +169,11 @@ def _in_turn(trial: Trial, tensors: Mapping[str, Tensor], names: tuple[str, ...]
     for position in range(EXAMPLES):
         trial.reset()
         try:
-            each.append(one_example(trial.forward, tensors, names, row(trial.batch, position))[0])
+            example = row(trial.batch, position)
+            with Isolation(example, writes=False):
+                each.append(one_example(trial.forward, tensors, names, example)[0])
+        except InvalidArgument:
+            raise
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise DiscreetError(
                 f"no path covers the parameters {', '.join(names)}: no rule fits, and the model fails on a batch of "
