@@ -27,10 +27,12 @@ def signals(count: int, cosine: float, lengths: NDArray[np.float64]) -> tuple[fl
     generator = np.random.default_rng(7)
     own = generator.standard_normal((count, DIMENSION))
     own[:, 0] = 0.0
-    own *= np.sqrt(1 - cosine**2) / np.linalg.norm(own, axis=1, keepdims=True)
+    own /= np.linalg.norm(own, axis=1, keepdims=True)
+    away = own[0].copy()
+    own *= np.sqrt(1 - cosine**2)
     own[:, 0] = cosine
-    if lengths[0] > 1:  # the outlier points anywhere
-        own[0, 0], own[0, 1:] = 0.0, own[0, 1:] / np.linalg.norm(own[0, 1:])
+    if lengths[0] > 1:  # the outlier has nothing of the common direction
+        own[0] = away
     gradients = own * lengths[:count, None]
 
     def clipped(vectors: NDArray[np.float64], norm: float) -> NDArray[np.float64]:
@@ -48,7 +50,7 @@ def main() -> None:
     panels = [
         ("one example", 1, plain),
         (f"{MOST} examples", MOST, plain),
-        (f"{MOST} examples, one of them 50 times as long", MOST, outlier),
+        (f"{MOST} examples, one 50 times as long", MOST, outlier),
     ]
     figure, axes = plt.subplots(1, 3, figsize=(9.5, 3), layout="constrained", sharey=True)
     for axis, (title, count, lengths) in zip(axes, panels, strict=True):

@@ -66,7 +66,7 @@ def blocks(
     fixed = torch.tensor([*_CONSTANTS, *words_of(key), 0, *words_of(nonce)], dtype=torch.int64, device=device)
     state = fixed.unsqueeze(1).repeat(1, count)
     state[12] = counter
-    a, b, c, d = state.unflatten(0, (4, 4)).unbind(0)
+    a, b, c, d = state.view(4, 4, count).unbind(0)
     for _ in range(_DOUBLE_ROUNDS):
         a, b, c, d = _quarter_round(a, b, c, d)
         # The diagonals are columns after rows 1, 2 and 3 are turned by 1, 2 and 3 places.

@@ -177,17 +177,17 @@ class GaussianNoise(Noise):
     def _from_words(self, words: Tensor, dtype: torch.dtype) -> Tensor:
         """As `_standard`: an angle from one word (two in float64), and a radius from two."""
         if dtype == torch.float32:
-            angles, low, high = words[:15].unflatten(0, (chacha_kernel.PAIRS, 3)).unbind(1)
+            angles, low, high = words[:15].view(chacha_kernel.PAIRS, 3, -1).unbind(1)
             angle = chacha.narrow_uniform(angles)
         else:
-            first, second, low, high = words.unflatten(0, (4, 4)).unbind(1)
+            first, second, low, high = words.view(4, 4, -1).unbind(1)
             angle = chacha.wide_uniform(first, second)
         uniform = chacha.wide_uniform(low, high)
         radius = uniform.square_().log_().neg_().to(dtype).sqrt_()
         angle = angle * pi
         pairs = torch.stack([radius * angle.cos(), radius * angle.sin()], 1)  # [pairs, 2, blocks]
         # The order of the kernel, in which the numbers of one group of blocks lie next to each other.
-        groups = pairs.unflatten(2, (-1, chacha_kernel.LANES))
+        groups = pairs.view(len(pairs), 2, -1, chacha_kernel.LANES)
         return groups.permute(2, 0, 1, 3).reshape(-1)
 
 
@@ -204,7 +204,7 @@ class _LaplaceDraws(Noise):
         out[:] = np.copysign(np.log(np.abs(uniform)), uniform)
 
     def _from_words(self, words: Tensor, dtype: torch.dtype) -> Tensor:
-        low, high = words.unflatten(0, (8, 2)).unbind(1)
+        low, high = words.view(8, 2, -1).unbind(1)
         uniform = chacha.wide_uniform(low, high)
         return torch.copysign(uniform.abs().log(), uniform).to(dtype).reshape(-1)
 

@@ -182,7 +182,7 @@ class Later:
         self._fixed, self._lend = fixed, lend
         self._compiled: FlatFunction | None = None
         self._thread: threading.Thread | None = None
-        self._operations = sum(node.op == "call_function" for node in graph.graph.nodes)
+        self._operations = len([node for node in graph.graph.nodes if node.op == "call_function"])
 
     def pays(self, seconds_per_call: float, calls_so_far: int, calls_left: int | None) -> bool:
         """Whether compiling saves more time than it takes.
