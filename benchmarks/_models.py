@@ -127,6 +127,64 @@ class LanguageModel(nn.Module):
         return logits.transpose(1, 2)
 
 
+class _Llama(nn.Module):
+    """An unmodified Llama from transformers, built from a config, with scores of shape [B, classes, T]."""
+
+    def __init__(self, width: int, inner: int, layers: int, heads: int, key_heads: int, words: int = 32_000) -> None:
+        super().__init__()
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        config: Any = LlamaConfig(
+            hidden_size=width,
+            intermediate_size=inner,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=key_heads,
+            vocab_size=words,
+            max_position_embeddings=2048,
+            use_cache=False,
+        )
+        self.inner: Any = LlamaForCausalLM(config)  # type: ignore[no-untyped-call]  # transformers has no types here
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.inner(input_ids=x).logits
+        return logits.transpose(1, 2)
+
+
+def llama() -> nn.Module:
+    """1.1B parameters, with the sizes of TinyLlama."""
+    return _Llama(2048, 5632, 22, 32, 4)
+
+
+class Adapter(nn.Module):
+    """A frozen linear layer with a trainable low-rank update (Hu et al. 2022)."""
+
+    def __init__(self, frozen: nn.Linear, rank: int = 16) -> None:
+        super().__init__()
+        self.frozen = frozen
+        device = frozen.weight.device
+        self.down = nn.Linear(frozen.in_features, rank, bias=False, device=device)
+        self.up = nn.Linear(rank, frozen.out_features, bias=False, device=device)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.add(self.frozen(x), self.up(self.down(x.to(self.down.weight.dtype))).to(x.dtype))
+
+
+def llama_with_adapters(layers: int = 28, width: int = 4096, inner: int = 11_008, heads: int = 32) -> nn.Module:
+    """5.9B frozen parameters in bf16, with adapters in fp32 for the queries and values of each layer."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        model = _Llama(width, inner, layers, heads, heads).requires_grad_(False)
+    finally:
+        torch.set_default_dtype(before)
+    for layer in model.inner.model.layers:
+        attention = layer.self_attn
+        attention.q_proj, attention.v_proj = Adapter(attention.q_proj), Adapter(attention.v_proj)
+    return model
+
+
 class Recurrent(nn.Module):
     """An embedding, an LSTM and a classifier on its last state."""
 

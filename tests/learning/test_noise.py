@@ -252,11 +252,6 @@ def test_a_secret_shows_nothing_and_cannot_be_written():
         copy.deepcopy(secret)
 
 
-def test_the_cpu_generator_with_its_short_seed_is_refused():
-    with pytest.raises(ValueError, match="32 bits"):
-        Secret().generator(torch.device("cpu"), "x")
-
-
 def test_events_are_those_of_the_families():
     assert GaussianNoise(1.5).event == events.Gaussian(1.5)
     assert LaplaceNoise(1.5).event == events.Laplace(1.5)

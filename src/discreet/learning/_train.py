@@ -40,7 +40,7 @@ def train(
     checkpoint: Path | str | None = None,
     every: int | None = None,
     resume: bool = False,
-    compile: bool = True,
+    compile: bool | None = None,
     autocast: torch.dtype | None = None,
 ) -> Run:
     """Train `model` on `data` according to `plan`, and charge `account` before the first step.
@@ -66,7 +66,8 @@ def train(
         checkpoint: a file to save to, so that the training can be resumed after a crash.
         every: save after this many steps; by default a fiftieth of the plan.
         resume: continue from `checkpoint` if the file exists.
-        compile: whether to compile, if a compiler is available.
+        compile: None compiles in the background if the steps to come pay for it; True compiles before the first step;
+            False never does.
         autocast: a narrower type for the model's own arithmetic, such as torch.bfloat16.
 
     Returns:

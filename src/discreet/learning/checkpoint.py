@@ -90,7 +90,11 @@ def fingerprint(plan: Plan) -> str:
 
     It covers the `repr` of these parts, so changing one of them makes earlier checkpoints unreadable.
     """
-    facts = (plan.event, plan.neighbors, plan.sampler, plan.clipping, plan.clip_schedule, plan.steps)
+    facts: tuple[object, ...] = (
+        plan.event, plan.neighbors, plan.sampler, plan.clipping, plan.clip_schedule, plan.steps
+    )  # fmt: skip
+    if plan.sums_persons:
+        facts += (plan.clip_persons,)
     return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 

@@ -3,7 +3,7 @@
 Every process draws the same batches from the same secret and takes every size-th example. One all-reduce adds up their
 clipped sums in fp32. The first process adds the noise to its own sum before that, so no process ever holds a sum over
 the whole batch without noise. All processes take the same steps, even with an empty share, and apply the same gradient,
-so their parameters stay equal.
+so their parameters stay equal. A model that FSDP2 spread over the processes works too (`sharded`).
 """
 
 from __future__ import annotations

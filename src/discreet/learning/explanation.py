@@ -22,7 +22,8 @@ def explain(plan: Plan) -> str:
     ]
     if isinstance(plan.unit, Person):
         most = plan.unit.max_rows
-        lines.append(f"A person has at most {most} examples in a batch, each clipped to 1/{most} of the norm.")
+        how = "clipped as a sum" if plan.sums_persons else f"each clipped to 1/{most} of the norm"
+        lines.append(f"A person has at most {most} examples in a batch, {how}.")
     if plan.insecure_seed is not None:
         lines.append("The noise can be reproduced from a seed, so nothing at all is protected.")
     else:

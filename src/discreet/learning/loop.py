@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from discreet import _check
-from discreet.learning import pricing
+from discreet.learning import pricing, sharded
 from discreet.learning.allowance import Allowance
 from discreet.learning.checkpoint import Checkpoint, fingerprint, random_state, restore_random
 from discreet.learning.data.batches import BatchStream
@@ -108,8 +108,9 @@ class TrainingLoop:
         """Continue after the last allowed step, which the ledger knows if there is one, and else the file."""
         self.allowed = max(saved.allowed, 0) if self._account is None else max(before, saved.step["position"])
         self.allowed = min(self.plan.steps, self.plan.sampler.resumes_at(self.allowed))
-        inner_model(self.model).load_state_dict(saved.model)
-        self._optimizer.load_state_dict(saved.optimizer)
+        model = inner_model(self.model)
+        model.load_state_dict(sharded.model_state(model, saved.model))
+        self._optimizer.load_state_dict(sharded.optimizer_state(self._optimizer, saved.optimizer))
         if self._scheduler is not None and saved.scheduler is not None:
             self._scheduler.load_state_dict(saved.scheduler)
         self.step.restore(saved.step, self.allowed)
@@ -196,7 +197,12 @@ class TrainingLoop:
         return epsilon
 
     def _save(self) -> None:
-        if self._path is None or not self._team.leads:
+        if self._path is None:
+            return
+        # Gathering the state of a model that is spread over processes takes all of them.
+        model = sharded.whole(inner_model(self.model).state_dict())
+        optimizer = sharded.whole(self._optimizer.state_dict())
+        if not self._team.leads:
             return
         Checkpoint(
             plan=fingerprint(self.plan),
@@ -205,8 +211,8 @@ class TrainingLoop:
             allowed=self.allowed,
             step=self.step.state(),
             sampler=self._stream.state(),
-            model=inner_model(self.model).state_dict(),
-            optimizer=self._optimizer.state_dict(),
+            model=model,
+            optimizer=optimizer,
             scheduler=None if self._scheduler is None else self._scheduler.state_dict(),
             random=random_state(),
         ).write(self._path)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils import _pytree as pytree
 
 from discreet import _check
 from discreet.errors import InvalidArgument
@@ -101,6 +102,22 @@ def _classified(function: Callable[[Tensor, Tensor], Tensor], ignored: int) -> L
         return _apply(reduced, model, batch)
 
     return values
+
+
+def of_persons(loss: Any) -> Loss:
+    """The loss of a person: the sum over the person's examples.
+
+    Its batch is (rows, members): each tensor of `rows` is [persons, places, …], and `members` says which places hold an
+    example. The gradient of this sum is the sum of the gradients of the person's examples.
+    """
+    each = per_example(loss)
+
+    def summed(model: Any, batch: Any) -> Tensor:
+        rows, members = batch
+        values = each(model, pytree.tree_map_only(Tensor, lambda x: x.flatten(0, 1), rows))
+        return torch.where(members, checked(values, members.numel()).view(members.shape), 0.0).sum(1)
+
+    return summed
 
 
 def checked(losses: Any, examples: int) -> Tensor:

@@ -52,6 +52,8 @@ class Plan:
         unit: whom the plan protects: one example, or a person with several.
         delta: the δ at which the guarantee is stated; 0 for pure DP.
         clip_schedule: (step, clip norm) pairs with straight lines between them; None keeps the clipping's norm.
+        clip_persons: what is clipped if the unit is a person: "examples", each to its share of the norm, or their
+            "sum" to the whole norm.
         physical_batch_size: how many examples go through the model at once; it affects only memory and time.
         insecure_seed: makes noise and batches repeatable, for tests; the event then guarantees nothing.
 
@@ -71,6 +73,7 @@ class Plan:
     delta: float = 1e-6
     clip_schedule: Schedule | None = None
     physical_batch_size: int = 0
+    clip_persons: str = "examples"
     insecure_seed: int | None = field(default=None, repr=False)
     _target: float | None = field(default=None, repr=False)
 
@@ -83,6 +86,11 @@ class Plan:
         if not isinstance(self.clipping, Clipping):
             raise _check.fail("clipping", "be a Clipping", self.clipping, "for example Flat(1.0)")
         _ = self.neighbors  # checks relation and unit
+        _check.one_of("clip_persons", self.clip_persons, ("examples", "sum"), "both bound a person's part of a batch")
+        if self.clip_persons == "sum" and not isinstance(self.unit, Person):
+            raise _check.fail(
+                "clip_persons", "be 'examples' unless the unit is a person", "sum", "give unit=dp.person(…)"
+            )
         if self.noise.order != self.clipping.order:
             raise _check.fail(
                 "clipping",
@@ -119,6 +127,7 @@ class Plan:
         relation: Relation | str | None = None,
         unit: Unit | None = None,
         clip_schedule: Schedule | None = None,
+        clip_persons: str = "examples",
         physical_batch_size: int = 0,
         insecure_seed: int | None = None,
     ) -> Plan:
@@ -142,6 +151,8 @@ class Plan:
                 else replace-one.
             unit: whom to protect: `dp.rows()`, or `dp.person("column", max_rows=…)`.
             clip_schedule: (step, clip norm) pairs, such as ((0, 1.0), (500, 0.1)).
+            clip_persons: with a person as the unit: "examples" clips each of a person's examples to clip_norm/max_rows,
+                "sum" clips the sum of their gradients to clip_norm. Both have the same price.
             physical_batch_size: how many examples go through the model at once; 0 derives it from the batch size.
             insecure_seed: repeatable noise, for tests only; it guarantees nothing.
 
@@ -153,7 +164,8 @@ class Plan:
         at = float(_check.probability("delta", delta, "everything may leak with this probability"))
         make = _maker(
             noise, sampling, largest_batch, examples, batch_size, epochs, steps, clip_norm, clipping, relation, unit,
-            delta=at, clip_schedule=clip_schedule, physical_batch_size=physical_batch_size, _target=wanted,
+            delta=at, clip_schedule=clip_schedule, clip_persons=clip_persons, physical_batch_size=physical_batch_size,
+            _target=wanted,
         )  # fmt: skip
         secure = make(1.0, None)
         multiplier = pricing.least_noise(
@@ -179,6 +191,7 @@ class Plan:
         relation: Relation | str | None = None,
         unit: Unit | None = None,
         clip_schedule: Schedule | None = None,
+        clip_persons: str = "examples",
         physical_batch_size: int = 0,
         insecure_seed: int | None = None,
     ) -> Plan:
@@ -189,7 +202,7 @@ class Plan:
         at = float(_check.probability("delta", delta, "everything may leak with this probability"))
         make = _maker(
             noise, sampling, largest_batch, examples, batch_size, epochs, steps, clip_norm, clipping, relation, unit,
-            delta=at, clip_schedule=clip_schedule, physical_batch_size=physical_batch_size,
+            delta=at, clip_schedule=clip_schedule, clip_persons=clip_persons, physical_batch_size=physical_batch_size,
         )  # fmt: skip
         multiplier = _check.positive("noise_multiplier", noise_multiplier, "without noise there is no guarantee")
         return make(float(multiplier), insecure_seed)
@@ -243,9 +256,17 @@ class Plan:
         """The norm to clip one example to, so that a unit's examples together stay within `unit_norm`.
 
         A person has at most max_rows examples in a batch. Each is clipped to unit_norm/max_rows, so by the triangle
-        inequality their sum has a norm of at most unit_norm, in L1 and in L2, in each group and in total.
+        inequality their sum has a norm of at most unit_norm, in L1 and in L2, in each group and in total. If their sum
+        is what is clipped, it is clipped to unit_norm itself.
         """
-        return unit_norm / self.unit.max_rows if isinstance(self.unit, Person) else unit_norm
+        if isinstance(self.unit, Person) and not self.sums_persons:
+            return unit_norm / self.unit.max_rows
+        return unit_norm
+
+    @property
+    def sums_persons(self) -> bool:
+        """Whether the sum of a person's gradients is clipped, and not each of them."""
+        return self.clip_persons == "sum"
 
     def noise_scale(self, unit_norm: float, groups: int) -> float:
         """The scale of the noise on the sum in a step whose units are clipped to `unit_norm`.
@@ -282,7 +303,7 @@ class Plan:
         loss: Callable[..., Any],
         optimizer: Optimizer | None = None,
         *,
-        compile: bool = True,
+        compile: bool | None = None,
         autocast: torch.dtype | None = None,
     ) -> Step:
         """A callable that takes one private step with each batch of `batches`, for a training loop of your own.

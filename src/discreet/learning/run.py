@@ -17,6 +17,7 @@ from discreet.errors import MissingExtra
 from discreet.guarantees import Guarantee
 from discreet.learning.checkpoint import replace_file
 from discreet.learning.plan import Plan
+from discreet.learning.sharded import whole
 from discreet.ledger.receipt import Receipt
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Run:
         """
         receipt = self.receipt
         content = {
-            "model": self.model.state_dict(),
+            "model": whole(self.model.state_dict()),
             "guarantee": str(self.guarantee),
             "plan": self.plan.explain(),
             "event": repr(self.plan.event),

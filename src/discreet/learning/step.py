@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 
 from discreet import _check
 from discreet.errors import Exhausted
+from discreet.learning import losses
 from discreet.learning.clipping import LARGEST, SMALLEST, Adaptive, Clipping
 from discreet.learning.data.batches import Batch, BatchStream
 from discreet.learning.distributed import Team, device_of, inner_model
@@ -26,6 +27,7 @@ from discreet.learning.engine import ClippedSum, Engine
 from discreet.learning.noise import split
 from discreet.learning.optimizers import check_optimizer
 from discreet.learning.plan import Plan
+from discreet.learning.sharded import any_sharded, sharded_like
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,8 @@ class Step:
         loss: `loss(model, batch)` with one value per example, or a torch loss.
         optimizer: over the model's parameters, with all trainable ones and no foreign ones. None if someone else steps:
             then only `fill` can be called.
-        compile: whether to compile the clipped sum, if a compiler is available.
+        compile: None compiles the clipped sum in the background if the steps to come pay for it; True compiles before
+            the first step; False never does.
         autocast: a narrower type for the model's own arithmetic, such as torch.bfloat16; norms, sums and noise stay in
             float32.
         team: the processes that share the work; by default those of `torch.distributed`.
@@ -72,7 +75,7 @@ class Step:
         loss: Callable[..., Any],
         optimizer: Optimizer | None,
         *,
-        compile: bool = True,
+        compile: bool | None = None,
         autocast: torch.dtype | None = None,
         team: Team | None = None,
     ) -> None:
@@ -94,13 +97,19 @@ class Step:
         has_float64 = any(p.dtype == torch.float64 for p in self._parameters)
         self._dtype = torch.float64 if has_float64 else torch.float32
         self._groups = max(plan.clipping.groups(self._names)) + 1
-        self._engine = Engine(self._model, loss, plan.clipping, compile=compile, dtype=autocast, lend=True)
+        pieces = math.ceil(plan.sampler.batch_size / (plan.physical_batch_size * self.team.size))
+        if plan.sums_persons:
+            loss = losses.of_persons(loss)  # a person is what the engine clips
+        self._engine = Engine(
+            self._model, loss, plan.clipping, compile=compile, dtype=autocast, lend=True, calls=plan.steps * pieces
+        )
         self._secret = plan.secret("noise")
         self._source: BatchStream | None = None
         self._norm = float(plan.clipping.norm)
         self.position = 0
         self.updates = 0
-        self.team.share_parameters([*self._model.parameters(), *self._model.buffers()])
+        held = [*self._model.parameters(), *self._model.buffers()]
+        self.team.share_parameters(tensor for tensor in held if not any_sharded([tensor]))
 
     @property
     def engine(self) -> Engine:
@@ -133,7 +142,8 @@ class Step:
         self.updates += 1
         # Noise does not depend on the sums, so it is drawn (once for all pieces) while the device computes.
         noise = functools.cache(lambda: self._with_views(self._noise(batch.step, norm)))
-        sums, totals = self._clipped(batch, norm, noise)
+        with self._engine.gathered():  # by all processes, also by one whose share of the batch is empty
+            sums, totals = self._clipped(batch, norm, noise)
         self._release(noise(), norm, sums, totals)
         return Observed(totals.loss / totals.count, totals.clipped / totals.count, norm)
 
@@ -211,7 +221,7 @@ class Step:
             noisy[-1].mul_(plan.count_scale / scale).add_(totals.below / plan.sampler.batch_size)
         self.team.add_up(flat)
         for parameter, gradient in zip(self._parameters, noisy, strict=False):
-            parameter.grad = gradient.to(parameter.dtype)
+            parameter.grad = sharded_like(parameter, gradient.to(parameter.dtype))
         for other in self._others:
             other.grad = None
         if isinstance(plan.clipping, Adaptive):

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
-from discreet.errors import DiscreetError, InvalidArgument
+from discreet.errors import InvalidArgument
 from discreet.learning import Engine, Flat, clipped_sum
 from tests.learning.engine import truth
 
@@ -107,12 +107,14 @@ def by_value(model, x, lengths):
 
 
 @pytest.mark.parametrize("packed", [by_mask, by_length, by_value], ids=lambda f: f.__name__)
-def test_examples_packed_by_their_lengths_or_values_are_refused(packed):
-    """Every example uses four positions here; with other lengths, norms would mix the positions of two examples."""
+def test_examples_packed_by_their_lengths_or_values_run_in_turn_and_keep_their_norms(packed):
+    """Every example uses four positions at first; with other lengths, norms would mix the positions of two examples."""
     x = inputs(5, 6, 4)
     x[..., 0] = torch.where(torch.arange(6) % 2 == 0, x[..., 0].abs(), -x[..., 0].abs())
-    with pytest.raises(DiscreetError, match="could not be proved"):
-        engine_of(packed, weight=(3, 4))((x, torch.full((5,), 4)), torch.ones(5, dtype=torch.bool))
+    engine = engine_of(packed, weight=(3, 4))
+    assert is_exact(engine, (x, torch.full((5,), 4)))
+    assert is_exact(engine, (inputs(5, 6, 4), torch.tensor([2, 6, 4, 1, 3])))
+    assert "in turn" in engine.report
 
 
 @pytest.mark.parametrize("lengths", [[4, 4, 4, 4, 4], [9, 7, 5, 3, 1]])
@@ -196,12 +198,13 @@ def test_an_embedding_with_sparse_gradients_has_the_same_sums():
     assert torch.equal(*sums)
 
 
-def test_a_branch_on_the_largest_value_of_a_batch_is_refused():
+def test_a_branch_on_the_largest_value_of_a_batch_sees_one_example_at_a_time():
     def branching(model, x):
         output = x @ model.weight
         return output + torch.einsum("bi,ij->bj", x, model.weight) if x.abs().max() > 100 else output
 
     engine = engine_of(branching, weight=(4, 3))
-    batch = (inputs(5, 4),)
-    with pytest.raises(DiscreetError, match="could not be proved"):
-        engine(batch, all_examples(batch))
+    x = inputs(5, 4)
+    x[2] *= 1000
+    assert is_exact(engine, (x,))
+    assert "in turn" in engine.report

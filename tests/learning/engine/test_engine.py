@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from discreet.errors import DiscreetError, InvalidArgument
-from discreet.learning import Engine, Flat, clipped_sum
+from discreet.learning import Engine, Flat, clipped_sum, losses
 from discreet.learning.engine import clipped, shared_parameters
 from discreet.learning.engine.operations import arithmetic
 from discreet.learning.engine.operations.linear import Bias
@@ -269,7 +269,7 @@ def test_a_compiler_that_fails_logs_one_line(monkeypatch, caplog):
     assert truth.worst(found.sums, clipped_sum(mlp(), F.cross_entropy, data(), clipping=Flat(0.3)).sums) < 1e-12
 
 
-def test_a_path_that_depends_on_the_data_is_refused():
+def test_a_path_that_depends_on_the_data_is_taken_by_each_example_alone():
     class Branching(nn.Module):
         def __init__(self):
             super().__init__()
@@ -278,11 +278,11 @@ def test_a_path_that_depends_on_the_data_is_refused():
         def forward(self, x):
             return self.a(x) if float(x.detach().sum()) > 0 else self.b(x) + self.a(x)
 
-    engine = Engine(Branching().double(), F.cross_entropy, Flat(1.0), compile=False)
-    mask = torch.ones(8, dtype=torch.bool)
-    x, y = data()
-    with pytest.raises(DiscreetError, match="could not be proved"):
-        engine((x.abs(), y), mask)
+    model, (x, y) = Branching().double(), data()
+    found = Engine(model, F.cross_entropy, Flat(0.3), compile=False)((x, y), torch.ones(8, dtype=torch.bool))
+    each = truth.gradients(model, losses.per_example(F.cross_entropy), (x, y))
+    expected = truth.clipped(each, (0.3 / truth.norms(each)).clamp(max=1.0))
+    assert truth.worst(found.sums, expected) < 1e-12
 
 
 # Mutants: a published implementation has made each of these mistakes, and the comparison above must catch it.

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from discreet import _check
 from discreet.learning.data.records import Indices, Records, padded, persons_rows, without_column
-from discreet.learning.data.sampling import limited
+from discreet.learning.data.sampling import grouped, limited
 from discreet.learning.distributed import Team
 from discreet.learning.noise import Secret
 from discreet.neighbors import Person
@@ -42,12 +43,30 @@ class Batch:
         """Physical batches of one fixed size with their masks, over the share (rank, number of ranks) of the draw."""
         rank, ranks = share
         rows, size = self._rows[rank::ranks], self.plan.physical_batch_size
+        if rows.ndim == 2:
+            persons = max(1, size // rows.shape[1])
+            for start in range(0, len(rows), persons):
+                yield _of_persons(self._records, rows[start : start + persons], persons, device)
+            return
         for start in range(0, len(rows), size):
             filled, mask = padded(rows[start : start + size], size)
             yield self._records.fetch(filled, device), torch.from_numpy(mask).to(device)
 
     def __repr__(self) -> str:
         return f"Batch(step={self.step})"
+
+
+def _of_persons(records: Records, lines: Indices, size: int, device: torch.device | str) -> tuple[Any, Tensor]:
+    """The rows of some persons as [persons, places, …] with the mask of their places, and the mask of the persons.
+
+    A place without a row holds a copy of the person's first one. Persons are padded as examples are.
+    """
+    order, mask = padded(np.arange(len(lines)), size)
+    members = lines[order] >= 0
+    filled = np.where(members, lines[order], lines[order][:, :1])
+    rows = records.fetch(filled.reshape(-1), device)
+    shaped = pytree.tree_map_only(Tensor, lambda x: x.unflatten(0, filled.shape), rows)
+    return (shaped, torch.from_numpy(members).to(device)), torch.from_numpy(mask).to(device)
 
 
 class BatchStream:
@@ -89,7 +108,8 @@ class BatchStream:
         units = self._records.size if self._rows is None else len(self._rows)
         drawn = plan.sampler.draw(step, units, self._secret)
         if self._rows is not None and isinstance(plan.unit, Person):
-            drawn = limited(self._rows, drawn, plan.unit.max_rows, step, self._secret)
+            take = grouped if plan.sums_persons else limited
+            drawn = take(self._rows, drawn, plan.unit.max_rows, step, self._secret)
         self.position += 1
         return Batch(plan, step, self, self._records, drawn)
 
@@ -98,6 +118,11 @@ class BatchStream:
         size = min(self._records.size, self._plan.physical_batch_size)
         if size == 0:
             return None
+        if self._plan.sums_persons and isinstance(self._plan.unit, Person):
+            places = self._plan.unit.max_rows
+            persons = max(1, self._plan.physical_batch_size // places)
+            lines = (np.arange(persons * places) % self._records.size).reshape(persons, places)
+            return _of_persons(self._records, lines, persons, device)[0]
         return self._records.fetch(padded(np.arange(size), self._plan.physical_batch_size)[0], device)
 
     def state(self) -> dict[str, Any]:

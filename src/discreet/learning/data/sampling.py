@@ -295,13 +295,25 @@ def _same_number(units: int, examples: int) -> None:
         )
 
 
-def limited(rows: list[Indices], units: Indices, most: int, step: int, secret: Secret) -> Indices:
-    """The rows of the drawn units, at most `most` of each, chosen at random if a unit has more."""
+def _kept(rows: list[Indices], units: Indices, most: int, step: int, secret: Secret) -> list[Indices]:
     stream = secret.stream("rows", step)
-    kept = [
+    return [
         rows[unit] if len(rows[unit]) <= most else stream.choice(rows[unit], size=most, replace=False) for unit in units
     ]
+
+
+def limited(rows: list[Indices], units: Indices, most: int, step: int, secret: Secret) -> Indices:
+    """The rows of the drawn units, at most `most` of each, chosen at random if a unit has more."""
+    kept = _kept(rows, units, most, step, secret)
     return np.concatenate(kept) if kept else np.empty(0, dtype=np.int64)
+
+
+def grouped(rows: list[Indices], units: Indices, most: int, step: int, secret: Secret) -> Indices:
+    """As `limited`, with a line of `most` places for each drawn unit; −1 where a unit has no further row."""
+    lines = np.full((len(units), most), -1, dtype=np.int64)
+    for line, kept in zip(lines, _kept(rows, units, most, step, secret), strict=True):
+        line[: len(kept)] = kept
+    return lines
 
 
 #: The samplers, by the names that a plan accepts.

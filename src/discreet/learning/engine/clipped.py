@@ -7,7 +7,7 @@ It keeps no state, so `make_fx` can trace all of it and a compiler gets one grap
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from discreet.errors import DiscreetError, InvalidArgument
 from discreet.learning.clipping import Clipping
-from discreet.learning.engine.fallback import Forward, per_example
+from discreet.learning.engine.fallback import Forward, one_example, per_example, row
 from discreet.learning.engine.graph.marks import mark
 from discreet.learning.engine.independence import Watch, verdict
 from discreet.learning.engine.layout import Layout
@@ -55,6 +55,7 @@ class Coverage:
         fallback: the parameters that need the fallback.
         unused: the parameters that no loss depends on.
         alone: why each example has to run alone; empty if examples are proved not to mix.
+        in_turn: whether examples that run alone run one after the other, because `vmap` of the model fails.
     """
 
     signatures: tuple[tuple[str, ...], ...]
@@ -62,6 +63,7 @@ class Coverage:
     fallback: tuple[str, ...]
     unused: tuple[str, ...]
     alone: str = ""
+    in_turn: bool = False
 
 
 def uses_by_name(
@@ -184,6 +186,10 @@ def clip(
         return clip_uses(uses, by_fallback, trainable, losses, mask, clip_norm, clipping)
 
 
+#: Runs a function of a batch and refuses a model that keeps something of that batch; see `isolation`.
+Isolated = Callable[[Any, Callable[[Any], ClippedSum]], ClippedSum]
+
+
 def clip_alone(
     forward: Forward,
     trainable: Mapping[str, Tensor],
@@ -193,11 +199,43 @@ def clip_alone(
     clip_norm: Tensor,
     clipping: Clipping,
     coverage: Coverage,
+    isolated: Isolated,
 ) -> ClippedSum:
     """The clipped sum of a batch whose examples run one by one, so that nothing can mix them. Slower than `clip`.
 
-    Guarantee: as `clip`, by construction: the loss and the gradient of an example come from a batch of that example.
+    Guarantee: as `clip`, by construction: the loss and the gradient of an example come from a batch of that example,
+    and `isolated` sees to it that one pass leaves nothing for the next.
     """
-    gradients, losses = per_example(forward, {**frozen, **trainable}, coverage.fallback, batch)
-    with torch.no_grad():
-        return clip_uses({}, gradients, trainable, losses, mask, clip_norm, clipping)
+    tensors = {**frozen, **trainable}
+
+    def lifted(rows: Any) -> ClippedSum:
+        gradients, losses = per_example(forward, tensors, coverage.fallback, rows)
+        with torch.no_grad():
+            return clip_uses({}, gradients, trainable, losses, mask, clip_norm, clipping)
+
+    if not coverage.in_turn:
+        return isolated(batch, lifted)
+    names = tuple(trainable)
+    wide = torch.float64 if any(p.dtype == torch.float64 for p in trainable.values()) else torch.float32
+    sums = {name: torch.zeros_like(parameter, dtype=wide) for name, parameter in trainable.items()}
+    count, groups = mask.shape[0], max(clipping.groups(names)) + 1
+    norms = torch.zeros(groups, count, dtype=wide, device=mask.device)
+    losses = torch.zeros(count, dtype=wide, device=mask.device)
+    finite = torch.ones(count, dtype=torch.bool, device=mask.device)
+
+    def of_one(rows: Any) -> ClippedSum:
+        gradients, loss = one_example(forward, tensors, names, rows)
+        with torch.no_grad():
+            return clip_uses({}, gradients, trainable, loss, mask.new_ones(1), clip_norm, clipping)
+
+    # One draw from the caller's generators, whatever the examples draw: their state, which checkpoints keep, would tell
+    # how many examples there were.
+    seed = int(torch.randint(1 << 62, ()))
+    with torch.random.fork_rng(devices=[mask.device] if mask.is_cuda else []):
+        torch.manual_seed(seed)
+        for position in torch.nonzero(mask)[:, 0].tolist():  # rows that only fill up the batch need no pass
+            one = isolated(row(batch, position), of_one)
+            norms[:, position], losses[position], finite[position] = one.norms[:, 0], one.losses[0], one.finite[0]
+            if bool(one.finite):
+                torch._foreach_add_(list(sums.values()), list(one.sums.values()))
+    return ClippedSum(sums, norms, losses, finite)

@@ -23,10 +23,12 @@ from discreet.learning.engine.clipped import ClippedSum, Coverage, clip, clip_al
 from discreet.learning.engine.dry_run.search import find_coverage
 from discreet.learning.engine.graph.compilation import Compiled, NotCompiled, compile_flat, run_flat
 from discreet.learning.engine.independence import Outside, Unproved, Watch, general_position, prove
+from discreet.learning.engine.isolation import Isolation, attributes_restored
 from discreet.learning.engine.model_tensors import ModelTensors
 from discreet.learning.engine.operations.registry import HANDLERS
 from discreet.learning.engine.trace.checkpointing import without_checkpointing
 from discreet.learning.engine.trace.recorder import ForwardRecorder
+from discreet.learning.sharded import own_part, without_hooks
 
 _log = logging.getLogger("discreet.learning")
 
@@ -91,9 +93,12 @@ class Engine:
         model: any torch module. Its parameters are read at each call; nothing is attached to it.
         loss: `loss(model, batch)` with one value per example, or a torch loss (see `discreet.learning.losses`).
         clipping: how each example's gradient is bounded.
-        compile: use `torch.compile`; if that fails, the engine logs one warning and continues without it.
+        compile: None starts without compiling, and compiles in the background if the calls to come pay for it; True
+            compiles before the first call; False never does. If the compiler fails, the engine logs one warning and
+            continues without it.
         dtype: run the model under autocast to this type (`torch.bfloat16`); norms and sums stay in float32.
         lend: let the next call overwrite what a call returned, which saves a copy of all sums.
+        calls: how many calls there will be, where that is known; it decides whether compiling pays.
 
     Guarantee:
         As `clip`: neighbors add/remove or zero-out one example, sensitivity `clipping.sensitivity(clip_norm, groups)`
@@ -113,9 +118,10 @@ class Engine:
         loss: Any,
         clipping: Clipping,
         *,
-        compile: bool = True,
+        compile: bool | None = None,
         dtype: torch.dtype | None = None,
         lend: bool = False,
+        calls: int | None = None,
     ) -> None:
         if not isinstance(clipping, Clipping):
             raise _check.fail("clipping", "be a Clipping", clipping, "for example Flat(1.0)")
@@ -123,12 +129,14 @@ class Engine:
         self.model, self.clipping, self.dtype = model, clipping, dtype
         self._with_loss = _ModelWithLoss(model, losses_of.per_example(loss))
         self._compile, self._lend, self._python_only = compile, lend, False
+        self._calls_left = calls
+        self._current: Compiled | None = None
         self._coverage: Coverage | None = None
         self._reasons: dict[str, str] = {}
         self._compiled: dict[Any, Compiled] = {}
         self._model_tensors = ModelTensors(model)
         self._modes: tuple[bool, ...] = ()
-        self._outside = Outside([p for p in model.parameters() if p.requires_grad])
+        self._outside = Outside([own_part(p) for p in model.parameters() if p.requires_grad])
         self._seconds = 0.0
         trainable = [name for name, p in model.named_parameters() if p.requires_grad]
         if not trainable:
@@ -154,6 +162,8 @@ class Engine:
         for name in self.names:
             if name in self._coverage.unused:
                 lines.append(f"{name}: not used by the loss; its gradient is zero")
+            elif self._coverage.in_turn:
+                lines.append(f"{name}: each example in turn, because of {self._reasons.get(name, 'other parameters')}")
             elif name in self._coverage.fallback:
                 lines.append(f"{name}: fallback (vmap), because of {self._reasons[name]}")
             else:
@@ -187,10 +197,19 @@ class Engine:
         norm = norm.to(device) if isinstance(norm, Tensor) else torch.tensor(float(norm), dtype=wide, device=device)
         mask = mask.to(device)
         self.start(batch)
+        started = time.perf_counter()
         result = self._run(batch, mask, norm)
         if meanwhile is not None:
             meanwhile()
-        return result if bool(result.finite.all()) else self._without_nonfinite(result, batch, mask, norm)
+        in_turn = self._coverage is not None and self._coverage.in_turn  # then only finite gradients were added
+        finite = in_turn or bool(result.finite.all())  # waits for the device
+        if self._current is not None:
+            self._current.note(time.perf_counter() - started)
+        if self._calls_left is not None:
+            self._calls_left = max(0, self._calls_left - 1)
+        if finite:
+            return result
+        return self._without_nonfinite(result, batch, mask, norm)
 
     def _without_nonfinite(self, first: ClippedSum, batch: Any, mask: Tensor, norm: Tensor) -> ClippedSum:
         """The result for the same batch with every non-finite example replaced by a finite one, and masked.
@@ -209,6 +228,10 @@ class Engine:
         sums = again.sums if bool(finite.any()) else {n: torch.zeros_like(value) for n, value in again.sums.items()}
         return ClippedSum(sums, norms, losses, finite)
 
+    def gathered(self) -> contextlib.AbstractContextManager[None]:
+        """Gather a model that is spread over processes once for several calls; all processes enter it together."""
+        return self._model_tensors.gathered()
+
     def _tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Trainable parameters, and everything else (frozen parameters, buffers), by their names in the model."""
         trainable, rest = self._model_tensors.tensors()
@@ -223,7 +246,8 @@ class Engine:
         device = next(iter(tensors.values())).device.type
         wide = any(t.dtype == torch.float64 for t in tensors.values())
         cast = torch.autocast(device, self.dtype) if self.dtype and not wide else contextlib.nullcontext()
-        with cast, _recurrent_layers_unchanged(self.model), without_checkpointing():
+        hooks = without_hooks(self.model) if self._model_tensors.sharded else contextlib.nullcontext()
+        with cast, hooks, _recurrent_layers_unchanged(self.model), without_checkpointing():
             losses = torch.func.functional_call(self._with_loss, renamed, (batch,))
         return losses_of.checked(losses, batch_size(batch))
 
@@ -236,11 +260,20 @@ class Engine:
             return
         started = time.perf_counter()
         why = self._unproved(trainable, rest, batch)
-        self._coverage, self._reasons = find_coverage(self._forward, trainable, rest, batch, why)
+        if why:
+            # Passes that are not proved could leave examples behind; those of the dry run must not.
+            isolation = Isolation(batch)
+            with attributes_restored(self.model), isolation:
+                self._coverage, self._reasons = find_coverage(self._forward, trainable, rest, batch, why)
+            isolation.finish()
+        else:
+            self._coverage, self._reasons = find_coverage(self._forward, trainable, rest, batch)
         self._modes, self._compiled = modes, {}
         self._seconds += time.perf_counter() - started
         if self._coverage.alone:
-            _log.warning("each example runs alone (slower), because it is not proved that they don't mix: %s", why)
+            kind = "in a pass of its own, much slower" if self._coverage.in_turn else "slower"
+            reason = f"it is not proved that they don't mix: {why}" if why else self._coverage.alone
+            _log.warning("each example runs alone (%s), because %s", kind, reason)
         elif self._coverage.fallback:
             _log.warning("fallback (slower) for %s", ", ".join(self._coverage.fallback))
         if self._coverage.unused:
@@ -258,6 +291,15 @@ class Engine:
             self._outside.closed = True
         return ""
 
+    def _isolated(self, batch: Any, work: Callable[[Any], ClippedSum]) -> ClippedSum:
+        """Run a pass that is not proved, so that it leaves nothing for the next one."""
+        in_turn = self._coverage is not None and self._coverage.in_turn
+        isolation = Isolation(batch, writes=not in_turn)
+        with attributes_restored(self.model), isolation:
+            result = work(batch)
+        isolation.finish([*result.sums.values(), result.norms, result.losses, result.finite])
+        return result
+
     def _run(self, batch: Any, mask: Tensor, norm: Tensor) -> ClippedSum:
         trainable, rest = self._tensors()
         coverage = self._coverage
@@ -266,7 +308,9 @@ class Engine:
         tensor_leaves = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         constants = [(i, type(leaf), leaf) for i, leaf in enumerate(leaves) if i not in tensor_leaves]
         if coverage.alone:
-            return clip_alone(self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage)
+            return clip_alone(
+                self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage, self._isolated
+            )
         if self._python_only:
             # The model's code runs again, so what it does now is proved now.
             reason = self._unproved(trainable, rest, batch)
@@ -284,10 +328,7 @@ class Engine:
                 self._forward, self.clipping, coverage, trainable, rest, leaves, tensor_leaves, structure, outside
             )
             try:
-                if self._compile and hashable:
-                    function = compile_flat(flat, arguments, len(trainable) + len(rest), self._lend)
-                else:
-                    function = run_flat(flat, arguments)
+                function = self._traced(flat, arguments, len(trainable) + len(rest), hashable)
             except InvalidArgument:
                 raise
             except Unproved as reason:
@@ -298,14 +339,28 @@ class Engine:
             except Exception as error:  # the compiler may raise anything; the model itself ran in the dry run
                 why = error if isinstance(error, NotCompiled) else f"torch.compile failed ({type(error).__name__})"
                 _log.warning("%s; continuing without it, slower", why)
-                self._python_only, self._compile = not self._compile, False
+                self._python_only, self._compile = not self._compile, False  # the next simpler way
                 return self._run(batch, mask, norm)
             if hashable:
                 self._compiled[key] = function
             self._seconds += function.seconds
+        else:
+            function.advance(arguments, self._calls_left)
+        self._current = function
         with torch.no_grad():
             norms, values, finite, *sums = function.function(*arguments)
         return ClippedSum(dict(zip(trainable, sums, strict=True)), norms, values, finite)
+
+    def _traced(
+        self, flat: Callable[..., Sequence[Tensor]], arguments: Sequence[Tensor], fixed: int, reused: bool
+    ) -> Compiled:
+        """The clipped sum for this shape of a batch, compiled if the engine was asked to."""
+        if self._compile and reused:
+            return compile_flat(flat, arguments, fixed, self._lend)
+        try:
+            return run_flat(flat, arguments, fixed, lend=self._lend, later=self._compile is None and reused)
+        except MemoryError:
+            return compile_flat(flat, arguments, fixed, self._lend)
 
 
 def _flattened(

@@ -1,4 +1,4 @@
-"""Per-example gradients of parameters that have no rule: `vmap` over the whole model, for those parameters alone."""
+"""Per-example gradients without rules: `vmap` over the whole model, or one example after the other where vmap fails."""
 
 from __future__ import annotations
 
@@ -36,3 +36,29 @@ def per_example(
         warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)  # a fallback is slow by nature
         gradients, losses = lifted(differentiated, batch)
     return gradients, losses
+
+
+def row(batch: Any, position: int) -> Any:
+    """A batch of one example, in memory of its own: a model may write to its inputs."""
+    return pytree.tree_map_only(Tensor, lambda x: x[position : position + 1].clone(), batch)
+
+
+def one_example(
+    forward: Forward, parameters: Mapping[str, Tensor], names: tuple[str, ...], example: Any
+) -> tuple[dict[str, Tensor], Tensor]:
+    """The gradients [1, *shape] of the named parameters and the loss [1] of a batch of one, by ordinary backward.
+
+    The model's code runs as it is, so it may branch on values, change shapes and have backward passes in Python.
+    """
+    fixed = {name: tensor.detach() for name, tensor in parameters.items() if name not in names}
+    live = {name: parameters[name].detach().requires_grad_() for name in names}
+    with torch.enable_grad():
+        loss = forward({**fixed, **live}, example).sum()
+    found: tuple[Tensor | None, ...] = (None,) * len(live)
+    if loss.requires_grad:
+        found = torch.autograd.grad(loss, list(live.values()), allow_unused=True)
+    gradients = {
+        name: (torch.zeros_like(tensor) if gradient is None else gradient.to_dense()).detach().unsqueeze(0)
+        for (name, tensor), gradient in zip(live.items(), found, strict=True)
+    }
+    return gradients, loss.detach().reshape(1)

@@ -6,10 +6,14 @@ the same modules, parameters and buffers is much faster, so the names are collec
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from operator import is_
 from typing import Any
 
 from torch import Tensor, nn
+
+from discreet.learning.sharded import any_sharded, whole
 
 
 class ModelTensors:
@@ -17,6 +21,7 @@ class ModelTensors:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
+        self._gathered: tuple[dict[str, Tensor], dict[str, Tensor]] | None = None
         self._read()
 
     def _read(self) -> None:
@@ -29,6 +34,7 @@ class ModelTensors:
         for name, parameter in self._model.named_parameters():
             (self._trainable if parameter.requires_grad else self._rest)[name] = parameter
         self._rest |= dict(self._model.named_buffers())
+        self.sharded = any_sharded([*self._trainable.values(), *self._rest.values()])
 
     def _current_members(self) -> list[Any]:
         """Everything that the known modules hold now; a new module is a member of one of them."""
@@ -40,12 +46,28 @@ class ModelTensors:
         return members
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Trainable parameters, and everything else (frozen parameters, buffers), by their names in the model."""
+        """Trainable parameters, and everything else (frozen parameters, buffers), by their names in the model.
+
+        Those of a model that is spread over processes are gathered at each call, unless `gathered` holds them.
+        """
         members = self._current_members()
         flags = [parameter.requires_grad for parameter in self._parameters]
         if flags != self._flags or len(members) != len(self._members) or not all(map(is_, members, self._members)):
             self._read()
-        return self._trainable, self._rest
+        if not self.sharded:
+            return self._trainable, self._rest
+        return self._gathered or (whole(self._trainable), whole(self._rest))
+
+    @contextlib.contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Gather a model that is spread over processes once, for all calls within. All processes enter it together."""
+        found = self.tensors()
+        if self.sharded:
+            self._gathered = found
+        try:
+            yield
+        finally:
+            self._gathered = None
 
     def modes(self) -> tuple[bool, ...]:
         """Which modules are in training mode. Call `tensors` first: it notices new modules."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from math import pi, prod, sqrt
+from math import pi, prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from discreet import events
 from discreet.events import Event
+from discreet.learning.noise import chacha, chacha_kernel
 from discreet.learning.noise.keystream import Keystream
 from discreet.learning.noise.secret import Secret
 
@@ -24,6 +25,8 @@ from discreet.learning.noise.secret import Secret
 _PIECE = 1 << 18
 # From this many numbers on (a few ms), threads gain more than starting them and sharing the interpreter cost.
 _MANY = 1 << 21
+# How many of the cipher's blocks are computed at once with torch's operations on a device.
+_STRETCH = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -87,13 +90,20 @@ class Noise(ABC):
         """The same noise as one buffer of `size` numbers."""
         if dtype not in (torch.float32, torch.float64):
             raise ValueError(f"noise is drawn in float32 or float64, got {dtype}: cast the noisy sum afterwards")
-        if torch.device(device).type == "cpu":
-            return self._on_cpu(size, scale, secret, np.float32 if dtype == torch.float32 else np.float64)
-        first = torch.empty(size, device=device, dtype=dtype)
-        self._fill(first, scale, secret.generator(first.device, "first"))
-        second = torch.empty_like(first)
-        self._fill(second, scale, secret.generator(first.device, "second"))
-        return self._joined(first, second)
+        place = torch.device(device)
+        if place.type != "cuda":  # others may have no float64, which the tails need
+            return self._on_cpu(size, scale, secret, np.float32 if dtype == torch.float32 else np.float64).to(place)
+        return self._on_device(size, scale, secret, place, dtype)
+
+    def _on_device(self, size: int, scale: float, secret: Secret, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """Draw with torch's operations: ChaCha20 in counter mode, a stretch of blocks at a time."""
+        drawn = torch.empty(size, device=device, dtype=dtype)
+        key, block, place = secret.cipher_key("device"), 0, 0
+        while place < size:
+            part = self._from_words(chacha.blocks(key, block, _STRETCH, device=device), dtype)[: size - place]
+            torch.mul(part, scale, out=drawn[place : place + len(part)])
+            block, place = block + _STRETCH, place + len(part)
+        return drawn
 
     def _on_cpu(self, size: int, scale: float, secret: Secret, dtype: DTypeLike) -> Tensor:
         """Draw with numpy: torch would split each of a dozen short passes among threads, and wait for all of them."""
@@ -118,12 +128,8 @@ class Noise(ABC):
         """Fill `out`, whose length is even, with draws of scale 1."""
 
     @abstractmethod
-    def _fill(self, out: Tensor, scale: float, generator: torch.Generator) -> None:
-        """Fill a tensor on a device with one of the two streams, for noise of this scale."""
-
-    @abstractmethod
-    def _joined(self, first: Tensor, second: Tensor) -> Tensor:
-        """The two streams as one; may use their memory."""
+    def _from_words(self, words: Tensor, dtype: torch.dtype) -> Tensor:
+        """Draws of scale 1 from the words of a cipher's blocks, [16, blocks]."""
 
 
 @dataclass(frozen=True)
@@ -163,11 +169,26 @@ class GaussianNoise(Noise):
         cosines *= radius
         sines *= radius
 
-    def _fill(self, out: Tensor, scale: float, generator: torch.Generator) -> None:
-        out.normal_(0.0, sqrt(0.5) * scale, generator=generator)
+    def _on_device(self, size: int, scale: float, secret: Secret, device: torch.device, dtype: torch.dtype) -> Tensor:
+        if dtype == torch.float32 and chacha_kernel.supports(device):
+            return chacha_kernel.normal(size, scale, secret.cipher_key("device"), device)
+        return super()._on_device(size, scale, secret, device, dtype)
 
-    def _joined(self, first: Tensor, second: Tensor) -> Tensor:
-        return first.add_(second)
+    def _from_words(self, words: Tensor, dtype: torch.dtype) -> Tensor:
+        """As `_standard`: an angle from one word (two in float64), and a radius from two."""
+        if dtype == torch.float32:
+            angles, low, high = words[:15].view(chacha_kernel.PAIRS, 3, -1).unbind(1)
+            angle = chacha.narrow_uniform(angles)
+        else:
+            first, second, low, high = words.view(4, 4, -1).unbind(1)
+            angle = chacha.wide_uniform(first, second)
+        uniform = chacha.wide_uniform(low, high)
+        radius = uniform.square_().log_().neg_().to(dtype).sqrt_()
+        angle = angle * pi
+        pairs = torch.stack([radius * angle.cos(), radius * angle.sin()], 1)  # [pairs, 2, blocks]
+        # The order of the kernel, in which the numbers of one group of blocks lie next to each other.
+        groups = pairs.view(len(pairs), 2, -1, chacha_kernel.LANES)
+        return groups.permute(2, 0, 1, 3).reshape(-1)
 
 
 @dataclass(frozen=True)
@@ -182,11 +203,10 @@ class _LaplaceDraws(Noise):
         uniform = bits.uniform(out.size, np.float64)
         out[:] = np.copysign(np.log(np.abs(uniform)), uniform)
 
-    def _fill(self, out: Tensor, scale: float, generator: torch.Generator) -> None:
-        out.exponential_(1.0 / scale, generator=generator)
-
-    def _joined(self, first: Tensor, second: Tensor) -> Tensor:
-        return first.sub_(second)
+    def _from_words(self, words: Tensor, dtype: torch.dtype) -> Tensor:
+        low, high = words.view(8, 2, -1).unbind(1)
+        uniform = chacha.wide_uniform(low, high)
+        return torch.copysign(uniform.abs().log(), uniform).to(dtype).reshape(-1)
 
 
 @dataclass(frozen=True)

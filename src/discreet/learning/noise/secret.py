@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-import torch
-
 from discreet.errors import DiscreetError
 from discreet.learning.noise.keystream import Keystream
 from discreet.mechanisms.sampling import entropy
@@ -48,12 +46,9 @@ class Secret:
         """The bits of a cipher on the CPU, for noise."""
         return Keystream(entropy.derived(self._key, "keystream", *path, size=entropy.KEY_BYTES))
 
-    def generator(self, device: torch.device, *path: str | int) -> torch.Generator:
-        """Random numbers on a device with its own counter-based generator, from a 64-bit seed."""
-        if device.type == "cpu":
-            raise ValueError("torch's CPU generator takes 32 bits of a seed: use keystream()")
-        seed = int.from_bytes(entropy.derived(self._key, *path, size=8), "little", signed=True)
-        return torch.Generator(device).manual_seed(seed)
+    def cipher_key(self, *path: str | int) -> bytes:
+        """A key for ChaCha20 on a device, for one draw of noise."""
+        return entropy.derived(self._key, "cipher", *path, size=entropy.KEY_BYTES)
 
     def reveal(self) -> bytes:
         """The key itself, for the other processes of this run, and for checkpoints of samplers without secrecy."""

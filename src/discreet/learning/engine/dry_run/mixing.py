@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from discreet.errors import DiscreetError, InvalidArgument
 from discreet.learning.engine.dry_run.trials import (
+    EXAMPLES,
     EXCHANGED,
     Trial,
     filled,
@@ -21,7 +22,8 @@ from discreet.learning.engine.dry_run.trials import (
     ordinary_gradients,
     run,
 )
-from discreet.learning.engine.fallback import per_example
+from discreet.learning.engine.fallback import one_example, per_example, row
+from discreet.learning.engine.isolation import Isolation
 from discreet.learning.engine.layout import Layout, matches
 from discreet.learning.engine.trace.randomness import generator_states, nothing_drawn, seeded
 from discreet.learning.engine.trace.recorder import output_gradients
@@ -83,7 +85,12 @@ def check_mixing(trial: Trial, exact: Mapping[str, Sequence[Tensor]], seeds: int
     everything = frozenset(trial.trainable)
     for seed in range(seeds):
         for position, batch in (*([(None, trial.batch)] if seed else []), *zip(EXCHANGED, trial.others, strict=True)):
-            _, losses, live = run(replace(trial, batch=batch), None, everything, seed)
+            try:
+                _, losses, live = run(replace(trial, batch=batch), None, everything, seed)
+            except (RuntimeError, ValueError, IndexError):
+                if position is None:
+                    raise
+                continue  # the model refuses the example that was made up for it, such as a sequence of length 0
             gradients, _ = ordinary_gradients(losses, live)
             now = {name: filled(gradients[name], live[name]) for name in exact}
             if position is None:
@@ -132,27 +139,45 @@ def check_fallback(
     exact: Mapping[str, Sequence[Tensor]],
     live: Mapping[str, Tensor],
     draws: bool,
-    alone: str = "",
-) -> None:
-    """Refuse a model for which the fallback fails or does not reproduce the ordinary gradients."""
+) -> str:
+    """Refuse a model for which the fallback fails or does not reproduce the ordinary gradients.
+
+    Returns why `vmap` of the model failed, so that its examples have to run in turn; empty if it did not.
+    """
     trial.reset()
+    tensors, why = {**trial.frozen, **live}, ""
     try:
-        gradients, _ = per_example(trial.forward, {**trial.frozen, **live}, names, trial.batch)
-    except RuntimeError as error:
-        if alone:
-            raise InvalidArgument(
-                f"the examples of a batch must not affect each other, but that could not be proved: {alone}. They "
-                f"cannot run one by one either: vmap of the model failed ({type(error).__name__}). Write that part "
-                "with torch operations on each example, and without branches on values"
-            ) from error
-        raise DiscreetError(
-            f"no path covers the parameters {', '.join(names)}: no rule fits, and vmap of the model failed with "
-            f"{type(error).__name__}: {error}. Freeze them (requires_grad_(False)), or write that layer with torch "
-            "operations that vmap supports"
-        ) from error
+        gradients, _ = per_example(trial.forward, tensors, names, trial.batch)
+    except InvalidArgument:
+        raise
+    except Exception as error:  # vmap may fail in any way on code that was not written for it
+        why = f"vmap of the model failed ({type(error).__name__})"
+    if why:
+        gradients = _in_turn(trial, tensors, names)
     if draws:
-        return  # each example runs alone there: norm and sum come from the same gradient, whatever was drawn
+        return why  # each example runs alone there: norm and sum come from the same gradient, whatever was drawn
     for name in names:
         expected = torch.stack(list(exact[name]))
         if not is_close(gradients[name], expected, max(trial.tolerance, FALLBACK_TOLERANCE)):
             raise _mixes(name)
+    return why
+
+
+def _in_turn(trial: Trial, tensors: Mapping[str, Tensor], names: tuple[str, ...]) -> dict[str, Tensor]:
+    """The gradients of the trial's examples, each in a batch of its own."""
+    each = []
+    for position in range(EXAMPLES):
+        trial.reset()
+        try:
+            example = row(trial.batch, position)
+            with Isolation(example, writes=False):
+                each.append(one_example(trial.forward, tensors, names, example)[0])
+        except InvalidArgument:
+            raise
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            raise DiscreetError(
+                f"no path covers the parameters {', '.join(names)}: no rule fits, and the model fails on a batch of "
+                f"one example with {type(error).__name__}. Freeze them (requires_grad_(False)), or let the model "
+                "take a single example"
+            ) from error
+    return {name: torch.cat([gradients[name] for gradients in each]) for name in names}

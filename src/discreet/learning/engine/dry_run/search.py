@@ -122,9 +122,12 @@ def _cover(trial: Trial, alone: str) -> tuple[Coverage, dict[str, str]]:
             break
         doubtful |= wrong
     fallback = tuple(name for name in exact if name in doubtful)
-    if fallback:
-        check_fallback(trial, fallback, exact, live, draws, alone)
-    return Coverage(signatures, tuple(layouts), fallback, unused, alone), doubtful
+    why_in_turn = check_fallback(trial, fallback, exact, live, draws) if fallback else ""
+    if why_in_turn and not alone:
+        alone = f"{', '.join(fallback)} has no rule, and {why_in_turn}"
+    if alone and draws:
+        unused = ()  # another draw may use them
+    return Coverage(signatures, tuple(layouts), fallback, unused, alone, bool(why_in_turn)), doubtful
 
 
 def find_coverage(

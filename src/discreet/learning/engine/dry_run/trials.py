@@ -74,9 +74,10 @@ class DynamicShapes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
 
 def _moved(parameter: Tensor, generator: torch.Generator) -> Tensor:
     """A parameter plus noise of a tenth of its root mean square, or a little where it is zero."""
-    scale = 0.1 * parameter.double().square().mean().sqrt().cpu() + 0.02
-    noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * scale
-    return (parameter.detach().double() + noise.to(parameter.device)).to(parameter.dtype)
+    scale = 0.1 * parameter.detach().double().square().mean().sqrt() + 0.02
+    # Drawn where the parameter is: a billion numbers take seconds on a CPU.
+    noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32, device=parameter.device)
+    return (parameter.detach() + noise * scale.to(noise.dtype)).to(parameter.dtype)
 
 
 def _tame(x: Tensor) -> Tensor:
@@ -95,12 +96,14 @@ def _exchanged(x: Tensor, rows: Tensor, position: int, generator: torch.Generato
         selected[position] += torch.randn(selected.shape[1:], generator=generator).to(selected)
         return selected
     # Integers that the model surely accepts: those of the least similar example or, in a batch of copies, smaller ones.
+    # 0 and 1 stay as they are: in a mask, all positions of an example could become 0.
     other = x[(x != selected[position]).reshape(len(x), -1).sum(1).argmax()].clone()
     if selected.dtype != torch.bool:
-        smaller = torch.div(other, 2, rounding_mode="floor").clamp_min(0)
-        other = torch.where(other == selected[position], smaller, other)
-    elif torch.equal(other, selected[position]):
-        other.view(-1)[-1:].logical_not_()  # a mask with one more position, or one less
+        smaller = torch.div(other, 2, rounding_mode="floor")
+        other = torch.where((other == selected[position]) & (other > 1), smaller, other)
+    if torch.equal(other, selected[position]) and (other.numel() > 1 or selected.dtype == torch.bool):
+        last = other.view(-1)[-1:]
+        last.copy_(last == 0)  # a mask with one more position, or one less; a token that every vocabulary has
     selected[position] = other
     return selected
 
@@ -118,7 +121,9 @@ def make_trials(
         pytree.tree_map_only(Tensor, partial(_exchanged, rows=rows, position=position, generator=generator), batch)
         for position in EXCHANGED
     ]
-    moved = {name: _moved(p, generator) for name, p in trainable.items()}
+    device = next(iter(trainable.values())).device
+    beside = generator if device.type == "cpu" else torch.Generator(device).manual_seed(20)
+    moved = {name: _moved(p, beside) for name, p in trainable.items()}
     unmoved = {name: tensor.detach().clone() for name, tensor in frozen.items()}
     tensors = [*moved.values(), *unmoved.values()]
     if all(t.device.type != "mps" for t in tensors) and sum(t.numel() for t in tensors) <= LARGEST_FLOAT64_MODEL:

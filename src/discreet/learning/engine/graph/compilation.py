@@ -1,11 +1,15 @@
-"""One graph of the whole clipped sum: traced once to torch's own operations, then compiled.
+"""One graph of the whole clipped sum: traced once to torch's own operations, run as it is, and compiled where it pays.
 
 `make_fx` runs the pure function on tensors without data and records every operation below autograd, so the compiler
-gets a flat graph without modes, hooks or autograd. Shapes are fixed; another shape is another graph.
+gets a flat graph without modes, hooks or autograd. Shapes are fixed; another shape is another graph. Repeated blocks
+are compiled once (`regions`), and torch keeps what it compiled on disk, so a second run starts faster.
 """
 
 from __future__ import annotations
 
+import logging
+import math
+import threading
 import time
 import warnings
 from collections.abc import Sequence
@@ -19,20 +23,47 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from discreet.learning.engine.graph.effects import backward_draws, written_arguments
 from discreet.learning.engine.graph.marks import remove_marks
 from discreet.learning.engine.graph.passes import move_norms_early, share_after_forward
+from discreet.learning.engine.graph.regions import compile_regions
 from discreet.learning.engine.graph.replay import FlatFunction, Replay, is_launch_bound
+
+_log = logging.getLogger("discreet.learning")
 
 
 class NotCompiled(Exception):
     """Why a graph must not be compiled, in words."""
 
 
-@dataclass(frozen=True)
+#: The first calls warm caches up, so they don't tell how long a call takes.
+_FIRST_CALLS = 3
+
+
+@dataclass
 class Compiled:
-    """A traced function, the seconds that tracing and compiling it took, and whether it was compiled."""
+    """A traced function, the seconds that tracing and compiling it took, and whether it is compiled now."""
 
     function: FlatFunction
     seconds: float
     compiled: bool = True
+    #: Compiles it in the background, while that is open.
+    later: Later | None = None
+    calls: int = 0
+    fastest: float = math.inf
+
+    def note(self, seconds: float) -> None:
+        """Note how long a call took."""
+        self.calls += 1
+        self.fastest = min(self.fastest, seconds)
+
+    def advance(self, arguments: Sequence[Tensor], calls_left: int | None) -> None:
+        """Before the next call: take over compiled code if it is ready, or begin to compile if that pays now."""
+        if self.later is None:
+            return
+        if self.later.started:
+            ready = self.later.taken_over(arguments)
+            if ready is not None:
+                self.function, self.compiled, self.later = ready, True, None
+        elif self.calls >= _FIRST_CALLS and self.later.pays(self.fastest, self.calls, calls_left):
+            self.later.start()
 
 
 def trace_flat(function: FlatFunction, arguments: Sequence[Tensor]) -> Any:
@@ -43,48 +74,156 @@ def trace_flat(function: FlatFunction, arguments: Sequence[Tensor]) -> Any:
         return trace(*arguments)
 
 
-def run_flat(function: FlatFunction, arguments: Sequence[Tensor]) -> Compiled:
-    """Trace a function of tensors, to be run as it is."""
+def run_flat(
+    function: FlatFunction, arguments: Sequence[Tensor], fixed: int = 0, *, lend: bool = False, later: bool = False
+) -> Compiled:
+    """Trace a function of tensors, to be run as it is and, with `later`, to be compiled when that pays.
+
+    The first `fixed` arguments keep their addresses from call to call. With `lend`, a call of compiled code may
+    overwrite what the call before it returned.
+    """
     start = time.perf_counter()
     graph = trace_flat(function, arguments)
     if backward_draws(graph):
         raise NotCompiled("a traced graph would draw other random numbers in the backward pass")
-    remove_marks(graph)
-    originals = [(arguments[position], arguments[position].clone()) for position in written_arguments(graph)]
+    _improve(graph)
+    written = written_arguments(graph)
+    background = None
+    if later and not _writes_a_scalar(arguments, written):
+        background = Later(graph, arguments[0].is_cuda, written, fixed, lend)
+    originals = [(arguments[position], arguments[position].clone()) for position in written]
     devices = [arguments[0].device] if arguments[0].is_cuda else []
     with torch.no_grad(), torch.random.fork_rng(devices=devices):
         try:
             graph(*arguments)
+        except torch.OutOfMemoryError as error:
+            if background is None:
+                raise
+            # Compiled code needs less memory, and the caller compiles at once.
+            raise MemoryError("the traced graph needs more memory than there is") from error
         except RuntimeError as error:  # some kernels return other results than they declare while tracing
             raise NotCompiled("the traced graph does not run") from error
-        for argument, value in originals:  # undo the writes of this trial run
-            argument.copy_(value)
-    return Compiled(graph, time.perf_counter() - start, compiled=False)
+        finally:
+            for argument, value in originals:  # undo the writes of this trial run
+                argument.copy_(value)
+    return Compiled(graph, time.perf_counter() - start, compiled=False, later=background)
 
 
 def compile_flat(function: FlatFunction, arguments: Sequence[Tensor], fixed: int, lend: bool = False) -> Compiled:
-    """Trace and compile a function of tensors, of which the first `fixed` keep their addresses from call to call.
-
-    With `lend`, a call may overwrite what the call before it returned.
-    """
+    """Trace and compile a function of tensors at once; the arguments are those of `run_flat`."""
     start = time.perf_counter()
+    graph = trace_flat(function, arguments)
+    written = written_arguments(graph)
+    if backward_draws(graph) or _writes_a_scalar(arguments, written):
+        raise NotCompiled("a compiled graph would have other values than the model itself")
+    _improve(graph)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # parts of the compiler warn about each other, never about the model
-        graph = trace_flat(function, arguments)
-        originals = [(arguments[position], arguments[position].clone()) for position in written_arguments(graph)]
-        if backward_draws(graph) or any(value.dim() == 0 and value.dtype == torch.float64 for _, value in originals):
-            # torch.compile (2.13) treats a float64 scalar as a constant that nobody writes to.
-            raise NotCompiled("a compiled graph would have other values than the model itself")
-        share_after_forward(graph)
-        move_norms_early(graph)
-        remove_marks(graph)
-        # On a CPU, channels last makes the per-example gradients of convolutions a quarter slower than eager.
-        options: Any = None if arguments[0].is_cuda else {"layout_optimization": False}
-        compiled: Any = torch.compile(graph, fullgraph=True, dynamic=False, options=options)
-        with torch.no_grad():
-            compiled(*arguments)
-            if arguments[0].is_cuda and is_launch_bound(compiled, arguments):
-                compiled = Replay(compiled, arguments, fixed, lend)
-            for argument, value in originals:  # undo the writes of these trial runs
-                argument.copy_(value)
+        compiled = _tried(_compile(graph, arguments[0].is_cuda), arguments, written, fixed, lend)
     return Compiled(compiled, time.perf_counter() - start)
+
+
+def _writes_a_scalar(arguments: Sequence[Tensor], written: Sequence[int]) -> bool:
+    """torch's compiler (2.13) treats a float64 scalar as a constant that nobody writes to."""
+    return any(arguments[place].dim() == 0 and arguments[place].dtype == torch.float64 for place in written)
+
+
+def _improve(graph: torch.fx.GraphModule) -> None:
+    """Save work and memory; changes no value."""
+    share_after_forward(graph)
+    move_norms_early(graph)
+    remove_marks(graph)
+
+
+def _compile(graph: torch.fx.GraphModule, on_gpu: bool) -> FlatFunction:
+    """Compile a traced graph without running it; the graph stays as it is."""
+    # On a CPU, channels last makes the per-example gradients of convolutions a quarter slower than eager.
+    options: Any = None if on_gpu else {"layout_optimization": False}
+
+    def compiler(module: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> FlatFunction:
+        function: FlatFunction = torch._inductor.compile(module, list(inputs), options=options)  # type: ignore[assignment, no-untyped-call, unused-ignore]  # torch's own
+        return function
+
+    with torch.no_grad():
+        return compile_regions(graph, compiler)[0]
+
+
+def _tried(
+    compiled: FlatFunction, arguments: Sequence[Tensor], written: Sequence[int], fixed: int, lend: bool
+) -> FlatFunction:
+    """Compiled code after a trial run, as a CUDA graph where that is faster."""
+    originals = [(arguments[position], arguments[position].clone()) for position in written]
+    with torch.no_grad():
+        compiled(*arguments)
+        if arguments[0].is_cuda and is_launch_bound(compiled, arguments):
+            compiled = Replay(compiled, arguments, fixed, lend)
+        for argument, value in originals:  # undo the writes of these trial runs
+            argument.copy_(value)
+    return compiled
+
+
+#: Compiling takes about this many seconds, and this many more per operation of the graph.
+_START_SECONDS, _SECONDS_PER_OPERATION = 6.0, 0.02
+#: The share of a step that compiled code saves, by the benchmarks of this project.
+_SAVED_ON_CPU, _SAVED_ON_GPU = 0.25, 0.5
+
+
+class Later:
+    """A graph that already runs uncompiled and may be compiled in the background.
+
+    The thread compiles for tensors without data. The trial run and the capture of a CUDA graph use the device, so they
+    happen between two steps, when the compiled code is taken over.
+    """
+
+    def __init__(
+        self, graph: torch.fx.GraphModule, on_gpu: bool, written: Sequence[int], fixed: int, lend: bool
+    ) -> None:
+        self._graph, self._on_gpu, self._written = graph, on_gpu, list(written)
+        self._fixed, self._lend = fixed, lend
+        self._compiled: FlatFunction | None = None
+        self._thread: threading.Thread | None = None
+        self._operations = len([node for node in graph.graph.nodes if node.op == "call_function"])
+
+    def pays(self, seconds_per_call: float, calls_so_far: int, calls_left: int | None) -> bool:
+        """Whether compiling saves more time than it takes.
+
+        If nobody knows how many calls are left, compiling starts when the calls so far took as long as it will take:
+        then the total is at most twice that of the better choice made in advance.
+        """
+        cost = _START_SECONDS + _SECONDS_PER_OPERATION * self._operations
+        if calls_left is None:
+            return seconds_per_call * calls_so_far >= cost
+        return seconds_per_call * calls_left * (_SAVED_ON_GPU if self._on_gpu else _SAVED_ON_CPU) >= cost
+
+    @property
+    def started(self) -> bool:
+        """Whether compiling has begun."""
+        return self._thread is not None
+
+    def start(self) -> None:
+        """Begin to compile."""
+        # A daemon: a training that ends before does not wait for it.
+        self._thread = threading.Thread(target=self._work, name="discreet-compile", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self._compiled = _compile(self._graph, self._on_gpu)
+        except Exception as error:  # the compiler may raise anything; the uncompiled graph goes on
+            _log.warning("torch.compile failed (%s); continuing without it, slower", type(error).__name__)
+
+    def wait(self) -> None:
+        """Wait until compiling has ended."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def taken_over(self, arguments: Sequence[Tensor]) -> FlatFunction | None:
+        """The compiled code, tried on the arguments of the next step; None while it is not ready."""
+        if self._compiled is None:
+            return None
+        try:
+            return _tried(self._compiled, arguments, self._written, self._fixed, self._lend)
+        except Exception as error:  # the compiler may raise anything
+            _log.warning("compiled code failed (%s); continuing without it, slower", type(error).__name__)
+            self._compiled = None
+            return None

@@ -11,9 +11,20 @@ from discreet.learning.engine.operations import (
     linear,
     normalization,
     recurrent,
+    recurrent_cells,
 )
 from discreet.learning.engine.operations.base import Handlers
 
-OPERATIONS = (attention, convolution, division, elementwise, embedding, linear, normalization, recurrent)
+OPERATIONS = (
+    attention,
+    convolution,
+    division,
+    elementwise,
+    embedding,
+    linear,
+    normalization,
+    recurrent,
+    recurrent_cells,
+)
 
 HANDLERS: Handlers = {function: handler for operation in OPERATIONS for function, handler in operation.HANDLERS.items()}

@@ -1,0 +1,226 @@
+"""Cuts a traced graph where its blocks repeat, so that one of them is compiled and serves all.
+
+A transformer is the same layer many times, in the forward pass and, with its norms and sums, in the backward pass. The
+traced graph repeats itself with a period. It is cut at whole periods into regions that run one after the other. A cut
+changes no value: every region computes the same operations on the same values in the same order. Regions that are
+equal up to the names of their values are compiled once.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, GraphModule, Node
+
+from discreet.learning.engine.graph.effects import in_place_writes
+from discreet.learning.engine.graph.replay import FlatFunction
+
+#: Shorter blocks than this are not worth a cut: each cut keeps values in memory that a compiler would fuse away.
+_SHORTEST = 24
+#: A block must repeat at least this often.
+_FEWEST = 3
+#: How many periods are tried.
+_PERIODS = 24
+
+#: Compiles a graph for the given inputs, which are tensors without data.
+Compiler = Callable[[GraphModule, Sequence[Tensor]], FlatFunction]
+
+
+@dataclass(frozen=True)
+class Region:
+    """A part of a graph: its nodes, the values that it reads, and those that later parts read."""
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+
+    def key(self) -> Hashable:
+        """Equal for regions that are equal up to the names of their values."""
+        number = {node: place for place, node in enumerate((*self.inputs, *self.nodes))}
+
+        def numbered(value: Any) -> Hashable:
+            if isinstance(value, Node):
+                return ("value", number[value])
+            if isinstance(value, (list, tuple)):
+                return tuple(numbered(one) for one in value)
+            if isinstance(value, dict):
+                return tuple((name, numbered(one)) for name, one in sorted(value.items()))
+            return (type(value).__name__, repr(value))
+
+        steps = tuple((node.target, numbered(node.args), numbered(node.kwargs)) for node in self.nodes)
+        return steps, tuple(_look(node) for node in self.inputs), tuple(number[node] for node in self.outputs)
+
+    def module(self) -> GraphModule:
+        """The region as a graph of its own, from its inputs to a tuple of its outputs."""
+        graph = Graph()
+        copies: dict[Node, Node] = {}
+        for place, node in enumerate(self.inputs):
+            copies[node] = graph.placeholder(f"input_{place}")
+            copies[node].meta = dict(node.meta)
+        for node in self.nodes:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+        graph.output(tuple(copies[node] for node in self.outputs))
+        return GraphModule(torch.nn.Module(), graph)
+
+
+def _look(node: Node) -> Hashable:
+    """How a value looks: its type, shape and strides, or what else it is."""
+    value = node.meta.get("val")
+    if isinstance(value, Tensor):
+        return value.dtype, tuple(value.shape), tuple(value.stride()), value.storage_offset(), str(value.device)
+    return type(value).__name__
+
+
+def _signatures(nodes: Sequence[Node]) -> list[int]:
+    """A number for each node, equal for nodes that do the same to values that look the same."""
+    numbers: dict[Hashable, int] = {}
+    signatures = []
+    for node in nodes:
+        plain = tuple(repr(a) for a in node.args if not isinstance(a, (Node, list, tuple)))
+        key = (node.target, plain, tuple(_look(used) for used in node.all_input_nodes), _look(node))
+        signatures.append(numbers.setdefault(key, len(numbers)))
+    return signatures
+
+
+def _longest_run(signatures: Sequence[int], start: int, end: int) -> tuple[int, int, int] | None:
+    """(first, period, repetitions) of what covers most of signatures[start:end] by repeating; None if nothing does."""
+    gaps: Counter[int] = Counter()
+    latest: dict[int, int] = {}
+    for place in range(start, end):
+        before = latest.get(signatures[place])
+        if before is not None and place - before >= _SHORTEST:
+            gaps[place - before] += 1
+        if before is None or place - before >= _SHORTEST:
+            latest[signatures[place]] = place
+    best: tuple[int, int, int] | None = None
+    for period, _ in gaps.most_common(_PERIODS):
+        first = None
+        for place in range(start, end - period + 1):
+            same = place < end - period and signatures[place] == signatures[place + period]
+            if same and first is None:
+                first = place
+            elif not same and first is not None:
+                repetitions = (place - first) // period + 1
+                if repetitions >= _FEWEST and (best is None or repetitions * period > best[1] * best[2]):
+                    best = (first, period, repetitions)
+                first = None
+    return best
+
+
+def _cuts(nodes: Sequence[Node], signatures: Sequence[int], start: int, end: int) -> list[int]:
+    """Where to cut nodes[start:end], besides both ends."""
+    found = _longest_run(signatures, start, end)
+    if found is None:
+        return []
+    first, period, repetitions = found
+    # A result of several tensors is taken apart right after it was made: don't cut in between.
+    while first < end and any(
+        nodes[place].target is operator.getitem
+        for place in (first + period * turn for turn in range(repetitions + 1))
+        if place < end
+    ):
+        first += 1
+    cuts = [place for place in (first + period * turn for turn in range(repetitions + 1)) if start < place < end]
+    if not cuts:
+        return []
+    return [*_cuts(nodes, signatures, start, cuts[0]), *cuts, *_cuts(nodes, signatures, cuts[-1], end)]
+
+
+def regions_of(module: GraphModule) -> list[Region]:
+    """The regions of a graph in their order; a single one if nothing repeats."""
+    nodes = [node for node in module.graph.nodes if node.op == "call_function"]
+    if in_place_writes(nodes):
+        cuts: list[int] = []  # who reads a value after it was overwritten is not in the graph
+    else:
+        nodes = _taken_apart_at_once(nodes)
+        cuts = _cuts(nodes, _signatures(nodes), 0, len(nodes))
+    ends = [*cuts, len(nodes)]
+    return [_region(nodes[start:end]) for start, end in zip([0, *cuts], ends, strict=True) if end > start]
+
+
+def _taken_apart_at_once(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes in an order in which each part of a result of several tensors follows it immediately."""
+    parts: dict[Node, list[Node]] = {}
+    for node in nodes:
+        if node.target is operator.getitem:
+            parts.setdefault(node.all_input_nodes[0], []).append(node)
+    ordered: list[Node] = []
+
+    def add(node: Node) -> None:
+        ordered.append(node)
+        for part in parts.get(node, ()):
+            add(part)
+
+    for node in nodes:
+        if node.target is not operator.getitem:
+            add(node)
+    return ordered
+
+
+def _region(nodes: Sequence[Node]) -> Region:
+    inside = set(nodes)
+    inputs = dict.fromkeys(used for node in nodes for used in node.all_input_nodes if used not in inside)
+    outputs = [node for node in nodes if any(user not in inside for user in node.users)]
+    return Region(tuple(nodes), tuple(inputs), tuple(outputs))
+
+
+class Joined:
+    """A graph as compiled regions that run one after the other. Values are dropped after their last use."""
+
+    def __init__(self, module: GraphModule, regions: Sequence[Region], functions: Sequence[FlatFunction]) -> None:
+        graph = module.graph
+        placeholders = list(graph.find_nodes(op="placeholder"))
+        attributes = list(graph.find_nodes(op="get_attr"))
+        (output,) = graph.find_nodes(op="output")
+        held = [*placeholders, *attributes, *(node for region in regions for node in region.outputs)]
+        place = {node: number for number, node in enumerate(held)}
+        self._constants = [_attribute(module, str(node.target)) for node in attributes]
+        self._results = [place[node] for node in output.args[0]]
+        last: dict[int, int] = {}
+        for turn, region in enumerate(regions):
+            last |= {place[node]: turn for node in (*region.inputs, *region.outputs)}
+        dropped: list[list[int]] = [[] for _ in regions]
+        for number, turn in last.items():
+            if number not in self._results:
+                dropped[turn].append(number)
+        self._turns = [
+            (function, [place[node] for node in region.inputs], [place[node] for node in region.outputs], gone)
+            for region, function, gone in zip(regions, functions, dropped, strict=True)
+        ]
+        self._size = len(held)
+
+    def __call__(self, *arguments: Tensor) -> Sequence[Tensor]:
+        values: list[Any] = [*arguments, *self._constants]
+        values += [None] * (self._size - len(values))
+        for function, inputs, outputs, dropped in self._turns:
+            for number, value in zip(outputs, function(*[values[i] for i in inputs]), strict=True):
+                values[number] = value
+            for number in dropped:
+                values[number] = None
+        return [values[number] for number in self._results]
+
+
+def _attribute(module: GraphModule, path: str) -> Any:
+    value: Any = module
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def compile_regions(module: GraphModule, compiler: Compiler) -> tuple[Joined, int]:
+    """The graph as compiled regions, and how many different ones were compiled."""
+    regions = regions_of(module)
+    by_key: dict[Hashable, FlatFunction] = {}
+    functions = []
+    for region in regions:
+        key = region.key()
+        if key not in by_key:
+            by_key[key] = compiler(region.module(), [node.meta["val"] for node in region.inputs])
+        functions.append(by_key[key])
+    return Joined(module, regions, functions), len(by_key)

@@ -1,0 +1,129 @@
+"""What is compiled, when, and that cutting a graph into regions changes no value."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from discreet.learning import Engine, Flat
+from discreet.learning.engine.graph import compilation
+from discreet.learning.engine.graph.regions import compile_regions, regions_of
+
+MASK = torch.ones(6, dtype=torch.bool)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.inner, self.outer = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x):
+        return x + self.outer(F.gelu(self.inner(self.norm(x))))
+
+
+class Deep(nn.Module):
+    def __init__(self, layers):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers, self.out = nn.Sequential(*(Block() for _ in range(layers))), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.out(self.layers(x))
+
+
+def batch(seed=0):
+    torch.manual_seed(seed)
+    return torch.randn(6, 8), torch.arange(6) % 3
+
+
+def traced(layers, monkeypatch):
+    """The graph of a clipped sum, its arguments, and what it returns."""
+    kept = []
+    original = compilation.trace_flat
+
+    def keep(function, arguments):
+        graph = original(function, arguments)
+        kept.append((graph, arguments))
+        return graph
+
+    monkeypatch.setattr(compilation, "trace_flat", keep)
+    Engine(Deep(layers), F.cross_entropy, Flat(0.1), compile=False)(batch(), MASK)
+    return kept[-1]
+
+
+def test_a_deeper_model_has_no_more_to_compile_and_the_same_values(monkeypatch):
+    """Except for one addition to the norm for each parameter."""
+    monkeypatch.setattr("discreet.learning.engine.graph.regions._SHORTEST", 8)
+    sizes = []
+    for layers in (4, 8):
+        graph, arguments = traced(layers, monkeypatch)
+        compiled = []
+
+        def compiler(module, inputs, compiled=compiled):
+            for given, node in zip(inputs, module.graph.find_nodes(op="placeholder"), strict=True):
+                assert given.shape == node.meta["val"].shape
+            compiled.append(module)
+            return module
+
+        joined, different = compile_regions(graph, compiler)
+        assert len(compiled) == different < len(regions_of(graph))
+        with torch.no_grad():
+            for found, expected in zip(joined(*arguments), graph(*arguments), strict=True):
+                assert torch.equal(found, expected)
+        sizes.append(sum(len(module.graph.nodes) for module in compiled))
+    assert sizes[1] < 1.4 * sizes[0]
+
+
+def test_a_shallow_model_is_one_region(monkeypatch):
+    graph, _ = traced(1, monkeypatch)
+    assert len(regions_of(graph)) == 1
+
+
+def test_compiling_starts_only_if_the_calls_to_come_pay_for_it(monkeypatch):
+    started = []
+    monkeypatch.setattr(compilation.Later, "start", started.append)
+    for calls in (29, 10**9):
+        engine = Engine(nn.Linear(2, 2), F.cross_entropy, Flat(1.0), calls=calls)
+        for _ in range(8):
+            engine((torch.ones(6, 2), torch.zeros(6, dtype=torch.long)), MASK)
+        assert "not compiled" in engine.report
+        assert bool(started) == (calls > 29)
+        assert len(started) <= 8
+
+
+def test_if_the_number_of_calls_is_unknown_compiling_starts_after_as_much_time():
+    later = compilation.Later(torch.fx.GraphModule(nn.Module(), torch.fx.Graph()), False, [], 0, False)
+    assert not later.pays(0.1, 10, None)
+    assert later.pays(0.1, 1000, None)
+
+
+@pytest.mark.slow
+def test_compiled_code_is_taken_over_when_it_is_ready_and_gives_the_same_sums():
+    engine = Engine(Deep(3), F.cross_entropy, Flat(0.1), calls=10**9)
+    plain = Engine(Deep(3), F.cross_entropy, Flat(0.1), compile=False)
+    deadline = time.monotonic() + 300
+    while "\ncompiled" not in engine.report and time.monotonic() < deadline:
+        found, expected = (each(batch(), MASK) for each in (engine, plain))
+        time.sleep(0.05)
+    found, expected = engine(batch(1), MASK), plain(batch(1), MASK)
+    assert "\ncompiled" in engine.report
+    for name, value in expected.sums.items():
+        torch.testing.assert_close(found.sums[name], value, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_compiler_that_fails_in_the_background_changes_nothing(monkeypatch, caplog):
+    def fails(graph, on_gpu):
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(compilation, "_compile", fails)
+    engine = Engine(nn.Linear(2, 2), F.cross_entropy, Flat(1.0), calls=10**12)
+    for _ in range(10):
+        engine((torch.ones(6, 2), torch.zeros(6, dtype=torch.long)), MASK)
+        time.sleep(0.01)
+    assert "continuing without it" in caplog.text
+    assert "not compiled" in engine.report

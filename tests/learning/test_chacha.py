@@ -1,0 +1,105 @@
+"""ChaCha20 gives the blocks of RFC 8439, and noise on a device is computed from them as on a CPU."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+from discreet.errors import DiscreetError
+from discreet.learning.noise import GaussianNoise, L2LaplaceNoise, LaplaceNoise, Secret, chacha, chacha_kernel
+from tests.learning.test_keystream import Given
+
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+KEY = bytes(range(32))
+#: RFC 8439, section 2.3.2: counter 1.
+NONCE = bytes.fromhex("000000090000004a00000000")
+BLOCK = (
+    "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
+    "d2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e"
+)
+#: Appendix A.1, test vector 1: key, nonce and counter zero.
+ZEROS = (
+    "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
+    "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
+)
+
+
+def keystream(words):
+    """Blocks [16, count] as bytes, one block after the other."""
+    return words.t().contiguous().numpy().astype("<u4").tobytes()
+
+
+def test_a_quarter_round_is_that_of_the_standard():
+    given = (0x11111111, 0x01020304, 0x9B8D6F43, 0x01234567)  # section 2.1.1
+    found = chacha._quarter_round(*(torch.tensor([word]) for word in given))
+    assert [int(word) for word in found] == [0xEA2A92F4, 0xCB1CF8CE, 0x4581472E, 0x5881C4BB]
+
+
+def test_it_gives_the_published_blocks():
+    assert keystream(chacha.blocks(KEY, 1, 1, nonce=NONCE)).hex() == BLOCK
+    assert keystream(chacha.blocks(bytes(32), 0, 1)).hex() == ZEROS
+
+
+@pytest.mark.parametrize("first", [0, 1, 77, (1 << 32) - 5])
+def test_a_keystream_is_that_of_another_implementation(first):
+    key = bytes(np.random.default_rng(first).bytes(32))
+    other = Cipher(algorithms.ChaCha20(key, first.to_bytes(4, "little") + NONCE), None).encryptor()
+    assert keystream(chacha.blocks(key, first, 5, nonce=NONCE)) == other.update(bytes(320))
+
+
+def test_a_counter_never_comes_round():
+    with pytest.raises(DiscreetError, match="2³² blocks"):
+        chacha.blocks(KEY, (1 << 32) - 4, 5)
+
+
+def test_normals_are_computed_from_the_words_as_on_a_cpu():
+    count = chacha_kernel.LANES
+    words = chacha.blocks(KEY, 0, count)
+    found = GaussianNoise(1.0)._from_words(words, torch.float32)
+    for pair in range(chacha_kernel.PAIRS):
+        angle, low, high = words[3 * pair : 3 * pair + 3].numpy().astype(np.uint64)
+        expected = np.empty(2 * count, np.float32)
+        GaussianNoise(1.0)._standard(expected, Given(angle.astype("<u4"), (low | high << np.uint64(32)).view(np.uint8)))
+        np.testing.assert_allclose(found[2 * pair * count : 2 * (pair + 1) * count], expected, rtol=2e-6, atol=2e-7)
+
+
+@pytest.mark.parametrize("family", [LaplaceNoise, L2LaplaceNoise])
+def test_laplace_noise_is_computed_from_the_words_as_on_a_cpu(family):
+    words = chacha.blocks(KEY, 3, 40)
+    pairs = words.numpy().astype(np.uint64)
+    expected = np.empty(8 * 40)
+    family(1.0)._standard(expected, Given((pairs[::2] | pairs[1::2] << np.uint64(32)).reshape(-1).view(np.uint8)))
+    np.testing.assert_allclose(family(1.0)._from_words(words, torch.float64), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_noise_on_a_device_is_normal_and_uses_no_block_twice(dtype, monkeypatch):
+    """The largest distance to the normal distribution; above 2.7/√n once in a million runs."""
+    monkeypatch.setattr("discreet.learning.noise.families._STRETCH", 1 << 12)
+    size, secret = 100_003, Secret()
+    drawn = GaussianNoise(1.0)._on_device(size, 3.0, secret, torch.device("cpu"), dtype)
+    assert drawn.dtype == dtype
+    assert len(drawn) == size
+    assert len(torch.unique(drawn)) > 0.99 * size, "a block that is used twice gives its numbers twice"
+    ordered = (drawn.double() / 3.0).sort().values
+    expected = 0.5 * (1 + torch.erf(ordered / math.sqrt(2)))
+    steps = torch.arange(size, dtype=torch.float64) / size
+    assert float((expected - steps).abs().max()) < 2.7 / math.sqrt(size)
+    again = GaussianNoise(1.0)._on_device(size, 3.0, secret, torch.device("cpu"), dtype)
+    assert torch.equal(drawn, again), "the secret alone decides"
+    other = GaussianNoise(1.0)._on_device(size, 3.0, secret.at("step", 1), torch.device("cpu"), dtype)
+    assert not torch.isin(other, drawn).any() or dtype == torch.float32
+
+
+@cuda
+def test_the_kernel_gives_the_numbers_of_the_cipher():
+    secret, device = Secret(), torch.device("cuda")
+    for size in (1, 2, 2559, 2560, 2561, 1_000_003):
+        found = GaussianNoise(1.0).flat(size, 2.0, secret, device=device)
+        words = chacha.blocks(secret.cipher_key("device"), 0, -(-size // 2560) * chacha_kernel.LANES, device=device)
+        expected = GaussianNoise(1.0)._from_words(words, torch.float32)[:size] * 2.0
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-6)
