@@ -79,7 +79,7 @@ def _many(losses: Losses, epsilons: Floats, adding: bool) -> Pair:
     upper[epsilons >= largest] = most
     for curve in curves.anchored(losses, _ANCHORS, adding):
         wide = np.flatnonzero(upper - lower > _NARROW * upper)
-        found = np.array([curve(float(epsilon)) for epsilon in epsilons[wide]])
+        found = np.array([curve(float(epsilon)) for epsilon in epsilons[wide]]).reshape(-1, 2)
         lower[wide], upper[wide] = np.maximum(lower[wide], found[:, 0]), np.minimum(upper[wide], found[:, 1])
         if not np.any((upper - lower > _POOR * upper) & (upper > _NEGLIGIBLE)):
             break
