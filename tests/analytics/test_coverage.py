@@ -83,9 +83,16 @@ def worst(name, error):
     """Rows for which every answer but the right ones is just worse than the stated error."""
     if "top_k" in name:  # the best ones are equally frequent, and the others do not occur
         return np.repeat(np.arange(CHOICES[name].k), math.floor(error) + 1)
-    # All rows have one value, the lowest or the highest, so that all other answers lie equally many ranks away.
-    value, far = {"high quantile": (8.0, 0.9), "refined": (8.0, 0.9), "range_end": (-1.0, 0.9)}.get(name, (0.0, 0.5))
-    return np.full(math.floor(error / far) + 1, value)
+    # The quantile lies between the rows of two neighboring answers; all others lie equally many ranks away.
+    rank, values = {
+        "median": (0.5, (3.0, 3.5)),
+        "high quantile": (0.9, (0.0, 0.5)),
+        "refined": (0.9, (0.0, 1e-9)),
+        "listed": (0.5, (4.0, 6.0)),
+        "range_end": (0.1, (-1.0, 0.5)),
+    }[name]
+    tens = math.floor(error / (1 - rank) / 10) + 1
+    return np.repeat(values, [round(10 * rank) * tens, round(10 * (1 - rank)) * tens])
 
 
 @pytest.mark.slow
@@ -110,6 +117,7 @@ def test_errors_of_choices_cover_and_are_tight(account_of, name, pure):
     losses = {}
     for candidate, score in zip(scores.candidates, scores.values.tolist(), strict=True):
         losses[candidate] = min(losses.get(candidate, math.inf), (int(scores.values.max()) - score) * unit)
+    assert scores.values.max() == 0 or "top_k" in name  # so that losses are numbers of rows
     drawn = [mechanism.release(scores).value for _ in range(RELEASES)]
     missed = [max(losses[one] for one in several) for several in (drawn if "top_k" in name else [[d] for d in drawn])]
     assert 0.94 <= np.mean(np.array(missed) <= error) <= 0.99

@@ -252,7 +252,7 @@ class GridGap(Aggregate):
 
 @dataclass(frozen=True)
 class _Gap(Sums):
-    """The best score, with its sign changed: a number of ranks in units of 1/(denominator · scale).
+    """The best score, with its sign changed, or 0: a number of ranks in units of 1/(denominator · scale).
 
     A unit moves all scores of all groups by no more than their sensitivity, and so the best of a group, and the largest
     gap over all groups.
@@ -268,10 +268,8 @@ class _Gap(Sums):
     ) -> list[Bounded]:
         """One number for all groups, whatever the labels."""
         assert self.choice is not None
-        largest = builtins.max(
-            (-int(self.choice.scores(counts, relation).values.max()) for counts in totals), default=0
-        )
-        return [bounded(self.summed, [[largest]], self.unit, relation=relation)]
+        gaps = [-int(self.choice.scores(counts, relation).values.max()) for counts in totals]
+        return [bounded(self.summed, [[builtins.max(0, *gaps)]], self.unit, relation=relation)]
 
     def shape(self, groups: int, universe: int, relation: Relation) -> Bounded:
         """The sensitivity of that number."""

@@ -72,8 +72,8 @@ def scores_of_cells(
 
     `counts` are those of 2m + 1 cells for m candidates: cell 2i + 1 holds the rows on candidate i, cell 2i those
     between the candidates i − 1 and i. With q = a/d, N rows, L of them below a candidate and E on it, the score is
-    −max(0, dL − aN, aN − d(L + E)): 0 where the candidate is a q-quantile of the rows, and otherwise d times the number
-    of rows between the candidate and the quantile.
+    −max(dL − aN, aN − d(L + E)). Where the candidate is a q-quantile of the rows, this is d times how far inside of its
+    own rows the quantile lies; elsewhere it is −d times the number of rows between the candidate and the quantile.
 
     Guarantee: adding a row moves dL − aN by d − a or −a, and aN − d(L + E) by a or a − d, so each score by at most
     max(a, d − a) times its weight; exchanging a row by at most twice that; a person's rows weigh at most `max_rows`
@@ -85,7 +85,7 @@ def scores_of_cells(
     most = LARGEST // (d * len(counts))  # clamping a count moves no two of them further apart
     cells = np.minimum(np.asarray(counts, dtype=np.int64), most)
     rows, on, upto = int(cells.sum()), cells[1::2], np.cumsum(cells)[1::2]
-    values = -np.maximum(0, np.maximum(d * (upto - on) - a * rows, a * rows - d * upto))
+    values = -np.maximum(d * (upto - on) - a * rows, a * rows - d * upto)
     return Scores(values, candidates, _moved(quantile, unit, scale, relation), "quantile", unit)
 
 
@@ -118,9 +118,9 @@ def scores_of_places(
 ) -> Scores:
     """Scores of the places that points make of a range as the quantile of one group, given the rows in each place.
 
-    Places are disjoint and cover the range, so one of them holds the quantile: the best score is always 0. With
-    q = a/d, N rows, L of them below a place and E in it, the score is −max(0, dL − aN, aN − d(L + E)): d times the
-    number of rows between the place and the quantile.
+    Places are disjoint and cover the range, so one of them holds the quantile, and the best score is at least 0. With
+    q = a/d, N rows, L of them below a place and E in it, the score is −max(dL − aN, aN − d(L + E)): if negative, −d
+    times the number of rows between the place and the quantile, and else d times how far inside the quantile lies.
 
     Guarantee: as `scores_of_cells`.
     """
@@ -129,7 +129,7 @@ def scores_of_places(
     cells = np.minimum(np.asarray(counts, dtype=np.int64), most)
     upto = np.cumsum(cells)
     rows = int(upto[-1])
-    values = -np.maximum(0, np.maximum(d * (upto - cells) - a * rows, a * rows - d * upto))
+    values = -np.maximum(d * (upto - cells) - a * rows, a * rows - d * upto)
     return Scores(values, places, _moved(quantile, unit, scale, relation), "quantile", unit)
 
 
@@ -156,8 +156,8 @@ def refined_scores(
 ) -> RefinedScores:
     """Scores of the places that coarse marks make, and then of those of finer marks around the one that was chosen.
 
-    In either pass the places cover the whole range, so the best score is 0: what the first pass chose decides how
-    narrow the places near the quantile are, and not how many rows may lie between the answer and the quantile.
+    In either pass the places cover the whole range, so the best score is at least 0: what the first pass chose decides
+    how narrow the places near the quantile are, and not how many rows may lie between the answer and the quantile.
 
     Guarantee: in each pass as `scores_of_places`; `counts` are those of the cells that all marks make.
     """
@@ -189,8 +189,8 @@ def scores_of_bins(
     """Scores of the intervals between successive cuts as the place of the quantile of one group.
 
     `counts` are those of `scores_of_cells`. An interval with L rows below its left end and U rows up to its right end,
-    both ends included, has the score −max(0, dL − aN, aN − dU): 0 where the quantile lies in it. The answer is its left
-    end or, with `upper`, its right end; the outermost cut for the two intervals that have no such end.
+    both ends included, has the score −max(dL − aN, aN − dU), which is at least 0 where the quantile lies in it. The
+    answer is its left end or, with `upper`, its right end; the outermost cut for the two intervals without such an end.
 
     Guarantee: as `scores_of_cells`, since dL − aN and aN − dU move by at most max(a, d − a) for each added row.
     """
@@ -201,7 +201,7 @@ def scores_of_bins(
     rows = int(upto[-1])
     below = np.concatenate([[0], upto[0::2][:-1]])  # before each cut; the first interval has none
     through = np.concatenate([upto[1::2], [rows]])  # through each cut; the last interval has none
-    values = -np.maximum(0, np.maximum(d * below - a * rows, a * rows - d * through))
+    values = -np.maximum(d * below - a * rows, a * rows - d * through)
     ends = (*cuts, cuts[-1]) if upper else (cuts[0], *cuts)
     return Scores(values, ends, _moved(quantile, unit, scale, relation), "range", unit)
 
