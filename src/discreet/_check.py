@@ -153,8 +153,11 @@ def settle_each(instance: object, name: str, check: Check, remedy: str, *, infin
 def one_of(name: str, value: T, allowed: Iterable[T], remedy: str) -> T:
     """One of a few public choices."""
     choices = tuple(allowed)
-    # A value of another type may not even be comparable, such as an array.
-    if not isinstance(value, tuple({type(choice) for choice in choices})) or value not in choices:
+    try:
+        known = value in choices
+    except (TypeError, ValueError):
+        known = False  # it cannot even be compared with them, such as an array
+    if not known:
         raise fail(name, "be one of " + ", ".join(repr(choice) for choice in choices), value, remedy)
     return value
 

@@ -67,6 +67,7 @@ OF_COLUMNS = {
     "pattern": lambda p, c, v: p.mutate(q=p[c].strftime(v)),
     "remainder": lambda p, c, v: p.mutate(q=p[c] % v),
 }
+SLOW = pytest.mark.slow
 WARDS = {"s": ["a"], "x": [1]}
 #: Doors that see a value once; `q` is a table whose account protects persons.
 ONCE = {
@@ -116,7 +117,7 @@ def test_a_hostile_value_beside_a_column_is_answered_or_refused(door, account_of
             check(f"{door} of {column}", value, lambda c=column, v=value: OF_COLUMNS[door](people, c, v))
 
 
-@pytest.mark.parametrize("door", ONCE)
+@pytest.mark.parametrize("door", [pytest.param(one, marks=SLOW) if one == "public cell" else one for one in ONCE])
 def test_a_hostile_argument_is_answered_or_refused(door, account_of):
     people, persons = (dp.Private(DATA, account=account_of(unit)) for unit in (None, dp.person("id", max_rows=3)))
     for value in VALUES:

@@ -209,3 +209,37 @@ def test_deep_and_long_conditions_keep_working(visits):
         visits.plan(f"SELECT COUNT(*) FROM visits WHERE {condition}")
     with pytest.raises(InvalidArgument, match="nested less deeply"):
         visits.plan("SELECT COUNT(*) FROM visits WHERE " + "(" * 3000 + "age > 1" + ")" * 3000)
+
+
+REMEDIES = {
+    "SELECT ward, COUNT(*) FROM visits GROUP BY ALL": "GROUP BY 1, 2",
+    "SELECT ward, COUNT(*) FROM visits GROUP BY ROLLUP (ward)": "hierarchy",
+    "SELECT COUNT(*) FROM visits TABLESAMPLE 10 PERCENT": "all rows",
+    "SELECT COUNT(*) FROM visits WHERE age BETWEEN SYMMETRIC 9 AND 1": "smaller end first",
+    "SELECT COUNT(*) FROM visits WHERE day > CURRENT_DATE": "DATE '2024-12-31'",
+    "SELECT COUNT(*) FROM visits WHERE day > NOW()": "written out",
+    "SELECT COUNT(*) FROM visits WHERE ward SIMILAR TO 'a%'": "LIKE",
+    "SELECT COUNT(*) FROM visits WHERE REGEXP_MATCHES(ward, 'a')": "LIKE",
+    "SELECT STRING_AGG(ward, ',') FROM visits": "GROUP BY",
+    "SELECT MODE(ward) FROM visits": "ORDER BY",
+    "SELECT APPROX_COUNT_DISTINCT(ward) FROM visits": "COUNT(DISTINCT column)",
+    "SELECT SUM(DISTINCT age) FROM visits": "COUNT(DISTINCT column)",
+    "SELECT COUNT(*) FROM visits WHERE age IS NOT DISTINCT FROM 1": "IS NULL",
+    "SELECT COUNT(*) FROM visits WHERE age = ?": "the value itself",
+    "SELECT COUNT(*) FROM visits WHERE age > ALL (SELECT age FROM visits)": "MIN or MAX",
+    "SELECT FIRST(ward) FROM visits": "private",
+}
+
+
+@pytest.mark.parametrize("sql", REMEDIES)
+def test_a_clause_that_is_refused_has_its_own_remedy(visits, sql):
+    with pytest.raises(InvalidArgument) as refused:
+        visits.plan(sql)
+    assert REMEDIES[sql] in str(refused.value).partition(": ")[2]
+
+
+def test_whole_division_is_rounded_toward_zero_as_in_sql_and_down_in_python(visits):
+    moved = visits.mutate(down=(visits.age - 47) // 2)
+    assert moved.group_by("down", keys=[-9, -4, 1]).count().release(epsilon=EPSILON).columns["count"] == (3, 2, 1)
+    sql = "SELECT (age - 47) // 2 AS half, COUNT(*) AS n FROM visits GROUP BY half"
+    assert visits.sql(sql, epsilon=EPSILON, keys={"half": [-8, -3, 1]}).columns["n"] == (3, 2, 1)

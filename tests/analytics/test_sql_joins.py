@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
+import ibis
 import pytest
 
 import discreet as dp
@@ -93,6 +96,36 @@ def test_several_tables_are_asked_by_their_names(tables):
         dp.sql("SELECT COUNT(*) FROM wards", {"wards": tables["wards"]}, epsilon=1.0)
     with pytest.raises(InvalidArgument, match="whether it is private"):
         tables["people"].sql("SELECT COUNT(*) FROM people", epsilon=1.0, tables={"wards": WARDS})
+
+
+def test_a_sub_query_of_what_is_made_of_private_rows_is_refused(account_of):
+    connection = ibis.duckdb.connect()
+    stored = connection.create_table("visits", WARDS)
+    leaked = dp.public(stored.filter(stored.beds > 20))
+    visits = dp.Private(stored, account=account_of())
+    for query in (
+        "SELECT COUNT(*) FROM visits WHERE beds > (SELECT MAX(beds) FROM leaked)",
+        "SELECT COUNT(*) FROM visits WHERE beds IN (SELECT beds FROM leaked WHERE beds > 0)",
+    ):
+        with pytest.raises(InvalidArgument, match="not come from a private one"):
+            visits.plan(query, tables={"leaked": leaked})
+
+
+def test_sub_queries_of_public_tables_give_every_kind_of_value(account_of):
+    days = dp.public({"day": [dt.date(2024, 1, 1), dt.date(2024, 3, 1)], "ok": [True, True], "x": [-1.5, 2.0]})
+    visits = {"day": [dt.date(2024, 2, 1), dt.date(2024, 4, 1)], "x": [-2.0, 1.0], "ok": [True, False]}
+    private = dp.Private(visits, account=account_of())
+    for condition, kept in {
+        "day > (SELECT MAX(day) FROM days)": 1,
+        "day > (SELECT MIN(day) FROM days)": 2,
+        "x < (SELECT MIN(x) FROM days)": 1,
+        "x < (SELECT -1 * AVG(x) + COUNT(DISTINCT x) FROM days)": 2,
+        "ok = (SELECT MAX(ok) FROM days)": 1,
+        "ok IN (SELECT ok FROM days)": 1,
+        "x > (SELECT MEDIAN(x) FROM days WHERE day < DATE '2024-02-01')": 1,
+    }.items():
+        result = private.sql(f"SELECT COUNT(*) FROM v WHERE {condition}", epsilon=1e4, tables={"days": days})
+        assert result.value == kept, condition
 
 
 def test_a_person_has_totals_over_joined_tables(tables):

@@ -11,12 +11,8 @@ from tests.apps.conftest import Run
 
 ROOT = Path(__file__).parent.parent.parent
 DATA = "discreet data adult people.parquet"
-PAGES = (
-    "README.md",
-    "docs/cli.md",
-    "docs/tutorials/team-budget.md",
-    pytest.param("docs/tutorials/hospital.md", marks=pytest.mark.slow),  # it asks each of twelve months
-)
+#: The hospital tutorial runs in test_hospital.py, where its Python continues what its commands began.
+PAGES = ("README.md", "docs/cli.md", "docs/tutorials/team-budget.md")
 #: Slow options, cut down here: (as documented, as run). The example of `discreet compare` runs them in full.
 SMALLER = ("--dimension 100000 --steps 1000", "--dimension 10 --steps 10")
 

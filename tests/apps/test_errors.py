@@ -22,6 +22,12 @@ BAD = {
         "discreet data adult . --overwrite",
         "discreet data adult new.parquet --part both",
     ],
+    "data hospital": [
+        "discreet data hospital",
+        "discreet data hospital people.parquet",
+        "discreet data hospital clinic --seed -1",
+        "discreet data hospital clinic --seed one",
+    ],
     "ledger init": [
         "discreet ledger init",
         "discreet ledger init x.ledger --account a",

@@ -53,7 +53,7 @@ def _range(first: str, last: str) -> list[Any]:
             return list(whole)
     raise InvalidArgument(
         f"a range must be of months, days or integers, from the first to the last, got {first}..{last}: "
-        "write 2023-01..2024-12, 2023-01-01..2023-01-31 or 1..12"
+        "write 2023-01..2024-12, 2023-01-01..2023-01-31 or 1..12, and quote a key that is text"
     )
 
 

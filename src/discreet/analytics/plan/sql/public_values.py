@@ -22,6 +22,7 @@ from discreet.analytics.plan.sql.values import Scope, Values
 from discreet.analytics.table.public import Public
 from discreet.analytics.table.semantics import literal
 from discreet.analytics.table.source import engine_table
+from discreet.analytics.table.spec import origins
 from discreet.errors import EngineFailed
 
 #: The most values that `IN (SELECT …)` may take from a public table: each is compared with each row.
@@ -42,8 +43,11 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
 }
 
 
-def with_public_values(query: ast.Select, tables: Mapping[str, Any]) -> ast.Select:
-    """A query in which sub-queries of public tables are replaced by their values. Sub-queries of FROM stay."""
+def with_public_values(query: ast.Select, tables: Mapping[str, Any], private: frozenset[Any]) -> ast.Select:
+    """A query in which sub-queries of public tables are replaced by their values. Sub-queries of FROM stay.
+
+    `private` are the stored tables that private ones are made of: nothing that is made of these is public.
+    """
     defined = {one.alias.lower() for one in query.find_all(ast.CTE)}
     known = {name: table for name, table in tables.items() if isinstance(table, Public) and name not in defined}
     # The innermost ones first: one may stand in the WHERE of another.
@@ -51,6 +55,9 @@ def with_public_values(query: ast.Select, tables: Mapping[str, Any]) -> ast.Sele
         public = _public(node, known)
         if public is None or isinstance(node.parent, ast.From | ast.Join):
             continue
+        if public.in_engine and origins(public.table) & private:
+            remedy = "what is made of private rows is private: ask for a release, and write its value"
+            raise _check.fail("public table", "not come from a private one", "a table made of it", remedy)
         if isinstance(node.parent, ast.In) and node.arg_key == "query":
             listed = [_node(value) for value in _list(node.this, public)]
             node.parent.set("expressions", listed)

@@ -56,7 +56,9 @@ def parse(text: str, private: Any, tables: Mapping[str, Any]) -> Parsed:
         if len(statements) != 1 or not isinstance(statements[0], ast.Select):
             raise _check.fail("sql", "be one SELECT", text, "ask one question at a time")
         base, others = Relation.of(private), {name.lower(): table for name, table in tables.items()}
-        return _Reader(base, {}, others).asked(with_public_values(statements[0], others))
+        kept = [private, *(table for table in tables.values() if not isinstance(table, Public))]
+        stored = frozenset(one for table in kept for one in table._spec.origins)
+        return _Reader(base, {}, others).asked(with_public_values(statements[0], others, stored))
     except sqlglot.errors.SqlglotError as error:
         problem = syntax_error(text, error)
     except RecursionError:
