@@ -1,8 +1,8 @@
 """Error and speed of running counts, against jax-privacy's factorizations: `python -m benchmarks.continual`.
 
-Errors are exact, for ε = 1 and δ = 1e-6, in one run. The peer's factorizations are optimized by its own functions and get
-the same σ over their sensitivity. Speed is that of the counters' `run` with queries that were made before; the peer's
-is that of its streaming matrix, compiled.
+Errors are exact, for ε = 1 and δ = 1e-6, in one run. The peer's factorizations are optimized by its own functions and
+get the same σ over their sensitivity. Speed is that of the counters' `run` with queries that were made before; the
+peer's is that of its streaming matrix, compiled.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ class Buffered(Encoded):
     ) -> Buffered:
         """The least noise for (ε, δ)-DP, with buffers that imitate the square root of the workload.
 
-        With some `forgetting` f, they imitate (1 − (1 − f/T)x)^{−1/2}: the sensitivity and the mean error are smaller, and
-        the largest error is larger. The mean error is least near 3/4.
+        With some `forgetting` f, they imitate (1 − (1 − f/T)x)^{−1/2}: the sensitivity and the mean error are smaller,
+        and the largest error is larger. The mean error is least near 3/4.
         """
         buffers = _check.integer("buffers", buffers, "it is the number of buffers", at_most=32)
         share = float(_check.nonnegative("forgetting", forgetting, "buffers forget e^−forgetting over the stream"))
