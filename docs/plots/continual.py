@@ -75,7 +75,7 @@ def crossing(steps: int) -> tuple[str, float, float]:
 
     def gaussian(log_delta: float) -> float:
         delta = 10.0**log_delta
-        kinds = [Buffered.for_epsilon(stream, EPSILON, delta, buffers=count) for count in (4, 6, 8)]
+        kinds = [Buffered.for_epsilon(stream, EPSILON, delta, buffers=count, forgetting=0.75) for count in (4, 6, 8)]
         inverses = [BandedInverse.for_epsilon(stream, EPSILON, delta, bands=min(count, steps)) for count in (64, 256)]
         return min(counter.mean_error() for counter in (*kinds, *inverses))
 

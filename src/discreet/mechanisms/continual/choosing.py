@@ -23,6 +23,8 @@ Measure = Literal["mean", "max"]
 _BRANCHINGS = (2, 3, 4, 5, 7, 8, 9, 11, 13, 15, 16, 17, 19, 21, 23, 25, 27, 29, 31, 33, 37, 41, 45, 51)
 _BANDS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _BUFFERS = (2, 3, 4, 5, 6, 7, 8, 10)
+# The mean error is least near the second, and the largest error near the first.
+_FORGETTING = (0.0, 0.75)
 # The largest state of a counter that is chosen, in numbers for each coordinate of a query.
 _LARGEST_STATE = 1 << 10
 # Of counters within this much of the least error, the one with the smallest state is taken.
@@ -160,7 +162,11 @@ def _candidates(
         yield [SquareRoot.for_epsilon(stream, epsilon, delta)]
     horizon = min(steps, workload.width) if isinstance(workload, Window) else steps
     if horizon > 1:
-        yield [Buffered.for_epsilon(stream, epsilon, delta, buffers=count, workload=workload) for count in _BUFFERS]
+        yield [
+            Buffered.for_epsilon(stream, epsilon, delta, buffers=count, forgetting=share, workload=workload)
+            for count in _BUFFERS
+            for share in _FORGETTING
+        ]
     yield [BandedInverse.for_epsilon(stream, epsilon, delta, bands=count, workload=workload) for count in bands]
 
 

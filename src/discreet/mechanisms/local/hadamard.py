@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from discreet.mechanisms.local.frequencies import FrequencyProtocol, Influence
 from discreet.mechanisms.local.reports import Payloads, bytes_to_integers, integers_to_bytes
-from discreet.mechanisms.sampling import entropy
+from discreet.mechanisms.sampling import entropy, samplers
 from discreet.mechanisms.sampling.fixed_point import coins, logistic
 
 
@@ -54,7 +54,7 @@ class HadamardResponse(FrequencyProtocol):
         # A uniform column whose sign in the person's row is the wanted one: where it is not, flip the lowest bit that
         # the row has. That maps columns of one sign onto those of the other, one to one.
         row = held + 1
-        column = (bits.words(held.size) & np.uint64(self.order - 1)).astype(np.int64)
+        column = samplers.uniform(self.order, held.size, bits)
         wrong = _positive(row, column) != positive
         column = np.where(wrong, column ^ (row & -row), column)
         return integers_to_bytes(column, self.size)

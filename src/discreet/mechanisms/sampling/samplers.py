@@ -21,6 +21,8 @@ from discreet.mechanisms.sampling.fixed_point import bernoulli, exp_neg
 
 #: The largest noise scale, in grid units. At this scale a draw beyond ±2^62 has a probability below exp(−2^13).
 MAX_SCALE = 1 << 48
+# From this many uniform samples on, small ones are drawn from bytes.
+_MANY = 256
 
 
 def _size(size: int) -> int:
@@ -74,12 +76,17 @@ def rounded_gaussian(variance: Fraction, size: int, bits: Bits = SYSTEM) -> NDAr
 def uniform(bound: int, size: int, bits: Bits = SYSTEM) -> NDArray[np.int64]:
     """Uniform integers in [0, bound). Draws outside are repeated, so there is no modulo bias."""
     bound = _check.integer("bound", bound, "samples lie in [0, bound)", at_most=1 << 62)
-    shift = np.uint64(64 - max(1, (bound - 1).bit_length()))
+    width = max(1, (bound - 1).bit_length())
+    # Many small samples take one or two random bytes each: random bytes are most of the time.
+    kind = np.uint64 if size < _MANY or width > 16 else np.uint8 if width <= 8 else np.uint16
+    shift = kind(8 * kind().itemsize - width)
     out = np.empty(_size(size), dtype=np.int64)
     filled = 0
     while filled < size:
-        drawn = bits.words(2 * (size - filled) + 8) >> shift
-        drawn = drawn[drawn < np.uint64(bound)][: size - filled]
+        # A draw is kept with probability bound/2^width > 1/2; a few more than needed on average are drawn.
+        wanted = ((size - filled) << width) // bound
+        drawn = np.frombuffer(bits.read((wanted + wanted // 64 + 8) * kind().itemsize), dtype=kind) >> shift
+        drawn = drawn[drawn < bound][: size - filled]
         out[filled : filled + len(drawn)] = drawn
         filled += len(drawn)
     return out

@@ -98,6 +98,10 @@ def scores_of_counts(
     return Scores(values, labels, {relation: moved[relation], **moved}, "choices", unit, monotone)
 
 
+# Categories below this are looked up in a table.
+_TABLE = 1 << 20
+
+
 def _bins(
     values: ArrayLike, categories: Sequence[Any] | None, edges: Sequence[float] | None
 ) -> tuple[NDArray[np.intp], tuple[Any, ...]]:
@@ -127,9 +131,11 @@ def categorized(values: ArrayLike, categories: Sequence[Any]) -> tuple[NDArray[n
     if not labels:
         raise _check.fail("categories", "name at least one value", categories, "the bins are public facts")
     entries = column(values)
-    if entries.dtype.kind in "iub":  # each distinct value is looked up once
-        distinct, positions = np.unique(entries, return_inverse=True)
-        found = np.array([index.get(value, -1) for value in distinct.tolist()], dtype=np.intp)
-        return (found[positions] if found.size else np.zeros(0, dtype=np.intp)), labels
+    if entries.dtype.kind in "iu" and all(type(label) is int and 0 <= label < _TABLE for label in labels):
+        # A table of all small integers: its size, and the time that it takes, depend on the categories alone.
+        table = np.full(max(labels) + 2, -1, dtype=np.intp)
+        table[list(labels)] = np.arange(len(labels))
+        inside = (entries >= 0) & (entries <= max(labels))
+        return table[np.where(inside, entries, max(labels) + 1).astype(np.intp)], labels
     places = (index.get(plain(value), -1) for value in entries.tolist())
     return np.fromiter(places, dtype=np.intp, count=entries.size), labels

@@ -1,0 +1,128 @@
+"""Error and speed of running counts, against jax-privacy's factorizations: `python -m benchmarks.continual`.
+
+Errors are exact, for ε = 1 and δ = 1e-6, in one run. The peer's factorizations are optimized by its own functions and
+get the same σ over their sensitivity. Speed is that of the counters' `run` with queries that were made before; the
+peer's is that of its streaming matrix, compiled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from benchmarks._table import Row, arguments, report
+from discreet.accounting.closed_forms import gaussian_noise_multiplier
+from discreet.bounded import Bounded, Sensitivity
+from discreet.mechanisms import continual
+from discreet.mechanisms.continual import Buffered, Counter, Stream, SubtractionTree, Tree
+from discreet.neighbors import ADD_REMOVE
+
+PEER = "jax-privacy 2.0"
+EPSILON, DELTA = 1.0, 1e-6
+
+
+def peer() -> Any | str:
+    """The peer's modules, or the reason why it cannot run."""
+    try:
+        import jax
+        from jax_privacy.matrix_factorization import buffered_toeplitz, toeplitz
+    except ImportError as error:
+        return f"jax-privacy is not installed ({error.name})"
+    jax.config.update("jax_enable_x64", True)
+    return jax, toeplitz, buffered_toeplitz
+
+
+def peer_errors(modules: Any, steps: int, bands: int) -> tuple[float, float]:
+    """The mean and the largest squared error of the peer's optimized banded factorization."""
+    _, toeplitz, _ = modules
+    column = toeplitz.optimize_banded_toeplitz(n=steps, bands=bands, max_optimizer_steps=100)
+    errors = np.asarray(toeplitz.per_query_error(strategy_coef=column, n=steps))
+    scale = gaussian_noise_multiplier(EPSILON, DELTA) ** 2 * float(np.sum(np.asarray(column) ** 2))
+    return scale * float(errors.mean()), scale * float(errors.max())
+
+
+def steps_per_second(counter: Counter, count: int) -> float:
+    """The speed of `run`, from the first step."""
+    query = Bounded(np.asarray(1), Fraction(1), {ADD_REMOVE: Sensitivity(1, 1, 1, 1)}, "count")
+    list(counter.run(counter.start(), [query] * 10))
+    start = time.perf_counter()
+    for _ in counter.run(counter.start(), [query] * count):
+        pass
+    return count / (time.perf_counter() - start)
+
+
+def peer_steps_per_second(modules: Any, steps: int, count: int) -> float:
+    """The speed of the peer's buffered noise, one compiled step at a time."""
+    jax, _, buffered = modules
+    counter = Buffered.for_epsilon(Stream(steps), EPSILON, DELTA, buffers=6)
+    matrix = buffered.BufferedToeplitz.build(
+        buf_decay=np.array(counter.decays), output_scale=np.array(counter.scales)
+    ).inverse_as_streaming_matrix()
+    generator = np.random.default_rng()
+    state = matrix.init_multiply(np.zeros(1))
+    step: Callable[..., Any] = jax.jit(matrix.multiply_next)
+    _, state = step(generator.normal(size=1), state)
+    start = time.perf_counter()
+    for _ in range(count):
+        noise, state = step(generator.normal(size=1), state)
+    jax.block_until_ready(noise)
+    return count / (time.perf_counter() - start)
+
+
+def main() -> None:
+    args = arguments(__doc__ or "").parse_args()
+    steps = 256 if args.quick else 1024
+    many, timed = 1 << 20, 2_000 if args.quick else 50_000
+    modules = peer()
+    rows = []
+    for measure in ("mean", "max"):
+        choice = continual.best_for(steps, EPSILON, DELTA, measure=measure)
+        ours = choice.counter.mean_error() if measure == "mean" else choice.counter.max_error()
+        size = choice.counter.state_size
+        for bands in (64, steps):
+            case = f"best counter of {steps} steps ({size} numbers), against {bands} optimized diagonals"
+            theirs = None if isinstance(modules, str) else peer_errors(modules, steps, bands)[measure == "max"]
+            rows.append(
+                Row(
+                    case,
+                    f"{measure} squared error",
+                    ours,
+                    PEER,
+                    theirs,
+                    "lower",
+                    modules if isinstance(modules, str) else f"theirs keeps {bands} numbers",
+                )
+            )
+    binary = Tree.for_epsilon(Stream(steps), EPSILON, refined=False).mean_error()
+    best = continual.best_for(steps, EPSILON).counter.mean_error()
+    rows.append(Row(f"{steps} steps, pure ε-DP", "mean squared error", best, "binary tree", binary, "lower"))
+    fast = {
+        "buffered, 6 buffers": Buffered.for_epsilon(Stream(many), EPSILON, DELTA, buffers=6),
+        "tree with subtraction, k = 19": SubtractionTree.for_epsilon(Stream(many), EPSILON, branching=19),
+        "refined binary tree": Tree.for_epsilon(Stream(many), EPSILON),
+    }
+    for name, counter in fast.items():
+        speed = steps_per_second(counter, timed)
+        theirs, note = None, "no such counter"
+        if "buffered" in name:
+            theirs = None if isinstance(modules, str) else peer_steps_per_second(modules, many, timed)
+            note = modules if isinstance(modules, str) else "theirs: noise alone, with numpy's generator"
+        rows.append(Row(f"{name}, T = 2^20", "steps per second", speed, PEER, theirs, "higher", note))
+        state = next(iter(counter.run(counter.start(), [_one()])))[0]
+        for after, _ in counter.run(counter.start(), [_one()] * 500):
+            state = after
+        raw = len(state.to_bytes())
+        rows.append(Row(f"{name}, T = 2^20", "bytes of the state", raw, "8 bytes a step", 8.0 * many, "lower"))
+    report(args, "continual", rows, ["numpy", "scipy", "jax-privacy", "jax"])
+
+
+def _one() -> Bounded:
+    return Bounded(np.asarray(1), Fraction(1), {ADD_REMOVE: Sensitivity(1, 1, 1, 1)}, "count")
+
+
+if __name__ == "__main__":
+    main()
