@@ -130,7 +130,10 @@ def with_canary():
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["flat", "per layer", "automatic"])
 def test_every_path_of_a_step_passes_the_test_of_mu(kind):
-    """A batch of all examples (rate 1), so the step is a Gaussian. Power at 500 runs: three quarters of the noise, since the canary is long in the last layer only."""
+    """A batch of all examples (rate 1), so the step is a Gaussian.
+
+    The mutant has a quarter of the noise: the canary's gradient is long in the last layer only.
+    """
     from discreet.learning import clipping as kinds
 
     chosen = {
