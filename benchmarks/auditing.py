@@ -201,7 +201,7 @@ def rows_of(case: Case, repeats: int) -> list[Row]:
 
 def main() -> None:
     args = arguments(__doc__ or "").parse_args()
-    rows = [row for case in cases() for row in rows_of(case, 5 if args.quick else 20)]
+    rows = [row for case in cases() for row in rows_of(case, 5 if args.quick else 10)]
     report(args, "auditing", rows, ["numpy", "scipy"])
 
 

@@ -144,7 +144,7 @@ def test_what_is_behind_an_account_is_refused(tmp_path):
     [
         ({"alpha": 0.0}, "alpha must be > 0"),
         ({"alpha": float("nan")}, "alpha must be finite"),
-        ({"max_samples": 10}, "max_samples must be ≥ 1000"),
+        ({"max_samples": 10}, "max_samples must be ≥ 500"),
         ({"estimator": "best"}, "estimator must be one of"),
         ({"access": "grey"}, "access must be one of"),
         ({"neighbors": None}, "neighbors must be pairs"),

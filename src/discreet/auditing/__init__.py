@@ -9,16 +9,21 @@ look for pairs of datasets at which mistakes show.
 from discreet.auditing._audit import audit
 from discreet.auditing.replay import Pair, Replay, Violation, replay
 from discreet.auditing.search_neighbors import neighboring_numbers, neighboring_tables, neighboring_values
+from discreet.auditing.trainings import Membership, audit_training, likelihood_scores, membership
 from discreet.auditing.verdict import Audit, Power, Witness
 
 __all__ = [
     "Audit",
+    "Membership",
     "Pair",
     "Power",
     "Replay",
     "Violation",
     "Witness",
     "audit",
+    "audit_training",
+    "likelihood_scores",
+    "membership",
     "neighboring_numbers",
     "neighboring_tables",
     "neighboring_values",

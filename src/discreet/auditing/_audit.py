@@ -81,7 +81,7 @@ def audit(
     _check.integer("distance", distance, "it is the number of units that differ")
     if isinstance(target, np.ndarray):
         return of_scores(target, neighbors, claim, estimator, level, delta)
-    most = _check.integer("max_samples", max_samples, "it is the number of runs on each dataset", at_least=1_000)
+    most = _check.integer("max_samples", max_samples, "it is the number of runs on each dataset", at_least=500)
     _check.one_of("estimator", estimator, ("auto", "threshold", "histogram", "mu"), "see ASSUMES for what each assumes")
     opened = targets.opened(target, access, vectorized=vectorized)
     pairs = _pairs(neighbors, relation, distance)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from discreet.auditing.claims import Claim
 from discreet.auditing.counts import clopper_pearson
 from discreet.auditing.verdict import Audit
 from discreet.errors import MissingExtra
@@ -57,6 +59,23 @@ def draw(audit: Audit, axes: Any = None, *, log: bool = False) -> Any:
     if log:
         axes.set(xscale="log", yscale="log")
     axes.set_title("violation" if audit.violated else "no violation found", fontsize=11, color=_INK)
+    axes.legend(frameon=False, loc="lower right", fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
+def draw_membership(alarms: NDArray[np.float64], hits: NDArray[np.float64], axes: Any, claim: Claim | None) -> Any:
+    """Draw the ROC curve of a membership attack on logarithmic axes, below what a claim allows; return the axes."""
+    axes = new_axes() if axes is None else axes
+    rates = np.geomspace(_LEAST_RATE, 1.0, 201)
+    if claim is not None:
+        allowed = np.max([curve.power(rates) for curve in claim.forward], axis=0)
+        axes.fill_between(rates, allowed, 1.0, color=_CLAIM, alpha=0.15, linewidth=0)
+        axes.plot(rates, allowed, color=_CLAIM, linewidth=2, label="the claim: no attacker is above")
+    axes.step(alarms, hits, where="post", color=_REACHED, linewidth=1.5, label="the attack")
+    axes.plot(rates, rates, color=_MUTED, linestyle=":", linewidth=1, label="guessing")
+    axes.set(xscale="log", yscale="log", xlim=(_LEAST_RATE, 1), ylim=(_LEAST_RATE, 1))
+    axes.set(xlabel="false alarms", ylabel="members found")
     axes.legend(frameon=False, loc="lower right", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     return axes

@@ -93,8 +93,8 @@ def k_anonymity() -> Demonstration:
         "k-anonymity",
         f"Ages are put into bands of {_BAND} years and rows of fewer than {_CLASS} people are dropped, so nobody "
         "is unique. But in many classes everybody has the same income bracket: being in the class gives it away "
-        f"(homogeneity). Whoever knows one other person of the class can be sure about {nearly[kept].mean():.0%} (background "
-        "knowledge).",
+        "(homogeneity). Whoever knows one other person of the class can be sure about "
+        f"{nearly[kept].mean():.0%} (background knowledge).",
         "of all people in the table, the attacker is certain of the income bracket",
         float(same[kept].mean()),
         0.0,

@@ -1,0 +1,29 @@
+"""The tour through all attacks, in the order of the story."""
+
+from collections.abc import Callable, Iterator
+
+from discreet.auditing.reidentification.adult_attacks import k_anonymity, linkage, uniqueness
+from discreet.auditing.reidentification.count_attacks import differencing, membership, reconstruction
+from discreet.auditing.reidentification.demonstration import Demonstration
+from discreet.auditing.reidentification.generated_attacks import governor, ratings
+
+#: From tables without names to exact statistics.
+STOPS: tuple[Callable[[], Demonstration], ...] = (
+    uniqueness,
+    linkage,
+    governor,
+    ratings,
+    k_anonymity,
+    differencing,
+    reconstruction,
+    membership,
+)
+
+
+def tour() -> Iterator[Demonstration]:
+    """All attacks, one after the other. Each takes seconds.
+
+    Guarantee: none for the exact releases, which is the point. The protected ones are ε-DP for one person with ε = 0.1.
+    The data is public or generated.
+    """
+    return (stop() for stop in STOPS)
