@@ -71,6 +71,7 @@ def test_the_loss_of_an_example_is_that_of_a_batch_of_one(name):
     assert torch.allclose(values, torch.stack(alone), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["causal", "one class"])
 def test_its_examples_are_proved_apart_and_clipped_exactly(name):
     torch.manual_seed(0)
