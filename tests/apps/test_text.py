@@ -68,7 +68,7 @@ def test_a_text_is_fitted_charged_once_and_written_from_for_free(run, base, fold
     assert {path.name: path.read_bytes() for path in base.iterdir()} == before
     again = run(FIT)
     assert again.code == 2
-    assert "not exist yet" in again.err
+    assert "be new or empty" in again.err
     assert len(account.history()) == charged
 
 
