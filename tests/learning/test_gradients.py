@@ -138,6 +138,7 @@ def test_the_record_holds_no_key_and_belongs_to_its_plan(tmp_path):
         gradients(small.plan(), small.model(), resume=True)
 
 
+@pytest.mark.slow
 def test_a_resumed_adaptive_norm_continues(tmp_path):
     plan = small.plan(clipping=Adaptive(0.1, count_noise=10.0, learning_rate=2.0), steps=3, insecure_seed=None)
     first = gradients(plan, small.model(), record=tmp_path / "r.json")
@@ -148,6 +149,7 @@ def test_a_resumed_adaptive_norm_continues(tmp_path):
     assert second._step.clip_norm == norm != 0.1
 
 
+@pytest.mark.slow
 def test_a_shuffled_training_continues_with_its_order(tmp_path):
     plan = small.plan(sampling="shuffle", relation="replace-one", insecure_seed=None, steps=10)
     first = gradients(plan, small.model(), record=tmp_path / "r.json")

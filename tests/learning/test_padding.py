@@ -108,6 +108,7 @@ def test_variable_lengths_are_trained_with_masks_and_fail_before_the_charge_with
     assert set(run.mechanism(sentences())) == {"words.weight", "out.weight", "out.bias"}
 
 
+@pytest.mark.slow
 def test_padding_changes_no_gradient():
     plan = Plan.for_noise(1e-9, delta=1e-5, examples=8, batch_size=8, steps=1, clip_norm=1.0, insecure_seed=1)
     found = []

@@ -17,7 +17,7 @@ class Evaluation:
     """Runs `evaluate(model)` every so many steps, in evaluation mode and without gradients.
 
     Guarantee:
-        The model is restored to the modes it had, and a function that changes a parameter is refused: what it wrote
+        The model is restored to the modes it had, and a function that writes to a parameter is refused: what it wrote
         would be trained further without having been clipped or noised. The numbers are as private as the data that the
         function uses.
     """

@@ -14,9 +14,12 @@ from discreet.learning import Engine, Flat
 from discreet.learning.integrations.model_losses import per_example_loss
 from tests.learning.engine import truth
 
-peft = pytest.importorskip("peft")
-transformers = pytest.importorskip("transformers")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+
+def library(name):
+    """Imported here and not above: it takes seconds, also where these tests are not run."""
+    return pytest.importorskip(name)
 
 
 class Packed(nn.Linear):
@@ -38,11 +41,11 @@ class Packed(nn.Linear):
 
 def llama():
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
+    config = library("transformers").LlamaConfig(
         vocab_size=31, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=1, max_position_embeddings=32, use_cache=False,
     )  # fmt: skip
-    return transformers.LlamaForCausalLM(config)
+    return library("transformers").LlamaForCausalLM(config)
 
 
 def packed(model):
@@ -53,10 +56,14 @@ def packed(model):
     return model
 
 
+def lora(modules, **more):
+    return library("peft").LoraConfig(task_type="CAUSAL_LM", r=2, target_modules=modules, **more)
+
+
 ADAPTERS = {
-    "LoRA": lambda: peft.LoraConfig(task_type="CAUSAL_LM", r=2, target_modules=["q_proj", "v_proj", "down_proj"]),
-    "DoRA": lambda: peft.LoraConfig(task_type="CAUSAL_LM", r=2, target_modules=["q_proj", "v_proj"], use_dora=True),
-    "prompt": lambda: peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3),
+    "LoRA": lambda: lora(["q_proj", "v_proj", "down_proj"]),
+    "DoRA": lambda: lora(["q_proj", "v_proj"], use_dora=True),
+    "prompt": lambda: library("peft").PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3),
 }
 BASES = {
     "fp64": lambda model: model.double(),
@@ -80,7 +87,7 @@ TRANSFORMED = ("DoRA", "prompt")
 
 
 def assert_clipped_exactly(adapter, base):
-    model = peft.get_peft_model(BASES[base](llama()), ADAPTERS[adapter]()).train()
+    model = library("peft").get_peft_model(BASES[base](llama()), ADAPTERS[adapter]()).train()
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and "lora_B" in name:
             nn.init.normal_(parameter, std=0.1)  # at its initial zero, half of the gradients are zero

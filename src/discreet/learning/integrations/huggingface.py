@@ -46,7 +46,8 @@ def private_trainer(trainer: Any) -> Any:
     if not isinstance(trainer, type) or not all(hasattr(trainer, name) for name in ("training_step", "train", "log")):
         remedy = "for example private_trainer(transformers.Trainer)(model=…, plan=plan, account=account, …)"
         raise _check.fail("trainer", "be transformers.Trainer or a subclass", trainer, remedy)
-    if trainer.training_step is not importlib.import_module("transformers").Trainer.training_step:
+    step: Any = getattr(trainer, "training_step")  # noqa: B009  # the type of a type has no such attribute
+    if step is not importlib.import_module("transformers").Trainer.training_step:
         remedy = "its step would not be private; use a class that keeps Trainer.training_step"
         raise _check.fail("trainer", "not define training_step", trainer.__name__, remedy)
     return type(f"Private{trainer.__name__}", (PrivateTraining, trainer), {"__doc__": PrivateTraining.__doc__})

@@ -25,6 +25,10 @@ _AUTOCAST: dict[str, torch.dtype | None] = {
 }
 
 
+#: Lightning's ways to place a model that leave every parameter whole in each process.
+_WHOLE = {"SingleDeviceStrategy", "DDPStrategy"}
+
+
 class PrivateModule:
     """Makes a `LightningModule` train privately: `class Model(PrivateModule, LightningModule)`.
 
@@ -137,6 +141,11 @@ class PrivateModule:
         if str(trainer.precision) not in _AUTOCAST:
             remedy = f"use one of {', '.join(_AUTOCAST)}: noisy gradients must not be scaled"
             raise _check.fail("precision", "be one without loss scaling", trainer.precision, remedy)
+        strategy = type(trainer.strategy).__name__
+        if strategy not in _WHOLE:
+            raise _check.fail(
+                "strategy", f"be one of {', '.join(sorted(_WHOLE))}", strategy, "use one device, or 'ddp'"
+            )
         if not self._private_public:
             self._private_check_validation(trainer)
         optimizer = module.optimizers(use_pl_optimizer=False)

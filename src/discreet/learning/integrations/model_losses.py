@@ -43,9 +43,14 @@ def _outputs(model: Any, batch: Any, **more: Any) -> Any:
     return model(**{name: value for name, value in batch.items() if name != "labels"}, **more).logits
 
 
+def _wide(logits: Tensor) -> Tensor:
+    """At least float32: in a narrower type, a softmax over a large vocabulary is inexact."""
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
 def _token_losses(logits: Tensor, labels: Tensor) -> Tensor:
     """The mean cross-entropy over an example's labeled positions; zero if it has none."""
-    flat = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none", ignore_index=_IGNORED)
+    flat = F.cross_entropy(_wide(logits.flatten(0, 1)), labels.flatten(), reduction="none", ignore_index=_IGNORED)
     labeled = (labels != _IGNORED).to(flat.dtype)
     return flat.view(labels.shape).sum(1) / labeled.sum(1).clamp_min(1.0)
 
@@ -74,7 +79,7 @@ def _sequence_to_sequence(model: Any, batch: Any) -> Tensor:
 
 def _class(model: Any, batch: Any) -> Tensor:
     """As the model's own loss: cross-entropy, or one loss for each of several labels, or a squared error."""
-    logits, labels = _outputs(model, batch).float(), batch["labels"]
+    logits, labels = _wide(_outputs(model, batch)), batch["labels"]
     kind = getattr(model.config, "problem_type", None)
     if kind == "regression" or (kind is None and logits.shape[-1] == 1):
         errors: Tensor = logits - labels.reshape(logits.shape).to(logits.dtype)

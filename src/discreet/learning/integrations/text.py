@@ -89,7 +89,7 @@ def fit_text(
         model: a folder with a model and its tokenizer. Nothing is downloaded, and no code in it runs.
         texts: the examples; each is protected as the plan says.
         plan: the plan.
-        folder: a new folder for LoRA's matrices, the tokenizer and the privacy statement.
+        folder: a new or empty folder for LoRA's matrices, the tokenizer and the privacy statement.
         lora: rank, length and learning rate.
         account: the account to charge before the first step; None charges nobody.
         purpose: what the training is for; the ledger records it.
@@ -102,22 +102,25 @@ def fit_text(
         The folder holds outputs of private steps and public facts.
     """
     lora = Lora() if lora is None else lora
-    if folder.exists():
-        raise _check.fail("folder", "not exist yet", str(folder), "a fitted model gets a folder of its own")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise _check.fail("folder", "be new or empty", str(folder), "a fitted model gets a folder of its own")
     transformers, peft = _libraries()
     if not (model / "config.json").is_file():
         remedy = "save a model and its tokenizer there with save_pretrained"
         raise _check.fail("MODEL", "be a folder with a config.json", str(model), remedy)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model, local_files_only=True)
+    model = model.resolve()  # saved as the base of the fitted model, which may be used from another folder
+    local = {"local_files_only": True, "trust_remote_code": False}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model, **local)
     if tokenizer.eos_token_id is None:
         remedy = "set tokenizer.eos_token and save it again"
         raise _check.fail("MODEL", "have a tokenizer with an end-of-text token", str(model), remedy)
-    base = transformers.AutoModelForCausalLM.from_pretrained(model, local_files_only=True, dtype=torch.float32)
+    base = transformers.AutoModelForCausalLM.from_pretrained(model, **local, dtype=torch.float32)
     base.config.use_cache = False
     targets = {"target_modules": "all-linear", "r": lora.rank, "lora_alpha": 2 * lora.rank}
     settings = peft.LoraConfig(task_type="CAUSAL_LM", **targets)
     on_gpu = torch.cuda.is_available()
     adapted = peft.get_peft_model(base, settings).to("cuda" if on_gpu else "cpu").train()
+    folder.mkdir(parents=True, exist_ok=True)  # before the charge, in case that it cannot be made
     run = train(
         adapted,
         per_example_loss(adapted),
@@ -130,7 +133,6 @@ def fit_text(
         progress=progress,
         compile=on_gpu,
     )
-    folder.mkdir(parents=True)
     adapted.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     receipt = run.receipt

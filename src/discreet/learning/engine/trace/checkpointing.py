@@ -8,6 +8,7 @@ checkpointing would save is not saved: `physical_batch_size` bounds it.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,13 +23,28 @@ class _Direct:
         return function(*args)
 
 
+_names: Any = checkpoint  # `checkpoint()` looks both names up when it is called
+_ORIGINAL = _names.CheckpointFunction, _names._checkpoint_hook
+_REPLACED = _Direct, lambda frame: contextlib.nullcontext()
+_lock = threading.Lock()
+_passes = 0
+
+
 @contextlib.contextmanager
 def without_checkpointing() -> Iterator[None]:
-    """Let `torch.utils.checkpoint.checkpoint` call its function directly, in both of its variants."""
-    names: Any = checkpoint  # `checkpoint()` looks both names up when it is called
-    before = names.CheckpointFunction, names._checkpoint_hook
-    names.CheckpointFunction, names._checkpoint_hook = _Direct, lambda frame: contextlib.nullcontext()
+    """Let `torch.utils.checkpoint.checkpoint` call its function directly, in both of its variants.
+
+    Passes may overlap in several threads; the last one to leave restores torch's own.
+    """
+    _enter(1)
     try:
         yield
     finally:
-        names.CheckpointFunction, names._checkpoint_hook = before
+        _enter(-1)
+
+
+def _enter(change: int) -> None:
+    global _passes
+    with _lock:
+        _passes += change
+        _names.CheckpointFunction, _names._checkpoint_hook = _REPLACED if _passes else _ORIGINAL
