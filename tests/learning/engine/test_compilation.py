@@ -59,7 +59,7 @@ def test_a_deeper_model_has_no_more_to_compile_and_the_same_values(monkeypatch):
     """Except for one addition to the norm for each parameter."""
     monkeypatch.setattr("discreet.learning.engine.graph.regions._SHORTEST", 8)
     sizes = []
-    for layers in (4, 8):
+    for layers in (4, 6):
         graph, arguments = traced(layers, monkeypatch)
         compiled = []
 
@@ -75,7 +75,7 @@ def test_a_deeper_model_has_no_more_to_compile_and_the_same_values(monkeypatch):
             for found, expected in zip(joined(*arguments), graph(*arguments), strict=True):
                 assert torch.equal(found, expected)
         sizes.append(sum(len(module.graph.nodes) for module in compiled))
-    assert sizes[1] < 1.4 * sizes[0]
+    assert sizes[1] < 1.25 * sizes[0]
 
 
 def test_a_shallow_model_is_one_region(monkeypatch):
@@ -85,7 +85,11 @@ def test_a_shallow_model_is_one_region(monkeypatch):
 
 def test_compiling_starts_only_if_the_calls_to_come_pay_for_it(monkeypatch):
     started = []
-    monkeypatch.setattr(compilation.Later, "start", started.append)
+
+    def start(later):
+        started.append(later)
+
+    monkeypatch.setattr(compilation.Later, "start", start)
     for calls in (29, 10**9):
         engine = Engine(nn.Linear(2, 2), F.cross_entropy, Flat(1.0), calls=calls)
         for _ in range(8):

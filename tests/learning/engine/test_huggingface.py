@@ -153,6 +153,7 @@ def test_a_model_with_a_mask_is_proved_and_exact():
     assert "not proved apart" not in exact_engine(gemma2, compile=False).report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [gemma, t5, bloom, opt, mixtral])
 def test_a_model_that_has_no_other_path_runs_in_turn_and_is_exact(make):
     """Bloom has a backward pass in Python; Gemma and T5 have parameters without a rule, and vmap fails."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from math import pi, prod
+from math import ceil, pi, prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -100,9 +100,12 @@ class Noise(ABC):
         drawn = torch.empty(size, device=device, dtype=dtype)
         key, block, place = secret.cipher_key("device"), 0, 0
         while place < size:
-            part = self._from_words(chacha.blocks(key, block, _STRETCH, device=device), dtype)[: size - place]
+            # A block of 16 words gives at least 8 numbers; whole groups of blocks keep the order of the kernel.
+            groups = ceil((size - place) / (8 * chacha_kernel.LANES))
+            count = min(_STRETCH, groups * chacha_kernel.LANES)
+            part = self._from_words(chacha.blocks(key, block, count, device=device), dtype)[: size - place]
             torch.mul(part, scale, out=drawn[place : place + len(part)])
-            block, place = block + _STRETCH, place + len(part)
+            block, place = block + count, place + len(part)
         return drawn
 
     def _on_cpu(self, size: int, scale: float, secret: Secret, dtype: DTypeLike) -> Tensor:
