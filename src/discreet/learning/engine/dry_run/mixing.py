@@ -139,6 +139,7 @@ def check_fallback(
     exact: Mapping[str, Sequence[Tensor]],
     live: Mapping[str, Tensor],
     draws: bool,
+    tolerance: float,
 ) -> str:
     """Refuse a model for which the fallback fails or does not reproduce the ordinary gradients.
 
@@ -158,7 +159,7 @@ def check_fallback(
         return why  # each example runs alone there: norm and sum come from the same gradient, whatever was drawn
     for name in names:
         expected = torch.stack(list(exact[name]))
-        if not is_close(gradients[name], expected, max(trial.tolerance, FALLBACK_TOLERANCE)):
+        if not is_close(gradients[name], expected, max(tolerance, FALLBACK_TOLERANCE)):
             raise _mixes(name)
     return why
 
