@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 import torch
 
@@ -10,8 +12,11 @@ from discreet.errors import InvalidArgument
 from discreet.learning.integrations.accelerate import private_gradients
 from tests.learning import small
 
-pytest.importorskip("accelerate")
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="needs accelerate"),
+]
 
 
 def prepared(**settings):

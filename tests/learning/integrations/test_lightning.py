@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 import torch
 from torch import nn
@@ -11,8 +13,11 @@ from discreet.errors import InvalidArgument
 from discreet.learning.integrations.lightning import PrivateModule
 from tests.learning import small
 
-pytest.importorskip("lightning")
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="needs lightning"),
+]
 
 
 def classifier(**more):
