@@ -8,6 +8,7 @@ Run from the repository root: `python docs/plots/composition.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -24,7 +25,7 @@ from matplotlib.patches import Patch
 from discreet import events as ev
 from discreet.accounting import Comparison, compare, tight
 from discreet.accounting.losses.composed import Losses
-from discreet.accounting.methods.fourier.saddle import Saddle
+from discreet.accounting.methods import answer
 from discreet.accounting.methods.jumps.guess import Coarse, Guess
 from discreet.accounting.methods.target import Target
 
@@ -61,29 +62,35 @@ def draw(axes: Axes, step: ev.Event, counts: list[int], title: str, methods: lis
 
 RATES = np.geomspace(1e-6, 1.0, 13)
 COUNTS = np.unique(np.geomspace(1, 1e7, 15).round().astype(int))
-METHODS = ("formula", "contour", "contour off the saddle", "cut and grid")
+METHODS = ("formula", "contour", "cut and contour", "cut and grid")
 SIGMA = 1.0
+Bounds = Callable[[Coarse, Guess, Target], tuple[float, float]]
 
 
 def priced_by(rate: float, count: int) -> tuple[float, int]:
     """The relative width at δ = 10⁻⁵, and the index of the method that priced removing a unit."""
     used: list[int] = [0]
-    by_fourier, by_jumps = tight._by_fourier, tight.jumps.bounds
+    by_fourier = answer._by_fourier
 
-    def fourier(
-        losses: Losses, target: Target, adding: bool, point: Saddle | None = None
-    ) -> tuple[float, float] | None:
-        found = by_fourier(losses, target, adding, point)
+    def fourier(losses: Losses, target: Target, adding: bool) -> tuple[float, float] | None:
+        found = by_fourier(losses, target, adding)
         if not adding and found is not None:
-            used[0] = 1 if point is None else 2
+            used[0] = 1
         return found
 
-    def jumps(coarse: Coarse, guess: Guess, target: Target) -> tuple[float, float]:
-        if not coarse.adding:
-            used[0] = 3
-        return by_jumps(coarse, guess, target)
+    def noted(method: int, bounds: Bounds) -> Bounds:
+        def noting(coarse: Coarse, guess: Guess, target: Target) -> tuple[float, float]:
+            if not coarse.adding:
+                used[0] = method
+            return bounds(coarse, guess, target)
 
-    with mock.patch.object(tight, "_by_fourier", fourier), mock.patch.object(tight.jumps, "bounds", jumps):
+        return noting
+
+    with (
+        mock.patch.object(answer, "_by_fourier", fourier),
+        mock.patch.object(answer.contour, "bounds", noted(2, answer.contour.bounds)),
+        mock.patch.object(answer.jumps, "bounds", noted(3, answer.jumps.bounds)),
+    ):
         found = tight.epsilon(ev.Repeated(ev.PoissonSampled(min(rate, 0.999), ev.Gaussian(SIGMA)), count), DELTA)
     return found.width / found.upper if found.upper > 0 else 0.0, used[0]
 

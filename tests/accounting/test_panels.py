@@ -60,7 +60,7 @@ def test_moments_up_to_a_cut_lie_within_their_certificate(rate, sigma, end, tilt
 
 
 def test_a_quadrature_that_is_too_coarse_says_so():
-    """The bound on a panel's error grows with the panel: the mutant with half the exponent is caught by mpmath."""
+    """The bound on the error of panels covers what two of them miss that are far too wide for their frequency."""
     event = CutGaussian(1e-3, 1.0, 5.0, False)
     s, omega, edges = event.order(40.0), 6000.0, np.array([3.0, 4.0, 5.0])
     center, half = (edges[1:] + edges[:-1]) / 2, np.diff(edges) / 2

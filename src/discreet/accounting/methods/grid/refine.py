@@ -145,8 +145,8 @@ def estimate(parts: Parts, delta: float) -> float:
     for loss, count in parts:
         low, high = loss.support(_BULK_TAIL * delta)
         step = max((high - low) / _BULK_POINTS, _LEAST_STEP)
-        rough = discretize.pessimistic(loss, step, _BULK_TAIL * delta)
-        coarse.append((rough.losses(step), rough.mass, count))
+        points = discretize.pessimistic(loss, step, _BULK_TAIL * delta)
+        coarse.append((points.losses(step), points.mass, count))
     spread = math.sqrt(max(window.cumulants(coarse, 0.0)[2], _SMALLEST_TAIL))
 
     def rough(tilt: float) -> tuple[float, float, float]:
