@@ -151,13 +151,16 @@ def test_refined_quantiles_are_nearer_where_values_are_skewed(account, rank):
     people = dp.Private({"x": x}, account=account, bounds={"x": (0, 1e6)})
     plain, fine = (exact(people.quantile("x", rank, refine=refine))["quantile"][0] for refine in (False, True))
 
+    def likelihood(scores, epsilon):
+        return np.exp((scores.values - scores.values.max()) * epsilon / 2 / scores.sensitivity())
+
     def mean_error(scores, epsilon):
-        chances = np.exp(scores.values * epsilon / 2 / scores.sensitivity())
+        chances = likelihood(scores, epsilon)
         ranks = [abs(np.sum(x < place.value) - rank * x.size) for place in scores.candidates]
         return float(np.sum(chances * ranks) / np.sum(chances))
 
     coarse = fine.coarse
-    first = np.exp(coarse.values * 0.1 / 8 / 2 / coarse.sensitivity())
+    first = likelihood(coarse, 0.1 / 8)
     first /= first.sum()
     likely = np.flatnonzero(first > 1e-4)
     refined = sum(first[i] * mean_error(fine.fine(coarse.candidates[i]), 0.1 * 7 / 8) for i in likely)
