@@ -204,10 +204,9 @@ class Answer:
         if receipt.replayed:
             raise Exhausted(f"key {key!r} has paid for a release already: keep that one, or choose another key")
         question = self._discovered(plan)
-        if question is self._question:
-            answers = _run(planned)
-        else:  # keys were discovered; if there are none, there is nothing to ask the engine
-            answers = _run(question.queries()) if question.groups else []
+        # Discovered keys make other queries than those that were planned; without any key there is nothing to ask.
+        asked = question.queries() if question.groups else []
+        answers = _run(planned if question is self._question else asked)
         values = question.values(answers, self._relation)
         done = {name: self._all_noised(name, part, values[name]) for name, part in plan.parts.items()}
         totals = {name: self._total(part, values[name]) for name, part in plan.totals.items()}
