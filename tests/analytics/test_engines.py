@@ -140,7 +140,7 @@ def test_times_are_compared_as_instants_and_local_times_as_written(engine, accou
         written = people.mutate(when=people.local.strftime("%Y-%m-%d %H:%M"), on=people.local.date())
         for column, key in [("when", "2024-03-10 02:30"), ("on", dt.date(2024, 3, 10))]:
             (found,) = exact(written.group_by(column, keys=[key]).count())["count"]
-            assert found.values.tolist() == 1
+            assert found.values.tolist() == [1]
     else:
         conditions += written
     for condition, kept in conditions:

@@ -140,6 +140,26 @@ def test_a_public_table_that_changes_in_the_engine_moves_no_row_to_another_part(
     assert spent(account) == 2e4
 
 
+def test_a_copy_of_the_public_table_is_read_on_every_engine(engine, account_of):
+    account = account_of(dp.person("who", max_rows=9), budget=dp.PureDP(1e9), fresh=True)
+    halves = {"month": MONTHS, "half": ["first", "first", "second", "second"]}
+    visits = dp.Private(engine(VISITS, "visits_in_parts"), account=account, name="visits")
+
+    def parts():
+        stored = dp.public(engine(pa.table(halves), "halves_of_years"))
+        return visits.join(stored, "month").partition("half", keys=["first", "second"], max_parts=1)
+
+    before = parts()
+    assert before["first"].count().release(epsilon=1e4).value == 4
+    again = parts()
+    assert again["second"].count().release(epsilon=1e4).value == 1
+    assert spent(account) == 1e4
+    halves["half"].reverse()
+    assert before["second"].count().release(epsilon=1e4).value == 1
+    with pytest.raises(TermsDiffer):
+        parts()["second"].count().release(epsilon=1e4)
+
+
 def test_a_mutant_that_reads_the_engine_s_public_table_is_caught(account_of, monkeypatch):
     monkeypatch.setattr(partition, "_settled", lambda spec: spec)
     monkeypatch.setattr(Public, "fingerprint", "always the same")

@@ -122,6 +122,8 @@ def _postgres_types(none: Any, names: list[str]) -> dict[str, int]:
     engine = none.get_backend()
     if engine.name != "postgres" or not names:
         return {}
+    asked = none.select(*names)
+    engine._run_pre_execute_hooks(asked)  # public tables that travel with the query
     with engine.begin() as cursor:
-        cursor.execute(engine.compile(none.select(*names)))
+        cursor.execute(engine.compile(asked))
         return {name: column.type_code for name, column in zip(names, cursor.description, strict=True)}

@@ -11,8 +11,8 @@ import ibis
 import pyarrow as pa
 
 from discreet import _check
+from discreet.analytics.engine import running
 from discreet.analytics.table.source import Loaded, arrow_table, load_beside, loading, require_narrow, source_of
-from discreet.errors import EngineFailed
 
 #: The most rows of a public table in an engine that a partition copies.
 MAX_COPIED = 1 << 20
@@ -66,9 +66,10 @@ class Public:
     def copied(self) -> Public:
         """A local copy of a table in an engine, as it is now, in an order that does not depend on the engine."""
         try:
-            arrow = self.table.limit(MAX_COPIED + 1).to_pyarrow()
+            arrow = running.arrow(self.table.limit(MAX_COPIED + 1))
         except Exception as error:
-            failed = EngineFailed(error)
+            kind = type(error).__name__
+            failed = _check.fail("engine", "answer before anything is charged", kind, "check the public table")
         else:
             if arrow.num_rows > MAX_COPIED:
                 remedy = "aggregate it to fewer rows, or store the column in the private table"

@@ -23,7 +23,6 @@ from discreet.analytics.table.public import Public
 from discreet.analytics.table.semantics import literal
 from discreet.analytics.table.source import engine_table
 from discreet.analytics.table.spec import origins
-from discreet.errors import EngineFailed
 
 #: The most values that `IN (SELECT …)` may take from a public table: each is compared with each row.
 MAX_LISTED = 1000
@@ -153,7 +152,8 @@ def _answers(query: Any) -> list[Any]:
     try:
         found = [row["value"] for row in running.rows(query)]
     except Exception as error:
-        failed = EngineFailed(error)
+        kind = type(error).__name__
+        failed = _check.fail("engine", "answer before anything is charged", kind, "check the public table")
     else:
         return [_plain(value) for value in found]
     raise failed
