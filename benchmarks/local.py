@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from discreet.mechanisms.local import FrequencyProtocol
 from discreet.mechanisms.local.hashing import hashes
 
 PEER, NUMPY = "pure-ldp 1.2", "numpy, inexact"
-EPSILON = 1.0
+EPSILON = Fraction(1)
 
 
 def peer_protocol(kind: type[FrequencyProtocol], categories: int) -> tuple[Callable[[int], Any], Any] | str:
@@ -28,18 +30,19 @@ def peer_protocol(kind: type[FrequencyProtocol], categories: int) -> tuple[Calla
         from pure_ldp import frequency_oracles as peer
     except ImportError as error:
         return f"pure-ldp cannot be imported ({error.name})"
+    epsilon = float(EPSILON)
     # Its values are counted from 1.
     if kind is local.GeneralizedResponse:
-        client, server = peer.DEClient(EPSILON, categories), peer.DEServer(EPSILON, categories)
+        client, server = peer.DEClient(epsilon, categories), peer.DEServer(epsilon, categories)
     elif kind is local.UnaryEncoding:
         client, server = (
-            peer.UEClient(EPSILON, categories, use_oue=True),
-            peer.UEServer(EPSILON, categories, use_oue=True),
+            peer.UEClient(epsilon, categories, use_oue=True),
+            peer.UEServer(epsilon, categories, use_oue=True),
         )
     elif kind is local.LocalHashing:
         client, server = (
-            peer.LHClient(EPSILON, categories, use_olh=True),
-            peer.LHServer(EPSILON, categories, use_olh=True),
+            peer.LHClient(epsilon, categories, use_olh=True),
+            peer.LHServer(epsilon, categories, use_olh=True),
         )
     else:
         return "no such protocol there"
@@ -112,8 +115,8 @@ def main() -> None:
     rows = []
     for kind in (local.GeneralizedResponse, local.UnaryEncoding, local.LocalHashing, local.HadamardResponse):
         protocol, name = kind(EPSILON, tuple(range(categories))), kind.__name__
-        case = f"{name}, {categories} categories, ε = {EPSILON:g}"
-        seconds = median_seconds(lambda protocol=protocol: protocol.simulate(values), 3)
+        case = f"{name}, {categories} categories, ε = {float(EPSILON):g}"
+        seconds = median_seconds(partial(protocol.simulate, values), 3)
         inexact = people / median_seconds(numpy_draws(kind, categories, values), 3)
         rows.append(Row(f"{case}, n={people:.0e}", "reports per second", people / seconds, NUMPY, inexact, "higher"))
         made = peer_protocol(kind, categories)
@@ -127,12 +130,12 @@ def main() -> None:
         rows.append(Row(case, "reports per second", people / seconds, PEER, theirs, "higher", f"theirs at n={few}"))
         sample = values[:few]
         ours = math.sqrt(float(protocol.variance(0.0, few)))
-        other = spread(lambda k=kind, s=sample: peer_share(k, categories, s), rounds)
+        other = spread(partial(peer_share, kind, categories, sample), rounds)
         note = (
             f"ours exact, theirs from {rounds} collections of {few} reports, good to ±{1 / math.sqrt(2 * rounds):.0%}"
         )
         rows.append(Row(case, "error of a rare share", ours, PEER, other, "lower", note))
-    best = local.best_for(categories, EPSILON, few).protocol
+    best = local.best_for(categories, float(EPSILON), few).protocol
     stated = math.sqrt(float(best.variance(0.0, few)))
     grr = local.GeneralizedResponse(EPSILON, tuple(range(categories)))
     worst = math.sqrt(float(grr.variance(0.0, few)))

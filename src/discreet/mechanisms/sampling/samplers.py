@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,14 +79,16 @@ def uniform(bound: int, size: int, bits: Bits = SYSTEM) -> NDArray[np.int64]:
     bound = _check.integer("bound", bound, "samples lie in [0, bound)", at_most=1 << 62)
     width = max(1, (bound - 1).bit_length())
     # Many small samples take one or two random bytes each: random bytes are most of the time.
-    kind = np.uint64 if size < _MANY or width > 16 else np.uint8 if width <= 8 else np.uint16
-    shift = kind(8 * kind().itemsize - width)
+    size_of_word = 8 if size < _MANY or width > 16 else 1 if width <= 8 else 2
+    shift = 8 * size_of_word - width
     out = np.empty(_size(size), dtype=np.int64)
     filled = 0
     while filled < size:
         # A draw is kept with probability bound/2^width > 1/2; a few more than needed on average are drawn.
         wanted = ((size - filled) << width) // bound
-        drawn = np.frombuffer(bits.read((wanted + wanted // 64 + 8) * kind().itemsize), dtype=kind) >> shift
+        read = bits.read((wanted + wanted // 64 + 8) * size_of_word)
+        words: NDArray[np.unsignedinteger[Any]] = np.frombuffer(read, dtype=f"u{size_of_word}")
+        drawn = words >> words.dtype.type(shift)
         drawn = drawn[drawn < bound][: size - filled]
         out[filled : filled + len(drawn)] = drawn
         filled += len(drawn)
