@@ -1,7 +1,7 @@
 """Every mechanism passes its audit, and mutants of it are caught with the stated power.
 
 False alarms: 1e-6 for each audit. Power is at least 99.9% for each mutant, by the sizes below: for noise × 0.8 the
-samples of the idealized test, times 1.5.
+samples of the idealized test, times two.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_every_mechanism_that_adds_noise_passes_its_audit(name, bounded):
     for distance in (1, 5):
         report = audit(mechanism, neighbors=bounded, max_samples=SIZE, distance=distance)
         assert not report.violated, str(report)
-        assert distance > 1 or report.power.missing_noise < 0.9
+        assert distance > 1 or (report.power.missing_noise or 0) < 0.9
 
 
 def votes(tea, coffee):
@@ -153,12 +153,12 @@ def weaker(mechanism, share):
 @pytest.mark.parametrize(("share", "size"), [(Fraction(8, 10), 1.0), (Fraction(9, 10), 5.1)])
 @pytest.mark.parametrize("name", ["laplace", "gaussian", "discrete gaussian"])
 def test_a_tenth_or_a_fifth_of_missing_noise_is_seen(name, share, size):
-    """Samples: 1.5 times those of the idealized test, 5.5k and 28k for Laplace; Gaussian at distance 3 by its μ."""
+    """Samples: twice those of the idealized test, 5.5k and 28k for Laplace; Gaussian at distance 3 by its μ."""
     bounded = COUNT if name == "laplace" else SUM
     mechanism = ADDITIVE[name](bounded, 1.0)
     distance = 1 if name == "laplace" else 3
     estimator = "auto" if name == "laplace" else "mu"
-    claim, samples = mechanism.event(bounded), int(8_250 * size)
+    claim, samples = mechanism.event(bounded), int(11_000 * size)
     caught = audit(
         weaker(mechanism, share), claim, bounded, max_samples=samples, distance=distance, estimator=estimator
     )

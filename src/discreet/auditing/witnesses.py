@@ -28,7 +28,10 @@ _THRESHOLDS, _COORDINATES = 65, 24
 # A test is laid out to see noise that is too small by about this factor.
 _LAYOUT = 1.25
 # Deviations of this many standard errors in the pilot count as chance: many events are compared there.
-_CHANCE = 4.0
+_CHANCE = 5.0
+# A pilot that many standard errors below the claim is held against an event, and one that happens less often where it
+# should happen more is the last to be chosen.
+_SHORTFALL, _WRONG_WAY = 2.0, 1e6
 # Standard errors that a test at the usual level of 1e-6 takes off.
 _CERTAIN = 5.0
 # Relative size of what is added to the variances before they are inverted: a coordinate without noise has none.
@@ -190,5 +193,6 @@ def _merit(curve: Curve, rates: Floats, hits: Floats, pilot: int, runs: int) -> 
     stretched = np.maximum(curve.stretched(rates, _LAYOUT), allowed)
     laid_out = np.sqrt(stretched * (1 - stretched) + slopes**2 * rates * (1 - rates))
     seen = (hits - allowed) / spread * math.sqrt(pilot)
-    beyond = np.maximum(0.0, seen - _CHANCE) + np.minimum(0.0, seen + _CHANCE)
+    beyond = np.maximum(0.0, seen - _CHANCE) + np.minimum(0.0, seen + _SHORTFALL)
+    beyond = np.where(hits > rates, beyond, beyond - _WRONG_WAY)
     return np.asarray((stretched - allowed) / laid_out * math.sqrt(runs) + beyond * math.sqrt(runs / pilot))
