@@ -4,8 +4,8 @@ Our step includes everything that a user runs: per-example gradients, clipping, 
 and the optimizer. It is compared with plain PyTorch (eager and compiled), which protects nobody, and with both modes of
 Opacus. Ratios are ours over theirs, for seconds per step, for peak memory (CUDA only), and for the seconds until the
 first step is done, as users run it: ours compiles in the background. Each contender runs alone and starts from a fresh
-copy of the same model. The loss of a language model runs over flattened scores, [B·T, classes], as people write it. The
-share of noise in our step is measured apart, beside the tenth that it may take.
+copy of the same model. The loss of a language model runs over flattened scores, [B·T, classes], as people write it. On
+CUDA the share of noise in our step is measured apart, beside the tenth that it may take.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def opacus(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, ghost:
     return step
 
 
-def noise_seconds(case: Case, model: nn.Module, device: str, quick: bool) -> float:
+def noise_seconds(model: nn.Module, device: str, quick: bool) -> float:
     """The seconds that the noise of one step takes by itself."""
     size = sum(p.numel() for p in model.parameters() if p.requires_grad)
     noise, secret, times = GaussianNoise(1.0), Secret(), []
@@ -346,8 +346,9 @@ def compare(case: Case, device: str, *, quick: bool, peers: bool, compiled: bool
             rows.append(Row(words, "peak bytes", our_result.bytes, name, theirs.bytes, "lower", theirs.note))
         if "compiled" in name:
             rows.append(Row(words, "first-step seconds", first, name, theirs.first, "lower", theirs.note))
-    share = noise_seconds(case, model, device, quick) / our_result.seconds
-    rows.append(Row(words, "share of noise in a step", share, "a tenth of the step", 0.1, "lower"))
+    if device == "cuda":
+        share = noise_seconds(model, device, quick) / our_result.seconds
+        rows.append(Row(words, "share of noise in a step", share, "a tenth of the step", 0.1, "lower"))
     return rows
 
 

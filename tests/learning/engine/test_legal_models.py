@@ -182,54 +182,58 @@ def test_layerdrop_is_bounded_by_the_clip_norm():
         assert float(torch.cat([value.flatten() for value in sums]).norm()) <= 0.5 * (1 + 1e-5)
 
 
-class Keeps(nn.Module):
-    """Uses what it kept from the example before, in one of several ways."""
+#: What a model keeps outside of itself, and how often models were called.
+KEPT: list[torch.Tensor] = []
+CALLS = [0]
 
-    def __init__(self, way):
+
+class Keeps(nn.Module):
+    """Uses what it kept from the example before, in one of several ways, from the first call or after 60 calls."""
+
+    def __init__(self, way, after):
         super().__init__()
-        self.linear, self.way, self.kept, self.number = nn.Linear(5, 3), way, [], 0.0
+        self.linear, self.way, self.after, self.kept, self.number = nn.Linear(5, 3), way, after, [], 0.0
         self.register_buffer("mean", torch.zeros(3))
 
     def forward(self, x, lengths):
         h = self.linear(x).mean(1)
-        if h[0, 0] > 1e9:  # a branch on a value, so that nothing is proved
-            h = h + 1
-        if self.way == "global":
-            before = GLOBAL[-1] if GLOBAL else torch.zeros(3)
-            GLOBAL.append(h.detach().mean(0).to(torch.float32))
-            return h + before.to(h.dtype)
-        if self.way == "list":
-            before = self.kept[-1] if self.kept else torch.zeros(3)
-            self.kept.append(h.detach().mean(0).to(torch.float32))
-            return h + before.to(h.dtype)
+        CALLS[0] += 1
+        if bool(h.detach()[0, 0] > 1e9) or CALLS[0] <= self.after:  # a branch on a value, so that nothing is proved
+            return h
         if self.way == "buffer":
             h = h + self.mean
             self.mean.data.copy_(h.detach()[0])
             return h
-        before, self.number = self.number, float(h.detach().max())
-        return h + before
+        if self.way == "number":
+            before, self.number = self.number, float(h.detach().max())
+            return h + before * torch.arange(3)
+        kept = KEPT if self.way == "global" else self.kept
+        before = kept[-1] if kept else torch.zeros(3)
+        kept.append(h.detach()[0].to(torch.float32))
+        return h + before.to(h.dtype)
 
 
-GLOBAL: list[torch.Tensor] = []
-
-
+@pytest.mark.parametrize("after", [0, 60])
 @pytest.mark.parametrize("way", ["global", "list", "buffer", "number"])
-def test_what_a_model_keeps_from_one_example_never_reaches_the_next(way):
-    """Refused, or as if it had kept nothing; the mutant without `Isolation` lets the first three through."""
-    GLOBAL.clear()
+def test_what_a_model_keeps_from_one_example_never_reaches_the_next(way, after):
+    """Refused, or as if it had kept nothing; the mutant without `Isolation` fails all of those after 60 calls."""
+    KEPT.clear()
+    CALLS[0] = 0
     torch.manual_seed(0)
     mask = torch.ones(EXAMPLES, dtype=torch.bool)
-    model = Keeps(way)
     try:
-        engine = Engine(model, loss, Flat(0.01), compile=False)
+        engine = Engine(Keeps(way, after), loss, Flat(0.01), compile=False)
         x, lengths, y = example_batch()
         other = x.clone()
         other[0] = 1e3
+        for _ in range(20):
+            engine((x, lengths, y), mask)
         one, two = (engine((given, lengths, y), mask).losses[1:].clone() for given in (x, other))
     except DiscreetError:
         return
     finally:
-        GLOBAL.clear()
+        KEPT.clear()
+    assert CALLS[0] > after
     torch.testing.assert_close(one, two)
 
 
