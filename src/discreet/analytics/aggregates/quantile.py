@@ -269,7 +269,7 @@ class _Gap(Sums):
         """One number for all groups, whatever the labels."""
         assert self.choice is not None
         gaps = [-int(self.choice.scores(counts, relation).values.max()) for counts in totals]
-        return [bounded(self.summed, [[builtins.max(0, *gaps)]], self.unit, relation=relation)]
+        return [bounded(self.summed, [[builtins.max([0, *gaps])]], self.unit, relation=relation)]
 
     def shape(self, groups: int, universe: int, relation: Relation) -> Bounded:
         """The sensitivity of that number."""
