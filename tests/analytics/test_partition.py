@@ -15,6 +15,7 @@ from discreet.analytics.table import partition
 from discreet.analytics.table import public as public_tables
 from discreet.analytics.table.public import Public
 from discreet.errors import BudgetExceeded, InvalidArgument, TermsDiffer
+from tests.analytics import engines
 from tests.analytics.plans import exact
 
 MONTHS = ["jan", "feb", "mar", "apr"]
@@ -140,8 +141,13 @@ def test_a_public_table_that_changes_in_the_engine_moves_no_row_to_another_part(
     assert spent(account) == 2e4
 
 
-def test_a_copy_of_the_public_table_is_read_on_every_engine(engine, account_of):
-    account = account_of(dp.person("who", max_rows=9), budget=dp.PureDP(1e9), fresh=True)
+@pytest.mark.parametrize("start", [engines.duckdb, engines.postgres], ids=lambda start: start.__name__)
+def test_a_copy_of_the_public_table_is_read_on_database_engines(start, account_of):
+    with start() as engine:
+        check_copies(engine, account_of(dp.person("who", max_rows=9), budget=dp.PureDP(1e9), fresh=True))
+
+
+def check_copies(engine, account):
     halves = {"month": MONTHS, "half": ["first", "first", "second", "second"]}
     visits = dp.Private(engine(VISITS, "visits_in_parts"), account=account, name="visits")
 
