@@ -10,6 +10,7 @@ from scipy import special
 
 import discreet as dp
 from discreet import accounting, events
+from discreet.auditing import audit
 from discreet.auditing.claims import claimed
 from discreet.errors import InvalidArgument
 
@@ -81,3 +82,18 @@ def test_the_delta_of_epsilon_is_that_of_the_claim():
 def test_a_claim_must_be_an_event_or_a_guarantee(promise):
     with pytest.raises(InvalidArgument, match="claim must be an event or a guarantee"):
         claimed(promise)
+
+
+def test_the_test_of_mu_refutes_only_what_violates_every_curve_of_a_direction():
+    """Without a direction, a sampled event has two curves; a pair may follow either, so the larger μ counts."""
+    claim = claimed(events.PoissonSampled(0.5, events.Gaussian(1.0)))
+    limits = [curve.largest_mu() for curve in claim.forward]
+    assert limits[0] != pytest.approx(limits[1], rel=1e-2)
+    middle = sum(limits) / 2
+    generator = np.random.default_rng(8)
+
+    def shifted(data, runs):
+        return generator.normal(middle * data, 1.0, runs)
+
+    found = audit(shifted, claim.promise, [(0, 1)], estimator="mu", vectorized=True, max_samples=400_000, alpha=1e-6)
+    assert not found.violated

@@ -156,10 +156,10 @@ class PairTest:
         if separation.statistic < 0:  # the sign of a single number is a choice between two tests
             separation = Separation(-separation.statistic, separation.runs)
         level = alpha if pilot else alpha / 2
+        # A violation must violate every curve of a direction, and the claim makes both directions.
         limits = [
-            (curve.largest_mu(), backward)
+            (max(curve.largest_mu() for curve in self.claim.curves(backward=backward)), backward)
             for backward in (False, True)
-            for curve in self.claim.curves(backward=backward)
         ]
         limit, backward = min(limits)
         p_value = separation.p_value(limit) * (1 if pilot else 2)
