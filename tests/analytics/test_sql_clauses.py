@@ -243,3 +243,22 @@ def test_whole_division_is_rounded_toward_zero_as_in_sql_and_down_in_python(visi
     assert moved.group_by("down", keys=[-9, -4, 1]).count().release(epsilon=EPSILON).columns["count"] == (3, 2, 1)
     sql = "SELECT (age - 47) // 2 AS half, COUNT(*) AS n FROM visits GROUP BY half"
     assert visits.sql(sql, epsilon=EPSILON, keys={"half": [-8, -3, 1]}).columns["n"] == (3, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        ("d <= 0.06 + 0.01", 4),  # 0.06 + 0.01 is 0.06999… in floats
+        ("d BETWEEN 0.06 - 0.01 AND (0.06 + 0.01)", 4),
+        ("d <= 2 * 0.035", 4),
+        ("d < 1 - -(0.5 + 0.5) * 3", 5),
+    ],
+)
+def test_arithmetic_with_numbers_is_exact_as_in_sql(account_of, condition, rows):
+    table = dp.Private(pa.table({"d": [0.05, 0.06, 0.07, 0.07, 0.08]}), account=account_of(fresh=True))
+    assert table.plan(f"SELECT COUNT(*) FROM t WHERE {condition}").release(epsilon=EPSILON).value == rows
+
+
+def test_a_number_that_is_none_is_refused(visits):
+    with pytest.raises(InvalidArgument, match="use a number"):
+        visits.plan("SELECT COUNT(*) FROM t WHERE cost <= 1e400+1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import datetime as dt
+from decimal import Context, Decimal
 from typing import Any
 
 from sqlglot import expressions as ast
@@ -15,6 +16,10 @@ from discreet.analytics.table.semantics import Literal, literal
 
 _MONTHS = {"YEAR": 12, "QUARTER": 3, "MONTH": 1}
 _DAYS = {"WEEK": 7, "DAY": 1}
+#: How deeply arithmetic with numbers alone is computed here; what is deeper is left to the engine.
+_FOLDED = 8
+#: More digits than any product of so many literals of a float's precision has.
+_DECIMALS = Context(prec=400)
 
 
 def constant(node: Any) -> Constant | None:
@@ -41,6 +46,29 @@ def _public(node: Any) -> Literal | None:
             return (
                 None if not isinstance(start, dt.date) else shifted(start, node.expression, isinstance(node, ast.Sub))
             )
+        case ast.Add() | ast.Sub() | ast.Mul():
+            exact = _decimal(node, _FOLDED)
+            return None if exact is None else int(exact) if exact.as_tuple().exponent == 0 else float(exact)
+    return None
+
+
+def _decimal(node: Any, levels: int) -> Decimal | None:
+    """The value of arithmetic with numbers alone, as SQL computes it: 0.06 + 0.01 is 0.07, which floats miss."""
+    match node:
+        case ast.Paren() if levels:
+            return _decimal(node.this, levels - 1)
+        case ast.Neg() if levels:
+            inner = _decimal(node.this, levels - 1)
+            return None if inner is None else _DECIMALS.minus(inner)
+        case ast.Literal() if not node.is_string:
+            value = number(node)
+            return Decimal(node.name if isinstance(value, float) else value)
+        case ast.Add() | ast.Sub() | ast.Mul() if levels:
+            first, second = _decimal(node.this, levels - 1), _decimal(node.expression, levels - 1)
+            if first is None or second is None:
+                return None
+            operation = {ast.Add: _DECIMALS.add, ast.Sub: _DECIMALS.subtract, ast.Mul: _DECIMALS.multiply}[type(node)]
+            return operation(first, second)
     return None
 
 
@@ -91,8 +119,8 @@ def number(node: Any) -> int | float:
     if not isinstance(node, ast.Literal) or node.is_string:
         raise refused(node, "a number")
     try:
-        value: int | float = int(node.name)
+        value: int | float = float(node.name) if set(node.name) & set(".eE") else int(node.name)
     except ValueError:
-        value = float(node.name)
+        raise refused(node, "a number") from None
     literal(value)
     return value
