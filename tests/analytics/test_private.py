@@ -234,7 +234,7 @@ def test_an_engine_failure_is_reported_without_its_message(people, monkeypatch):
     def broken(self, *_, **__):
         raise RuntimeError("row 17 holds the secret 42")
 
-    monkeypatch.setattr(running, "arrow", broken)
+    monkeypatch.setattr(running.Planned, "arrow", broken)
     before = people._spec.account.remaining().epsilon
     with pytest.raises(EngineFailed) as caught:
         asked.release(epsilon=0.5)

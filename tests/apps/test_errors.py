@@ -167,6 +167,40 @@ BAD = {
         "discreet check model.py:build --shape 4 --classes 1",
     ],
     "completion": ["discreet completion tcsh", "discreet completion"],
+    "audit": [
+        "discreet audit",
+        "discreet audit model.py",
+        "discreet audit nowhere.py:release --epsilon 1 --bounds 0,1",
+        "discreet audit model.py:absent --epsilon 1 --bounds 0,1",
+        "discreet audit model.py:build --bounds 0,1",
+        "discreet audit model.py:build --epsilon 1",
+        "discreet audit model.py:build --epsilon 1 --bounds 1",
+        "discreet audit model.py:build --epsilon 1 --bounds 0,1 --alpha 2",
+        "discreet audit model.py:build --epsilon 1 --bounds 0,1 --samples 0",
+    ],
+    "tour": ["discreet tour --folder people.parquet", "discreet tour fast"],
+    "plan": [
+        "discreet plan",
+        "discreet plan --examples 0 --epsilon 1 --delta 1e-6",
+        "discreet plan --examples 1000 --epsilon -1 --delta 1e-6",
+        "discreet plan --examples 1000 --epsilon 1 --delta 2",
+        "discreet plan --examples 1000 --epsilon 1 --delta 1e-6 --batch-sizes large",
+        "discreet plan --examples 1000 --epsilon 1 --delta 1e-6 --epochs 0",
+        "discreet plan --examples 1000 --epsilon 1 --delta 1e-6 --gradients 0",
+    ],
+    "count": [
+        "discreet count",
+        "discreet count nowhere.txt --epsilon 1 --ledger census.ledger",
+        "discreet count event.json --epsilon 0 --ledger census.ledger",
+        "discreet count event.json --epsilon 1 --ledger nowhere.ledger",
+        "discreet count event.json --epsilon 1 --steps 0 --ledger census.ledger",
+        "discreet count event.json --epsilon 1 --every -1 --ledger census.ledger",
+    ],
+    "text fit": [
+        "discreet text fit",
+        "discreet text fit nowhere nowhere --epsilon 1",
+    ],
+    "text write": ["discreet text write", "discreet text write nowhere", "discreet text write . --count 0"],
 }
 
 

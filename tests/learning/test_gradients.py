@@ -90,7 +90,7 @@ def test_a_backward_pass_of_the_loop_is_refused_and_leaves_no_gradient():
 def test_a_model_that_mixes_examples_is_refused_before_the_charge(account):
     def mixing(net, batch):
         losses = small.loss(net, batch)
-        return losses - losses.mean().item()
+        return losses - losses.mean()
 
     with pytest.raises(InvalidArgument):
         PrivateGradients(small.plan(insecure_seed=None), small.model(), mixing, small.data(), account=account)

@@ -73,7 +73,7 @@ def laplace(
     operating system. Not protected: the event, the grid and the labels, which are public.
 
     >>> from discreet.queries import count
-    >>> print(laplace(count([1, 2, 3]), epsilon=0.5, insecure_seed=1).event.event)
+    >>> laplace(count([1, 2, 3]), epsilon=0.5, insecure_seed=1).event.event
     DiscreteLaplace(sensitivity=1, scale=Fraction(2, 1))
     """
     mechanism = Laplace.for_epsilon(bounded, epsilon, relation)

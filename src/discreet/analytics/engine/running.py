@@ -68,10 +68,10 @@ def bind(query: Any) -> Planned:
     """A query as DuckDB or Spark have bound it: to run it, its SQL is not read a second time."""
     prepared = prepare(query)
     engine = prepared.engine
-    if engine.name not in ("duckdb", "pyspark"):
-        return Planned(query, prepared)
     if prepared.in_memory:
         engine._run_pre_execute_hooks(query)
+    if engine.name not in ("duckdb", "pyspark"):
+        return Planned(query, prepared)
     session = engine.con if engine.name == "duckdb" else engine._session
     return Planned(query, prepared, session.sql(prepared.sql))
 
