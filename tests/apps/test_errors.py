@@ -310,7 +310,7 @@ def _fitting(parameter: click.Parameter) -> st.SearchStrategy[str]:
 
 @given(words=command_lines())
 @settings(
-    max_examples=120,
+    max_examples=40,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -75,7 +75,7 @@ def fits(drawn, law):
 VALUES = [5, 3, 4, -1]
 
 
-@pytest.mark.parametrize("monotone", [False, True])
+@pytest.mark.parametrize("monotone", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("mechanism", "law"), [(Exponential, exponential_law), (NoisyMax, permute_and_flip_law)], ids=["exp", "noisy max"]
 )
@@ -115,6 +115,7 @@ def test_permute_and_flip_is_never_worse_than_the_exponential_mechanism():
         assert permute_and_flip_law(values, 1.0, 1) @ score >= exponential_law(values, 1.0, 1) @ score - 1e-12
 
 
+@pytest.mark.slow
 def test_top_k_peels_the_exponential_mechanism():
     scored = scores(VALUES)
     law = np.zeros((4, 4))
@@ -144,7 +145,7 @@ def test_events_and_guarantees_say_what_was_run():
     assert math.isinf(seeded.guarantee.epsilon)
 
 
-@pytest.mark.parametrize("relation", [ADD_REMOVE, REPLACE_ONE])
+@pytest.mark.parametrize("relation", [ADD_REMOVE, pytest.param(REPLACE_ONE, marks=pytest.mark.slow)])
 def test_a_larger_sensitivity_under_another_relation_means_a_flatter_choice(relation):
     scored = scores(VALUES, 1)
     law = exponential_law(VALUES, 2.0, scored.sensitivity(relation))

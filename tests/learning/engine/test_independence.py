@@ -400,7 +400,7 @@ def run(program, x):
     return last.reshape(B, -1).sum(1) if last.numel() % B == 0 else last.sum().expand(B)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEP, max_size=7), st.integers(0, B - 1), st.sampled_from([1.0, 1e6]))
 def test_a_proved_program_keeps_the_other_losses_when_one_example_is_exchanged(program, place, size):
     generator = torch.Generator().manual_seed(3)

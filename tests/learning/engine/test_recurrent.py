@@ -147,7 +147,7 @@ def engine_and_truth(model, batch, dtype=None, compile=False):
     return engine, found, norms, truth.clipped(each, torch.clamp(clip_norm / norms, max=1.0))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     layer=st.sampled_from([nn.LSTM, nn.GRU, nn.RNN]),
     examples=st.integers(1, 4),
