@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import stat
@@ -83,10 +82,43 @@ def test_a_key_leads_to_no_other_folder(run: Run, folder, ledger):
 
 
 def test_intervals_of_time_count_what_arrived_until_the_input_ends(run: Run, ledger, monkeypatch):
-    monkeypatch.setattr(count_file.sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a\nb\r\nlast")))
-    done = run("discreet count --ledger census.ledger --epsilon 100 --every 0.5 --json")
+    def fed(content):
+        reading, writing = os.pipe()
+        os.write(writing, content)
+        os.close(writing)
+        monkeypatch.setattr(count_file.sys, "stdin", SimpleNamespace(buffer=os.fdopen(reading, "rb")))
+
+    line = "discreet count --ledger census.ledger --epsilon 100 --every 0.5 --json"
+    fed(b"a\nb\r\nunfinished")
+    done = run(line)
     assert done.code == 0, done.err
-    assert [row["count"] for row in json.loads(done.out)] == [3]
+    assert [row["count"] for row in json.loads(done.out)] == [2]
+    fed(b"a\nb\r\n")  # nobody knows whether these are the same lines again
+    assert "--new-lines" in run(line).err
+    fed(b"c\n")
+    assert [row["count"] for row in json.loads(run(f"{line} --new-lines").out)] == [3]
+
+
+def test_no_line_is_counted_twice(run: Run, folder, ledger):
+    """By standard input, in another way, or in two halves."""
+    (folder / "log").write_bytes(b"alice\nbob\nEND\nunfin")
+    line = "discreet count log --ledger census.ledger --epsilon 100 --steps 9 --json"
+
+    def counted(extra):
+        done = run(f"{line} {extra}")
+        return [row["count"] for row in json.loads(done.out)] if done.code == 0 else done.err
+
+    assert counted("--every 0.5") == [3]
+    assert counted("--every 0.5") == [3]
+    assert "one way" in counted("--separator END")
+    assert "one way" in counted("--every 0.5 --match a")
+    with (folder / "log").open("ab") as file:
+        file.write(b"ished\n")
+    assert counted("--every 0.5") == [4]
+    os.replace(folder / "log", folder / "old")
+    (folder / "log").write_bytes(b"alice\nbob\nEND\n")
+    assert "--new-lines" in counted("--every 0.5")
+    assert ledger.account("census").summary().charges == 1
 
 
 @pytest.mark.slow

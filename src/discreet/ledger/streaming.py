@@ -46,6 +46,7 @@ class LedgerStream:
     def __init__(self, counter: Counter | Doubling, path: Path, reservation: Reservation) -> None:
         self._counter, self._path, self._reservation = counter, path, reservation
         self._lock = _locked(path)
+        self._note: Any = None
         try:
             self._state, self._last = self._opened()
         except BaseException:
@@ -72,11 +73,17 @@ class LedgerStream:
         """The last release, which a process that was killed may not have shown; None before the first step."""
         return self._last
 
-    def step(self, query: Bounded) -> RunningRelease:
+    @property
+    def note(self) -> Any:
+        """What was noted with the last step, such as how much of the input it has used; None before the first one."""
+        return self._note
+
+    def step(self, query: Bounded, note: Any = None) -> RunningRelease:
         """Take one more step and release the running answer.
 
         Args:
             query: what arrived in this step, made by a query such as `queries.count`.
+            note: what to remember with the state, as JSON: both are on disk, or neither. It is as secret as the state.
 
         Guarantee: all releases of the stream together have the event on the receipt. When this returns, the state and
         the step's number are on disk; no noise is used for two releases, whatever happens to this process.
@@ -84,8 +91,8 @@ class LedgerStream:
         if self._lock is None:
             raise InvalidArgument("the stream must be open: open it again with Account.stream")
         state, release = self._counter.step(self._state, query)
-        self._write(state, release)
-        self._state, self._last = state, release
+        self._write(state, release, note)
+        self._state, self._last, self._note = state, release, note
         try:
             self._count()
         except BaseException:
@@ -166,20 +173,21 @@ class LedgerStream:
             version, receipt, state, last = (stored[name] for name in ("discreet stream", "receipt", "state", "last"))
             value = np.array(last["value"]) if isinstance(last["value"], list) else last["value"]
             release = RunningRelease(**{**last, "value": value})
-            body = state.encode()
+            body, self._note = state.encode(), stored.get("note")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidArgument(f"{self._path} is not the state of a stream ({type(error).__name__})") from None
         if version != _VERSION or receipt != self._identity:
             raise InvalidArgument(f"{self._path} belongs to another stream: give each stream a file of its own")
         return State.from_bytes(body), release
 
-    def _write(self, state: State, release: RunningRelease) -> None:
+    def _write(self, state: State, release: RunningRelease, note: Any) -> None:
         value = release.value.tolist() if isinstance(release.value, np.ndarray) else release.value
         content = {
             "discreet stream": _VERSION,
             "receipt": self._identity,
             "state": state.to_bytes().decode(),
             "last": {**vars(release), "value": value},
+            "note": note,
         }
         _replace(self._path, json.dumps(content).encode())
 

@@ -118,6 +118,32 @@ def test_a_teacher_that_fails_abstains_and_says_nothing(recwarn, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+class Scaling(Centroids):
+    """Predicts in place, as a scaler without a copy does, and draws as many random numbers as it sees rows."""
+
+    def fit(self, inputs, labels):
+        super().fit(inputs, labels)
+        self.shift = inputs.mean(0) + np.random.normal(size=len(inputs)).sum() * 0.01  # noqa: NPY002
+
+    def predict(self, inputs):
+        inputs -= self.shift
+        return super().predict(inputs)
+
+
+def test_no_teacher_reaches_another_through_arrays_or_random_numbers(monkeypatch):
+    monkeypatch.setattr(entropy, "fresh_key", lambda: KEY)
+    inputs, labels = blobs(200)
+    asked, _ = blobs(30, seed=1)
+    before, votes = asked.copy(), []
+    for kept in (slice(None), slice(1, None)):
+        np.random.seed(0)  # noqa: NPY002
+        persons = np.arange(200)[kept]
+        options = {"teachers": 10, "classes": range(3), "persons": persons, "progress": False}
+        votes.append(pate.train_teachers(Scaling(), inputs[kept], labels[kept], **options).counts(asked))
+    assert (asked == before).all()
+    assert (np.abs(votes[0] - votes[1]).sum(1) <= 2).all()
+
+
 def test_an_estimator_that_can_t_work_is_refused_before_it_sees_data():
     class Broken(Centroids):
         def predict(self, inputs):

@@ -142,6 +142,18 @@ def test_a_search_that_was_killed_continues_with_its_trials_and_its_charge(accou
         search(train, account=account, key="rates", folder=tmp_path / "other")
 
 
+def test_two_searches_at_once_do_not_share_a_charge(account, tmp_path):
+    options = {"account": account, "key": "rates", "folder": tmp_path / "search"}
+
+    def train(rate):
+        with pytest.raises(InvalidArgument, match="another process searches"):
+            search(**options)
+        return rate
+
+    search(train, **options)
+    assert len(account.statement().lines) == 1
+
+
 # --- private scores -----------------------------------------------------------------------------------------------
 
 

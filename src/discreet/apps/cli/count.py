@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import stat
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 import numpy as np
@@ -44,6 +46,7 @@ _FIRST_EPOCH = 64
 @click.option("--separator", metavar="TEXT", help="Instead of --every: a line with this TEXT ends a step.")
 @click.option("--match", metavar="TEXT", help="Count only lines that contain TEXT.")
 @click.option("--follow", is_flag=True, help="Wait for more lines at the end of DATA.")
+@click.option("--new-lines", is_flag=True, help="Continue with a DATA of which no line was counted before.")
 @click.option("--key", default="count", show_default=True, help="A name for the stream. The same name continues it.")
 @click.option("--state", metavar="FILE", help="Where to keep the secret state.  [default: discreet-KEY.state]")
 @click.option("--purpose", default="a running count", show_default=True, help="Purpose to record in the ledger.")
@@ -61,6 +64,7 @@ def command(
     separator: str | None,
     match: str | None,
     follow: bool,
+    new_lines: bool,
     key: str,
     state: str | None,
     purpose: str,
@@ -69,13 +73,13 @@ def command(
     """Count the lines of DATA as they arrive, and print the running count with noise after every step.
 
     DATA is a file, or - for the standard input. A step is a time (--every), or ends at a line that something other than
-    the data writes, such as a clock (--separator). The whole stream is charged once, before the first step. If the
-    command is stopped, even by kill -9, the same command continues the stream: with --separator at the step where it
-    stopped, otherwise with the lines that arrive from then on. The state in FILE holds raw counts and unused noise:
-    it is secret, its mode is 0600, and an older copy of it is refused.
+    the data writes, such as a clock (--separator). A line counts when it has ended. The whole stream is charged once,
+    before the first step. If the command is stopped, even by kill -9, the same command continues the stream in the file
+    where it stopped. A pipe, or another file, continues it only with --new-lines: no line may be counted twice. The
+    state in FILE holds raw counts and unused noise: it is secret, its mode is 0600, and an older copy of it is refused.
 
-    Guarantee: ε-DP, or (ε, δ)-DP, for one line, added or removed, over all steps together. When steps end, and how
-    many there are, is public.
+    Guarantee: ε-DP, or (ε, δ)-DP, for one line, added or removed, over all steps together, if with --new-lines no line
+    was counted before. When steps end, and how many there are, is public.
     """
     if every is not None and separator is not None:
         raise InvalidArgument("--every must not be used with --separator: a step ends by time or by a line")
@@ -91,18 +95,17 @@ def command(
     # Without the letters that would lead out of the folder.
     path = Path(state or f"discreet-{re.sub(r'[^A-Za-z0-9_.-]', '-', key)}.state")
     with _opened(data) as file, charged.stream(counter, path, key=key, purpose=purpose) as stream:
-        lines = _Lines(file, follow)
+        source = _Source(file, ["time" if separator is None else "separator", separator, match])
+        lines = _Lines(file, follow, source.start(stream.note, new_lines))
         if separator is not None:
-            counts = _by_separator(lines, separator.encode(), match, skipped=stream.taken)
+            counts = _by_separator(lines, separator.encode(), match)
         else:
-            if stream.taken and data != "-":
-                file.seek(0, 2)  # what arrived while nobody counted is in no step
             counts = _by_time(lines, seconds, match)
         show = _Shown(output)
-        for number, arrived in enumerate(counts, stream.taken + 1):
+        for number, (arrived, used) in enumerate(counts, stream.taken + 1):
             if steps is not None and number > steps:
                 break
-            show(stream.step(queries.count(np.ones(arrived, dtype=np.int8))))
+            show(stream.step(queries.count(np.ones(arrived, dtype=np.int8)), source.note(used)))
         show.end()
 
 
@@ -148,51 +151,89 @@ def _opened(data: str) -> Iterator[BinaryIO]:
         yield file
 
 
+class _Source:
+    """What is counted, and how much of it was: a line must not be counted again when a stream continues.
+
+    Attributes:
+        how: how steps end and which lines count; a stream ends all its steps in one way.
+    """
+
+    def __init__(self, file: BinaryIO, how: list[str | None]) -> None:
+        self.how = how
+        facts = os.fstat(file.fileno())
+        self._size = facts.st_size
+        #: A file is known by its place on the disk; a pipe cannot be known again.
+        self._identity = [facts.st_dev, facts.st_ino] if stat.S_ISREG(facts.st_mode) else None
+        self._file = file
+
+    def start(self, note: Any, new_lines: bool) -> int:
+        """Go to the first line that was not counted, and return its offset; refuse where nobody can know it."""
+        if note is None:
+            return 0
+        if note["how"] != self.how:
+            raise InvalidArgument(
+                f"a stream must end all its steps in one way, got {self.how} after {note['how']}: a new one takes "
+                "another --key, and pays"
+            )
+        if new_lines:
+            return 0
+        if self._identity is None or self._identity != note["file"] or self._size < note["used"]:
+            raise InvalidArgument(
+                "DATA must be the file that was counted so far: lines of a pipe or of another file may have been "
+                "counted before; with --new-lines you say that none was"
+            )
+        return self._file.seek(note["used"])
+
+    def note(self, used: int) -> dict[str, Any]:
+        """What to remember: all lines before the offset `used` are counted."""
+        return {"how": self.how, "file": self._identity, "used": used}
+
+
 class _Lines:
-    """The lines of a file without their ends; with `follow` it waits for more."""
+    """The lines of a file without their ends, each with the offset after it; with `follow` it waits for more.
 
-    def __init__(self, file: BinaryIO, follow: bool) -> None:
-        self._file, self._follow = file, follow
+    A line that has not ended is not counted: its rest would be a second line when the stream continues.
+    """
 
-    def __iter__(self) -> Iterator[bytes]:
-        begun = b""
+    def __init__(self, file: BinaryIO, follow: bool, start: int) -> None:
+        self._file, self._follow, self.start = file, follow, start
+
+    def __iter__(self) -> Iterator[tuple[bytes, int]]:
+        begun, used = b"", self.start
         while True:
             begun += self._file.readline()
             if begun.endswith(b"\n"):
-                yield begun.rstrip(b"\r\n")
+                used += len(begun)
+                yield begun.rstrip(b"\r\n"), used
                 begun = b""
             elif self._follow:
                 time.sleep(_PATIENCE)
             else:
-                if begun:
-                    yield begun
                 return
 
 
-def _by_separator(lines: _Lines, separator: bytes, match: str | None, skipped: int) -> Iterator[int]:
-    """The number of lines before each separator, after so many separators; lines after the last one are in no step."""
-    wanted, arrived, step = (match or "").encode(), 0, 0
-    for line in lines:
+def _by_separator(lines: _Lines, separator: bytes, match: str | None) -> Iterator[tuple[int, int]]:
+    """The number of lines before each separator and the offset after it; lines after the last one are in no step."""
+    wanted, arrived = (match or "").encode(), 0
+    for line, used in lines:
         if line == separator:
-            step += 1
-            if step > skipped:
-                yield arrived
+            yield arrived, used
             arrived = 0
         else:
             arrived += wanted in line
 
 
-def _by_time(lines: _Lines, seconds: float, match: str | None) -> Iterator[int]:
-    """The number of lines that arrive in each interval, up to the end of the file."""
-    wanted, arrived, ended = (match or "").encode(), [0], threading.Event()
+def _by_time(lines: _Lines, seconds: float, match: str | None) -> Iterator[tuple[int, int]]:
+    """The number of lines that arrive in each interval, up to the end of the file, and the offset after the last."""
+    wanted, arrived, ended = (match or "").encode(), [0, lines.start], threading.Event()
     guard = threading.Lock()
 
     def read() -> None:
         try:
-            for line in lines:
-                if wanted in line:
-                    with guard:
-                        arrived[0] += 1
+            for line, used in lines:
+                with guard:
+                    arrived[0] += wanted in line
+                    arrived[1] = used
         except ValueError:
             pass  # the file was closed, because the last step was taken
         finally:
@@ -203,8 +244,9 @@ def _by_time(lines: _Lines, seconds: float, match: str | None) -> Iterator[int]:
     while not over:
         over = ended.wait(seconds)
         with guard:
-            now, arrived[0] = arrived[0], 0
-        yield now
+            now, used = arrived
+            arrived[0] = 0
+        yield now, used
 
 
 class _Shown:

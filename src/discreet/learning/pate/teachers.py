@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from discreet import _check
@@ -50,8 +52,8 @@ class Teachers:
         """
         questions = np.asarray(inputs)
         counts = np.zeros((len(questions), len(self.classes)), dtype=np.int64)
-        for member in self.members:
-            predicted = _predict(member, questions)
+        for number, member in enumerate(self.members):
+            predicted = _predict(member, questions.copy(), number)  # a copy: predict may write into what it gets
             if predicted is not None:
                 counts += np.stack([predicted == label for label in self.classes], axis=1)
         return counts
@@ -103,7 +105,11 @@ def train_teachers(
     if len(shard) != len(rows):
         raise _check.fail("persons", "have one entry for each input", len(shard), f"there are {len(rows)} inputs")
     members: dict[int, Any] = {} if place is None else place.finished()
-    jobs = ((i, make(i), rows[shard == i], targets[shard == i]) for i in range(count) if i not in members)
+    jobs = (
+        (i, make(i), rows[shard == i], targets[shard == i], entropy.derived(key, "teacher", i, size=8))
+        for i in range(count)
+        if i not in members
+    )
     with _bar(progress, count, len(members)) as advance:
         for number, member in _trained(jobs, workers):
             members[number] = member
@@ -148,22 +154,33 @@ def _trained(jobs: Iterator[tuple[Any, ...]], workers: int) -> Iterator[tuple[in
             yield numbers[done], done.result()
 
 
-def _fit(estimator: Any, rows: NDArray[Any], targets: NDArray[Any]) -> Any:
+def _fit(estimator: Any, rows: NDArray[Any], targets: NDArray[Any], seed: bytes) -> Any:
     try:
-        estimator.fit(rows, targets)
+        with _apart(int.from_bytes(seed, "little")):
+            estimator.fit(rows, targets)
     except Exception:
         return None  # this teacher abstains: what went wrong is a fact about its rows
     return estimator
 
 
-def _predict(member: Any, questions: NDArray[Any]) -> NDArray[Any] | None:
+def _predict(member: Any, questions: NDArray[Any], number: int) -> NDArray[Any] | None:
     if member is None:
         return None
     try:
-        predicted = np.asarray(member.predict(questions))
+        with _apart(number):
+            predicted = np.asarray(member.predict(questions))
     except Exception:
         return None
     return predicted if predicted.shape == (len(questions),) else None
+
+
+@contextmanager
+def _apart(seed: int) -> Iterator[None]:
+    """Run one teacher's code: it shares no random numbers with others, and its warnings are facts about its rows."""
+    with entropy.own_global_generators(seed), torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(seed)
+        yield
 
 
 class _Folder:

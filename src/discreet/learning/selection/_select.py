@@ -101,8 +101,25 @@ def select(
     event = method.event(run_event, len(settings))
     if math.isinf(accounting.epsilon(event, _ANY_DELTA).upper):  # refuses what has no price, also without an account
         raise _check.fail("run_event", "have a finite price", run_event, "what is not private can't be selected from")
-    receipt = None if account is None else account.spend(event, purpose, key)
-    journal = Journal(None if folder is None else Path(folder))
+    with Journal(None if folder is None else Path(folder)) as journal:  # one process at a time
+        receipt = None if account is None else account.spend(event, purpose, key)
+        return _run(settings, train, score, run_event, method, event, journal, receipt, account, relation, key)
+
+
+def _run(
+    settings: list[Any],
+    train: Callable[[Any], Any],
+    score: Callable[[Any], float],
+    run_event: events.Event,
+    method: Method,
+    event: events.Event,
+    journal: Journal,
+    receipt: Receipt | None,
+    account: Account | None,
+    relation: Relation,
+    key: str | None,
+) -> Selected:
+    """The search that was charged."""
     if receipt is not None and receipt.replayed and not journal.began:
         raise InvalidArgument(
             f"folder must hold the search of key {key!r}, got an empty one: it was charged and is lost; use another key"

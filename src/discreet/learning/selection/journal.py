@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import IO, Any, Self
 
+from discreet.errors import InvalidArgument
 from discreet.learning.checkpoint import replace_file
 
 
@@ -16,8 +19,19 @@ class Journal:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
+        self._lock: IO[bytes] | None = None
         if folder is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = _locked(folder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lock is not None:
+            self._lock.close()  # which gives up the lock
 
     @property
     def began(self) -> bool:
@@ -57,3 +71,18 @@ class Journal:
         if self._folder is not None:
             content = pickle.dumps((done, best))
             replace_file(self._folder / "best.pickle", lambda out: out.write(content))
+
+
+def _locked(folder: Path) -> IO[bytes]:
+    """An open file in the folder, locked as long as it is open: two processes would draw twice for one charge."""
+    handle = os.fdopen(os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600), "rb")
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:  # a system without such locks
+        pass
+    except OSError:
+        handle.close()
+        raise InvalidArgument(f"folder must not be in use, and another process searches in {folder}") from None
+    return handle

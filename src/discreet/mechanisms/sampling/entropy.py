@@ -8,9 +8,12 @@ is emptied in a forked child and never copied or pickled.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,3 +131,20 @@ def keyed(key: bytes, *path: str | int) -> Generator:
     (Salmon et al. 2011) but is not proved to be a cipher, so it is not used for noise.
     """
     return np.random.Generator(np.random.Philox(key=int.from_bytes(derived(key, *path), "little")))
+
+
+@contextmanager
+def own_global_generators(seed: int) -> Iterator[None]:
+    """Give foreign code its own numbers from Python's and numpy's global generators, and put the old states back.
+
+    Code that draws from them leaves them where its data led it; whoever draws next would depend on that data.
+    """
+    python = importlib.import_module("random")  # seeded for others, and never drawn from here
+    states = python.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        python.seed(seed)
+        np.random.seed(seed % (1 << 32))  # noqa: NPY002
+        yield
+    finally:
+        python.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
