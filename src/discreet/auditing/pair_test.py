@@ -32,7 +32,7 @@ _DRAWN = 201
 # Power is stated for faults up to this share of missing noise.
 _MOST_MISSING = 0.99
 _PROBABILITY = 0.999
-# A pair counts as one that reaches the claim if the tested event is within this many standard errors of it.
+# How far below its estimate the hit rate of a pair is taken, in standard errors, when the power is stated.
 _CLOSE = 3.0
 
 
@@ -139,8 +139,7 @@ class PairTest:
         does not violate it."""
         at = np.array([rate])
         spread = runs.spread(rate, hit_rate, line)
-        if hit_rate >= float(curve.power(at)[0]) - _CLOSE * spread:
-            return 1.0
+        hit_rate = max(0.0, hit_rate - _CLOSE * spread)  # from below: the stated power must be reached again
         factors = np.linspace(0.0, 1.0, 101)
         reached = np.array([float(curve.stretched(at, float(factor))[0]) for factor in factors])
         return float(np.interp(hit_rate, reached, factors))

@@ -7,7 +7,9 @@ which is post-processing. Black-box access runs the whole target once for each o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import inspect
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -214,11 +216,34 @@ def _again(arrival: Arrival, count: int) -> Floats:
 
 def refuse_private(name: str, value: Any) -> None:
     """Refuse what is behind an account: an audit runs its target thousands of times and quotes what it saw."""
-    kinds = type(value).__mro__
-    held = getattr(value, "account", None)
-    guarded = any(kind.__module__.startswith("discreet.analytics") for kind in kinds)
-    if isinstance(value, Account | Ledger) or isinstance(held, Account) or guarded:
+    if any(_guarded(one) for one in _held(value, _DEPTH)):
         raise InvalidArgument(
             f"{name} must not be behind an account, got {type(value).__name__}: an audit is a release without noise; "
             f"give a function that builds the question on generated data, with an account in a temporary ledger"
         )
+
+
+#: How deeply containers and bound functions are looked into.
+_DEPTH = 3
+
+
+def _guarded(value: Any) -> bool:
+    guarded = any(kind.__module__.startswith("discreet.analytics") for kind in type(value).__mro__)
+    return guarded or isinstance(value, Account | Ledger) or isinstance(getattr(value, "account", None), Account)
+
+
+def _held(value: Any, levels: int) -> Iterator[Any]:
+    """The value, and what it visibly holds: elements, and what a function is bound to. A closure is on trust."""
+    yield value
+    if not levels:
+        return
+    inner: list[Any] = [getattr(value, "__self__", None), getattr(value, "func", None)]
+    if isinstance(value, dict):
+        inner += value.values()
+    elif isinstance(value, list | tuple | set):
+        inner += value
+    elif isinstance(value, functools.partial):
+        inner += [*value.args, *value.keywords.values()]
+    for one in inner:
+        if one is not None and not inspect.ismodule(one):
+            yield from _held(one, levels - 1)

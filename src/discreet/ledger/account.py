@@ -127,7 +127,8 @@ class Account:
         Guarantee:
             The event of all steps is charged, durably, before this returns, and once for each key. Every step is
             recorded before it is released, and a state older than the record is refused, so that noise is never used
-            for two releases, whenever a process is killed and whatever copy of the file is restored.
+            for two releases, whenever a process is killed. Not protected: two different states of one step, which exist
+            if an old copy is restored after a kill between the file and the ledger; so restore no copies.
         """
         given: object = counter
         if not isinstance(given, Counter | Doubling):

@@ -9,7 +9,8 @@ process may be killed at any instant:
 - after that: `last` is the same release again, with the same noise.
 
 A state that is older than the ledger's count was restored from a copy, or continued elsewhere: it is refused, because
-its noise has been used.
+its noise has been used. The ledger knows the number of a state and not its content: a copy that is restored right after
+a kill between the file and the ledger has the right number, and the state that was killed would be accepted later too.
 """
 
 from __future__ import annotations

@@ -29,14 +29,11 @@ class LocalReportPrice(Price):
     def losses(self, event: LocalReport, view: View) -> Losses:
         _check_relation(event, view.relation)
         weight, binary = float(event.informative), randomized_response(float(event.epsilon))
-        if weight <= 0:
+        if weight <= 0 or not view.upper:  # `informative` is a bound: a report may tell less, and nothing at all
             return Losses()
         (low_p, high_p), (low_q, high_q) = weight * binary.p, weight * binary.q
         losses = np.insert(binary.losses, 1, 0.0)
         return Losses.of(AtomLoss(losses, np.array([low_p, 1 - weight, high_p]), np.array([low_q, 1 - weight, high_q])))
-
-    def exact(self, event: LocalReport) -> bool:
-        return True
 
     def pure(self, event: LocalReport, relation: Relation) -> float:
         _check_relation(event, relation)

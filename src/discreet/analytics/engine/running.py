@@ -65,7 +65,7 @@ def plan(query: Any) -> Planned:
 
 
 def bind(query: Any) -> Planned:
-    """A query as DuckDB or Spark have bound it: to run it, its SQL is not read a second time."""
+    """A query as DuckDB or Spark have bound it. DuckDB binds it again when it runs, to the tables as they are then."""
     prepared = prepare(query)
     engine = prepared.engine
     if prepared.in_memory:

@@ -109,7 +109,7 @@ def bounds(coarse: Coarse, guess: Guess, target: Target) -> tuple[float, float]:
             break
         last, last_step = guess, step
         guess, step = _next(guess, step, made, best, target, steps)
-        moved = abs(guess.epsilon / last.epsilon - 1) > _SAME_EPSILON
+        moved = abs(guess.epsilon - last.epsilon) > _SAME_EPSILON * last.epsilon
         moved = moved or abs(math.log(guess.delta / last.delta)) > _SAME_DELTA
         if step > _FINER * last_step and not moved:
             break

@@ -118,7 +118,7 @@ def bounds(coarse: Coarse, guess: Guess, target: Target) -> tuple[float, float]:
             moved = replace(guess, epsilon=math.sqrt(max(best[0], best[1] / _FURTHER**2) * best[1]))
         if math.isfinite(best[1]) and best[1] - best[0] <= ENOUGH * best[1]:
             break
-        same = abs(moved.epsilon / guess.epsilon - 1) <= _SAME_EPSILON
+        same = abs(moved.epsilon - guess.epsilon) <= _SAME_EPSILON * guess.epsilon
         if same and abs(math.log(moved.delta / guess.delta)) <= _SAME_DELTA:
             break
         guess = moved
@@ -128,6 +128,8 @@ def bounds(coarse: Coarse, guess: Guess, target: Target) -> tuple[float, float]:
 def _made(coarse: Coarse, guess: Guess, target: Target, width: float) -> Cut | None:
     """Samples for an answer near the guess; None where they would be too many."""
     epsilon = guess.epsilon
+    if epsilon <= 0:  # every scale here is one of ε
+        return None
     losses, beyond = _cut(coarse, guess)
     counts = np.array([count for _, count in losses], dtype=np.float64)
     left = max(guess.delta - beyond.at(epsilon)[0], _LEAST_SHARE * guess.delta)

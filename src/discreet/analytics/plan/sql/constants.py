@@ -62,6 +62,8 @@ def _decimal(node: Any, levels: int) -> Decimal | None:
             return None if inner is None else _DECIMALS.minus(inner)
         case ast.Literal() if not node.is_string:
             value = number(node)
+            if "e" in node.name.lower():  # with an exponent it is a float in SQL
+                return None
             return Decimal(node.name if isinstance(value, float) else value)
         case ast.Add() | ast.Sub() | ast.Mul() if levels:
             first, second = _decimal(node.this, levels - 1), _decimal(node.expression, levels - 1)

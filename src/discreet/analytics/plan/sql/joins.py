@@ -62,6 +62,12 @@ class Clause:
         return self.how == "inner" and not (self.on or self.using or self.natural)
 
     @property
+    def names_no_table(self) -> bool:
+        """Whether what it compares could belong to tables that SQL does not see there, before a comma."""
+        columns = [column for side in self.on for column in side.find_all(ast.Column)]
+        return self.natural or bool(self.using) or any(not column.table for column in columns)
+
+    @property
     def tables(self) -> set[str]:
         """The tables that ON names."""
         return {column.table.lower() for side in self.on for column in side.find_all(ast.Column) if column.table}

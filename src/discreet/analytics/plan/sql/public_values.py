@@ -76,6 +76,8 @@ def _public(node: ast.Subquery, known: Mapping[str, Public]) -> Public | None:
 def _rows(query: ast.Select, public: Public) -> tuple[Any, Values]:
     """The public rows that a sub-query keeps, and its names."""
     only(query, "expressions", "from_", "where", "distinct")
+    if query.args.get("distinct") is not None:
+        only(query.args["distinct"])  # not DISTINCT ON
     source = query.args["from_"].this
     only(source, "this", "alias")
     names = frozenset({source.name.lower(), source.alias_or_name.lower()})

@@ -260,6 +260,9 @@ class _Reader:
         if any(one.plain for one in clauses) and any(one.how == "right" for one in clauses):
             remedy = "write JOIN … ON a.x = b.y in place of the comma"
             raise _check.fail("sql", "have no comma beside a RIGHT JOIN", query.sql(), remedy)
+        if any(one.plain for one in clauses) and any(one.names_no_table for one in clauses):
+            remedy = "write JOIN … ON a.x = b.y in place of the comma"
+            raise _check.fail("sql", "name the table of each column in ON beside a comma", query.sql(), remedy)
         joined = Joined.of(rows, name)
         waiting = [(clause, self._right(clause.table)) for clause in clauses]
         while waiting:
