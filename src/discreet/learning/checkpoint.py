@@ -47,6 +47,7 @@ class Checkpoint:
         optimizer: the optimizer's state.
         scheduler: the scheduler's state; None without a scheduler.
         random: the state of torch's generators, for dropout; no noise comes from them.
+        account: the name of the account; None without an account, and in files of earlier versions.
     """
 
     plan: str
@@ -59,6 +60,7 @@ class Checkpoint:
     optimizer: dict[str, Any]
     scheduler: dict[str, Any] | None
     random: dict[str, Any]
+    account: str | None = None
 
     def write(self, path: Path) -> None:
         """Replace the file atomically and durably: after a crash there is the old file or the new one."""
