@@ -364,3 +364,27 @@ def test_a_checkpoint_without_the_name_of_an_account_can_be_read(tmp_path):
     del content["account"]
     torch.save(content, path)
     assert go(plan, checkpoint=path, account=account, resume=True).finished
+
+
+def test_no_generator_tells_the_sizes_of_batches(tmp_path):
+    """Dropout draws once for each physical batch, so the state of its generator would count them."""
+    path, states = tmp_path / "c.pt", set()
+    for rows in (60, 40):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(small.model(), torch.nn.Dropout(0.3))
+        go(secure(physical_batch_size=1), net=net, data=small.data(rows), checkpoint=path, resume=False)
+        states.add(torch.get_rng_state().numpy().tobytes())
+        assert torch.load(path, weights_only=True)["random"] == {}
+        path.unlink()
+        Path(f"{path}.history.json").unlink()
+    assert len(states) == 1
+
+
+def test_a_checkpoint_with_the_state_of_generators_can_be_read(tmp_path):
+    """Earlier versions wrote it."""
+    path, plan = tmp_path / "c.pt", secure(steps=4)
+    go(plan, checkpoint=path)
+    content = torch.load(path, weights_only=True)
+    content["random"] = {"cpu": torch.get_rng_state(), "cuda": []}
+    torch.save(content, path)
+    assert go(plan, checkpoint=path, resume=True).finished

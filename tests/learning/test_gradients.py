@@ -112,7 +112,7 @@ def test_a_resumed_training_is_charged_once_and_repeats_no_step(account, tmp_pat
 
 
 def test_without_an_account_the_record_decides_which_steps_are_taken(tmp_path):
-    plan, record = small.plan(steps=120, insecure_seed=None), tmp_path / "steps.json"
+    plan, record = small.plan(steps=200, insecure_seed=None), tmp_path / "steps.json"
     first = gradients(plan, small.model(), record=record)
     for _ in range(5):
         first.fill()

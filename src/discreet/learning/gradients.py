@@ -108,7 +108,7 @@ class PrivateGradients:
             secret = Secret(plan.insecure_seed, key=bytes.fromhex(saved["secret"]))
         self._stream = BatchStream(plan, data, persons, collate, secret=secret)
         if (rows := self._stream.rehearsal(self._step.device)) is not None:
-            self._step.engine.start(rows)
+            self._step.rehearse(rows)
         #: The number of the plan's steps that count as taken: those that ran, may have run, or may run now.
         self.allowed = 0
         if saved is None:

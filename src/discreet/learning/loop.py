@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from discreet import _check
 from discreet.learning import pricing, sharded
 from discreet.learning.allowance import Allowance, Origin
-from discreet.learning.checkpoint import Checkpoint, fingerprint, random_state, restore_random
+from discreet.learning.checkpoint import Checkpoint, fingerprint
 from discreet.learning.data.batches import BatchStream
 from discreet.learning.distributed import inner_model
 from discreet.learning.evaluation import Evaluation
@@ -86,7 +86,7 @@ class TrainingLoop:
         self._stream = BatchStream(plan, data, persons, collate, secret=secret)
         # Find a model or a loss that cannot be trained before anything is charged. This releases nothing.
         if (rows := self._stream.rehearsal(self.step.device)) is not None:
-            self.step.engine.start(rows)
+            self.step.rehearse(rows)
         if saved is None:
             if self._evaluation is not None:
                 self._evaluation.run(0, self.history)  # an evaluation that fails, fails here
@@ -118,7 +118,6 @@ class TrainingLoop:
             self._scheduler.load_state_dict(saved.scheduler)
         self.step.restore(saved.step, taken)
         self._stream.position = taken
-        restore_random(saved.random)
         history = None if self._path is None else Path(f"{self._path}.history.json")
         if history is not None and history.exists():
             self.history = History.read(history)
@@ -222,7 +221,7 @@ class TrainingLoop:
             model=model,
             optimizer=optimizer,
             scheduler=None if self._scheduler is None else self._scheduler.state_dict(),
-            random=random_state(),
+            random={},
         ).write(self._path)
         if len(self.history):
             self.history.write(f"{self._path}.history.json")
