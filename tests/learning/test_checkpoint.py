@@ -298,3 +298,93 @@ FINGERPRINTS = [
 def test_a_plan_keeps_the_fingerprint_that_the_first_version_wrote(changes, written):
     settings = {"noise_multiplier": 1.0, "delta": 1e-5, "examples": 1000, "batch_size": 100, **changes}
     assert fingerprint(Plan.for_noise(**settings)) == written
+
+
+def _steps_that_ran(monkeypatch, crash_at):
+    """The numbers of the steps that run from now on; the step of this number in the list fails before it runs."""
+    ran, real = [], Step.fill
+
+    def watched(self, batch):
+        if len(ran) == crash_at and batch.step == crash_at:
+            raise RuntimeError("power cut")
+        ran.append(batch.step)
+        return real(self, batch)
+
+    monkeypatch.setattr(Step, "fill", watched)
+    return ran
+
+
+def test_no_step_runs_twice_if_an_account_comes_later(tmp_path, monkeypatch):
+    path, plan = tmp_path / "c.pt", secure(steps=20)
+    ran = _steps_that_ran(monkeypatch, crash_at=5)
+    with pytest.raises(RuntimeError, match="power cut"):
+        go(plan, checkpoint=path, every=4)
+    account = dp.Ledger(tmp_path / "x.ledger").account("x", budget=dp.ApproxDP(100.0, 1e-4))
+    run = go(plan, checkpoint=path, every=4, account=account, key="k", resume=True)
+    assert run.finished
+    assert len(ran) == len(set(ran)) <= 20
+    last = account.history()[-1]
+    assert (last.kind, last.key, last.steps) == ("close", None, 20)  # the account pays for all of them
+
+
+def test_steps_that_ran_before_the_account_came_are_not_handed_back(tmp_path):
+    path, plan = tmp_path / "c.pt", secure(steps=6)
+    go(plan, checkpoint=path)
+    account = dp.Ledger(tmp_path / "x.ledger").account("x", budget=dp.ApproxDP(100.0, 1e-4))
+    go(plan, checkpoint=path, account=account, resume=True)
+    last = account.history()[-1]
+    assert (last.kind, last.steps) == ("close", 6)
+
+
+def test_another_account_ledger_or_key_is_refused_before_a_charge(tmp_path, monkeypatch):
+    path, plan = tmp_path / "c.pt", secure(steps=20)
+    ledger, budget = dp.Ledger(tmp_path / "x.ledger"), dp.ApproxDP(100.0, 1e-4)
+    account = ledger.account("x", budget=budget)
+    _steps_that_ran(monkeypatch, crash_at=5)
+    with pytest.raises(RuntimeError, match="power cut"):
+        go(plan, checkpoint=path, every=4, account=account, key="k")
+    other = ledger.account("y", budget=budget)
+    elsewhere = dp.Ledger(tmp_path / "y.ledger").account("x", budget=budget)
+    for wrong in (other, elsewhere, None):
+        with pytest.raises(InvalidArgument, match="account must be 'x'"):
+            go(plan, checkpoint=path, account=wrong, resume=True)
+    with pytest.raises(InvalidArgument, match="key must be 'k'"):
+        go(plan, checkpoint=path, account=account, key="other", resume=True)
+    assert small.charges(other) == small.charges(elsewhere) == []
+    assert small.charges(account) == [plan.event]
+    assert go(plan, checkpoint=path, account=account, key="k", resume=True).finished
+
+
+def test_a_checkpoint_without_the_name_of_an_account_can_be_read(tmp_path):
+    """Earlier versions wrote none."""
+    path, plan = tmp_path / "c.pt", secure(steps=4)
+    account = dp.Ledger(tmp_path / "x.ledger").account("x", budget=dp.ApproxDP(100.0, 1e-4))
+    go(plan, checkpoint=path, account=account)
+    content = torch.load(path, weights_only=True)
+    del content["account"]
+    torch.save(content, path)
+    assert go(plan, checkpoint=path, account=account, resume=True).finished
+
+
+def test_no_generator_tells_the_sizes_of_batches(tmp_path):
+    """Dropout draws once for each physical batch, so the state of its generator would count them."""
+    path, states = tmp_path / "c.pt", set()
+    for rows in (60, 40):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(small.model(), torch.nn.Dropout(0.3))
+        go(secure(physical_batch_size=1), net=net, data=small.data(rows), checkpoint=path, resume=False)
+        states.add(torch.get_rng_state().numpy().tobytes())
+        assert torch.load(path, weights_only=True)["random"] == {}
+        path.unlink()
+        Path(f"{path}.history.json").unlink()
+    assert len(states) == 1
+
+
+def test_a_checkpoint_with_the_state_of_generators_can_be_read(tmp_path):
+    """Earlier versions wrote it."""
+    path, plan = tmp_path / "c.pt", secure(steps=4)
+    go(plan, checkpoint=path)
+    content = torch.load(path, weights_only=True)
+    content["random"] = {"cpu": torch.get_rng_state(), "cuda": []}
+    torch.save(content, path)
+    assert go(plan, checkpoint=path, resume=True).finished

@@ -156,3 +156,32 @@ def test_a_shuffled_training_continues_with_its_order(tmp_path):
     first.fill()
     second = gradients(plan, small.model(), record=tmp_path / "r.json", resume=True)
     assert second._stream._secret.reveal() == first._stream._secret.reveal()
+
+
+def test_no_step_is_filled_twice_if_an_account_comes_later(account, tmp_path):
+    plan, record = small.plan(steps=120, insecure_seed=None), tmp_path / "r.json"
+    first = gradients(plan, small.model(), record=record)
+    for _ in range(5):
+        first.fill()
+    assert first.allowed == 6
+    second = gradients(plan, small.model(), record=record, account=account, resume=True)
+    assert second.position == 6
+    assert list(second) == list(range(6, 120))
+    assert account.history()[-1].steps == 120
+
+
+def test_a_record_of_another_account_or_ledger_is_refused_before_a_charge(account, tmp_path):
+    plan, record = small.plan(steps=120, insecure_seed=None), tmp_path / "r.json"
+    gradients(plan, small.model(), record=record, account=account, key="k").fill()
+    elsewhere = dp.Ledger(tmp_path / "b.ledger").account("a", budget=dp.ApproxDP(20.0, 1e-5))
+    for wrong in (elsewhere, None):
+        with pytest.raises(InvalidArgument, match="account must be 'a'"):
+            gradients(plan, small.model(), record=record, account=wrong, resume=True)
+    with pytest.raises(InvalidArgument, match="key must be 'k'"):
+        gradients(plan, small.model(), record=record, account=account, key="other", resume=True)
+    assert small.charges(elsewhere) == []
+    content = json.loads(record.read_text())
+    for name in ("account", "receipt"):  # earlier versions wrote neither
+        del content[name]
+    record.write_text(json.dumps(content))
+    assert gradients(plan, small.model(), record=record, account=account, resume=True).position == 2

@@ -19,6 +19,7 @@ from discreet.learning.data.sampling import (
     PoissonSampler,
     ShuffledEpochs,
     TruncatedPoissonSampler,
+    grouped,
     limited,
 )
 from discreet.learning.noise import Secret
@@ -212,6 +213,33 @@ def test_at_most_max_rows_of_a_person_are_in_a_batch_and_all_of_them_can_be():
         assert len(set(drawn.tolist())) == 5
         seen |= set(drawn.tolist())
     assert seen == set(range(12))  # each of ten rows is missed 200 times with probability 0.7²⁰⁰ < 1e-30
+
+
+@pytest.mark.parametrize("drawn", [np.arange(30), np.arange(29, -1, -1)])
+def test_no_person_moves_the_choice_among_the_rows_of_another(drawn):
+    secret, rows = Secret(), [np.arange(10 * unit, 10 * unit + 10) for unit in range(30)]
+    other = [rows[0][:2], *rows[1:]]  # one person has fewer rows, so no choice is needed
+    before = grouped(rows, np.arange(30), 2, 3, secret)[1:]
+    assert np.array_equal(before, grouped(other, np.arange(30), 2, 3, secret)[1:])
+    assert np.array_equal(before, grouped(rows, np.arange(1, 30), 2, 3, secret))  # one person was not drawn
+    assert set(limited(rows, drawn, 2, 3, secret)) >= set(before.reshape(-1))
+    assert len({tuple(line % 10) for line in before}) > 5  # and no two persons share a stream
+    assert not np.array_equal(before, grouped(rows, np.arange(1, 30), 2, 4, secret))
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "shuffle"])
+def test_the_choice_among_rows_is_not_in_the_saved_secret(sampling):
+    plan = small.plan(
+        unit=person("who", max_rows=2), examples=20, batch_size=20, steps=1, sampling=sampling, insecure_seed=None
+    )
+    ids, chosen = np.repeat(np.arange(20), 10), []
+    key = Secret().reveal()
+    for _ in range(2):
+        stream = BatchStream(plan, small.data(200), ids, secret=Secret(key=key))
+        assert stream.state()["secret"] in (None, key)
+        chosen.append(stream.next()._rows)
+    assert np.array_equal(ids[chosen[0]], ids[chosen[1]])  # the same persons
+    assert not np.array_equal(chosen[0], chosen[1])  # equal with probability (1/90)²⁰
 
 
 def test_persons_are_drawn_whole():

@@ -428,3 +428,45 @@ def test_an_adaptive_norm_does_not_fall_until_its_noise_vanishes():
         step._move_norm(step.plan.clipping, 0.5)
     noise = step._noise(0, step.clip_norm)
     assert (noise.abs() > torch.finfo(torch.float32).tiny).all()
+
+
+class _Counting(nn.Module):
+    """Writes buffers in three ways: in place, by another tensor, and where there was none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = small.model()
+        self.register_buffer("calls", torch.full((), 7))
+        self.register_buffer("replaced", torch.full((), 7))
+        self.register_buffer("made", None)
+
+    def forward(self, x):
+        self.calls += 1
+        self.replaced = self.replaced + 1
+        self.made = torch.ones(())
+        return self.inner(x)
+
+
+class _InPlace(_Counting):
+    def forward(self, x):
+        self.calls += 1
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("kind", [_InPlace, _Counting])
+def test_no_buffer_counts_the_passes(kind):
+    """The number of physical batches would tell the size of a secret batch."""
+    plan, net = small.plan(physical_batch_size=1), kind()
+    step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.5), compile=False)
+    for batch in plan.batches(small.data()):
+        step(batch)
+        assert (int(net.calls), int(net.replaced), net.made) == (7, 7, None)
+
+
+def test_what_the_caller_writes_to_a_buffer_between_steps_stays():
+    plan, net = small.plan(), _InPlace()
+    step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.5), compile=False)
+    for batch in plan.batches(small.data()):
+        net.calls.fill_(batch.step)
+        step(batch)
+        assert int(net.calls) == batch.step

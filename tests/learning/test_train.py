@@ -85,7 +85,7 @@ def test_the_ledger_is_charged_before_the_first_step(account, monkeypatch):
 @pytest.mark.parametrize("mutant", ["no reserve", "no start"])
 def test_a_skipped_charge_is_caught(account, monkeypatch, mutant):
     if mutant == "no reserve":
-        monkeypatch.setattr(Allowance, "reserve", lambda self, new: 0)
+        monkeypatch.setattr(Allowance, "reserve", lambda self: 0)
         monkeypatch.setattr(Allowance, "start", lambda self, position: 6)
     else:
         monkeypatch.setattr(Allowance, "start", lambda self, position: 6)

@@ -77,7 +77,9 @@ def train(
     Guarantee:
         Neighbors: those of the plan. The model, the optimizer and the checkpoint are outputs of at most `plan.steps`
         steps of `plan.event`, and `run.guarantee` is their cost; `account` is charged for all of them before the first
-        one. `run.history` and the progress bar are exact and not private, and so is what `evaluate` measures on private
+        one. Buffers of the model keep the values that they had before the training: what a forward pass writes there,
+        such as a count of passes, is put back after each step, because it would tell the sizes of secret batches.
+        `run.history` and the progress bar are exact and not private, and so is what `evaluate` measures on private
         data. Not protected: how long steps take, and a decision to stop that was based on any of these.
     """
     checked_plan(plan)

@@ -3,17 +3,53 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from discreet import _check
 from discreet.errors import Exhausted
 from discreet.learning.plan import Plan
 from discreet.ledger.account import Account
-from discreet.ledger.receipt import Receipt
+from discreet.ledger.chain import digest
+from discreet.ledger.receipt import Receipt, anchor
 from discreet.ledger.reservation import Reservation
 from discreet.mechanisms.sampling import entropy
 
 # The ledger records started steps in this many blocks. A crash wastes at most one block.
 _BLOCKS = 100
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Under which account a training began, as its file tells. Files of earlier versions may not tell.
+
+    Attributes:
+        key: the key of the ledger's reservation; None without an account, unless the caller named the training.
+        account: the name of the account; None without one.
+        receipt: the ledger's receipt as text; None without an account and before the charge.
+    """
+
+    key: str | None = None
+    account: str | None = None
+    receipt: str | None = None
+
+    def check(self, account: Account | None, key: str | None) -> None:
+        """Refuse another key, and an account that does not know the steps of this training. Charges nothing."""
+        if key is not None and self.key is not None and key != self.key:
+            remedy = "a training continues under its own key; leave key out, or give a new training another file"
+            raise _check.fail("key", f"be {self.key!r}, as when the training began", key, remedy)
+        kept = None if self.receipt is None else anchor(self.receipt)
+        name = self.account if kept is None else kept.account
+        if name is None:
+            return
+        must = f"be {name!r}, under which the training began"
+        remedy = "only its ledger knows which steps were taken, and another one would let them run again"
+        if account is None or account.name != name:
+            raise _check.fail("account", must, None if account is None else account.name, remedy)
+        if kept is None:
+            return
+        rows = (entry for entry in account.history() if entry.sequence == kept.sequence)
+        if not any(digest(entry.body()) == kept.hash for entry in rows):
+            raise _check.fail("account", must, "an account of that name in another ledger", remedy)
 
 
 class Allowance:
@@ -24,9 +60,16 @@ class Allowance:
         account: the account to charge; None charges nobody.
         key: the name of the training in the ledger; a random one by default.
         purpose: what the ledger records.
+        origin: for a training that is resumed, what its file tells. `Origin.check` comes first.
     """
 
-    def __init__(self, plan: Plan, account: Account | None, key: str | None, purpose: str) -> None:
+    def __init__(
+        self, plan: Plan, account: Account | None, key: str | None, purpose: str, origin: Origin | None = None
+    ) -> None:
+        #: Whether no process can have started steps under this key: there was no training, or it had no key.
+        self._new = origin is None or origin.key is None
+        if origin is not None:
+            key = key if origin.key is None else origin.key
         if account is not None and key is None:
             key = f"training {entropy.fresh_key().hex()[:16]}"
         self.key = key
@@ -38,14 +81,14 @@ class Allowance:
         #: The number of steps started in the ledger when this process last looked. Later ones belong to others.
         self._started = 0
 
-    def reserve(self, *, new: bool) -> int:
+    def reserve(self) -> int:
         """Charge the whole plan unless it is charged already; return how many of its steps were started before."""
         if self._account is None:
             return 0
         assert self.key is not None
         self._reservation = self._account.reserve(self._plan.event, self.key, self._purpose, self._plan.neighbors)
         started = self._reservation.started() * self._plan.sampler.steps_of_event
-        if new and started > 0:
+        if self._new and started > 0:
             raise Exhausted(
                 f"key {self.key!r} belongs to a training that has begun: continue from its checkpoint with "
                 "resume=True, or give this one another key"
@@ -72,6 +115,22 @@ class Allowance:
                 )
             self._started += wanted
         return min(self._started, self._plan.steps)
+
+    def resume(self, before: int, saved: int) -> int:
+        """Start all steps that count as taken in the ledger; return how many may run, as `start` does.
+
+        Args:
+            before: what `reserve` returned.
+            saved: the number of steps that the file counts as taken, perhaps before there was an account.
+        """
+        return self.start(saved - 1) if self.charged and saved > before else max(before, saved)
+
+    @property
+    def origin(self) -> Origin:
+        """What a file must tell about the account, so that the training is not resumed under another one."""
+        receipt = self.receipt
+        name = None if self._account is None else self._account.name
+        return Origin(self.key, name, None if receipt is None else receipt.to_json())
 
     def close(self) -> None:
         """Return the steps that never started to the account."""

@@ -3,6 +3,7 @@
 The file holds parameters, optimizer, scheduler, the sampler's position, the number of steps that count as taken and the
 ledger's receipt. It does **not** hold the key of the noise or of secret batches: whoever reads the file could use them
 to remove the noise. A resumed run draws from a fresh key, so noise is never used twice, whatever happens to the file.
+Nor does it hold the state of torch's generators, which counts forward passes: dropout continues under a fresh seed too.
 Everything in it, except for the optimizer's settings, is an output of private steps.
 
 Why a resumed run has the guarantee of its plan: a step counts as taken once it is allowed, and that is recorded (in the
@@ -46,7 +47,9 @@ class Checkpoint:
         model: the model's state.
         optimizer: the optimizer's state.
         scheduler: the scheduler's state; None without a scheduler.
-        random: the state of torch's generators, for dropout; no noise comes from them.
+        random: empty. Earlier versions kept the state of torch's generators, which is not used any more: it told how
+            many forward passes there were, and so the sizes of secret batches.
+        account: the name of the account; None without an account, and in files of earlier versions.
     """
 
     plan: str
@@ -59,6 +62,7 @@ class Checkpoint:
     optimizer: dict[str, Any]
     scheduler: dict[str, Any] | None
     random: dict[str, Any]
+    account: str | None = None
 
     def write(self, path: Path) -> None:
         """Replace the file atomically and durably: after a crash there is the old file or the new one."""
@@ -96,18 +100,6 @@ def fingerprint(plan: Plan) -> str:
     if plan.sums_persons:
         facts += (plan.clip_persons,)
     return hashlib.sha256(repr(facts).encode()).hexdigest()
-
-
-def random_state() -> dict[str, Any]:
-    """The state of torch's generators, which dropout uses."""
-    return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []}
-
-
-def restore_random(state: dict[str, Any]) -> None:
-    """Restore torch's generators. With another number of devices, dropout on these starts afresh."""
-    torch.set_rng_state(state["cpu"])
-    if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda"])
 
 
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch.optim import Optimizer
 from discreet import _check
 from discreet.errors import Exhausted, InvalidArgument, NotACheckpoint
 from discreet.guarantees import Guarantee
-from discreet.learning.allowance import Allowance, checked_account, checked_plan
+from discreet.learning.allowance import Allowance, Origin, checked_account, checked_plan
 from discreet.learning.checkpoint import fingerprint, replace_file
 from discreet.learning.data.batches import BatchStream
 from discreet.learning.distributed import inner_model
@@ -98,18 +99,21 @@ class PrivateGradients:
         self._team = self._step.team
         self._path = None if record is None else Path(record)
         saved = self._team.run_on_first(lambda: self._read(resume))
-        self._allowance = Allowance(plan, account, key if saved is None else saved["key"], purpose)
+        origin = None if saved is None else Origin(saved["key"], saved.get("account"), saved.get("receipt"))
+        if origin is not None:
+            self._team.run_on_first(lambda: origin.check(account, key))
+        self._allowance = Allowance(plan, account, key, purpose, origin)
         secret = None
         if saved is not None and saved["secret"] is not None:
             secret = Secret(plan.insecure_seed, key=bytes.fromhex(saved["secret"]))
         self._stream = BatchStream(plan, data, persons, collate, secret=secret)
         if (rows := self._stream.rehearsal(self._step.device)) is not None:
-            self._step.engine.start(rows)
+            self._step.rehearse(rows)
         #: The number of the plan's steps that count as taken: those that ran, may have run, or may run now.
         self.allowed = 0
         if saved is None:
             self._write()  # stores the key, so that a run after a crash can find the charge
-        before = self._team.run_on_first(lambda: self._allowance.reserve(new=saved is None))
+        before = self._team.run_on_first(self._allowance.reserve)
         if saved is not None:
             self._restore(saved, before)
         trained: Any = [p for p in own.parameters() if p.requires_grad]
@@ -215,7 +219,7 @@ class PrivateGradients:
         content = {
             "discreet gradients": _FORMAT,
             "plan": fingerprint(self.plan),
-            "key": self._allowance.key,
+            **asdict(self._allowance.origin),
             "allowed": self.allowed,
             "step": self._step.state(),
             "secret": None if secret is None else secret.hex(),
@@ -224,11 +228,13 @@ class PrivateGradients:
         replace_file(self._path, lambda file: file.write(json.dumps(content).encode()))
 
     def _restore(self, saved: dict[str, Any], before: int) -> None:
-        """Continue after the last allowed step: the ledger's, or the file's if there is no ledger."""
-        taken = max(before, saved["step"]["position"]) if self._allowance.charged else saved["allowed"]
-        self.allowed = min(self.plan.steps, self.plan.sampler.resumes_at(taken))
-        self._step.restore(saved["step"], self.allowed)
-        self._stream.position = self.allowed
+        """Continue after the last step that the ledger or the file allowed: it may have run before the account came."""
+        taken = max(before, saved["step"]["position"], saved["allowed"])
+        taken = min(self.plan.steps, self.plan.sampler.resumes_at(taken))
+        self._step.restore(saved["step"], taken)
+        self._stream.position = taken
+        self.allowed = self._team.run_on_first(lambda: self._allowance.resume(before, taken))
+        self._write()  # stores the receipt, before a step runs under it
 
 
 def _refuse(parameter: Tensor) -> None:

@@ -17,8 +17,8 @@ from torch.optim import Optimizer
 
 from discreet import _check
 from discreet.learning import pricing, sharded
-from discreet.learning.allowance import Allowance
-from discreet.learning.checkpoint import Checkpoint, fingerprint, random_state, restore_random
+from discreet.learning.allowance import Allowance, Origin
+from discreet.learning.checkpoint import Checkpoint, fingerprint
 from discreet.learning.data.batches import BatchStream
 from discreet.learning.distributed import inner_model
 from discreet.learning.evaluation import Evaluation
@@ -76,19 +76,22 @@ class TrainingLoop:
             _check.integer("every", every, "it is the number of steps between two checkpoints")
         self._every = every or max(1, plan.steps // 50)
         saved = self._team.run_on_first(lambda: self._saved(path, resume))
-        self._allowance = Allowance(plan, self._account, key if saved is None else saved.key, self._purpose)
+        origin = None if saved is None else Origin(saved.key, saved.account, saved.receipt)
+        if origin is not None:
+            self._team.run_on_first(lambda: origin.check(self._account, key))
+        self._allowance = Allowance(plan, self._account, key, self._purpose, origin)
         secret = None
         if saved is not None and saved.sampler["secret"] is not None:
             secret = Secret(plan.insecure_seed, key=saved.sampler["secret"])
         self._stream = BatchStream(plan, data, persons, collate, secret=secret)
         # Find a model or a loss that cannot be trained before anything is charged. This releases nothing.
         if (rows := self._stream.rehearsal(self.step.device)) is not None:
-            self.step.engine.start(rows)
+            self.step.rehearse(rows)
         if saved is None:
             if self._evaluation is not None:
                 self._evaluation.run(0, self.history)  # an evaluation that fails, fails here
             self._save()  # stores the key, so that a run after a crash can find the charge
-        before = self._team.run_on_first(lambda: self._allowance.reserve(new=saved is None))
+        before = self._team.run_on_first(self._allowance.reserve)
         if saved is not None:
             self._restore(saved, before)
 
@@ -105,20 +108,21 @@ class TrainingLoop:
         return Checkpoint.read(path, self.plan)
 
     def _restore(self, saved: Checkpoint, before: int) -> None:
-        """Continue after the last allowed step, which the ledger knows if there is one, and else the file."""
-        self.allowed = max(saved.allowed, 0) if self._account is None else max(before, saved.step["position"])
-        self.allowed = min(self.plan.steps, self.plan.sampler.resumes_at(self.allowed))
+        """Continue after the last step that the ledger or the file allowed: it may have run before the account came."""
+        taken = max(before, saved.step["position"], saved.allowed)
+        taken = min(self.plan.steps, self.plan.sampler.resumes_at(taken))
         model = inner_model(self.model)
         model.load_state_dict(sharded.model_state(model, saved.model))
         self._optimizer.load_state_dict(sharded.optimizer_state(self._optimizer, saved.optimizer))
         if self._scheduler is not None and saved.scheduler is not None:
             self._scheduler.load_state_dict(saved.scheduler)
-        self.step.restore(saved.step, self.allowed)
-        self._stream.position = self.allowed
-        restore_random(saved.random)
+        self.step.restore(saved.step, taken)
+        self._stream.position = taken
         history = None if self._path is None else Path(f"{self._path}.history.json")
         if history is not None and history.exists():
             self.history = History.read(history)
+        self.allowed = self._team.run_on_first(lambda: self._allowance.resume(before, taken))
+        self._save()  # stores the receipt, before a step runs under it
 
     # --- the steps
 
@@ -160,7 +164,8 @@ class TrainingLoop:
         """Record that the next steps may run: in the checkpoint, if one is due, and in the ledger."""
         position = self.step.position
         if position - saved >= self._every or position == 0 or self._account is None:
-            self.allowed = max(self.allowed, min(self.plan.steps, position + self._every))
+            if self._account is None:  # else the ledger counts the steps, and the file is refused without it
+                self.allowed = max(self.allowed, min(self.plan.steps, position + self._every))
             self._save()
             saved = position
         if self._account is not None:
@@ -204,17 +209,19 @@ class TrainingLoop:
         optimizer = sharded.whole(self._optimizer.state_dict())
         if not self._team.leads:
             return
+        origin = self._allowance.origin
         Checkpoint(
             plan=fingerprint(self.plan),
-            key=self._allowance.key,
-            receipt=None if self.receipt is None else self.receipt.to_json(),
+            key=origin.key,
+            receipt=origin.receipt,
+            account=origin.account,
             allowed=self.allowed,
             step=self.step.state(),
             sampler=self._stream.state(),
             model=model,
             optimizer=optimizer,
             scheduler=None if self._scheduler is None else self._scheduler.state_dict(),
-            random=random_state(),
+            random={},
         ).write(self._path)
         if len(self.history):
             self.history.write(f"{self._path}.history.json")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +64,9 @@ class Step:
     Guarantee:
         After k calls, everything that the model and the optimizer hold is the output of the first k steps of
         `plan.event`, in addition to what they held before: each call releases one noisy sum whose sensitivity the plan
-        knows, of a batch that the plan's sampler drew, and divides it by a public number. Examples whose loss or
+        knows, of a batch that the plan's sampler drew, and divides it by a public number. What the forward passes wrote
+        into buffers is put back, and torch's generators stay as they were: both would tell how many passes there were,
+        and so the size of the batch. Examples whose loss or
         gradient is not finite contribute zero, and their number is not revealed. Calls beyond the plan's steps and
         batches that were used before are refused. What a call returns is exact and not private.
     """
@@ -104,12 +107,15 @@ class Step:
             self._model, loss, plan.clipping, compile=compile, dtype=autocast, lend=True, calls=plan.steps * pieces
         )
         self._secret = plan.secret("noise")
+        #: For dropout. A checkpoint keeps neither it nor the states of generators, which count passes.
+        self._passes = plan.secret("passes").at(self.team.rank)
         self._source: BatchStream | None = None
         self._norm = float(plan.clipping.norm)
         self.position = 0
         self.updates = 0
         held = [*self._model.parameters(), *self._model.buffers()]
         self.team.share_parameters(tensor for tensor in held if not any_sharded([tensor]))
+        self._buffers = _Buffers(self._model)
 
     @property
     def engine(self) -> Engine:
@@ -120,6 +126,11 @@ class Step:
     def clip_norm(self) -> float:
         """The clip norm of the next step. It is private, because it depends only on released numbers."""
         return self._norm if isinstance(self.plan.clipping, Adaptive) else self.plan.clip_norm(self.position)
+
+    def rehearse(self, rows: Any) -> None:
+        """Find a model or a loss that cannot be trained, on some rows. This releases nothing."""
+        with self._buffers.put_back(), self._seeded("rehearsal"):
+            self._engine.start(rows)
 
     def __call__(self, batch: Batch) -> Observed:
         """Take one step with `batch`, which comes from `plan.batches(data)`."""
@@ -142,10 +153,22 @@ class Step:
         self.updates += 1
         # Noise does not depend on the sums, so it is drawn (once for all pieces) while the device computes.
         noise = functools.cache(lambda: self._with_views(self._noise(batch.step, norm)))
-        with self._engine.gathered():  # by all processes, also by one whose share of the batch is empty
+        with self._buffers.put_back(), self._seeded("step", batch.step), self._engine.gathered():
+            # gathered by all processes, also by one whose share of the batch is empty
             sums, totals = self._clipped(batch, norm, noise)
         self._release(noise(), norm, sums, totals)
         return Observed(totals.loss / totals.count, totals.clipped / totals.count, norm)
+
+    @contextmanager
+    def _seeded(self, *path: str | int) -> Iterator[None]:
+        """Draw from torch's generators under a seed of this place, and leave them as they were."""
+        seed = int(self._passes.stream(*path).integers(1 << 62))
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.default_generator.manual_seed(seed)
+            if self.device.type == "cuda":
+                with torch.cuda.device(self.device):
+                    torch.cuda.manual_seed(seed)
+            yield
 
     def _accept(self, batch: object) -> None:
         if not isinstance(batch, Batch):
@@ -245,6 +268,60 @@ class Step:
         """Continue from `state` at step `position` of the plan, with noise from this process's fresh secret."""
         self.position, self.updates = position, int(state["updates"])
         self._norm = float(state["clip_norm"])
+
+
+class _Buffers:
+    """The buffers of a model as they were before its forward passes, to put them back."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        #: By module and name: the tensor, its version, and a copy of its value.
+        self._kept: dict[tuple[nn.Module, str], tuple[Tensor | None, int, Tensor | None]] = {}
+        #: Those that a pass wrote. The replay of a captured graph writes them again without counting versions.
+        self._written: set[tuple[nn.Module, str]] = set()
+        self._keep()
+
+    @contextmanager
+    def put_back(self) -> Iterator[None]:
+        """Undo what happens to buffers within. What the caller wrote before stays."""
+        self._keep()
+        try:
+            yield
+        finally:
+            self._restore()
+
+    def _held(self) -> dict[tuple[nn.Module, str], Tensor | None]:
+        return {(module, name): own for module in self._model.modules() for name, own in module._buffers.items()}
+
+    def _keep(self) -> None:
+        held = self._held()
+        for place in self._kept.keys() - held.keys():
+            del self._kept[place]
+        for place, tensor in held.items():
+            known = self._kept.get(place)
+            if known is None or known[0] is not tensor or known[1] != _version(tensor):
+                self._kept[place] = tensor, _version(tensor), None if tensor is None else tensor.detach().clone()
+
+    @torch.no_grad()
+    def _restore(self) -> None:
+        held = self._held()
+        for module, name in held.keys() - self._kept.keys():  # made by a pass
+            del module._buffers[name]
+        for place, (tensor, version, value) in list(self._kept.items()):
+            module, name = place
+            if held.get(place) is not tensor or place not in held:
+                module._buffers[name] = tensor
+            if tensor is None or value is None:
+                continue
+            if place in self._written or _version(tensor) != version:
+                self._written.add(place)
+                tensor.copy_(value)
+                self._kept[place] = tensor, _version(tensor), value
+
+
+def _version(tensor: Tensor | None) -> int:
+    """A number that changes when a tensor is written. Tensors of inference mode have none, and cannot be written."""
+    return -1 if tensor is None or tensor.is_inference() else tensor._version
 
 
 class _Totals:

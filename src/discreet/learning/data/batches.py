@@ -70,7 +70,7 @@ def _of_persons(records: Records, lines: Indices, size: int, device: torch.devic
 
 
 class BatchStream:
-    """A plan's batches in order, drawn from one secret. `position` is the number of the next batch."""
+    """A plan's batches in order, drawn from secrets of its own. `position` is the number of the next batch."""
 
     def __init__(
         self,
@@ -96,6 +96,8 @@ class BatchStream:
         plan.sampler.check_number(self._records.size if self._rows is None else len(self._rows))
         # All processes of a run draw the same batches, and each takes its share of every batch.
         self._secret = Team.here().share_secret(plan.secret("sampling")) if secret is None else secret
+        #: For the choice among a person's rows. It is never saved, also where the order of persons is.
+        self._choice = None if self._rows is None else Team.here().share_secret(plan.secret("rows"))
         self.position = position
 
     def __iter__(self) -> Iterator[Batch]:
@@ -107,9 +109,9 @@ class BatchStream:
         plan, step = self._plan, self.position
         units = self._records.size if self._rows is None else len(self._rows)
         drawn = plan.sampler.draw(step, units, self._secret)
-        if self._rows is not None and isinstance(plan.unit, Person):
+        if self._rows is not None and self._choice is not None and isinstance(plan.unit, Person):
             take = grouped if plan.sums_persons else limited
-            drawn = take(self._rows, drawn, plan.unit.max_rows, step, self._secret)
+            drawn = take(self._rows, drawn, plan.unit.max_rows, step, self._choice)
         self.position += 1
         return Batch(plan, step, self, self._records, drawn)
 

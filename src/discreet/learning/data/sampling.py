@@ -5,7 +5,8 @@ draw the same batches without communication. For Poisson draws and subsets, the 
 batch are secret: the secret is never written down, and a resumed run draws its remaining batches from a fresh one.
 Their steps are independent, so the position is the whole state. A randomly allocated epoch is secret too, but its steps
 belong together, so a resumed run starts with the next epoch. A shuffled epoch must continue where it stopped, so its
-secret is saved; its price does not depend on secrecy.
+secret is saved; its price does not depend on secrecy. Which rows of a person are in a batch comes from another secret,
+which is never saved, and from a stream of its own for each person and step.
 """
 
 from __future__ import annotations
@@ -296,10 +297,14 @@ def _same_number(units: int, examples: int) -> None:
 
 
 def _kept(rows: list[Indices], units: Indices, most: int, step: int, secret: Secret) -> list[Indices]:
-    stream = secret.stream("rows", step)
-    return [
-        rows[unit] if len(rows[unit]) <= most else stream.choice(rows[unit], size=most, replace=False) for unit in units
-    ]
+    """The rows of each drawn unit. Each draws from a stream of its own: no unit moves the choice for another."""
+
+    def of_one(unit: int) -> Indices:
+        if len(rows[unit]) <= most:
+            return rows[unit]
+        return secret.stream("rows", step, unit).choice(rows[unit], size=most, replace=False)
+
+    return [of_one(unit) for unit in units.tolist()]
 
 
 def limited(rows: list[Indices], units: Indices, most: int, step: int, secret: Secret) -> Indices:
