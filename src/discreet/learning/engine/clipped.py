@@ -16,9 +16,10 @@ from torch import Tensor
 
 from discreet.errors import DiscreetError, InvalidArgument
 from discreet.learning.clipping import Clipping
-from discreet.learning.engine.fallback import Forward, one_example, per_example, row
+from discreet.learning.engine.fallback import Forward, one_example, per_example, private, row
 from discreet.learning.engine.graph.marks import mark
 from discreet.learning.engine.independence import Watch, verdict
+from discreet.learning.engine.isolation import common_state
 from discreet.learning.engine.layout import Layout
 from discreet.learning.engine.operations.arithmetic import power_sums, weighted_total
 from discreet.learning.engine.operations.memory_format import in_format_of
@@ -204,17 +205,20 @@ def clip_alone(
     """The clipped sum of a batch whose examples run one by one, so that nothing can mix them. Slower than `clip`.
 
     Guarantee: as `clip`, by construction: the loss and the gradient of an example come from a batch of that example,
-    and `isolated` sees to it that one pass leaves nothing for the next.
+    and `isolated` sees to it that one pass leaves nothing for the next. The model gets copies that nothing else holds,
+    so that it shows if it keeps one; and what can be reached from `forward`, such as a loss that is an object, is what
+    `isolated` puts back after each pass.
     """
     tensors = {**frozen, **trainable}
 
     def lifted(rows: Any) -> ClippedSum:
-        gradients, losses = per_example(forward, tensors, coverage.fallback, rows)
+        gradients, losses = per_example(forward, tensors, coverage.fallback, private(rows))
         with torch.no_grad():
             return clip_uses({}, gradients, trainable, losses, mask, clip_norm, clipping)
 
     if not coverage.in_turn:
-        return isolated(batch, lifted)
+        with common_state(forward):
+            return isolated(batch, lifted)
     names = tuple(trainable)
     wide = torch.float64 if any(p.dtype == torch.float64 for p in trainable.values()) else torch.float32
     sums = {name: torch.zeros_like(parameter, dtype=wide) for name, parameter in trainable.items()}
@@ -224,14 +228,15 @@ def clip_alone(
     finite = torch.ones(count, dtype=torch.bool, device=mask.device)
 
     def of_one(rows: Any) -> ClippedSum:
-        gradients, loss = one_example(forward, tensors, names, rows)
+        gradients, loss = one_example(forward, tensors, names, private(rows))
         with torch.no_grad():
             return clip_uses({}, gradients, trainable, loss, mask.new_ones(1), clip_norm, clipping)
 
     # One draw from the caller's generators, whatever the examples draw: their state, which checkpoints keep, would tell
     # how many examples there were.
     seed = int(torch.randint(1 << 62, ()))
-    with torch.random.fork_rng(devices=[mask.device] if mask.is_cuda else []):
+    devices = [mask.device] if mask.is_cuda else []
+    with torch.random.fork_rng(devices=devices), common_state(forward):
         torch.manual_seed(seed)
         for position in torch.nonzero(mask)[:, 0].tolist():  # rows that only fill up the batch need no pass
             one = isolated(row(batch, position), of_one)

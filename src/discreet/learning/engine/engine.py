@@ -103,7 +103,11 @@ class Engine:
     Guarantee:
         As `clip`: neighbors add/remove or zero-out one example, sensitivity `clipping.sensitivity(clip_norm, groups)`
         in the clipping's norm. That the loss of an example depends on that example alone is proved for each shape of a
-        batch (docs/proofs/independence.md); what is not proved runs example by example, or is refused. The model's
+        batch (docs/proofs/independence.md); what is not proved runs example by example, or is refused. There, Python
+        code must not carry numbers from one example to the next in global variables, closures and default arguments,
+        or the other places that `Isolation` names; what it keeps in the model, in a loss that is an object, in what
+        these hold, and in their classes is put back, or the model is refused. (After the dry run, the loss is not put
+        back: it must not keep numbers from there.) The model's
         buffers (running statistics) are not protected; `check` refuses the usual ones. Examples whose loss or gradient
         is not finite have weight zero; if there are any, the batch is computed again without them, which takes longer:
         time is not protected. (In float32, "not finite" includes norms above 1e19, whose squares overflow.)

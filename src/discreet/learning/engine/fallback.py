@@ -43,6 +43,11 @@ def row(batch: Any, position: int) -> Any:
     return pytree.tree_map_only(Tensor, lambda x: x[position : position + 1].clone(), batch)
 
 
+def private(batch: Any) -> Any:
+    """A copy that only the model will hold, so that `Isolation`, if it watches the copying, sees whether it is kept."""
+    return pytree.tree_map_only(Tensor, torch.clone, batch)
+
+
 def one_example(
     forward: Forward, parameters: Mapping[str, Tensor], names: tuple[str, ...], example: Any
 ) -> tuple[dict[str, Tensor], Tensor]:
