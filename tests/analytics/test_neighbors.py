@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -244,7 +245,7 @@ def case(seed: int) -> Case:
     )
 
 
-def check(load: Any, account_of: Any, seeds: range) -> None:
+def check(load: Any, account_of: Any, seeds: Sequence[int]) -> None:
     refused = 0
     for seed in seeds:
         one = case(seed)
@@ -290,15 +291,16 @@ def rows_of_each_group_limited_alone(patch):
 
 def error_that_quotes_a_row(patch):
     """A value that cannot be computed with makes the query fail."""
-    honest = running.arrow
+    honest = running.Planned.arrow
 
-    def checked(query):
-        answer = honest(query)
-        if any(value == 0 for name in answer.column_names for value in answer[name].to_pylist()):
+    def checked(self):
+        answer = honest(self)
+        values = [value for name in answer.column_names for value in answer[name].to_pylist()]
+        if any(value == 0 and not isinstance(value, bool) for value in values):
             raise ValueError(f"an empty group among {answer.num_rows}")
         return answer
 
-    patch.setattr(running, "arrow", checked)
+    patch.setattr(running.Planned, "arrow", checked)
 
 
 def statement_from_data(patch):
@@ -326,12 +328,16 @@ MUTANTS = [
 ]
 
 
+#: Cases of a kind that random ones rarely are: persons in more groups than they may count in.
+RARE = (452, 493)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda f: f.__name__)
 def test_a_mutant_is_caught_by_random_neighbors(mutant, monkeypatch, account_of):
     mutant(monkeypatch)
     with duckdb() as load, pytest.raises(AssertionError, match="violations"):
-        check(load, account_of, range(200, 320))
+        check(load, account_of, (*RARE, *range(200, 320)))
 
 
 def by_person(table, account_of, statistic, **limits):

@@ -134,7 +134,11 @@ def test_every_local_randomizer_passes_its_audit_and_reaches_its_epsilon(protoco
 def test_a_sketch_passes_its_audit():
     sketch = CountMeanSketch(1)
     report = audit(
-        lambda value, runs: sketch.simulate([value] * runs).payloads, sketch.event, [("a", "b")], vectorized=True
+        lambda value, runs: sketch.simulate([value] * runs).payloads,
+        sketch.event,
+        [("a", "b")],
+        vectorized=True,
+        relation=dp.REPLACE_ONE,
     )
     assert not report.violated, str(report)
 

@@ -83,7 +83,9 @@ def batch():
 
 
 #: Adapters that transform a parameter before it meets the data: without a rule, they run in turn or are refused.
-TRANSFORMED = ("DoRA", "prompt")
+# Prompt tuning makes float32 inside, which a float64 model does not take: the engine's error is torch's own.
+PROMPT = pytest.param("prompt", marks=pytest.mark.xfail(raises=RuntimeError, reason="types are mixed in the adapter"))
+TRANSFORMED = ("DoRA", PROMPT)
 
 
 def assert_clipped_exactly(adapter, base):

@@ -232,8 +232,8 @@ def clip_alone(
         with torch.no_grad():
             return clip_uses({}, gradients, trainable, loss, mask.new_ones(1), clip_norm, clipping)
 
-    # One draw from the caller's generators, whatever the examples draw: their state, which checkpoints keep, would tell
-    # how many examples there were.
+    # One draw from the caller's generators, whatever the examples draw: their state would tell how many examples there
+    # were.
     seed = int(torch.randint(1 << 62, ()))
     devices = [mask.device] if mask.is_cuda else []
     with torch.random.fork_rng(devices=devices), common_state(forward):
