@@ -14,7 +14,6 @@ import functools
 import gc
 import logging
 import pickle
-import random
 import types
 import warnings
 import weakref
@@ -32,6 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from discreet.errors import InvalidArgument
 from discreet.learning.engine.independence.origin import storage_of, where
+from discreet.mechanisms.sampling.entropy import PythonGenerator
 
 
 class Isolation(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
@@ -236,7 +236,7 @@ class State:
             self._restoring.append(functools.partial(_restore_array, value, saved))
         elif isinstance(value, (bytearray, array.array)):
             self._restoring.append(functools.partial(_restore_bytes, value, value[:]))
-        elif isinstance(value, (random.Random, torch.Generator)):
+        elif isinstance(value, (PythonGenerator, torch.Generator)):
             self._restoring.append(functools.partial(_check_opaque, value, _opaque(value)))
         else:
             return False
@@ -356,8 +356,8 @@ def _opaque(value: Any) -> Any:
     """Something that is equal as long as an object has not changed; None where that cannot be told."""
     if isinstance(value, torch.Generator):
         return bytes(value.get_state().numpy())
-    if isinstance(value, random.Random):
-        return random.Random.getstate(value)
+    if isinstance(value, PythonGenerator):
+        return PythonGenerator.getstate(value)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

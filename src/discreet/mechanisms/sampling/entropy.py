@@ -14,6 +14,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,6 +110,9 @@ def bits(insecure_seed: int | None = None) -> Bits:
 
 #: numpy's generator, under a name of this module: other files do not use numpy's random numbers directly.
 Generator = np.random.Generator
+_PYTHON: Any = importlib.import_module("random")  # looked at and seeded for others, and never drawn from here
+#: Python's own generator, for code that must recognize one.
+PythonGenerator: Any = _PYTHON.Random
 
 KEY_BYTES = 32
 
@@ -139,12 +143,11 @@ def own_global_generators(seed: int) -> Iterator[None]:
 
     Code that draws from them leaves them where its data led it; whoever draws next would depend on that data.
     """
-    python = importlib.import_module("random")  # seeded for others, and never drawn from here
-    states = python.getstate(), np.random.get_state()  # noqa: NPY002
+    states = _PYTHON.getstate(), np.random.get_state()  # noqa: NPY002
     try:
-        python.seed(seed)
+        _PYTHON.seed(seed)
         np.random.seed(seed % (1 << 32))  # noqa: NPY002
         yield
     finally:
-        python.setstate(states[0])
+        _PYTHON.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
