@@ -169,7 +169,8 @@ def test_a_tenth_or_a_fifth_of_missing_noise_is_seen(name, share, size):
     assert caught.violated, str(caught)
     honest = audit(mechanism, claim, bounded, max_samples=samples, distance=distance, estimator=estimator)
     assert not honest.violated
-    assert honest.power.missing_noise <= 1.3 * (1 - share)
+    # The stated share takes the pair's hit rate from below, so it is more than what is seen.
+    assert honest.power.missing_noise <= 2.5 * (1 - share)
 
 
 @pytest.mark.slow
