@@ -118,11 +118,16 @@ def test_a_total_is_charged_with_its_columns(groups):
 
 def test_post_processing_is_free_and_leaves_releases_as_measured(groups):
     asked = groups.aggregate(n=count(), c=marginal("k", categories={"k": [0.0, 1.0]}))
-    found = asked.release(epsilon=0.01, nonnegative=True, integer=True)
-    assert found.event == asked.event(0.01)
-    assert min(found.columns["n"]) >= 0
-    assert min(found.columns["c[1.0]"]) >= 0
-    assert min(found.releases["n"][0].value.tolist()) < 0  # eight counts of which three are 0, with noise of scale 200
+    lowest = []
+    for _ in range(8):
+        found = asked.release(epsilon=0.01, nonnegative=True, integer=True)
+        assert found.event == asked.event(0.01)
+        assert min(found.columns["n"]) >= 0
+        assert min(found.columns["c[1.0]"]) >= 0
+        lowest.append(min(found.releases["n"][0].value.tolist()))
+    # Five of the eight counts are 0. With noise of scale 200 none of the five is negative with a probability below
+    # 0.51^5 < 0.035 in one release, and in all eight releases with one below 1e-11.
+    assert min(lowest) < 0
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e5])
