@@ -26,11 +26,11 @@ $(VENV)/.all: $(PY) $(NEEDS)
 	@touch $@
 
 $(VENV)/.dev: $(PY) $(NEEDS)
-	$(PIP) install -c constraints.txt -e '.[dev,ledger,analytics,learning,cli,report]'
+	$(PIP) install -c constraints.txt -e '.[dev,ledger,analytics,learning,cli,report,server]'
 	@touch $@
 
 $(VENV)/.full: $(PY) $(NEEDS)
-	$(PIP) install -c constraints.txt -e '.[dev,bench,docs,ledger,analytics,learning,cli,report]'
+	$(PIP) install -c constraints.txt -e '.[dev,bench,docs,ledger,analytics,learning,cli,report,server]'
 	@touch $@ $(VENV)/.dev
 
 demo: $(VENV)/.all
