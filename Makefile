@@ -36,6 +36,9 @@ $(VENV)/.full: $(PY) $(NEEDS)
 demo: $(VENV)/.all
 	$(VENV)/bin/discreet demo
 
+# Compiled bytecode is kept: the tests start many short processes, which would each compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Two test processes share two cores: more threads in each would only get in each other's way.
 test test-all: export OMP_NUM_THREADS := 1
 
