@@ -416,3 +416,11 @@ def test_a_row_lies_in_one_cell_whatever_the_engine_calls_equal(account):
     object.__setattr__(asked, "categories", (("x", (2**53, 2**53 + 1)),))
     found = people.aggregate(m=asked).release(epsilon=100.0).rows()[0]
     assert [found[f"m[{2**53 + i}]"] for i in (0, 1)] == [10, 0]
+
+
+def test_a_boolean_column_needs_no_bounds(account):
+    people = dp.Private({"urgent": [True, False, True, None]}, account=account)
+    assert people.sum("urgent").event(1.0) == people.sum("urgent", bounds=(0, 1)).event(1.0)
+    # At this ε the noise of either answer has a scale below 1e-4.
+    assert people.sum("urgent").release(epsilon=1e5).value == pytest.approx(2, abs=0.01)
+    assert people.plan("SELECT AVG(urgent) AS m FROM t").release(epsilon=1e5).value == pytest.approx(2 / 3, abs=0.01)

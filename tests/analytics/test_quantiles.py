@@ -303,3 +303,16 @@ def test_neighbors_reach_two_passes_within_their_bounds(account_of):
 def test_a_mutant_of_two_passes_is_caught(mutant, monkeypatch, account_of):
     mutant(monkeypatch)
     assert not replay(*neighbors(account_of)).passed
+
+
+def test_a_list_asks_for_several_quantiles_at_once(account):
+    people = dp.Private({"age": [10.0, 20.0, 30.0, 40.0] * 50}, account=account, bounds={"age": (0, 64)})
+    several = people.quantile("age", [0.25, 0.5, 0.975])
+    named = people.aggregate(
+        quantile_25=quantile("age", 0.25), quantile_50=quantile("age", 0.5), quantile_97_5=quantile("age", 0.975)
+    )
+    assert several.event(1.0) == named.event(1.0)
+    assert {"quantile_25", "quantile_50", "quantile_97_5"} <= set(several.release(epsilon=1.0).columns)
+    for bad in ([], [0.5, 0.5], ["0.5"], [2.0]):
+        with pytest.raises(InvalidArgument, match="quantile"):
+            people.quantile("age", bad)

@@ -44,6 +44,11 @@ def number(tables, query, **options):
         ("SELECT COUNT(*) FROM orders JOIN twice a ON orders.ward = a.ward JOIN twice b ON a.ward = b.ward", 9),
         ("SELECT COUNT(*) FROM (SELECT customer FROM people WHERE region = 'n') n JOIN orders ON customer = buyer", 3),
         ("WITH big AS (SELECT * FROM orders WHERE ward = 'a') SELECT COUNT(*) FROM big JOIN items USING (number)", 2),
+        # what ON says of the right table alone decides which of its rows match
+        ("SELECT COUNT(*) FROM people LEFT JOIN orders o ON customer = buyer AND o.ward = 'b'", 4),
+        ("SELECT COUNT(*) FROM people LEFT JOIN orders o ON customer = buyer AND ward = 'b' WHERE number IS NULL", 3),
+        ("SELECT COUNT(*) FROM people SEMI JOIN orders o ON customer = buyer AND o.ward = 'b'", 1),
+        ("SELECT COUNT(*) FROM people ANTI JOIN orders o ON customer = buyer AND o.ward = 'b'", 3),
         # commas: what is compared stands in WHERE, in any order
         ("SELECT COUNT(*) FROM people, orders WHERE customer = buyer", 4),
         ("SELECT COUNT(*) FROM people p, orders o WHERE (o.buyer = p.customer AND o.ward = 'b') AND o.number > 0", 1),
@@ -161,7 +166,7 @@ def test_a_person_has_totals_over_joined_tables(tables):
             "table of FROM",
         ),
         ("SELECT COUNT(*) FROM people JOIN orders ON customer > buyer", "a column of each table"),
-        ("SELECT COUNT(*) FROM people LEFT JOIN orders ON customer = buyer AND ward = 'a'", "LEFT JOIN"),
+        ("SELECT COUNT(*) FROM people LEFT JOIN orders ON customer = buyer AND region = 'n'", "LEFT JOIN"),
         ("SELECT COUNT(*) FROM people p JOIN people p ON p.customer = p.customer", "each table once"),
         ("SELECT COUNT(*) FROM people JOIN orders ON region = buyer", "one type"),
         ("SELECT region, COUNT(*) FROM people p JOIN wards w ON p.region = w.ward GROUP BY region", "name its table"),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
+from discreet import _check
 from discreet.analytics.aggregates.aggregate import Aggregate, Bounds
 from discreet.analytics.aggregates.count import Count, CountDistinct, count, count_distinct
 from discreet.analytics.aggregates.covariance import Correlation, Covariance, correlation, covariance
@@ -13,7 +14,17 @@ from discreet.analytics.aggregates.distinct import CountValues, count_values
 from discreet.analytics.aggregates.marginal import Marginal
 from discreet.analytics.aggregates.mean import Mean, mean
 from discreet.analytics.aggregates.outside import Outside as Outside
-from discreet.analytics.aggregates.quantile import HIGHEST, LEVELS, LOWEST, GridGap, Quantile, max, median, min
+from discreet.analytics.aggregates.quantile import (
+    HIGHEST,
+    LEVELS,
+    LOWEST,
+    GridGap,
+    Quantile,
+    max,
+    median,
+    min,
+    rank_suffix,
+)
 from discreet.analytics.aggregates.quantile import quantile as quantile_of
 from discreet.analytics.aggregates.rows_per_person import GroupsPerPerson as GroupsPerPerson
 from discreet.analytics.aggregates.rows_per_person import RowsPerPerson as RowsPerPerson
@@ -97,7 +108,7 @@ class Asking(ABC):
     def quantile(
         self,
         column: str,
-        quantile: float,
+        quantile: float | Sequence[float],
         *,
         bounds: Bounds | None = None,
         levels: int = LEVELS,
@@ -106,11 +117,22 @@ class Asking(ABC):
     ) -> Answer:
         """A quantile of `column`, chosen among about `levels` values within `bounds`, or among listed `candidates`.
 
-        With `refine` an eighth of its ε first finds the right scale, and the levels are placed there: for skewed
-        columns and wide bounds.
+        A list such as `[0.25, 0.5]` asks for several, which share the budget: `quantile_25` and `quantile_50`. With
+        `refine` an eighth of its ε first finds the right scale, and the levels are placed there: for skewed columns
+        and wide bounds.
         """
-        asked = quantile_of(column, quantile, bounds=bounds, levels=levels, candidates=candidates, refine=refine)
-        return self.aggregate(quantile=asked)
+        listed = None if candidates is None else tuple(candidates)
+
+        def asked(rank: float) -> Aggregate:
+            return quantile_of(column, rank, bounds=bounds, levels=levels, candidates=listed, refine=refine)
+
+        if not isinstance(quantile, list | tuple):
+            return self.aggregate(quantile=asked(cast(float, quantile)))
+        several = {f"quantile{rank_suffix(rank)}": asked(rank) for rank in quantile}
+        if not several or len(several) != len(quantile):
+            remedy = "list different ranks, such as [0.25, 0.5, 0.75]"
+            raise _check.fail("quantile", "be a number or a list of different ones", quantile, remedy)
+        return self.aggregate(**several)
 
     def find_bounds(self, column: str, *, inside: float = 0.98, exponents: tuple[int, int] = EXPONENTS) -> Answer:
         """A private range of `column`, `lower` and `upper`, for bounds that nobody knows. It costs as any answer.

@@ -56,4 +56,5 @@ def opened(
     for bounded, pair in bounds.items():
         spec.require(bounded)
         _check.bounds(pair, f"bounds[{bounded!r}]")
-    return replace(spec, bounds=dict(bounds))
+    truths = {column: (0.0, 1.0) for column in engine.columns if engine[column].type().is_boolean()}
+    return replace(spec, bounds={**truths, **bounds})

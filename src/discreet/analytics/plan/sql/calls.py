@@ -13,6 +13,7 @@ from sqlglot import expressions as ast
 from discreet import _check
 from discreet.analytics.aggregates import registry
 from discreet.analytics.aggregates.aggregate import Aggregate
+from discreet.analytics.aggregates.quantile import rank_suffix
 from discreet.analytics.plan.sql.constants import number
 from discreet.analytics.plan.sql.functions import clamp_of, is_clamp
 from discreet.analytics.plan.sql.refusals import only, refused
@@ -230,7 +231,7 @@ def _calls(node: Any) -> list[tuple[str, Any, Any]]:
         if len(set(several)) != len(several) or not several:
             raise refused(node, "a list of different ranks, such as [0.25, 0.5, 0.75]")
         return [
-            (f"_{100 * rank:g}".replace(".", "_"), ast.PercentileCont(this=node.this.copy(), expression=each), None)
+            (rank_suffix(rank), ast.PercentileCont(this=node.this.copy(), expression=each), None)
             for rank, each in zip(several, ranks.expressions, strict=True)
         ]
     return [("", node, None)]

@@ -150,6 +150,8 @@ class Joined:
         pairs, conditions, used = self._pairs(clause, right, pool)
         if clause.how == "right":
             return self._flipped(pairs, conditions, right), used
+        if clause.how != "inner":
+            right, conditions = self._filtered(right, conditions)
         # An outer join keeps both sides' keys: one of them is missing where nothing matched.
         outer = clause.how == "left"
         table, renamed = self.table._joined(right.table, pairs, clause.how, f"{{name}}_{right.name}", keep_keys=outer)
@@ -167,6 +169,22 @@ class Joined:
         for condition in conditions:
             joined = replace(joined, table=joined.table.where(values.condition(condition)))
         return joined, used
+
+    def _filtered(self, right: Right, conditions: list[Any]) -> tuple[Right, list[Any]]:
+        """The private right side without the rows that ON rules out by their own columns, and all other conditions.
+
+        A row that ON rules out matches nothing, so that it may as well be left out before an outer, semi or anti join.
+        """
+        if isinstance(right.table, Public):
+            return right, conditions
+        values, table, others = Values(right.scope), right.table, []
+        for condition in conditions:
+            columns = list(condition.find_all(ast.Column))
+            if columns and all(_is_of(column, right) and not self._is_mine(column, right) for column in columns):
+                table = table.where(values.condition(condition))
+            else:
+                others.append(condition)
+        return replace(right, table=table), others
 
     def _flipped(self, pairs: list[tuple[str, str]], conditions: list[Any], right: Right) -> Joined:
         """A RIGHT JOIN as the LEFT JOIN of the right table with this one."""
