@@ -12,14 +12,14 @@ from discreet.accounting.methods.fourier.quadrature import SampledGaussians
 from discreet.numeric.rounding import UNIT
 
 CASES = [
-    (0.01, 1.0, 3.0, 0.0),
+    pytest.param(0.01, 1.0, 3.0, 0.0, marks=pytest.mark.slow),
     (0.01, 1.0, 3.0, 50.0),
     pytest.param(0.001, 0.8, 8.0, 300.0, marks=pytest.mark.slow),
     pytest.param(0.1, 0.3, 2.0, 20.0, marks=pytest.mark.slow),
-    (0.2, 5.0, 20.0, 10.0),
+    pytest.param(0.2, 5.0, 20.0, 10.0, marks=pytest.mark.slow),
     (0.9, 0.5, 1.0, 3.0),
     (1e-6, 1.0, 1000.0, 1e5),
-    (0.5, 100.0, 30.0, 500.0),
+    pytest.param(0.5, 100.0, 30.0, 500.0, marks=pytest.mark.slow),
 ]
 
 

@@ -99,11 +99,11 @@ def test_errors_after_post_processing_still_cover_the_truth(groups):
 
 def test_a_total_makes_totals_better(groups):
     asked = groups.count()
-    with_total = [asked.release(epsilon=0.2, total=0.5) for _ in range(60)]
-    without = [asked.release(epsilon=0.2) for _ in range(60)]
+    with_total = [asked.release(epsilon=0.2, total=0.9) for _ in range(40)]
+    without = [asked.release(epsilon=0.2) for _ in range(40)]
     error = np.mean([abs(sum(one.columns["count"]) - 500) for one in with_total])
     plain = np.mean([abs(sum(one.columns["count"]) - 500) for one in without])
-    assert error < plain  # about 13 against 32: the wrong way round has a probability below 1e-6
+    assert error < plain  # about 4.0 ± 0.7 against 15.5 ± 1.9: the wrong way round has a probability below 1e-6
     assert all(one.totals["count"][1] < 60 for one in with_total)
 
 

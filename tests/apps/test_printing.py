@@ -112,6 +112,7 @@ def test_a_query_whose_reader_has_gone_saves_its_answer(run: Run, folder):
     assert run(f"discreet report census.ledger --result {path.name}").code == 0
 
 
+@pytest.mark.slow
 def test_an_answer_that_the_terminal_cannot_encode_is_still_readable(run: Run, folder):
     run("discreet ledger init c.ledger --account c --epsilon 300")
     (folder / "cities.csv").write_text("city\n" + "Łódź\n" * 40)

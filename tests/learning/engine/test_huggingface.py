@@ -149,6 +149,7 @@ def exact_engine(make, compile):
     return engine
 
 
+@pytest.mark.slow
 def test_a_model_with_a_mask_is_proved_and_exact():
     assert "not proved apart" not in exact_engine(gemma2, compile=False).report
 
@@ -160,7 +161,7 @@ def test_a_model_that_has_no_other_path_runs_in_turn_and_is_exact(make):
     assert "in turn" in exact_engine(make, compile=False).report
 
 
-@pytest.mark.parametrize("make", [gpt2, bert, vit])
+@pytest.mark.parametrize("make", [gpt2, *(pytest.param(one, marks=pytest.mark.slow) for one in (bert, vit))])
 @pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_models_of_transformers_give_exact_clipped_sums(make, compile):
     engine = exact_engine(make, compile)
