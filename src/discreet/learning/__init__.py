@@ -12,6 +12,7 @@ from discreet.learning._train import train
 from discreet.learning.clipping import Adaptive, Automatic, Clipping, Flat, PerLayer
 from discreet.learning.compatibility import check, fix
 from discreet.learning.data.padding import PadTo
+from discreet.learning.data.patterns import CyclicGroups, OrderedEpochs
 from discreet.learning.data.sampling import (
     AllocatedEpochs,
     FixedSizeSampler,
@@ -21,7 +22,8 @@ from discreet.learning.data.sampling import (
 )
 from discreet.learning.engine import ClippedSum, Engine, clipped_sum
 from discreet.learning.gradients import PrivateGradients
-from discreet.learning.noise import GaussianNoise, L2LaplaceNoise, LaplaceNoise
+from discreet.learning.noise import Correlation, GaussianNoise, L2LaplaceNoise, LaplaceNoise
+from discreet.learning.noise.correlation import Banded, Buffered, Canceling, SquareRoot, Tree
 from discreet.learning.plan import Plan
 from discreet.learning.run import History, Run
 from discreet.learning.step import Step
@@ -30,8 +32,13 @@ __all__ = [
     "Adaptive",
     "AllocatedEpochs",
     "Automatic",
+    "Banded",
+    "Buffered",
+    "Canceling",
     "ClippedSum",
     "Clipping",
+    "Correlation",
+    "CyclicGroups",
     "Engine",
     "FixedSizeSampler",
     "Flat",
@@ -39,6 +46,7 @@ __all__ = [
     "History",
     "L2LaplaceNoise",
     "LaplaceNoise",
+    "OrderedEpochs",
     "PadTo",
     "PerLayer",
     "Plan",
@@ -46,7 +54,9 @@ __all__ = [
     "PrivateGradients",
     "Run",
     "ShuffledEpochs",
+    "SquareRoot",
     "Step",
+    "Tree",
     "TruncatedPoissonSampler",
     "check",
     "clipped_sum",

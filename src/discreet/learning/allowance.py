@@ -75,6 +75,8 @@ class Allowance:
         self.key = key
         self.charged = account is not None
         self._plan, self._account, self._purpose = plan, account, purpose
+        #: Correlated noise is one event, whose steps are counted one by one and never handed back.
+        self._whole = plan.correlation is not None
         unit = plan.sampler.steps_of_event
         self._block = unit * math.ceil(plan.steps / _BLOCKS / unit)
         self._reservation: Reservation | None = None
@@ -86,7 +88,13 @@ class Allowance:
         if self._account is None:
             return 0
         assert self.key is not None
-        self._reservation = self._account.reserve(self._plan.event, self.key, self._purpose, self._plan.neighbors)
+        self._reservation = self._account.reserve(
+            self._plan.event,
+            self.key,
+            self._purpose,
+            self._plan.neighbors,
+            steps=self._plan.steps if self._whole else None,
+        )
         started = self._reservation.started() * self._plan.sampler.steps_of_event
         if self._new and started > 0:
             raise Exhausted(
@@ -133,8 +141,8 @@ class Allowance:
         return Origin(self.key, name, None if receipt is None else receipt.to_json())
 
     def close(self) -> None:
-        """Return the steps that never started to the account."""
-        if self._reservation is not None:
+        """Return the steps that never started to the account; of an event with correlated noise, nothing."""
+        if self._reservation is not None and not self._whole:
             self._reservation.close()
 
     @property

@@ -6,6 +6,8 @@ to remove the noise. A resumed run draws from a fresh key, so noise is never use
 Nor does it hold the state of torch's generators, which counts forward passes: dropout continues under a fresh seed too.
 Everything in it, except for the optimizer's settings, is an output of private steps.
 
+A training with correlated noise takes noise back in later steps. That noise lies in another, secret file (`pending`).
+
 Why a resumed run has the guarantee of its plan: a step counts as taken once it is allowed, and that is recorded (in the
 ledger, or in the file if there is no ledger) before it runs. A resumed run continues after the last allowed step, with
 the parameters of the last checkpoint. So among all its processes, dead or alive, each step of the plan ran at most
@@ -50,6 +52,7 @@ class Checkpoint:
         random: empty. Earlier versions kept the state of torch's generators, which is not used any more: it told how
             many forward passes there were, and so the sizes of secret batches.
         account: the name of the account; None without an account, and in files of earlier versions.
+        run: the name of a training with correlated noise, whose secret file has it too; else None.
     """
 
     plan: str
@@ -63,6 +66,7 @@ class Checkpoint:
     scheduler: dict[str, Any] | None
     random: dict[str, Any]
     account: str | None = None
+    run: str | None = None
 
     def write(self, path: Path) -> None:
         """Replace the file atomically and durably: after a crash there is the old file or the new one."""

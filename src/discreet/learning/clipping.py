@@ -5,9 +5,9 @@ parameters; a `Clipping` returns one weight for each, and bounds how far one exa
 
 Rounding: a weight computed as C / norm in floating point may exceed the exact quotient by a few units in the last
 place, and the norm itself is a rounded sum. Every weight is therefore shrunk by the factor 1 - 16 u, where u is the
-machine epsilon of the norms' type (2e-6 in float32). That covers the division and the root. It does not cover the
-rounding of long sums inside a gradient, nor of products in bfloat16 or TF32 if those are used: there the bound holds up
-to a relative error of their precision (about 2⁻⁸ in bfloat16, more if the terms of a sum cancel).
+machine epsilon of the norms' type (2e-6 in float32). That covers the division and the root. What products in float32,
+bfloat16 or TF32 may round, also where the terms of a gradient cancel, is part of the norm
+(docs/proofs/clipping-in-floats.md).
 """
 
 from __future__ import annotations

@@ -20,6 +20,8 @@ def explain(plan: Plan) -> str:
         f"Each {unit}'s gradient is {_clipping(plan)}.",
         f"{plan.noise.in_words()} is added to the sum once per step, even if the batch is empty. {divided}.",
     ]
+    if plan.correlation is not None:
+        lines.append(f"The noise of a step is {plan.correlation.in_words()}.")
     if isinstance(plan.unit, Person):
         most = plan.unit.max_rows
         how = "clipped as a sum" if plan.sums_persons else f"each clipped to 1/{most} of the norm"

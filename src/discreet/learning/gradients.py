@@ -26,9 +26,11 @@ from discreet.learning.data.batches import BatchStream
 from discreet.learning.distributed import inner_model
 from discreet.learning.noise import Secret
 from discreet.learning.optimizers import check_optimizer
+from discreet.learning.pending import PendingFile, beside, erase
 from discreet.learning.plan import Plan
 from discreet.ledger.account import Account
 from discreet.ledger.receipt import Receipt
+from discreet.mechanisms.sampling import entropy
 
 _FORMAT = 1
 #: A record that no ledger stands behind is written this often in a plan. A crash wastes at most one part.
@@ -103,9 +105,12 @@ class PrivateGradients:
         if origin is not None:
             self._team.run_on_first(lambda: origin.check(account, key))
         self._allowance = Allowance(plan, account, key, purpose, origin)
-        secret = None
+        #: The name of a training with correlated noise, in its record and in its secret file.
+        self._run_name = None if plan.correlation is None else entropy.fresh_key().hex()
+        kept = None if saved is None else self._team.run_on_first(lambda: self._restore_pending(saved))
         if saved is not None and saved["secret"] is not None:
-            secret = Secret(plan.insecure_seed, key=bytes.fromhex(saved["secret"]))
+            kept = bytes.fromhex(saved["secret"])
+        secret = None if kept is None else Secret(plan.insecure_seed, key=kept)
         self._stream = BatchStream(plan, data, persons, collate, secret=secret)
         if (rows := self._stream.rehearsal(self._step.device)) is not None:
             self._step.rehearse(rows)
@@ -157,6 +162,8 @@ class PrivateGradients:
             guard.remove()
         self._guards = []
         self._team.run_on_first(self._allowance.close)
+        if self._path is not None and self._team.leads:
+            erase(beside(self._path))
         return self.guarantee
 
     # --- what it costs
@@ -216,6 +223,10 @@ class PrivateGradients:
         if self._path is None or not self._team.leads:
             return
         secret = self._stream.state()["secret"]
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if self._step.pending is not None and self._run_name is not None and self.remaining:
+            pending = PendingFile.of(self.plan, self._run_name, self._step.pending, self._stream.secret_state())
+            pending.write(beside(self._path))
         content = {
             "discreet gradients": _FORMAT,
             "plan": fingerprint(self.plan),
@@ -223,13 +234,24 @@ class PrivateGradients:
             "allowed": self.allowed,
             "step": self._step.state(),
             "secret": None if secret is None else secret.hex(),
+            "run": self._run_name,
         }
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(self._path, lambda file: file.write(json.dumps(content).encode()))
+
+    def _restore_pending(self, saved: dict[str, Any]) -> bytes | None:
+        """Read the secret file of correlated noise; return the key of its sampler. For the first process only."""
+        pending = self._step.pending
+        if pending is None or self._path is None or saved["step"]["position"] >= self.plan.steps:
+            return None
+        found = PendingFile.read(beside(self._path), self.plan, saved.get("run"))
+        pending.restore(found.kept, found.at, self._step.device)
+        self._run_name = found.run
+        return found.sampling
 
     def _restore(self, saved: dict[str, Any], before: int) -> None:
         """Continue after the last step that the ledger or the file allowed: it may have run before the account came."""
-        taken = max(before, saved["step"]["position"], saved["allowed"])
+        drawn = 0 if self._step.pending is None else self._step.pending.at
+        taken = max(before, saved["step"]["position"], saved["allowed"], drawn)
         taken = min(self.plan.steps, self.plan.sampler.resumes_at(taken))
         self._step.restore(saved["step"], taken)
         self._stream.position = taken

@@ -23,12 +23,14 @@ from discreet.learning.data.batches import BatchStream
 from discreet.learning.distributed import inner_model
 from discreet.learning.evaluation import Evaluation
 from discreet.learning.noise import Secret
+from discreet.learning.pending import PendingFile, beside, erase
 from discreet.learning.plan import Plan
 from discreet.learning.progress import Progress
 from discreet.learning.run import History
 from discreet.learning.step import Observed, Step
 from discreet.ledger.account import Account
 from discreet.ledger.receipt import Receipt
+from discreet.mechanisms.sampling import entropy
 
 
 class TrainingLoop:
@@ -56,6 +58,8 @@ class TrainingLoop:
         self.history = History()
         #: The number of the plan's steps that count as taken: those that ran, may have run, or may run now.
         self.allowed = 0
+        #: The name of a training with correlated noise, in its checkpoint and in its secret file.
+        self._run_name = None if plan.correlation is None else entropy.fresh_key().hex()
 
     # --- before the first step
 
@@ -80,9 +84,10 @@ class TrainingLoop:
         if origin is not None:
             self._team.run_on_first(lambda: origin.check(self._account, key))
         self._allowance = Allowance(plan, self._account, key, self._purpose, origin)
-        secret = None
+        kept = None if saved is None else self._team.run_on_first(lambda: self._restore_pending(saved))
         if saved is not None and saved.sampler["secret"] is not None:
-            secret = Secret(plan.insecure_seed, key=saved.sampler["secret"])
+            kept = saved.sampler["secret"]
+        secret = None if kept is None else Secret(plan.insecure_seed, key=kept)
         self._stream = BatchStream(plan, data, persons, collate, secret=secret)
         # Find a model or a loss that cannot be trained before anything is charged. This releases nothing.
         if (rows := self._stream.rehearsal(self.step.device)) is not None:
@@ -107,9 +112,23 @@ class TrainingLoop:
             raise _check.fail("checkpoint", "not exist yet", str(path), remedy)
         return Checkpoint.read(path, self.plan)
 
+    def _restore_pending(self, saved: Checkpoint) -> bytes | None:
+        """Read the secret file of a training with correlated noise; return the key of its sampler. First process only.
+
+        A training that has taken all its steps has no such file any more.
+        """
+        pending = self.step.pending
+        if pending is None or self._path is None or saved.step["position"] >= self.plan.steps:
+            return None
+        found = PendingFile.read(beside(self._path), self.plan, saved.run)
+        pending.restore(found.kept, found.at, self.step.device)
+        self._run_name = found.run
+        return found.sampling
+
     def _restore(self, saved: Checkpoint, before: int) -> None:
         """Continue after the last step that the ledger or the file allowed: it may have run before the account came."""
-        taken = max(before, saved.step["position"], saved.allowed)
+        drawn = 0 if self.step.pending is None else self.step.pending.at
+        taken = max(before, saved.step["position"], saved.allowed, drawn)
         taken = min(self.plan.steps, self.plan.sampler.resumes_at(taken))
         model = inner_model(self.model)
         model.load_state_dict(sharded.model_state(model, saved.model))
@@ -182,8 +201,10 @@ class TrainingLoop:
             self.close()
 
     def close(self) -> None:
-        """Return the steps that never started to the account."""
+        """Return the steps that never started to the account, and erase pending noise."""
         self._team.run_on_first(self._allowance.close)
+        if self._path is not None and self._team.leads:
+            erase(beside(self._path))
 
     @property
     def receipt(self) -> Receipt | None:
@@ -210,6 +231,9 @@ class TrainingLoop:
         if not self._team.leads:
             return
         origin = self._allowance.origin
+        if self.step.pending is not None and self._run_name is not None and self.step.position < self.plan.steps:
+            secret = self._stream.secret_state()
+            PendingFile.of(self.plan, self._run_name, self.step.pending, secret).write(beside(self._path))
         Checkpoint(
             plan=fingerprint(self.plan),
             key=origin.key,
@@ -222,6 +246,7 @@ class TrainingLoop:
             optimizer=optimizer,
             scheduler=None if self._scheduler is None else self._scheduler.state_dict(),
             random={},
+            run=self._run_name,
         ).write(self._path)
         if len(self.history):
             self.history.write(f"{self._path}.history.json")

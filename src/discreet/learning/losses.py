@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,18 +38,6 @@ FUNCTIONS: tuple[Callable[..., Tensor], ...] = (
 )
 
 
-def _apply(function: Callable[..., Tensor], model: Any, batch: Any) -> Tensor:
-    if not isinstance(batch, Sequence) or len(batch) != 2:
-        raise InvalidArgument(
-            "batch must be (inputs, targets) for a torch loss, got another structure: write a function "
-            "loss(model, batch) that returns one value per example"
-        )
-    inputs, targets = batch
-    output = model(inputs)
-    values = function(output, targets)
-    return values.flatten(1).mean(1) if values.dim() > 1 else values
-
-
 def _mean_over_used(values: Tensor, targets: Tensor, ignored: int) -> Tensor:
     """The mean over the positions of an example that are not ignored; zero if all are ignored."""
     if values.dim() < 2:
@@ -68,19 +58,14 @@ def per_example(loss: Any) -> Loss:
         weights are constants. `ignore_index` skips positions of an example; if all are skipped, its loss is zero.
     """
     if loss in FUNCTIONS:
-        if loss in (F.cross_entropy, F.nll_loss):
-            return _classified(lambda output, targets: loss(output, targets, reduction="none"), -100)
-        return lambda model, batch: _apply(
-            lambda output, targets: loss(output, targets, reduction="none"), model, batch
-        )
+        ignored = -100 if loss in (F.cross_entropy, F.nll_loss) else None
+        return _Unreduced(partial(loss, reduction="none"), ignored)
     if isinstance(loss, nn.modules.loss._Loss):
         if not hasattr(loss, "reduction"):
             raise _check.fail("loss", "have a reduction", loss, "write loss(model, batch) with one value per example")
         unreduced = copy.deepcopy(loss)
         unreduced.reduction = "none"
-        if isinstance(loss, (nn.CrossEntropyLoss, nn.NLLLoss)):
-            return _classified(unreduced, loss.ignore_index)
-        return lambda model, batch: _apply(unreduced, model, batch)
+        return _Unreduced(unreduced, loss.ignore_index if isinstance(loss, (nn.CrossEntropyLoss, nn.NLLLoss)) else None)
     if isinstance(loss, nn.Module) or not callable(loss):
         raise _check.fail(
             "loss", "be a function loss(model, batch) or a torch loss", loss, "return one value per example"
@@ -89,19 +74,43 @@ def per_example(loss: Any) -> Loss:
     return given
 
 
-def _classified(function: Callable[[Tensor, Tensor], Tensor], ignored: int) -> Loss:
-    """A loss over classes, which skips positions that are marked as ignored."""
+@dataclass(frozen=True)
+class _Unreduced:
+    """A torch loss without its reduction, averaged over each example's outputs.
 
-    def values(model: Any, batch: Any) -> Tensor:
-        def reduced(output: Tensor, targets: Tensor) -> Tensor:
-            unreduced = function(output, targets)
-            if targets.is_floating_point():  # probabilities of the classes: nothing is ignored
-                return unreduced
-            return _mean_over_used(unreduced, targets, ignored)
+    An object and not a function with a closure, so that the engine can put back what the loss holds.
 
-        return _apply(reduced, model, batch)
+    Attributes:
+        function: from outputs and targets to values.
+        ignored: the target that marks positions to skip; None if there is none.
+    """
 
-    return values
+    function: Callable[[Tensor, Tensor], Tensor]
+    ignored: int | None = None
+
+    def __call__(self, model: Any, batch: Any) -> Tensor:
+        if not isinstance(batch, Sequence) or len(batch) != 2:
+            raise InvalidArgument(
+                "batch must be (inputs, targets) for a torch loss, got another structure: write a function "
+                "loss(model, batch) that returns one value per example"
+            )
+        inputs, targets = batch
+        values = self.function(model(inputs), targets)
+        if self.ignored is not None and not targets.is_floating_point():  # else targets are probabilities of classes
+            values = _mean_over_used(values, targets, self.ignored)
+        return values.flatten(1).mean(1) if values.dim() > 1 else values
+
+
+@dataclass(frozen=True)
+class _OfPersons:
+    """What `of_persons` returns: an object, so that the engine can put back what the inner loss holds."""
+
+    each: Loss
+
+    def __call__(self, model: Any, batch: Any) -> Tensor:
+        rows, members = batch
+        values = self.each(model, pytree.tree_map_only(Tensor, lambda x: x.flatten(0, 1), rows))
+        return torch.where(members, checked(values, members.numel()).view(members.shape), 0.0).sum(1)
 
 
 def of_persons(loss: Any) -> Loss:
@@ -110,14 +119,7 @@ def of_persons(loss: Any) -> Loss:
     Its batch is (rows, members): each tensor of `rows` is [persons, places, …], and `members` says which places hold an
     example. The gradient of this sum is the sum of the gradients of the person's examples.
     """
-    each = per_example(loss)
-
-    def summed(model: Any, batch: Any) -> Tensor:
-        rows, members = batch
-        values = each(model, pytree.tree_map_only(Tensor, lambda x: x.flatten(0, 1), rows))
-        return torch.where(members, checked(values, members.numel()).view(members.shape), 0.0).sum(1)
-
-    return summed
+    return _OfPersons(per_example(loss))
 
 
 def checked(losses: Any, examples: int) -> Tensor:

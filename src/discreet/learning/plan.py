@@ -18,15 +18,12 @@ from discreet.guarantees import ApproxDP, Guarantee, PureDP
 from discreet.learning import pricing
 from discreet.learning.clipping import Adaptive, Clipping, Flat, checked_norm
 from discreet.learning.data.batches import Batch, BatchStream
-from discreet.learning.data.sampling import (
-    SAMPLERS,
-    AllocatedEpochs,
-    PoissonSampler,
-    Sampler,
-    TruncatedPoissonSampler,
-)
+from discreet.learning.data.patterns import CyclicGroups, PatternedSampler
+from discreet.learning.data.registry import make_sampler, usual_size
+from discreet.learning.data.sampling import AllocatedEpochs, PoissonSampler, Sampler
 from discreet.learning.explanation import explain
-from discreet.learning.noise import FAMILIES, GaussianNoise, Noise, Secret
+from discreet.learning.noise import FAMILIES, Correlation, GaussianNoise, Noise, Secret
+from discreet.learning.noise.correlation import CORRELATIONS
 from discreet.learning.schedule import Schedule, checked_schedule, norm_at
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Neighbors, Person, Relation, Rows, Unit
 from discreet.neighbors import relation as as_relation
@@ -56,6 +53,7 @@ class Plan:
             "sum" to the whole norm.
         physical_batch_size: how many examples go through the model at once; it affects only memory and time.
         insecure_seed: makes noise and batches repeatable, for tests; the event then guarantees nothing.
+        correlation: how the noise of the steps depends on each other; None for samplers without a pattern.
 
     >>> plan = Plan.for_noise(1.0, delta=1e-5, examples=60_000, batch_size=600, steps=1000, clip_norm=1.0)
     >>> plan.event
@@ -75,6 +73,7 @@ class Plan:
     physical_batch_size: int = 0
     clip_persons: str = "examples"
     insecure_seed: int | None = field(default=None, repr=False)
+    correlation: Correlation | None = None
     _target: float | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -100,10 +99,12 @@ class Plan:
             )
         if isinstance(self.clipping, Adaptive):
             self._check_adaptive(self.clipping)
+        if self.correlation is not None or isinstance(self.sampler, PatternedSampler):
+            self._check_correlated()
         if self.clip_schedule is not None:
             object.__setattr__(self, "clip_schedule", checked_schedule(self.clip_schedule))
         if self.physical_batch_size == 0:
-            object.__setattr__(self, "physical_batch_size", _physical(self.sampler))
+            object.__setattr__(self, "physical_batch_size", usual_size(self.sampler))
         remedy = "it is the number of examples that go through the model at once"
         _check.settle_integers(self, "physical_batch_size", remedy=remedy)
 
@@ -124,6 +125,8 @@ class Plan:
         noise: str = "gaussian",
         sampling: str = "poisson",
         largest_batch: int | None = None,
+        correlation: Correlation | str | None = None,
+        groups: int | None = None,
         relation: Relation | str | None = None,
         unit: Unit | None = None,
         clip_schedule: Schedule | None = None,
@@ -144,9 +147,12 @@ class Plan:
             clip_norm: the largest norm of one example's gradient: L2, or L1 for noise="laplace". Give this or
             clipping: another way to clip, such as `PerLayer`, `Automatic` or `Adaptive`.
             noise: "gaussian", "laplace" (L1 clipping, pure DP) or "l2-laplace".
-            sampling: "poisson", "allocation", "without replacement" or "shuffle".
+            sampling: "poisson", "allocation", "without replacement", "shuffle", "ordered" or "cyclic".
             largest_batch: cut Poisson batches to this size, for hardware that takes no larger ones; then the data may
                 hold at most `examples` units.
+            correlation: for "ordered" and "cyclic" batches, how the noise of the steps depends on each other: a
+                `Correlation`, or "banded", "buffered", "canceling", "tree" or "independent" (the default).
+            groups: the number of groups of "cyclic" batches; by default as many as batches in an epoch.
             relation: which neighbors to protect; by default add/remove for Poisson and allocated batches, and
                 else replace-one.
             unit: whom to protect: `dp.rows()`, or `dp.person("column", max_rows=…)`.
@@ -164,12 +170,13 @@ class Plan:
         at = float(_check.probability("delta", delta, "everything may leak with this probability"))
         make = _maker(
             noise, sampling, largest_batch, examples, batch_size, epochs, steps, clip_norm, clipping, relation, unit,
+            correlation, groups,
             delta=at, clip_schedule=clip_schedule, clip_persons=clip_persons, physical_batch_size=physical_batch_size,
             _target=wanted,
         )  # fmt: skip
         secure = make(1.0, None)
         multiplier = pricing.least_noise(
-            lambda z: secure.sampler.whole(FAMILIES[noise](z).event, secure.steps), wanted, at, secure.relation
+            lambda z: secure.event_with(FAMILIES[noise](z), secure.steps), wanted, at, secure.relation
         )
         return make(multiplier, insecure_seed)
 
@@ -188,6 +195,8 @@ class Plan:
         noise: str = "gaussian",
         sampling: str = "poisson",
         largest_batch: int | None = None,
+        correlation: Correlation | str | None = None,
+        groups: int | None = None,
         relation: Relation | str | None = None,
         unit: Unit | None = None,
         clip_schedule: Schedule | None = None,
@@ -202,6 +211,7 @@ class Plan:
         at = float(_check.probability("delta", delta, "everything may leak with this probability"))
         make = _maker(
             noise, sampling, largest_batch, examples, batch_size, epochs, steps, clip_norm, clipping, relation, unit,
+            correlation, groups,
             delta=at, clip_schedule=clip_schedule, clip_persons=clip_persons, physical_batch_size=physical_batch_size,
         )  # fmt: skip
         multiplier = _check.positive("noise_multiplier", noise_multiplier, "without noise there is no guarantee")
@@ -216,8 +226,14 @@ class Plan:
 
     def event_of(self, steps: int) -> Event:
         """The first `steps` steps as one event."""
-        whole = self.sampler.whole(self.noise.event, steps)
+        whole = self.event_with(self.noise, steps)
         return whole if self.insecure_seed is None else events.Insecure(whole)
+
+    def event_with(self, noise: Noise, steps: int) -> Event:
+        """The first `steps` steps as one event, with other noise."""
+        if self.correlation is not None and isinstance(self.sampler, PatternedSampler):
+            return self.sampler.correlated(self.correlation, noise.noise_multiplier, steps)
+        return self.sampler.whole(noise.event, steps)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -271,9 +287,11 @@ class Plan:
     def noise_scale(self, unit_norm: float, groups: int) -> float:
         """The scale of the noise on the sum in a step whose units are clipped to `unit_norm`.
 
-        The sensitivity is the clipping's own if a unit is added or removed, and twice that if it is replaced.
+        The sensitivity is the clipping's own if a unit is added or removed, and twice that if it is replaced. Events of
+        correlated noise are about a unit's own part, and accountants double it for a replaced one.
         """
-        sensitivity = self.clipping.sensitivity(unit_norm, groups) * (2 if self.relation is REPLACE_ONE else 1)
+        doubled = self.relation is REPLACE_ONE and self.correlation is None
+        sensitivity = self.clipping.sensitivity(unit_norm, groups) * (2 if doubled else 1)
         return self.sum_multiplier * sensitivity
 
     @property
@@ -339,6 +357,20 @@ class Plan:
         """The plan in words: what is drawn, clipped and added, what it costs, and whom it protects."""
         return explain(self)
 
+    def _check_correlated(self) -> None:
+        sampler, remedy = self.sampler, "use sampling='ordered' or sampling='cyclic'"
+        if not isinstance(sampler, PatternedSampler):
+            raise _check.fail("correlation", f"be None for sampling={sampler.name!r}", self.correlation, remedy)
+        if not isinstance(self.correlation, Correlation):
+            raise _check.fail("correlation", "be a Correlation", self.correlation, "such as SquareRoot(bands=8)")
+        if not isinstance(self.noise, GaussianNoise):
+            raise _check.fail("noise", "be 'gaussian' for correlated noise", self.noise.name, "others have no price")
+        if isinstance(self.clipping, Adaptive):
+            remedy = "clip to a fixed norm, or by a schedule"
+            raise _check.fail("clipping", "not be adaptive for correlated noise", self.clipping, remedy)
+        sampler.check_relation(self.relation)
+        _ = self.event_with(self.noise, self.steps)
+
     def _check_adaptive(self, clipping: Adaptive) -> None:
         if not isinstance(self.noise, GaussianNoise):
             raise _check.fail(
@@ -370,17 +402,13 @@ def _maker(
     clipping: Clipping | None,
     relation: Relation | str | None,
     unit: Unit | None,
+    correlation: Correlation | str | None,
+    groups: int | None,
     **rest: Any,
 ) -> Callable[[float, int | None], Plan]:
     """A function from a noise multiplier and a seed to the plan; all other arguments are checked here."""
     family = FAMILIES[_check.one_of("noise", noise, FAMILIES, "each has its own price")]
-    sampler = SAMPLERS[_check.one_of("sampling", sampling, SAMPLERS, "each has its own price")](batch_size, examples)
-    if largest_batch is not None:
-        if sampling != "poisson":
-            raise _check.fail(
-                "largest_batch", "be None unless sampling is 'poisson'", largest_batch, "others have no price"
-            )
-        sampler = TruncatedPoissonSampler(batch_size, examples, largest_batch)
+    sampler = make_sampler(sampling, batch_size, examples, largest_batch, groups)
     if (epochs is None) == (steps is None):
         raise _one_of_two("steps", steps, "epochs", epochs, "they say how long the training is")
     if (clip_norm is None) == (clipping is None):
@@ -389,8 +417,11 @@ def _maker(
         clip_norm = checked_norm("clip_norm", clip_norm)
     if steps is None:
         steps = sampler.steps(float(_check.positive("epochs", epochs, "it is the number of passes over the data")))
+    if isinstance(sampler, PatternedSampler) and (correlation is None or isinstance(correlation, str)):
+        name = _check.one_of("correlation", correlation or "independent", CORRELATIONS, "or give a Correlation")
+        correlation = CORRELATIONS[name](steps, sampler.separation)
     order = family(1.0).order
-    default = ADD_REMOVE if isinstance(sampler, PoissonSampler | AllocatedEpochs) else REPLACE_ONE
+    default = ADD_REMOVE if isinstance(sampler, PoissonSampler | AllocatedEpochs | CyclicGroups) else REPLACE_ONE
     settled = as_relation(default if relation is None else relation)
 
     def make(multiplier: float, insecure_seed: int | None) -> Plan:
@@ -402,6 +433,7 @@ def _maker(
             relation=settled,
             unit=Rows() if unit is None else unit,
             insecure_seed=insecure_seed,
+            correlation=correlation,  # type: ignore[arg-type] # a foreign string is refused by the plan
             **rest,
         )
 
@@ -411,12 +443,3 @@ def _maker(
 def _one_of_two(name: str, value: object, other_name: str, other: object, remedy: str) -> InvalidArgument:
     given = "neither" if value is None else f"{value!r} and {other!r}"
     return InvalidArgument(f"give exactly one of {name} and {other_name}, got {given}: {remedy}")
-
-
-def _physical(sampler: Sampler) -> int:
-    """Enough rows for nearly every draw: with 2.5 standard deviations, 1 draw in 160 needs a second physical batch."""
-    if not isinstance(sampler, PoissonSampler | AllocatedEpochs):
-        return sampler.batch_size
-    spread = math.sqrt(sampler.batch_size * (1 - sampler.batch_size / sampler.examples))
-    usual = 8 * math.ceil((sampler.batch_size + 2.5 * spread) / 8)
-    return min(usual, sampler.largest_batch) if isinstance(sampler, TruncatedPoissonSampler) else usual

@@ -25,7 +25,7 @@ from discreet.learning.clipping import LARGEST, SMALLEST, Adaptive, Clipping
 from discreet.learning.data.batches import Batch, BatchStream
 from discreet.learning.distributed import Team, device_of, inner_model
 from discreet.learning.engine import ClippedSum, Engine
-from discreet.learning.noise import split
+from discreet.learning.noise import Pending, split
 from discreet.learning.optimizers import check_optimizer
 from discreet.learning.plan import Plan
 from discreet.learning.sharded import any_sharded, sharded_like
@@ -107,6 +107,7 @@ class Step:
             self._model, loss, plan.clipping, compile=compile, dtype=autocast, lend=True, calls=plan.steps * pieces
         )
         self._secret = plan.secret("noise")
+        self._pending = None if plan.correlation is None else Pending(plan.correlation)
         #: For dropout. A checkpoint keeps neither it nor the states of generators, which count passes.
         self._passes = plan.secret("passes").at(self.team.rank)
         self._source: BatchStream | None = None
@@ -187,9 +188,8 @@ class Step:
                 "loop over all epochs; a second loop needs another plan"
             )
         sampler = self.plan.sampler
-        continues = not sampler.secret_order or sampler.resumes_at(batch.step) != batch.step
-        if self._source is not None and batch.source is not self._source and continues:
-            remedy = "a shuffled or allocated epoch is one stream"
+        if self._source is not None and batch.source is not self._source and sampler.continues(batch.step):
+            remedy = "a shuffled or allocated epoch, and batches for correlated noise, are one stream"
             raise _check.fail("batch", "come from the same plan.batches(data)", batch, remedy)
         self._source = batch.source
 
@@ -225,7 +225,11 @@ class Step:
             return torch.zeros(size, device=self.device, dtype=self._dtype)
         scale = self.plan.noise_scale(norm, self._groups) / self.plan.sampler.batch_size
         secret = self._secret.at("step", step)
-        return self.plan.noise.flat(size, scale, secret, device=self.device, dtype=self._dtype)
+        if self._pending is None:
+            return self.plan.noise.flat(size, scale, secret, device=self.device, dtype=self._dtype)
+        # In units of this step's norm: each unit moves the sum over that norm by at most 1, whatever the norm is.
+        fresh = self.plan.noise.flat(size, 1.0, secret, device=self.device, dtype=self._dtype)
+        return self._pending.noise(step, fresh) * scale
 
     def _with_views(self, flat: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The flat noise, and views of it in the shapes of the noisy values. Nobody else refers to it yet."""
@@ -263,6 +267,11 @@ class Step:
     def state(self) -> dict[str, Any]:
         """The state that a checkpoint keeps."""
         return {"position": self.position, "updates": self.updates, "clip_norm": self._norm}
+
+    @property
+    def pending(self) -> Pending | None:
+        """The noise that later steps take back; None if noise is independent. Secret."""
+        return self._pending
 
     def restore(self, state: dict[str, Any], position: int) -> None:
         """Continue from `state` at step `position` of the plan, with noise from this process's fresh secret."""

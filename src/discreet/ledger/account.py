@@ -96,7 +96,15 @@ class Account:
             raise _check.fail("part", "be a part of a partition", part, "Private.partition makes them")
         return self._charge(self._request("spend", event, purpose, key, None)._replace(part=part), neighbors)
 
-    def reserve(self, event: Event, key: str, purpose: str = "", neighbors: Neighbors | None = None) -> Reservation:
+    def reserve(
+        self,
+        event: Event,
+        key: str,
+        purpose: str = "",
+        neighbors: Neighbors | None = None,
+        *,
+        steps: int | None = None,
+    ) -> Reservation:
         """Charge a whole plan before it begins; if it ends early, steps that never started can be handed back.
 
         Args:
@@ -104,6 +112,8 @@ class Account:
             key: a name for the plan. The same key and event find the same reservation again, after a crash as well.
             purpose: what it is for.
             neighbors: the unit and relation of the event; None means the account's own.
+            steps: for an event that is one price for many steps, such as correlated noise, how many steps to count;
+                nothing of it is handed back.
 
         Guarantee:
             The price of all steps is charged, durably, before this returns. `Reservation.start_block` must be called
@@ -111,9 +121,12 @@ class Account:
         """
         if key is None:
             raise _check.fail("key", "be given", key, "it finds the reservation again after a crash")
-        steps = event.count if isinstance(event, Repeated) else 1
-        receipt = self._charge(self._request("reserve", event, purpose, key, steps), neighbors)
-        return Reservation(self._backend, self._path, receipt.sequence, steps, receipt)
+        if steps is not None and isinstance(event, Repeated):
+            raise _check.fail("steps", "be None for repeated events", steps, "their number is part of the event")
+        counted = _check.integer("steps", steps, "it is how many steps the event covers") if steps is not None else 1
+        counted = event.count if isinstance(event, Repeated) else counted
+        receipt = self._charge(self._request("reserve", event, purpose, key, counted), neighbors)
+        return Reservation(self._backend, self._path, receipt.sequence, counted, receipt)
 
     def stream(self, counter: Counter | Doubling, path: str | Path, *, key: str, purpose: str = "") -> LedgerStream:
         """Charge a whole stream and open it, or continue the one of this key.

@@ -71,8 +71,11 @@ class Reservation:
         Guarantee:
             An entry of its own replaces the price of the reservation by the price of the steps that were started. When
             to stop may depend on what was already released; docs/decisions/0003-ledger-storage.md proves that the
-            totals stay valid bounds. If a form of budget does not price steps one by one, nothing is handed back.
+            totals stay valid bounds. If a form of budget does not price steps one by one, nothing is handed back, and
+            nothing of an event that has one price for many steps.
         """
+        if self._steps > 1 and not isinstance(self._receipt.event, Repeated):
+            return self._receipt
         backend, path = self._backend, self._path
         # Keyed: a second run finds the reservation closed and returns the same receipt.
         return backend.write(

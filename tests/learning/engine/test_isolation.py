@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from discreet.errors import InvalidArgument
-from discreet.learning import Flat
+from discreet.learning import Flat, losses
 from discreet.learning.engine import Engine, clipped_sum
 from discreet.learning.engine.isolation import State
 
@@ -195,22 +195,54 @@ def test_a_number_that_an_example_leaves_in_the_class_never_reaches_the_next():
     assert _InClass.t == 20.0
 
 
+class _Scaled:
+    """A loss that keeps the largest value that it has seen."""
+
+    def __init__(self) -> None:
+        self.seen = {"range": [20.0]}
+
+    def __call__(self, net: Any, batch: Any) -> Tensor:
+        held = self.seen["range"]
+        held[0] = max(held[0], batch[0].abs().max().item())
+        return 2 * net((batch[0] / held[0]).clamp(-1, 1))[:, 0]
+
+
+def _last() -> nn.Module:
+    net = nn.Sequential(collections.OrderedDict(last=nn.Linear(3, 1, bias=False)))
+    nn.init.ones_(net.last.weight)
+    return net
+
+
 def test_a_number_that_an_example_leaves_in_the_loss_never_reaches_the_next():
-    class Scaled:
-        def __init__(self) -> None:
-            self.seen = {"range": [20.0]}
+    assert _moved_by_one_example(_last, _Scaled) <= 2.001
 
-        def __call__(self, net: Any, batch: Any) -> Tensor:
-            held = self.seen["range"]
-            held[0] = max(held[0], batch[0].abs().max().item())
-            return 2 * net((batch[0] / held[0]).clamp(-1, 1))[:, 0]
 
-    def linear() -> nn.Module:
-        net = nn.Sequential(collections.OrderedDict(last=nn.Linear(3, 1, bias=False)))
-        nn.init.ones_(net.last.weight)
-        return net
+class _Noting:
+    """A loss that writes down what it sees, which changes no value."""
 
-    assert _moved_by_one_example(linear, Scaled) <= 2.001
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+
+    def __call__(self, net: Any, batch: Any) -> Tensor:
+        self.seen.append(batch[0].sum().item())
+        return _twice(net, batch)
+
+
+def test_what_a_loss_keeps_of_the_dry_run_is_put_back():
+    loss = _Noting()
+    Engine(_last(), loss, Flat(1.0), compile=False).start((torch.randn(8, 3),))
+    assert loss.seen == []
+
+
+def test_what_the_loss_of_persons_keeps_is_put_back():
+    """The loss of a person wraps another one; what that one holds is reached through it."""
+    loss = _Noting()
+    engine = Engine(_last(), losses.of_persons(loss), Flat(1.0), compile=False)
+    batch = (torch.randn(4, 2, 3),), torch.ones(4, 2, dtype=torch.bool)
+    engine.start(batch)
+    assert loss.seen == []
+    engine(batch, torch.ones(4, dtype=torch.bool))
+    assert loss.seen == []
 
 
 KEEPING = {

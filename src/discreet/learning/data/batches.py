@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from discreet import _check
+from discreet.learning.data.patterns import PatternedSampler, PatternGuard
 from discreet.learning.data.records import Indices, Records, padded, persons_rows, without_column
 from discreet.learning.data.sampling import grouped, limited
 from discreet.learning.distributed import Team
@@ -93,7 +94,11 @@ class BatchStream:
             raise _check.fail("persons", "be None", "ids", "the plan protects examples; make it with unit=dp.person(…)")
         else:
             self._records = Records(data, collate)
-        plan.sampler.check_number(self._records.size if self._rows is None else len(self._rows))
+        units = self._records.size if self._rows is None else len(self._rows)
+        plan.sampler.check_number(units)
+        self._guard = None
+        if isinstance(plan.sampler, PatternedSampler):
+            self._guard = PatternGuard(plan.sampler, plan.steps, units)
         # All processes of a run draw the same batches, and each takes its share of every batch.
         self._secret = Team.here().share_secret(plan.secret("sampling")) if secret is None else secret
         #: For the choice among a person's rows. It is never saved, also where the order of persons is.
@@ -109,6 +114,8 @@ class BatchStream:
         plan, step = self._plan, self.position
         units = self._records.size if self._rows is None else len(self._rows)
         drawn = plan.sampler.draw(step, units, self._secret)
+        if self._guard is not None:
+            self._guard.admit(step, drawn)
         if self._rows is not None and self._choice is not None and isinstance(plan.unit, Person):
             take = grouped if plan.sums_persons else limited
             drawn = take(self._rows, drawn, plan.unit.max_rows, step, self._choice)
@@ -131,3 +138,7 @@ class BatchStream:
         """The state that a checkpoint keeps: the position, and the secret if the price does not depend on it."""
         secret = None if self._plan.sampler.secret_order else self._secret.reveal()
         return {"position": self.position, "secret": secret}
+
+    def secret_state(self) -> bytes | None:
+        """What only the secret file of a plan with correlated noise keeps: who is in which group."""
+        return self._secret.reveal() if self._guard is not None and self._plan.sampler.secret_order else None

@@ -25,6 +25,7 @@ from discreet.errors import InvalidArgument
 from discreet.events import Event
 from discreet.learning.data.records import Indices
 from discreet.learning.noise import Secret
+from discreet.mechanisms.sampling.entropy import Generator
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,10 @@ class Sampler(ABC):
     def resumes_at(self, step: int) -> int:
         """The first step, from `step` on, at which a run may continue with a fresh secret."""
         return step
+
+    def continues(self, step: int) -> bool:
+        """Whether the batch of `step` must come from the stream that the batches before it came from."""
+        return not self.secret_order or self.resumes_at(step) != step
 
     def check_number(self, units: int) -> None:
         """Refuse data whose number of units breaks a bound that the price assumes, before anything is charged."""
@@ -110,17 +115,7 @@ class PoissonSampler(Sampler):
         )
 
     def draw(self, step: int, units: int, secret: Secret) -> Indices:
-        threshold = floor(Fraction(self.rate) * 2**64)
-        if threshold >= 2**64:
-            return np.arange(units, dtype=np.int64)
-        stream = secret.stream("poisson", step)
-        # The first 16 bits decide for nearly all units; the other 48 are drawn only for ties.
-        high, low = threshold >> 48, threshold & (2**48 - 1)
-        first = stream.integers(0, 2**16, size=units, dtype=np.uint16)
-        joins = first < high
-        ties = np.flatnonzero(first == high)
-        joins[ties] = stream.integers(0, 2**48, size=len(ties), dtype=np.uint64) < low
-        return np.flatnonzero(joins).astype(np.int64)
+        return joining(self.rate, units, secret.stream("poisson", step))
 
 
 @dataclass(frozen=True)
@@ -186,7 +181,7 @@ class FixedSizeSampler(Sampler):
         return f"each batch is a random subset of exactly {self.batch_size} of {self.examples} {unit}s"
 
     def draw(self, step: int, units: int, secret: Secret) -> Indices:
-        _same_number(units, self.examples)
+        same_number(units, self.examples)
         drawn = secret.stream("subset", step).choice(units, size=self.batch_size, replace=False, shuffle=False)
         return np.asarray(drawn, dtype=np.int64)
 
@@ -216,9 +211,9 @@ class ShuffledEpochs(Sampler):
         )
 
     def draw(self, step: int, units: int, secret: Secret) -> Indices:
-        _same_number(units, self.examples)
+        same_number(units, self.examples)
         epoch, batch = divmod(step, self.steps_of_event)
-        order = _order(secret, epoch, units)
+        order = fixed_order(secret, epoch, units)
         return order[batch * self.batch_size : (batch + 1) * self.batch_size]
 
     def steps(self, epochs: float) -> int:
@@ -271,6 +266,20 @@ class AllocatedEpochs(Sampler):
         return max(1, round(epochs * self.steps_of_event / self.selected))
 
 
+def joining(rate: float, units: int, stream: Generator) -> Indices:
+    """Which of some units join: each independently with probability `rate`, rounded down to a multiple of 2⁻⁶⁴."""
+    threshold = floor(Fraction(rate) * 2**64)
+    if threshold >= 2**64:
+        return np.arange(units, dtype=np.int64)
+    # The first 16 bits decide for nearly all units; the other 48 are drawn only for ties.
+    high, low = threshold >> 48, threshold & (2**48 - 1)
+    first = stream.integers(0, 2**16, size=units, dtype=np.uint16)
+    joins = first < high
+    ties = np.flatnonzero(first == high)
+    joins[ties] = stream.integers(0, 2**48, size=len(ties), dtype=np.uint64) < low
+    return np.flatnonzero(joins).astype(np.int64)
+
+
 @lru_cache(maxsize=2)
 def _places(secret: Secret, epoch: int, units: int, batches: int, selected: int) -> Indices:
     """`selected` different batches for each unit, as rows of an array: Floyd's algorithm for a uniform subset."""
@@ -284,11 +293,13 @@ def _places(secret: Secret, epoch: int, units: int, batches: int, selected: int)
 
 
 @lru_cache(maxsize=4)
-def _order(secret: Secret, epoch: int, units: int) -> Indices:
+def fixed_order(secret: Secret, epoch: int, units: int) -> Indices:
+    """All units in the random order of an epoch."""
     return secret.stream("epoch", epoch).permutation(units).astype(np.int64)
 
 
-def _same_number(units: int, examples: int) -> None:
+def same_number(units: int, examples: int) -> None:
+    """Refuse data that does not hold exactly the units that a plan was made for."""
     if units != examples:  # the number is public under every relation with a price for these samplers
         raise InvalidArgument(
             f"data must hold the {examples} units that the plan was made for, got {units}: "
@@ -319,9 +330,3 @@ def grouped(rows: list[Indices], units: Indices, most: int, step: int, secret: S
     for line, kept in zip(lines, _kept(rows, units, most, step, secret), strict=True):
         line[: len(kept)] = kept
     return lines
-
-
-#: The samplers, by the names that a plan accepts.
-SAMPLERS: dict[str, type[Sampler]] = {
-    kind.name: kind for kind in (PoissonSampler, AllocatedEpochs, FixedSizeSampler, ShuffledEpochs)
-}

@@ -106,7 +106,9 @@ def clip_uses(
             kept[name] = each[0] if len(each) == 1 else torch.stack(each).sum(0)
         else:
             powers[name] = norm_power(of_parameter, order)
-    powers |= {name: power_sums(value, order) for name, value in kept.items()}
+    for name, value in kept.items():
+        narrow = [use.grad for use in uses.get(name, ())]
+        powers[name] = power_sums(value, order) * _unrounded([value, *narrow]) ** order
     wide = torch.float64 if any(p.dtype == torch.float64 for p in parameters.values()) else torch.float32
     totals = [torch.zeros(losses.shape[0], dtype=wide, device=losses.device) for _ in range(max(groups) + 1)]
     for name, group in zip(parameters, groups, strict=True):
@@ -128,6 +130,15 @@ def clip_uses(
     # In the parameters' memory format, so that noise and optimizer can process all sums in one launch.
     formatted = {name: in_format_of(value.to(wide), parameters[name]) for name, value in sums.items()}
     return ClippedSum(formatted, norms, losses.detach(), finite)
+
+
+def _unrounded(tensors: Sequence[Tensor]) -> float:
+    """1, or a little more where a gradient comes from 16-bit numbers.
+
+    A compiler may compute the norm from numbers that it has not rounded to 16 bits yet, and the sum from rounded ones.
+    """
+    kinds = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+    return 1.0 + max((torch.finfo(kind).eps for kind in kinds if torch.finfo(kind).bits < 32), default=0.0)
 
 
 def _unmarked(value: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from discreet.learning.engine.graph.compilation import Compiled, NotCompiled, co
 from discreet.learning.engine.independence import Outside, Unproved, Watch, general_position, prove
 from discreet.learning.engine.isolation import Isolation, attributes_restored
 from discreet.learning.engine.model_tensors import ModelTensors
+from discreet.learning.engine.operations.arithmetic import precision_settings
 from discreet.learning.engine.operations.registry import HANDLERS
 from discreet.learning.engine.trace.checkpointing import without_checkpointing
 from discreet.learning.engine.trace.recorder import ForwardRecorder
@@ -106,11 +107,12 @@ class Engine:
         batch (docs/proofs/independence.md); what is not proved runs example by example, or is refused. There, Python
         code must not carry numbers from one example to the next in global variables, closures and default arguments,
         or the other places that `Isolation` names; what it keeps in the model, in a loss that is an object, in what
-        these hold, and in their classes is put back, or the model is refused. (After the dry run, the loss is not put
-        back: it must not keep numbers from there.) The model's
-        buffers (running statistics) are not protected; `check` refuses the usual ones. Examples whose loss or gradient
-        is not finite have weight zero; if there are any, the batch is computed again without them, which takes longer:
-        time is not protected. (In float32, "not finite" includes norms above 1e19, whose squares overflow.)
+        these hold, and in their classes is put back, or the model is refused. The model's buffers (running statistics)
+        are not protected; `check` refuses the usual ones. Examples whose loss or gradient is not finite have weight
+        zero; if there are any, the batch is computed again without them, which takes longer: time is not protected. (In
+        float32, "not finite" includes norms above 1e19, whose squares overflow.) The bound includes what products
+        round in float32, bfloat16 and TF32, also where the terms of a gradient cancel
+        (docs/proofs/clipping-in-floats.md).
 
     The model's code runs a few times for each shape of a batch and each mode (training, evaluation). Anything else that
     it reads besides parameters and buffers, such as a number in an attribute, keeps the value from that run.
@@ -267,7 +269,7 @@ class Engine:
         if why:
             # Passes that are not proved could leave examples behind; those of the dry run must not.
             isolation = Isolation(batch)
-            with attributes_restored(self.model), isolation:
+            with attributes_restored(self._with_loss), isolation:
                 self._coverage, self._reasons = find_coverage(self._forward, trainable, rest, batch, why)
             isolation.finish()
         else:
@@ -324,7 +326,8 @@ class Engine:
         arguments = [*trainable.values(), *rest.values(), *(leaves[i] for i in tensor_leaves), mask, norm]
         arguments = [a.detach() for a in arguments]
         hashable = all(isinstance(leaf, Hashable) for _, _, leaf in constants)
-        key = (structure, *constants, *((a.shape, a.stride(), a.dtype, a.device) for a in arguments))
+        shapes = ((a.shape, a.stride(), a.dtype, a.device) for a in arguments)
+        key = (precision_settings(), structure, *constants, *shapes)
         function = self._compiled.get(key) if hashable else None
         if function is None:
             outside = self._outside

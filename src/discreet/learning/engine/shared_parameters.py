@@ -13,11 +13,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from discreet.learning.engine.operations.arithmetic import in_chunks, power_sums, precise, product, take
+from discreet.learning.engine.operations.arithmetic import (
+    ACCUMULATION,
+    enlarged,
+    factors,
+    in_chunks,
+    power_sums,
+    precise,
+    product,
+    take,
+    widened,
+)
 from discreet.learning.engine.operations.base import GradientRule
 from discreet.learning.engine.operations.embedding import EmbeddingWeight
 from discreet.learning.engine.operations.linear import LinearWeight
-from discreet.learning.engine.operations.sequence_norms import as_sequence, rounded_up
+from discreet.learning.engine.operations.sequence_norms import as_sequence, reach, rounded_up
 
 
 @dataclass(frozen=True)
@@ -52,33 +62,54 @@ def _cross_term(table: Use, head: Use) -> Tensor:
     """
     assert isinstance(table.rule, EmbeddingWeight)
     ids, e = table.rule.positions(table.inputs, table.grad)
-    a, g = as_sequence(head.inputs[0]), as_sequence(head.grad)
+    a, g = factors(as_sequence(head.inputs[0]), as_sequence(head.grad))
 
     def cross_terms_of(chunk: slice) -> Tensor:
         index = take(ids, chunk).unsqueeze(1).expand(-1, g.shape[1], -1)
-        g_at_ids = precise(take(g, chunk).gather(2, index))  # [b, s, t]
-        products = product(take(a, chunk), take(e, chunk).to(a.dtype).mT)  # [b, s, t]
+        g_at_ids = widened(take(g, chunk).gather(2, index))  # [b, s, t]
+        products = product(take(a, chunk), take(e, chunk).mT)  # [b, s, t]
         return (g_at_ids * products).sum((1, 2))
 
     return in_chunks(ids.shape[0], 2 * ids.shape[1] * g.shape[1], cross_terms_of)
 
 
 def norm_power(uses: Sequence[Use], order: int) -> Tensor:
-    """Σ|g|^order of each example's gradient, where g is summed over all uses before the norm is taken."""
+    """Σ|g|^order of each example's gradient, where g is summed over all uses before the norm is taken.
+
+    With the margins of all uses: each is weighted and summed on its own, and the sums of all uses are added up.
+    """
     uses = join_products(uses)
     if len(uses) == 1:
         return uses[0].rule.norm_power(uses[0].inputs, uses[0].grad, order)
+    margins = [use.rule.margin(use.inputs, use.grad, order) for use in uses]
+    margin = sum((each for each in margins if each is not None), torch.zeros((), device=uses[0].grad.device))
     tables = [use for use in uses if isinstance(use.rule, EmbeddingWeight)]
     heads = [use for use in uses if use.rule == LinearWeight(False)]
     if order == 2 and len(uses) == 2 and len(tables) == 1 and len(heads) == 1:
         squares = torch.stack([use.rule.norm_power(use.inputs, use.grad, 2) for use in uses], 1)
-        return rounded_up(squares.sum(1) + 2 * _cross_term(tables[0], heads[0]), squares.sqrt())
+        # The cross term rounds in proportion to what its terms are before they cancel.
+        lengths = torch.stack([reach_of_table(tables[0]), reach_of_head(heads[0])], 1)
+        return enlarged(rounded_up(squares.sum(1) + 2 * _cross_term(tables[0], heads[0]), lengths), margin, 2)
 
     def powers_of(chunk: slice) -> Tensor:
         gradients = [
             use.rule.per_example(tuple(take(x, chunk) for x in use.inputs), take(use.grad, chunk)) for use in uses
         ]
-        return power_sums(torch.stack(gradients).sum(0), order)
+        powers = power_sums(torch.stack(gradients).sum(0), order)
+        sizes = [power_sums(gradient, order) for gradient in gradients]
+        lengths = torch.stack([size.sqrt() if order == 2 else size for size in sizes]).sum(0)
+        return enlarged(powers, 2 * ACCUMULATION * lengths, order)
 
     elements = max(use.rule.elements_per_example(use.inputs, use.grad) for use in uses)
-    return in_chunks(uses[0].grad.shape[0], len(uses) * elements, powers_of)
+    return enlarged(in_chunks(uses[0].grad.shape[0], len(uses) * elements, powers_of), margin, order)
+
+
+def reach_of_table(table: Use) -> Tensor:
+    """Σ_t ‖e_t‖ over the positions of each example, for an embedding."""
+    assert isinstance(table.rule, EmbeddingWeight)
+    return precise(table.rule.positions(table.inputs, table.grad)[1]).square().sum(2).sqrt().sum(1)
+
+
+def reach_of_head(head: Use) -> Tensor:
+    """Σ_t ‖a_t‖‖g_t‖ over the positions of each example, for a linear layer."""
+    return reach(as_sequence(head.inputs[0]), as_sequence(head.grad), 2)

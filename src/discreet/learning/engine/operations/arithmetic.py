@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,36 +12,138 @@ from torch import Tensor
 CHUNK_ELEMENTS = 1 << 26
 
 
+#: The error of a float32 sum that margins allow for, over the sum of its terms' sizes: 32 roundings. That is the worst
+#: case of 32 additions in a row; rounding errors of blocked sums of thousands of terms stay below it.
+ACCUMULATION = 2.0**-19
+#: The binary digits that products keep of a float32, by the name of torch's setting.
+_DIGITS = {"none": 24, "ieee": 24, "tf32": 11, "bf16": 8}
+_FLOAT32_DIGITS = 24
+_NARROW_DIGITS = {torch.bfloat16: 8, torch.float16: 11}
+
+
 def precise(value: Tensor) -> Tensor:
     """The value in the type that norms and sums are accumulated in: float64 stays, anything else becomes float32."""
     return value if value.dtype == torch.float64 else value.float()
 
 
+@torch.library.custom_op("discreet::widened", mutates_args=())
+def _widened(value: Tensor) -> Tensor:
+    return value.float()
+
+
+@_widened.register_fake
+def _(value: Tensor) -> Tensor:
+    return torch.empty_like(value, dtype=torch.float32)
+
+
+def widened(value: Tensor) -> Tensor:
+    """`precise` as one operation that a compiler can't look into.
+
+    A compiler may compute a 16-bit tensor in float32 and skip the rounding where it is widened again. Then the norm and
+    the sum could see different numbers. An opaque operation reads the rounded tensor from memory.
+    """
+    result: Tensor = value if value.dtype in (torch.float32, torch.float64) else _widened(value)
+    return result
+
+
+def precision_settings() -> tuple[str, ...]:
+    """torch's settings that decide how float32 products round: a graph that was traced under others is not reused."""
+    backends: Any = torch.backends
+    places = (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn, backends.mkldnn.matmul, backends.mkldnn.conv)
+    return tuple(str(place.fp32_precision) for place in (*places, backends.mkldnn, backends))
+
+
+def float32_digits(device: torch.device, convolution: bool = False) -> int:
+    """How many binary digits of a float32 the products of a device keep; with `convolution`, its convolutions too."""
+    matmul, conv, all_cuda, cpu_matmul, cpu_conv, all_cpu, everywhere = precision_settings()
+    if device.type == "cuda":
+        chosen, family = [matmul, conv] if convolution else [matmul], all_cuda
+    else:
+        chosen, family = [cpu_matmul, cpu_conv] if convolution else [cpu_matmul], all_cpu
+    inherited = family if family != "none" else everywhere
+    least = min(_DIGITS.values())  # of a setting that this code does not know
+    return min(_DIGITS.get(name if name != "none" else inherited, least) for name in chosen)
+
+
+def on_grid(value: Tensor, digits: int) -> Tensor:
+    """A float32 cut to so many binary digits, so that a product which keeps only these rounds nothing."""
+    if value.dtype != torch.float32 or digits >= _FLOAT32_DIGITS:
+        return value
+    return (value.view(torch.int32) & -(1 << (_FLOAT32_DIGITS - digits))).view(torch.float32)
+
+
+def _nearest(value: Tensor, digits: int) -> Tensor:
+    """A float32 rounded to so many binary digits."""
+    if value.dtype != torch.float32 or digits >= _FLOAT32_DIGITS:
+        return value
+    dropped = _FLOAT32_DIGITS - digits
+    return ((value.view(torch.int32) + (1 << (dropped - 1))) & -(1 << dropped)).view(torch.float32)
+
+
+def multiplies_narrow(value: Tensor) -> bool:
+    """Whether the device multiplies this 16-bit type itself, with a float32 result."""
+    return value.dtype in _NARROW_DIGITS and value.device.type == "cuda"
+
+
+def factors(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Two tensors as `product` multiplies them without rounding: both 16-bit, or both float32 with the digits it keeps.
+
+    Norms and sums both take the factors of a product from here, so that they are about the same numbers.
+    """
+    if left.dtype == right.dtype and multiplies_narrow(left):
+        return left, right
+    digits = float32_digits(left.device)
+    left, right = (on_grid(widened(value), digits) for value in (left, right))
+    return (left, right) if left.dtype == right.dtype else (left.double(), right.double())
+
+
 def product(left: Tensor, right: Tensor) -> Tensor:
     """A (batched) matrix product with a float32 result even where the factors are narrower."""
-    if left.dtype != right.dtype:
-        left, right = precise(left), precise(right)
-    if left.dtype not in (torch.bfloat16, torch.float16):
+    left, right = factors(left, right)
+    if left.dtype not in _NARROW_DIGITS:
         return left @ right
-    if left.device.type == "cuda":
-        multiply = torch.bmm if left.dim() == 3 else torch.mm
-        result: Tensor = multiply(left, right, out_dtype=torch.float32)
-        return result
-    return left.float() @ right.float()
+    if left.device.type != "cuda":
+        return left.float() @ right.float()
+    multiply = torch.bmm if left.dim() == 3 else torch.mm
+    result: Tensor = multiply(left, right, out_dtype=torch.float32)
+    return result
 
 
-def scaled(grad: Tensor, weights: Tensor, dim: int = 0) -> Tensor:
-    """Each example's slice times its weight, in the slice's type (or float32); `dim` enumerates the examples.
+def scaled(grad: Tensor, weights: Tensor, dim: int = 0, *, digits: int = _FLOAT32_DIGITS) -> Tensor:
+    """Each example's slice times its weight; `dim` enumerates the examples.
 
-    Zero times infinity is not zero, so a batch with a non-finite example is computed again without that example.
-    Rounding to bfloat16 may lengthen a slice by half of the type's epsilon, so the weights are reduced by one epsilon.
-    Rounding to float16 may double a small value, so the result is float32 instead.
+    bfloat16 stays bfloat16, and a float32 is rounded to `digits`: `weighting_error` says by how much that moves a sum.
+    Rounding to float16 may double a small value, so the result is float32 instead. Zero times infinity is not zero, so
+    a batch with a non-finite example is computed again without that example.
     """
-    if grad.dtype == torch.float16:
-        grad = precise(grad)
-    if grad.dtype == torch.bfloat16:
-        weights = weights * (1.0 - torch.finfo(grad.dtype).eps)
-    return (precise(grad) * weights.view(-1, *(1,) * (grad.dim() - dim - 1))).to(grad.dtype)
+    result = _nearest(precise(grad) * weights.view(-1, *(1,) * (grad.dim() - dim - 1)), digits)
+    return result.to(grad.dtype) if grad.dtype == torch.bfloat16 else result
+
+
+def weighted_digits(factor: Tensor) -> int:
+    """How many binary digits `scaled` keeps of a factor of a product: those of bfloat16, or what products keep."""
+    return _NARROW_DIGITS[factor.dtype] if factor.dtype == torch.bfloat16 else float32_digits(factor.device)
+
+
+def weighting_error(factor: Tensor, digits: int, terms: int) -> float:
+    """How far a weighted sum of products and its norm can be apart because of rounding, over the sum of terms' sizes.
+
+    Args:
+        factor: one of the two factors, as `factors` returns it.
+        digits: how many binary digits the weighted factor has.
+        terms: how many terms an example has. The norm of a single 16-bit term takes no product, so a compiler may
+            compute it before the term is rounded: that rounding comes on top.
+    """
+    if factor.dtype == torch.float64:
+        return 2 * ACCUMULATION * torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+    early = 2.0 ** -_NARROW_DIGITS[factor.dtype] if terms == 1 and factor.dtype in _NARROW_DIGITS else 0.0
+    # The sizes of terms are computed from rounded numbers, hence the 2%.
+    return 1.02 * (2.0**-digits + early) + 2 * ACCUMULATION
+
+
+def enlarged(powers: Tensor, margin: Tensor, order: int) -> Tensor:
+    """(norm + margin)^order, from norm^order."""
+    return powers + margin if order == 1 else (powers.sqrt() + margin).square()
 
 
 def chunks(examples: int, elements: int) -> list[slice]:
@@ -73,7 +176,7 @@ def power_sums(gradients: Tensor, order: int) -> Tensor:
 
 
 def weighted_total(gradients: Tensor, weights: Tensor) -> Tensor:
-    """Σ weight_i · gradient_i of materialized per-example gradients, read in memory order."""
+    """Σ weight_i · gradient_i of materialized per-example gradients, in float32 and read in memory order."""
     order = [0, *sorted(range(1, gradients.dim()), key=gradients.stride, reverse=True)]
-    total = scaled(gradients.permute(order), weights).sum(0)
+    total = scaled(precise(gradients.permute(order)), weights).sum(0)
     return total.permute([order.index(dim) - 1 for dim in range(1, gradients.dim())])

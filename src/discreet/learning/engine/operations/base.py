@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from discreet.learning.engine.layout import Layout
-from discreet.learning.engine.operations.arithmetic import in_chunks, power_sums, scaled, take
+from discreet.learning.engine.operations.arithmetic import chunks, in_chunks, power_sums, take, weighted_total
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -71,8 +71,23 @@ class GradientRule(ABC):
         return in_chunks(grad.shape[0], self.elements_per_example(inputs, grad), powers_of)
 
     def weighted_sum(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
-        """Σ weight_i · gradient_i in the parameter's shape, in float32 or wider."""
-        return self.per_example(inputs, scaled(grad, weights)).sum(0)
+        """Σ weight_i · gradient_i in the parameter's shape, in float32 or wider.
+
+        By default of the same per-example gradients that the norm is taken of, so that nothing but the product with a
+        weight is rounded. A rule that computes the sum in another way adds to the norm what it may differ by.
+        """
+
+        def total_of(chunk: slice) -> Tensor:
+            gradients = self.per_example(tuple(take(x, chunk) for x in inputs), take(grad, chunk))
+            return weighted_total(gradients, take(weights, chunk))
+
+        sums = [total_of(chunk) for chunk in chunks(grad.shape[0], self.elements_per_example(inputs, grad))]
+        return sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
+
+    def margin(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor | None:
+        """How far rounding can take `weighted_sum` from `per_example`, for weight 1; None if they use equal numbers."""
+        del inputs, grad, order
+        return None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from discreet.learning.engine.operations import convolution_kernels, memory_format
-from discreet.learning.engine.operations.arithmetic import in_chunks, precise, product, scaled, take
+from discreet.learning.engine.operations.arithmetic import (
+    enlarged,
+    float32_digits,
+    in_chunks,
+    on_grid,
+    power_sums,
+    precise,
+    product,
+    scaled,
+    take,
+    weighting_error,
+    widened,
+)
 from discreet.learning.engine.operations.base import (
     Args,
     Claim,
@@ -73,11 +85,12 @@ class ConvolutionWeight(GradientRule):
         return a.flatten(0, 1), out.flatten(0, 1)
 
     def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
+        x, grad = _images(inputs[0], grad)
         if grad.device.type == "cpu" and grad.dim() == len(self.shape):
-            return self.as_groups(precise(inputs[0]), precise(grad))
-        if self.has_kernel(inputs[0], grad):
-            return convolution_kernels.gradients(inputs[0], grad, self.geometry()).movedim(-1, 2)
-        a, g = self.sequences(inputs[0], grad)
+            return self.as_groups(widened(x), widened(grad))
+        if self.has_kernel(x, grad):
+            return convolution_kernels.gradients(x, grad, self.geometry()).movedim(-1, 2)
+        a, g = self.sequences(x, grad)
         gradients = product(g.mT, a).view(grad.shape[0], self.shape[0], *self.shape[2:], self.shape[1])
         return gradients.movedim(-1, 2)
 
@@ -114,22 +127,40 @@ class ConvolutionWeight(GradientRule):
         return smaller and keeps_gradient(positions, *widths, size)
 
     def norm_power(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
-        if self.has_kernel(inputs[0], grad):
-            return convolution_kernels.powers(inputs[0], grad, self.geometry(), order)
-        if order != 2:
-            return super().norm_power(inputs, grad, order)
+        x, g = _images(inputs[0], grad)
+        if self.has_kernel(x, g):
+            powers = convolution_kernels.powers(x, g, self.geometry(), order)
+            return enlarged(powers, self.margin(inputs, grad, order), order)
         positions = grad[0].numel() // self.shape[0]
-        if not gram_is_cheaper(positions, prod(self.shape[1:]), self.shape[0] // self.groups):
-            return super().norm_power(inputs, grad, order)
+        if order != 2 or not gram_is_cheaper(positions, prod(self.shape[1:]), self.shape[0] // self.groups):
+            return enlarged(super().norm_power(inputs, grad, order), self.margin(inputs, grad, order), order)
 
         def squares_of(chunk: slice) -> Tensor:
-            a, g = self.sequences(take(inputs[0], chunk), take(grad, chunk))
-            return sequence_norm_squared(a, g).view(-1, self.groups).sum(1)
+            a, out = self.sequences(take(x, chunk), take(g, chunk))
+            digits = float32_digits(x.device, convolution=True)
+            return sequence_norm_squared(a, out, digits).view(-1, self.groups).sum(1)
 
         return in_chunks(grad.shape[0], self.elements_per_example(inputs, grad), squares_of)
 
+    def margin(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
+        """The sum is a convolution in float32.
+
+        Σ_t ‖patch_t‖‖g_t‖ ≤ (Σ_t ‖patch_t‖²)^½ (Σ_t ‖g_t‖²)^½ by Cauchy and Schwarz, and each number of the image is in
+        at most as many patches as the kernel has places. In L1, Σ_t ‖patch_t‖‖g_t‖ ≤ Σ_t ‖patch_t‖ · max_t ‖g_t‖.
+        """
+        x, g = (precise(value) for value in _images(inputs[0], grad))
+        places, axis = prod(self.shape[2:]), g.dim() - len(self.shape) + 1
+        error = weighting_error(x, float32_digits(x.device, convolution=True), 2)
+        if self.has_kernel(inputs[0], grad):
+            error += convolution_kernels.ERROR
+        if order == 1:
+            return error * places * power_sums(x, 1) * g.abs().sum(axis).flatten(1).amax(1)
+        of_x, of_g = (power_sums(value, 2) + torch.finfo(value.dtype).tiny * value[0].numel() for value in (x, g))
+        return error * (places * of_x).sqrt() * of_g.sqrt()
+
     def weighted_sum(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
-        x, g = precise(inputs[0]), scaled(precise(grad), weights)
+        x, g = (widened(value) for value in _images(inputs[0], grad))
+        g = scaled(g, weights, digits=float32_digits(g.device, convolution=True))
         if x.dim() > len(self.shape):
             x, g = x.flatten(0, 1), g.flatten(0, 1)
         return self.gradient(x, g, self.shape, self.groups)
@@ -147,6 +178,12 @@ class ConvolutionWeight(GradientRule):
         )
         result: Tensor = gradients[1]
         return result
+
+
+def _images(x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Input and output gradient with the digits that both products and convolutions keep of a float32."""
+    digits = float32_digits(x.device, convolution=True)
+    return on_grid(x, digits), on_grid(g, digits)
 
 
 def convolution(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:

@@ -28,6 +28,9 @@ try:
 except ImportError:  # CPU builds of torch come without it
     triton = None
 
+#: The error of a float32 product over the sizes of its terms: the rests of two factors, and low·low, which is left out.
+ERROR = 2.0**-15
+
 _TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 

@@ -13,7 +13,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from discreet.learning.engine.operations.arithmetic import in_chunks, precise, product, scaled, take
+from discreet.learning.engine.operations.arithmetic import (
+    enlarged,
+    float32_digits,
+    in_chunks,
+    on_grid,
+    precise,
+    product,
+    scaled,
+    take,
+    weighting_error,
+    widened,
+)
 from discreet.learning.engine.operations.base import (
     Args,
     Claim,
@@ -24,7 +35,10 @@ from discreet.learning.engine.operations.base import (
     Recorder,
     arguments,
 )
-from discreet.learning.engine.operations.sequence_norms import rounded_up, vector_lengths
+from discreet.learning.engine.operations.sequence_norms import rounded_up, underflow, vector_lengths
+
+#: Rows of a table are added up in float32, whatever products keep.
+_SUM_DIGITS = 24
 
 
 @dataclass(frozen=True)
@@ -35,9 +49,13 @@ class EmbeddingWeight(GradientRule):
     padding: int | None = None
 
     def positions(self, inputs: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, Tensor]:
-        """The ids as [B, T] and their gradients as [B, T, width], zero where the id is padding."""
+        """The ids as [B, T] and their gradients as [B, T, width], zero where the id is padding.
+
+        Norms are computed with products, so norms and sums are of the digits that products keep.
+        """
         ids = inputs[0].reshape(grad.shape[0], -1)
         g = grad.reshape(grad.shape[0], ids.shape[1], grad.shape[-1])
+        g = on_grid(g, float32_digits(g.device))
         if self.padding is not None:
             g = torch.where((ids == self.padding).unsqueeze(2), 0.0, g)
         return ids, g
@@ -57,20 +75,26 @@ class EmbeddingWeight(GradientRule):
 
         def powers_of(chunk: slice) -> Tensor:
             same = take(ids, chunk).unsqueeze(2) == take(ids, chunk).unsqueeze(1)
-            values = precise(take(g, chunk))
             # Up to this length the T×T Gram matrix is at most four times as large as the T×width sums of rows.
             if order == 2 and length <= 4 * width:
                 gram = product(take(g, chunk), take(g, chunk).mT)
                 return rounded_up(torch.where(same, gram, 0.0).sum((1, 2)), vector_lengths(gram))
-            sums = same.to(values.dtype) @ values
+            sums = product(same.to(g.dtype), take(g, chunk))
             power = sums.square().sum(2) if order == 2 else sums.abs().sum(2)
             return (power / same.sum(2)).sum(1)
 
-        return in_chunks(g.shape[0], length * length + length * width, powers_of)
+        powers = in_chunks(g.shape[0], length * length + length * width, powers_of)
+        return enlarged(powers, self.margin(inputs, grad, order), order)
+
+    def margin(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
+        """The sum has each position's gradient times the weight in float32, so only float32 rounds."""
+        g = precise(self.positions(inputs, grad)[1])
+        lengths = g.abs().sum(2) if order == 1 else (g.square().sum(2) + underflow(g)).sqrt()
+        return weighting_error(g, _SUM_DIGITS, g.shape[1]) * lengths.sum(1)
 
     def weighted_sum(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
         ids, g = self.positions(inputs, grad)
-        values = precise(scaled(precise(g), weights)).flatten(0, 1)
+        values = scaled(widened(g), weights).flatten(0, 1)
         return values.new_zeros(self.rows, g.shape[2]).index_add(0, ids.flatten(), values)
 
 

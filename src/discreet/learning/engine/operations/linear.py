@@ -12,7 +12,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from discreet.learning.engine.operations.arithmetic import power_sums, precise, product, scaled
+from discreet.learning.engine.operations.arithmetic import (
+    enlarged,
+    factors,
+    float32_digits,
+    precise,
+    product,
+    scaled,
+    weighted_digits,
+    weighting_error,
+)
 from discreet.learning.engine.operations.base import (
     Args,
     Claim,
@@ -24,7 +33,7 @@ from discreet.learning.engine.operations.base import (
     arguments,
     autocast_input,
 )
-from discreet.learning.engine.operations.sequence_norms import as_sequence, keeps_gradient, sequence_norm_squared
+from discreet.learning.engine.operations.sequence_norms import as_sequence, keeps_gradient, reach, sequence_norm_squared
 
 
 @dataclass(frozen=True)
@@ -48,18 +57,25 @@ class LinearWeight(GradientRule):
         a, g = as_sequence(inputs[0]), as_sequence(grad)
         if order == 2:
             return sequence_norm_squared(a, g)
-        if a.shape[1] == 1:
-            return power_sums(a, 1) * power_sums(g, 1)
-        return super().norm_power(inputs, grad, order)
+        margin = self.margin(inputs, grad, order)
+        return enlarged(super().norm_power(inputs, grad, order), margin, order)
+
+    def margin(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
+        a, g = factors(as_sequence(inputs[0]), as_sequence(grad))
+        return weighting_error(a, weighted_digits(a), a.shape[1]) * reach(a, g, order)
 
     def weighted_sum(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
-        a, g, examples = inputs[0], grad, 0
+        (a, g), examples = factors(inputs[0], grad), 0
+        digits = float32_digits(a.device)
         # Σ_t (w g_t) a_tᵀ = Σ_t g_t (w a_t)ᵀ: scale the narrower of the two, in the memory order of the other.
         narrow = a.shape[-1] < g.shape[-1]
         wider = g if narrow else a
         if a.dim() == 3 and wider.stride(0) < wider.stride(1):
             a, g, examples = a.transpose(0, 1), g.transpose(0, 1), 1
-        a, g = (scaled(a, weights, examples), g) if narrow else (a, scaled(g, weights, examples))
+        if narrow:
+            a = scaled(a, weights, examples, digits=digits)
+        else:
+            g = scaled(g, weights, examples, digits=digits)
         a, g = a.reshape(-1, a.shape[-1]), g.reshape(-1, g.shape[-1])
         return product(a.mT, g) if self.transposed else product(g.mT, a)
 

@@ -37,6 +37,9 @@ class RecurrentWeight(LinearWeight):
     def norm_power(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
         return super().norm_power(inputs[:1], _gated(inputs[1:], grad), order)
 
+    def margin(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
+        return super().margin(inputs[:1], _gated(inputs[1:], grad), order)
+
     def weighted_sum(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
         return super().weighted_sum(inputs[:1], _gated(inputs[1:], grad), weights)
 

@@ -11,7 +11,18 @@ from math import sqrt
 import torch
 from torch import Tensor
 
-from discreet.learning.engine.operations.arithmetic import in_chunks, power_sums, product, take
+from discreet.learning.engine.operations.arithmetic import (
+    ACCUMULATION,
+    enlarged,
+    factors,
+    in_chunks,
+    power_sums,
+    precise,
+    product,
+    take,
+    weighted_digits,
+    weighting_error,
+)
 
 #: How many operations a device computes while it moves one byte of memory: about 150 on an H200 in bfloat16, less
 #: elsewhere.
@@ -39,12 +50,20 @@ def as_sequence(value: Tensor) -> Tensor:
     return value.reshape(value.shape[0], -1, value.shape[-1])
 
 
-def sequence_norm_squared(a: Tensor, g: Tensor) -> Tensor:
-    """‖Σ_t g_t a_tᵀ‖² of each example, by the cheaper of the two ways."""
+def sequence_norm_squared(a: Tensor, g: Tensor, digits: int | None = None) -> Tensor:
+    """‖Σ_t g_t a_tᵀ‖² of each example, by the cheaper of the two ways, with the margin of a weighted sum.
+
+    Args:
+        a: the inputs, [B, T, d].
+        g: the output gradients, [B, T, p].
+        digits: what the weighted sum keeps of a float32, if that is not a matrix product.
+    """
+    a, g = factors(a, g)
     length, d, p = a.shape[1], a.shape[2], g.shape[2]
+    error = weighting_error(a, weighted_digits(a) if digits is None else digits, length)
     if length == 1:
         of_inputs, of_outputs = (power_sums(value, 2) + underflow(value) for value in (a, g))
-        return of_inputs * of_outputs
+        return of_inputs * of_outputs * (1 + error) ** 2
     if gram_is_cheaper(length, d, p):
 
         def from_grams(chunk: slice) -> Tensor:
@@ -52,10 +71,24 @@ def sequence_norm_squared(a: Tensor, g: Tensor) -> Tensor:
             of_a, of_g = vector_lengths(left, underflow(a)), vector_lengths(right, underflow(g))
             # What one Gram matrix lost to underflow is multiplied by the other Gram matrix.
             lost = (of_g.sum(1) * sqrt(underflow(a))).square() + (of_a.sum(1) * sqrt(underflow(g))).square()
-            return rounded_up((left * right).sum((1, 2)), of_a * of_g) + lost
+            squares = rounded_up((left * right).sum((1, 2)), of_a * of_g) + lost
+            return enlarged(squares, error * (of_a * of_g).sum(1), 2)
 
         return in_chunks(a.shape[0], 2 * length * length, from_grams)
-    return in_chunks(a.shape[0], d * p, lambda chunk: power_sums(product(take(g, chunk).mT, take(a, chunk)), 2))
+
+    def from_gradients(chunk: slice) -> Tensor:
+        squares = power_sums(product(take(g, chunk).mT, take(a, chunk)), 2)
+        return enlarged(squares, error * reach(take(a, chunk), take(g, chunk), 2), 2)
+
+    return in_chunks(a.shape[0], d * p, from_gradients)
+
+
+def reach(a: Tensor, g: Tensor, order: int) -> Tensor:
+    """Σ_t ‖a_t‖‖g_t‖ of each example: the norm of its gradient if nothing canceled."""
+    if order == 1:
+        return (precise(a).abs().sum(2) * precise(g).abs().sum(2)).sum(1)
+    of_a, of_g = ((precise(value).square().sum(2) + underflow(value)).sqrt() for value in (a, g))
+    return (of_a * of_g).sum(1)
 
 
 def underflow(value: Tensor) -> float:
@@ -76,8 +109,10 @@ def vector_lengths(gram: Tensor, lost: float = 0.0) -> Tensor:
 def rounded_up(squares: Tensor, lengths: Tensor) -> Tensor:
     """Squared norms ‖Σ_t v_t‖² from sums of products, plus what rounding may have taken from them.
 
-    Where the terms v_t cancel, their products cancel too, and an error of u·(Σ‖v_t‖)² remains, u being the machine
-    epsilon. Adding that error overestimates the norm slightly, so the clipped gradient is slightly too short. Without
-    it, a gradient could seem shorter than it is and escape clipping.
+    Where the terms v_t cancel, their products cancel too, and an error of about u·(Σ‖v_t‖)² remains, u being the
+    accumulated rounding of a sum. Two Gram matrices and the sum over their product round three times. Adding that error
+    overestimates the norm slightly, so the clipped gradient is slightly too short. Without it, a gradient could seem
+    shorter than it is and escape clipping.
     """
-    return squares.clamp_min(0.0) + 4.0 * torch.finfo(squares.dtype).eps * lengths.sum(1).square()
+    relative = ACCUMULATION * torch.finfo(squares.dtype).eps / torch.finfo(torch.float32).eps
+    return squares.clamp_min(0.0) + 4.0 * relative * lengths.sum(1).square()

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from discreet.learning.engine.operations.arithmetic import precise, scaled
+from discreet.learning.engine.operations.arithmetic import precise
 from discreet.learning.engine.operations.base import GradientRule
 
 
@@ -43,7 +43,3 @@ class TransformedParameter(GradientRule):
 
     def elements_per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> int:
         return self.parameter.numel() + grad[0].numel()
-
-    def weighted_sum(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
-        value, pullback = self.value_and_pullback
-        return pullback(scaled(precise(grad), weights).sum(0).reshape(value.shape))

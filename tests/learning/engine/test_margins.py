@@ -1,0 +1,237 @@
+"""What one example adds to a sum has at most the clip norm, also where its terms cancel and products round coarsely.
+
+The examples are made so that large terms cancel to a small gradient. Then the rounding of single terms, which a weight
+other than 1 causes, is larger than the gradient itself. The tests compare what is really added with the clip norm.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from discreet.learning import Flat
+from discreet.learning.engine import Engine
+from discreet.learning.engine.operations import arithmetic, convolution, embedding, linear, sequence_norms
+from discreet.learning.engine.operations.base import GradientRule
+from discreet.learning.engine.operations.convolution import ConvolutionWeight
+from discreet.learning.engine.operations.elementwise import Broadcast
+from discreet.learning.engine.operations.embedding import EmbeddingWeight
+from discreet.learning.engine.operations.linear import Bias, LinearWeight
+from discreet.learning.engine.operations.recurrent import RecurrentWeight
+from discreet.learning.engine.operations.transformed import TransformedParameter
+from discreet.learning.engine.shared_parameters import Use, norm_power
+
+DIGITS = {"ieee": 24, "tf32": 11, "bf16": 8}
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of 16-bit numbers as CUDA computes them: 16-bit factors, float32 sums."""
+    monkeypatch.setattr(arithmetic, "multiplies_narrow", lambda value: value.dtype in arithmetic._NARROW_DIGITS)
+
+
+def _keep(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the digits of one of torch's precisions of float32 products, whether this CPU has them or not."""
+    for module in (arithmetic, convolution, embedding, linear):
+        monkeypatch.setattr(module, "float32_digits", lambda device, convolution=False: DIGITS[precision])
+
+
+def canceling(width_in: int, width_out: int, *, pairs: int = 8, small: float = 1e-3) -> tuple[Tensor, Tensor]:
+    """Inputs [2, T, d] and output gradients [2, T, p] of examples whose terms cancel, but for a small last one.
+
+    Terms come in pairs, (5u)(6v)ᵀ and −(6u)(5v)ᵀ, with integers u and v that bfloat16 holds five-fold and six-fold. A
+    weight that is no power of two rounds 5u and 6u differently.
+    """
+    generator = torch.Generator().manual_seed(5)
+    u = torch.randint(-16, 17, (2, pairs, width_in), generator=generator).float()
+    v = torch.randint(-16, 17, (2, pairs, width_out), generator=generator).float()
+    last = torch.full((2, 1, width_in), 1.0), torch.full((2, 1, width_out), small)
+    return torch.cat([5 * u, 6 * u, last[0]], 1), torch.cat([6 * v, -5 * v, last[1]], 1)
+
+
+def added(uses: list[Use], order: int = 2) -> float:
+    """What an example's weighted sums add up to, over the bound: at most 1, for several weights."""
+    norms = norm_power(uses, order)
+    norms = norms.sqrt() if order == 2 else norms
+    worst = 0.0
+    for share in (1.0, 0.9, 0.77, 0.3, 1e-3, 3.3e-7):
+        weights = share / norms
+        for example in range(2):
+            alone = torch.where(torch.arange(2) == example, weights, 0.0)
+            total = sum(use.rule.weighted_sum(use.inputs, use.grad, alone).double() for use in uses)
+            assert isinstance(total, Tensor)
+            size = total.abs().sum() if order == 1 else total.square().sum().sqrt()
+            worst = max(worst, float(size / share))
+    return worst / (1 + 16 * torch.finfo(torch.float32).eps)  # what weights are reduced by
+
+
+def rules(dtype: torch.dtype) -> dict[str, list[Use]]:
+    """Uses of every rule whose norm and sum are computed in different ways, and of some whose are not."""
+    a, g = (value.to(dtype) for value in canceling(8, 300))
+    b, h = (value.to(dtype) for value in canceling(40, 12))
+    ids = torch.zeros(2, a.shape[1], dtype=torch.int64)
+    images = a.mT.contiguous(), g[..., :4].mT.contiguous()
+    shapes = ((4, 8, 3), (1,), ((1, 1),), (1,))
+    wide = ((300, 8, 1), (1,), ((0, 0),), (1,))
+    grouped = ((4, 4, 1), (1,), ((0, 0),), (1,), 2)
+    table = g[..., :8]
+    scale = TransformedParameter(lambda value: value.softmax(0), torch.randn(300))
+    return {
+        "linear": [Use(LinearWeight(), (a,), g)],
+        "transposed": [Use(LinearWeight(True), (b,), h)],
+        "one term": [Use(LinearWeight(), (a[:, :1],), g[:, :1])],
+        "linear twice": [Use(LinearWeight(), (a,), g), Use(LinearWeight(), (a * 3,), g * 5)],
+        "recurrent": [Use(RecurrentWeight(), (a,), g)],
+        "gated": [Use(RecurrentWeight(), (a, torch.ones_like(g[..., :100])), g)],
+        "convolution": [Use(ConvolutionWeight(*shapes, 1), (images[0],), images[1])],
+        "wide convolution": [Use(ConvolutionWeight(*wide, 1), (images[0],), g.mT.contiguous())],
+        "grouped": [Use(ConvolutionWeight(*grouped), (images[0],), images[1])],
+        "embedding": [Use(EmbeddingWeight(300), (ids,), g)],
+        "tied": [Use(EmbeddingWeight(300), (ids,), table), Use(LinearWeight(), (a,), g)],
+        "bias and table": [Use(Bias(), (), g), Use(Broadcast((300,), (1, 300)), (), g)],
+        "transformed": [Use(scale, (), g.sum(1))],
+    }
+
+
+@pytest.mark.parametrize("name", rules(torch.float32))
+@pytest.mark.parametrize("order", [1, 2])
+def test_an_example_adds_at_most_its_bound_in_bfloat16(name, order, narrow):
+    assert added(rules(torch.bfloat16)[name], order) <= 1.0
+
+
+@pytest.mark.parametrize("name", rules(torch.float32))
+@pytest.mark.parametrize("precision", DIGITS)
+def test_an_example_adds_at_most_its_bound_in_float32(name, precision, monkeypatch):
+    _keep(precision, monkeypatch)
+    assert added(rules(torch.float32)[name]) <= 1.0
+
+
+@pytest.mark.parametrize("name", ["linear", "transposed", "convolution", "tied"])
+def test_an_example_adds_at_most_its_bound_in_float16_and_mixed_types(name, narrow):
+    assert added(rules(torch.float16)[name]) <= 1.0
+    mixed = [Use(use.rule, tuple(x.bfloat16() if x.is_floating_point() else x for x in use.inputs), use.grad)
+             for use in rules(torch.float32)[name]]  # fmt: skip
+    assert added(mixed) <= 1.0
+
+
+def test_without_the_margin_the_bound_does_not_hold(narrow, monkeypatch):
+    """The mutant: no margin. The examples then add a multiple of the clip norm, so the tests above can fail."""
+    for module in (sequence_norms, linear):
+        monkeypatch.setattr(module, "weighting_error", lambda *_: 0.0)
+    assert added(rules(torch.bfloat16)["transposed"]) > 3.0
+
+
+def test_without_a_common_grid_the_bound_does_not_hold(monkeypatch):
+    """The mutant: a product in TF32 that rounds what the norm did not round."""
+    _keep("tf32", monkeypatch)
+    a, g = canceling(8, 300)
+    a, g = a * 1.37, g * 1.41  # no longer on the grid: they cancel, but not after they are cut
+    use = Use(LinearWeight(), (a,), g)
+    assert added([use]) <= 1.0
+    exact = torch.einsum("btd,btp->bpd", a.double(), g.double()).flatten(1).norm(dim=1)
+    rounded = use.rule.weighted_sum((a,), g, torch.ones(2)).double().norm()
+    assert rounded > 3 * exact.norm()
+
+
+def test_the_engine_adds_at_most_the_clip_norm(narrow):
+    """The example that broke it: three tokens in bfloat16, two of which cancel before they are weighted."""
+    net = nn.Linear(4, 64, bias=False).bfloat16()
+    x, factor = (value.bfloat16() for value in canceling(4, 64, pairs=1))
+    batch = tuple(torch.cat([value, value[:1]]) for value in (x, factor))
+
+    def loss(model: Any, given: Any) -> Tensor:
+        return (model(given[0]).float() * given[1].float()).flatten(1).sum(1)
+
+    engine = Engine(net, loss, Flat(1.0), compile=False)
+    for clip_norm in (1.0, 0.37, 1.1e-3):
+        found = engine(batch, torch.tensor([True, False, False]), clip_norm)
+        assert float(found.sums["weight"].double().norm()) <= clip_norm
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_compiled_code_adds_at_most_the_clip_norm(dtype):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 40), nn.GELU(), nn.LayerNorm(40), nn.Linear(40, 64)).to(dtype)
+    x, factor = (value.to(dtype) for value in canceling(8, 64))
+    batch = tuple(torch.cat([value, value[:1]]) for value in (x, factor))
+
+    def loss(model: Any, given: Any) -> Tensor:
+        return (model(given[0]).float() * given[1].float()).flatten(1).sum(1)
+
+    engine = Engine(net, loss, Flat(1.0), compile=True)
+    for clip_norm in (1.0, 0.37, 1.1e-3):
+        found = engine(batch, torch.tensor([True, False, False]), clip_norm)
+        squares = sum(float(value.double().square().sum()) for value in found.sums.values())
+        assert squares**0.5 <= clip_norm
+
+
+def test_products_of_what_they_keep_round_nothing():
+    torch.manual_seed(0)
+    value = torch.randn(1000) * 10.0 ** torch.randint(-30, 30, (1000,))
+    for digits in (8, 11):
+        cut = arithmetic.on_grid(value, digits)
+        assert torch.equal(arithmetic.on_grid(cut, digits), cut)
+        assert ((value - cut).abs() <= 2.0 ** (1 - digits) * value.abs()).all()
+        nearest = arithmetic._nearest(value, digits)
+        assert torch.equal(arithmetic.on_grid(nearest, digits), nearest)
+        assert ((value - nearest).abs() <= 2.0**-digits * value.abs()).all()
+    assert torch.equal(arithmetic.on_grid(value, 8).bfloat16().float(), arithmetic.on_grid(value, 8))
+    for special in (float("nan"), float("inf"), -float("inf")):
+        assert not torch.isfinite(arithmetic.on_grid(torch.tensor([special]), 8)).any()
+
+
+def test_a_changed_precision_setting_is_another_graph():
+    """A graph that was traced for exact products has no margin for coarser ones."""
+    engine = Engine(nn.Linear(2, 3), nn.functional.mse_loss, Flat(1.0), compile=False)
+    batch = (torch.randn(3, 2), torch.randn(3, 3))
+    engine(batch, torch.ones(3, dtype=torch.bool))
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    try:
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+        assert arithmetic.float32_digits(torch.device("cpu")) == 8
+        engine(batch, torch.ones(3, dtype=torch.bool))
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before
+    assert len(engine._compiled) == 2
+
+
+def test_settings_are_inherited_and_unknown_ones_are_the_coarsest(monkeypatch):
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    settings = {
+        ("ieee", "tf32", "none", "none", "none", "none", "none"): (24, 24, 24, 11),
+        ("none", "none", "tf32", "none", "none", "none", "none"): (24, 24, 11, 11),
+        ("none", "none", "none", "none", "none", "none", "tf32"): (11, 11, 11, 11),
+        ("none", "none", "none", "bf16", "none", "none", "ieee"): (8, 8, 24, 24),
+        ("new", "none", "none", "none", "none", "none", "ieee"): (24, 24, 8, 8),
+    }
+    for given, digits in settings.items():
+        monkeypatch.setattr(arithmetic, "precision_settings", lambda given=given: given)
+        found = [arithmetic.float32_digits(device, conv) for device in (cpu, cuda) for conv in (False, True)]
+        assert tuple(found) == digits
+
+
+def test_the_margin_is_small_where_little_cancels(narrow):
+    """It costs signal, so it must stay near the rounding: at most 4 % of the norm for 64 random terms in bfloat16."""
+    torch.manual_seed(0)
+    a, g = (torch.randn(2, 64, width).bfloat16() for width in (100, 120))
+    exact = torch.einsum("btd,btp->bdp", a.double(), g.double()).flatten(1).norm(dim=1)
+    found = sequence_norms.sequence_norm_squared(a, g).sqrt()
+    assert (found >= exact).all()
+    assert (found <= 1.04 * exact).all()
+    wide = sequence_norms.sequence_norm_squared(a.float(), g.float()).sqrt()
+    assert (wide <= 1.001 * exact).all()
+
+
+def test_the_rules_with_sums_of_their_own_state_a_margin():
+    """A rule that overrides the sum without a margin would be the old fault again."""
+
+    def all_rules(kind: type[GradientRule]) -> list[type[GradientRule]]:
+        return [kind, *(rule for child in kind.__subclasses__() for rule in all_rules(child))]
+
+    for rule in all_rules(GradientRule)[1:]:
+        if rule.weighted_sum is not GradientRule.weighted_sum:
+            assert rule.margin is not GradientRule.margin, rule
