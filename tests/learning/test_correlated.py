@@ -475,7 +475,10 @@ def test_pending_noise_is_not_copied_or_shown():
 @pytest.mark.slow
 @pytest.mark.parametrize("clip_persons", ["examples", "sum"])
 def test_persons_follow_the_pattern_with_all_their_rows(clip_persons):
-    made = plan(unit=dp.person("id", max_rows=2), examples=20, batch_size=4, clip_persons=clip_persons)
+    persons = {"unit": dp.person("id", max_rows=2), "examples": 20, "batch_size": 4, "clip_persons": clip_persons}
+    with pytest.raises(InvalidArgument, match="another person's id"):
+        plan(**persons)
+    made = plan(sampling="cyclic", **persons)
     assert made.event == events.SquareRootNoise(1.0, 3, 12, 3, 5)
     run = go(made, persons=np.arange(60) % 20)
     assert run.finished

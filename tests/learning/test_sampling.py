@@ -12,8 +12,8 @@ from scipy import stats
 from discreet import events
 from discreet.errors import InvalidArgument
 from discreet.learning.data.batches import BatchStream
+from discreet.learning.data.registry import SAMPLERS, make_sampler
 from discreet.learning.data.sampling import (
-    SAMPLERS,
     AllocatedEpochs,
     FixedSizeSampler,
     PoissonSampler,
@@ -184,8 +184,8 @@ def test_seeds_outside_do_not_change_batches():
 
 def test_the_same_secret_draws_the_same_batches_in_every_process():
     secret = Secret()
-    for kind in SAMPLERS.values():
-        sampler = kind(8, 40)
+    for name in SAMPLERS:
+        sampler = make_sampler(name, 8, 40)
         for step in range(10):
             assert np.array_equal(sampler.draw(step, 40, secret), sampler.draw(step, 40, Secret(key=secret.reveal())))
 
@@ -252,6 +252,6 @@ def test_persons_are_drawn_whole():
 
 @pytest.mark.parametrize("bad", [0, -1, 41, 2.0, math.nan, True, "8"])
 def test_a_batch_size_that_is_none_is_refused(bad):
-    for kind in SAMPLERS.values():
+    for name in SAMPLERS:
         with pytest.raises(InvalidArgument, match="batch_size"):
-            kind(bad, 40)
+            make_sampler(name, bad, 40)

@@ -250,7 +250,8 @@ class PrivateGradients:
 
     def _restore(self, saved: dict[str, Any], before: int) -> None:
         """Continue after the last step that the ledger or the file allowed: it may have run before the account came."""
-        drawn = 0 if self._step.pending is None else self._step.pending.at
+        pending = self._step.pending
+        drawn = 0 if pending is None else self._team.run_on_first(lambda: pending.at)
         taken = max(before, saved["step"]["position"], saved["allowed"], drawn)
         taken = min(self.plan.steps, self.plan.sampler.resumes_at(taken))
         self._step.restore(saved["step"], taken)

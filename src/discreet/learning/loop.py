@@ -127,7 +127,8 @@ class TrainingLoop:
 
     def _restore(self, saved: Checkpoint, before: int) -> None:
         """Continue after the last step that the ledger or the file allowed: it may have run before the account came."""
-        drawn = 0 if self.step.pending is None else self.step.pending.at
+        pending = self.step.pending
+        drawn = 0 if pending is None else self._team.run_on_first(lambda: pending.at)
         taken = max(before, saved.step["position"], saved.allowed, drawn)
         taken = min(self.plan.steps, self.plan.sampler.resumes_at(taken))
         model = inner_model(self.model)

@@ -368,7 +368,7 @@ class Plan:
         if isinstance(self.clipping, Adaptive):
             remedy = "clip to a fixed norm, or by a schedule"
             raise _check.fail("clipping", "not be adaptive for correlated noise", self.clipping, remedy)
-        sampler.check_relation(self.relation)
+        sampler.check_neighbors(self.neighbors)
         _ = self.event_with(self.noise, self.steps)
 
     def _check_adaptive(self, clipping: Adaptive) -> None:

@@ -234,6 +234,13 @@ def test_what_a_loss_keeps_of_the_dry_run_is_put_back():
     assert loss.seen == []
 
 
+def test_a_partial_function_is_a_loss():
+    """Its class has slots of its own, which change when it is called first."""
+    loss = functools.partial(_Noting.__call__, _Noting())
+    Engine(_last(), loss, Flat(1.0), compile=False).start((torch.randn(8, 3),))
+    assert loss.args[0].seen == []
+
+
 def test_what_the_loss_of_persons_keeps_is_put_back():
     """The loss of a person wraps another one; what that one holds is reached through it."""
     loss = _Noting()

@@ -60,7 +60,7 @@ def added(uses: list[Use], order: int = 2) -> float:
     for share in (1.0, 0.9, 0.77, 0.3, 1e-3, 3.3e-7):
         weights = share / norms
         for example in range(2):
-            alone = torch.where(torch.arange(2) == example, weights, 0.0)
+            alone = torch.where(torch.arange(2, device=weights.device) == example, weights, 0.0)
             total = sum(use.rule.weighted_sum(use.inputs, use.grad, alone).double() for use in uses)
             assert isinstance(total, Tensor)
             size = total.abs().sum() if order == 1 else total.square().sum().sqrt()
@@ -115,6 +115,24 @@ def test_an_example_adds_at_most_its_bound_in_float16_and_mixed_types(name, narr
     mixed = [Use(use.rule, tuple(x.bfloat16() if x.is_floating_point() else x for x in use.inputs), use.grad)
              for use in rules(torch.float32)[name]]  # fmt: skip
     assert added(mixed) <= 1.0
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_an_example_adds_at_most_its_bound_on_a_gpu(dtype, precision):
+    a, g = (value.to(dtype) for value in canceling(8, 300))
+    square = ConvolutionWeight((4, 8, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 1)
+    images = Use(square, (a.mT[..., None].contiguous(),), g[..., :4].mT[..., None].contiguous())
+    before = torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision
+    try:
+        torch.backends.cuda.matmul.fp32_precision = torch.backends.cudnn.conv.fp32_precision = precision
+        for name, uses in {**rules(dtype), "images": [images]}.items():
+            if name != "transformed":  # its parameter is on the CPU
+                moved = [Use(use.rule, tuple(x.cuda() for x in use.inputs), use.grad.cuda()) for use in uses]
+                assert added(moved) <= 1.0, name
+    finally:
+        torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision = before
 
 
 def test_without_the_margin_the_bound_does_not_hold(narrow, monkeypatch):

@@ -21,6 +21,8 @@ from tests.learning.engine.zoo import ZOO
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
 LOSS = per_example(F.cross_entropy)
+#: Norms in float32 include what rounding may add to a sum, a few units of the last place for each of its terms.
+SINGLE = 1e-4
 
 
 def model_and_batch(name, dtype=torch.float64):
@@ -56,19 +58,19 @@ def test_clipped_sums_equal_those_of_per_example_gradients(name, order):
 
 @pytest.mark.parametrize("name", ZOO)
 def test_clipped_sums_are_right_in_single_precision(name):
-    compare(*model_and_batch(name, torch.float32), 1e-5)
+    compare(*model_and_batch(name, torch.float32), SINGLE)
 
 
 @pytest.mark.parametrize("name", ["linear"])
 def test_clipped_sums_are_right_when_compiled(name):
-    engine = compare(*model_and_batch(name, torch.float32), 1e-5, compile=True)
+    engine = compare(*model_and_batch(name, torch.float32), SINGLE, compile=True)
     assert "\ncompiled" in engine.report
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in ZOO if n != "linear"])
 def test_every_operation_compiles(name):
-    engine = compare(*model_and_batch(name, torch.float32), 1e-5, compile=True)
+    engine = compare(*model_and_batch(name, torch.float32), SINGLE, compile=True)
     assert "\ncompiled" in engine.report
 
 

@@ -20,7 +20,7 @@ from discreet.events import Event
 from discreet.learning.data.records import Indices
 from discreet.learning.data.sampling import Sampler, fixed_order, joining, same_number
 from discreet.learning.noise import Correlation, Secret
-from discreet.neighbors import ADD_REMOVE, Relation
+from discreet.neighbors import ADD_REMOVE, ZERO_OUT, Neighbors, Person
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class PatternedSampler(Sampler):
         """The event of `steps` steps with correlated noise."""
         return correlation.event(noise_multiplier, steps, self.participations(steps), self.separation)
 
-    def check_relation(self, relation: Relation) -> None:
+    def check_neighbors(self, neighbors: Neighbors) -> None:
         """Refuse neighbors for which the batches of everybody else could change."""
         return
 
@@ -71,10 +71,14 @@ class OrderedEpochs(PatternedSampler):
     def separation(self) -> int:
         return ceil(self.examples / self.batch_size)
 
-    def check_relation(self, relation: Relation) -> None:
-        if relation is ADD_REMOVE:
+    def check_neighbors(self, neighbors: Neighbors) -> None:
+        if neighbors.relation is ADD_REMOVE:
             remedy = "one row more would move the others to other batches; use dp.REPLACE_ONE, or sampling='cyclic'"
-            raise _check.fail("relation", "not be add/remove for sampling='ordered'", relation, remedy)
+            raise _check.fail("relation", "not be add/remove for sampling='ordered'", neighbors.relation, remedy)
+        if isinstance(neighbors.unit, Person) and neighbors.relation is not ZERO_OUT:
+            # Persons are numbered by their ids, and another id may come at another place.
+            remedy = "another person's id would move the others to other batches; use dp.ZERO_OUT, or sampling='cyclic'"
+            raise _check.fail("unit", "be dp.rows() for sampling='ordered'", neighbors.unit, remedy)
 
     def in_words(self, unit: str) -> str:
         return (

@@ -204,7 +204,9 @@ class State:
         for kind in type(value).__mro__:
             if kind.__module__ == "builtins":
                 continue
-            for slot in [v for v in vars(kind).values() if isinstance(v, types.MemberDescriptorType)]:
+            # `__vectorcalloffset__` and the like are addresses of C types, which change with the first call.
+            slots = [v for v in vars(kind).values() if isinstance(v, types.MemberDescriptorType)]
+            for slot in [v for v in slots if not v.__name__.endswith("offset__")]:
                 held = _slot(slot, value)
                 self._waiting.append(held)
                 self._restoring.append(functools.partial(_restore_slot, slot, value, held))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from discreet.learning.engine.operations.arithmetic import (
-    ACCUMULATION,
+    accumulation,
     enlarged,
     factors,
     in_chunks,
@@ -98,7 +98,7 @@ def norm_power(uses: Sequence[Use], order: int) -> Tensor:
         powers = power_sums(torch.stack(gradients).sum(0), order)
         sizes = [power_sums(gradient, order) for gradient in gradients]
         lengths = torch.stack([size.sqrt() if order == 2 else size for size in sizes]).sum(0)
-        return enlarged(powers, 2 * ACCUMULATION * lengths, order)
+        return enlarged(powers, 2 * accumulation(powers.dtype) * lengths, order)
 
     elements = max(use.rule.elements_per_example(use.inputs, use.grad) for use in uses)
     return enlarged(in_chunks(uses[0].grad.shape[0], len(uses) * elements, powers_of), margin, order)

@@ -12,13 +12,19 @@ from torch import Tensor
 CHUNK_ELEMENTS = 1 << 26
 
 
-#: The error of a float32 sum that margins allow for, over the sum of its terms' sizes: 32 roundings. That is the worst
-#: case of 32 additions in a row; rounding errors of blocked sums of thousands of terms stay below it.
-ACCUMULATION = 2.0**-19
+#: How many roundings of a float32 sum margins allow for, over the sum of its terms' sizes: the worst case of so many
+#: additions in a row; rounding errors of blocked sums of thousands of terms stay below it.
+_ROUNDINGS = 32
 #: The binary digits that products keep of a float32, by the name of torch's setting.
 _DIGITS = {"none": 24, "ieee": 24, "tf32": 11, "bf16": 8}
 _FLOAT32_DIGITS = 24
 _NARROW_DIGITS = {torch.bfloat16: 8, torch.float16: 11}
+
+
+def accumulation(kind: torch.dtype, terms: int = _ROUNDINGS) -> float:
+    """The error of a sum of so many products in float32 or float64, over the sum of their sizes."""
+    unit = torch.finfo(torch.float64 if kind == torch.float64 else torch.float32).eps / 2
+    return min(terms + 1, _ROUNDINGS) * unit
 
 
 def precise(value: Tensor) -> Tensor:
@@ -135,10 +141,10 @@ def weighting_error(factor: Tensor, digits: int, terms: int) -> float:
             compute it before the term is rounded: that rounding comes on top.
     """
     if factor.dtype == torch.float64:
-        return 2 * ACCUMULATION * torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+        return 2 * accumulation(factor.dtype, terms)
     early = 2.0 ** -_NARROW_DIGITS[factor.dtype] if terms == 1 and factor.dtype in _NARROW_DIGITS else 0.0
     # The sizes of terms are computed from rounded numbers, hence the 2%.
-    return 1.02 * (2.0**-digits + early) + 2 * ACCUMULATION
+    return 1.02 * (2.0**-digits + early) + 2 * accumulation(factor.dtype, terms)
 
 
 def enlarged(powers: Tensor, margin: Tensor, order: int) -> Tensor:

@@ -150,7 +150,8 @@ class ConvolutionWeight(GradientRule):
         """
         x, g = (precise(value) for value in _images(inputs[0], grad))
         places, axis = prod(self.shape[2:]), g.dim() - len(self.shape) + 1
-        error = weighting_error(x, float32_digits(x.device, convolution=True), 2)
+        positions = grad[0].numel() // self.shape[0]
+        error = weighting_error(x, float32_digits(x.device, convolution=True), positions)
         if self.has_kernel(inputs[0], grad):
             error += convolution_kernels.ERROR
         if order == 1:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from discreet.learning.engine.operations.arithmetic import (
-    ACCUMULATION,
+    accumulation,
     enlarged,
     factors,
     in_chunks,
@@ -114,5 +114,4 @@ def rounded_up(squares: Tensor, lengths: Tensor) -> Tensor:
     overestimates the norm slightly, so the clipped gradient is slightly too short. Without it, a gradient could seem
     shorter than it is and escape clipping.
     """
-    relative = ACCUMULATION * torch.finfo(squares.dtype).eps / torch.finfo(torch.float32).eps
-    return squares.clamp_min(0.0) + 4.0 * relative * lengths.sum(1).square()
+    return squares.clamp_min(0.0) + 4.0 * accumulation(squares.dtype) * lengths.sum(1).square()
