@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet import _check, accounting, codec, events
+from discreet._files import replace_file
 from discreet.accounting.interval import Interval
 from discreet.errors import InvalidArgument
-from discreet.learning.checkpoint import replace_file
 from discreet.learning.pate.teachers import Teachers
 from discreet.learning.pate.voting import Voting
 from discreet.ledger.account import Account

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from discreet import _check
+from discreet._files import replace_file
 from discreet.errors import InvalidArgument, MissingExtra
-from discreet.learning.checkpoint import replace_file
 from discreet.learning.pate.shards import shards_of
 from discreet.mechanisms.sampling import entropy
 
