@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from discreet import _check
 from discreet._files import replace_file
 from discreet.errors import InvalidArgument, MissingExtra
+from discreet.learning.pate.classifier import Classifier
 from discreet.learning.pate.shards import shards_of
 from discreet.mechanisms.sampling import entropy
 
@@ -74,8 +75,8 @@ def train_teachers(
     """Train one copy of `estimator` on each of `teachers` disjoint shards of the data.
 
     Args:
-        estimator: anything with `fit(inputs, labels)` and `predict(inputs)`, as in scikit-learn, or a function of the
-            teacher's number that makes one.
+        estimator: anything with `fit(inputs, labels)` and `predict(inputs)`, as in scikit-learn; a torch module, which
+            becomes a `Classifier`; or a function of the teacher's number that makes one.
         inputs: the private inputs, one row each.
         labels: the private labels.
         teachers: how many; more teachers allow more noise per vote, and see fewer rows each.
@@ -96,7 +97,7 @@ def train_teachers(
     rows, targets = np.asarray(inputs), np.asarray(labels)
     if len(rows) != len(targets):
         raise _check.fail("labels", "have one entry for each input", len(targets), f"there are {len(rows)} inputs")
-    make = estimator if callable(estimator) and not hasattr(estimator, "fit") else lambda _: copy.deepcopy(estimator)
+    make = _maker(estimator, names)
     _try(make(0), rows, names)
     who = np.arange(len(rows)) if persons is None else persons
     place = None if folder is None else _Folder(Path(folder), count, names)
@@ -117,6 +118,16 @@ def train_teachers(
                 place.save(number, member)
             advance()
     return Teachers(names, tuple(members[i] for i in range(count)))
+
+
+def _maker(estimator: Any, classes: tuple[Any, ...]) -> Callable[[int], Any]:
+    """A function that makes the estimator of a teacher, given its number."""
+    if isinstance(estimator, torch.nn.Module):
+        wrapped = Classifier(estimator, classes)
+        return lambda _: copy.deepcopy(wrapped)
+    if callable(estimator) and not hasattr(estimator, "fit"):
+        return cast(Callable[[int], Any], estimator)
+    return lambda _: copy.deepcopy(estimator)
 
 
 def _classes(classes: Sequence[Any]) -> tuple[Any, ...]:
