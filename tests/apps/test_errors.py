@@ -154,6 +154,11 @@ BAD = {
         "discreet train people.parquet",
         "discreet train event.json",
     ],
+    "pate": [
+        "discreet pate nowhere.toml",
+        "discreet pate people.parquet",
+        "discreet pate config.toml",
+    ],
     "check": [
         "discreet check nowhere.py:build",
         "discreet check model.py",

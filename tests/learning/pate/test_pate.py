@@ -81,6 +81,23 @@ def test_a_row_without_a_person_is_refused(person):
         pate.shards_of([person], 3, KEY)
 
 
+def test_rows_without_a_person_reach_no_teacher_and_raise_nothing():
+    inputs, labels = blobs(60)
+    persons = [f"p{i}" if i % 3 else None for i in range(60)]
+    seen = []
+
+    class Counting(Centroids):
+        def fit(self, rows, targets):
+            seen.append(len(rows))
+            super().fit(rows, targets)
+
+    options = {"teachers": 2, "classes": range(3), "progress": False}
+    pate.train_teachers(lambda _: Counting(), inputs, labels, persons=persons, **options)
+    assert sum(seen[1:]) == 40  # the first fit is the trial on generated rows
+    with pytest.raises(InvalidArgument, match="one entry for each"):
+        pate.train_teachers(Centroids(), inputs, labels, persons=persons[:7], **options)
+
+
 def test_one_person_changes_one_teacher_s_votes(monkeypatch):
     monkeypatch.setattr(entropy, "fresh_key", lambda: KEY)
     inputs, labels = blobs(300)
@@ -193,6 +210,8 @@ def test_a_run_that_was_killed_continues_with_the_same_shards(tmp_path, monkeypa
     assert trained.counts(inputs).sum(1).tolist() == [8] * 200
     with pytest.raises(InvalidArgument, match="one set of teachers"):
         pate.train_teachers(Centroids(), inputs, labels, teachers=9, classes=range(3), folder=tmp_path / "t")
+    with pytest.raises(InvalidArgument, match="teachers of these data"):  # a row would reach a second teacher
+        pate.train_teachers(Centroids(), inputs[1:], labels[1:], teachers=8, classes=range(3), folder=tmp_path / "t")
 
 
 def _restored(labels, means):

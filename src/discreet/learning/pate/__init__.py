@@ -7,7 +7,7 @@
 - `plotting` draws the answers, and the votes for the data's owner.
 """
 
-from discreet.learning.pate._answers import Answers, Ensemble
+from discreet.learning.pate._answers import Answers, Ensemble, voting_event
 from discreet.learning.pate.classifier import Classifier
 from discreet.learning.pate.plotting import plot_answers, plot_votes
 from discreet.learning.pate.price import DataDependentPrice, data_dependent
@@ -32,4 +32,5 @@ __all__ = [
     "shards_of",
     "train_student",
     "train_teachers",
+    "voting_event",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import pickle
 import warnings
@@ -22,7 +23,7 @@ from discreet import _check
 from discreet._files import replace_file
 from discreet.errors import InvalidArgument, MissingExtra
 from discreet.learning.pate.classifier import Classifier
-from discreet.learning.pate.shards import shards_of
+from discreet.learning.pate.shards import identified, listed, shards_of
 from discreet.mechanisms.sampling import entropy
 
 #: Generated rows per class on which an estimator is tried before it sees private rows.
@@ -81,8 +82,10 @@ def train_teachers(
         labels: the private labels.
         teachers: how many; more teachers allow more noise per vote, and see fewer rows each.
         classes: the public labels that teachers vote for.
-        persons: each row's person, whose rows all go to one teacher; by default every row is a person.
-        folder: where teachers are saved as they finish, so that a run that was killed continues. Secret, like them.
+        persons: each row's person, whose rows all go to one teacher; by default every row is a person. Rows without a
+            person (None, NaN, empty text) are left out.
+        folder: where teachers are saved as they finish, so that a run that was killed continues with the same data.
+            Secret, like them.
         workers: processes that train side by side.
         progress: whether to draw a progress bar, for the owner of the data.
 
@@ -99,12 +102,11 @@ def train_teachers(
         raise _check.fail("labels", "have one entry for each input", len(targets), f"there are {len(rows)} inputs")
     make = _maker(estimator, names)
     _try(make(0), rows, names)
-    who = np.arange(len(rows)) if persons is None else persons
     place = None if folder is None else _Folder(Path(folder), count, names)
     key = entropy.fresh_key() if place is None else place.key()
-    shard = shards_of(who, count, key)
-    if len(shard) != len(rows):
-        raise _check.fail("persons", "have one entry for each input", len(shard), f"there are {len(rows)} inputs")
+    shard = _shards(persons, len(rows), count, key)
+    if place is not None:
+        place.check_data(key, rows, targets, shard)
     members: dict[int, Any] = {} if place is None else place.finished()
     jobs = (
         (i, make(i), rows[shard == i], targets[shard == i], entropy.derived(key, "teacher", i, size=8))
@@ -128,6 +130,18 @@ def _maker(estimator: Any, classes: tuple[Any, ...]) -> Callable[[int], Any]:
     if callable(estimator) and not hasattr(estimator, "fit"):
         return cast(Callable[[int], Any], estimator)
     return lambda _: copy.deepcopy(estimator)
+
+
+def _shards(persons: ArrayLike | None, rows: int, count: int, key: bytes) -> NDArray[np.int64]:
+    """The shard of each row; -1 for a row without a person, which no teacher sees."""
+    if persons is None:
+        return shards_of(np.arange(rows), count, key)
+    known = identified(persons)
+    if len(known) != rows:
+        raise _check.fail("persons", "have one entry for each input", len(known), f"there are {rows} inputs")
+    shard = np.full(rows, -1, dtype=np.int64)
+    shard[known] = shards_of([one for one, kept in zip(listed(persons), known, strict=True) if kept], count, key)
+    return shard
 
 
 def _classes(classes: Sequence[Any]) -> tuple[Any, ...]:
@@ -214,6 +228,20 @@ class _Folder:
             remedy = "a folder belongs to one set of teachers; use another one"
             raise _check.fail("folder", f"hold teachers of {self._facts}", content, remedy)
         return key
+
+    def check_data(self, key: bytes, rows: NDArray[Any], targets: NDArray[Any], shard: NDArray[np.int64]) -> None:
+        """Refuse other data than before: a row that moved to another shard would reach two teachers."""
+        digest = hashlib.sha256()
+        for array in (rows, targets, shard):
+            digest.update(repr((array.dtype.str, array.shape)).encode())
+            digest.update(pickle.dumps(array.tolist()) if array.dtype == object else array.tobytes())
+        mark = entropy.derived(key, "data", digest.hexdigest()).hex()
+        file = self._path / "data.mark"
+        if not file.exists():
+            replace_file(file, lambda out: out.write(mark.encode()))
+        if file.read_text() != mark:
+            remedy = "teachers continue with the same rows in the same order; use another folder"
+            raise _check.fail("folder", "hold teachers of these data", "teachers of others", remedy)
 
     def finished(self) -> dict[int, Any]:
         """The teachers that were saved."""
