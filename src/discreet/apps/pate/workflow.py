@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from discreet import _check, accounting, codec
 from discreet._files import replace_file
@@ -26,6 +25,7 @@ from discreet.apps.training.workflow import evaluate, make_folder
 from discreet.errors import BudgetExceeded, InvalidArgument
 from discreet.learning import pate, zoo
 from discreet.learning.pate import voting_event
+from discreet.learning.pate.classifier import repeatable
 from discreet.ledger import Account, Ledger
 from discreet.mechanisms.sampling import entropy
 from discreet.neighbors import Person
@@ -110,13 +110,11 @@ def label(config: PateConfig, *, progress: bool = False, source: str = "pate.tom
             # Read back, and asked again: the votes are secret, so they are not stored with the answers.
             answers = replace(answers, counts=teachers.counts(questions))
             _write_labels(folder / "labels.csv", answers, config)
-            with torch.random.fork_rng():
-                torch.manual_seed(seed)
+            with repeatable(seed):
                 pate.train_student(student, questions, answers, rounds=config.rounds, confidence=config.confidence)
         secret = pate.data_dependent(answers, config.voting, config.delta)
         guarantee = f"({secret.data_independent:.4g}, {config.delta:g})-DP, {account.neighbors}, for all votes"
-        content = {"model": student.module.state_dict(), "guarantee": guarantee}
-        replace_file(folder / "model.pt", lambda file: torch.save(content, file))
+        student.save(folder / "model.pt", guarantee)
         scores = _scores(account, config, student, held_out, secrets)
         statement = _statement(config, answers, secret, account)
         (folder / "labels.json").write_text(json.dumps(statement, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -172,8 +170,7 @@ def _questions(config: PateConfig, shape: tuple[int, ...]) -> np.ndarray[Any, np
 
 
 def _built(learner: Learner, shape: tuple[int, ...], classes: int, seed: int) -> pate.Classifier:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with repeatable(seed):
         module = zoo.build(learner.kind, shape, classes, learner.hidden)
     return pate.Classifier(module, range(classes), epochs=learner.epochs, learning_rate=learner.learning_rate)
 

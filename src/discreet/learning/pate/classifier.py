@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -11,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from discreet import _check
+from discreet._files import replace_file
 
 #: Rows that are predicted at once.
 _ROWS = 4096
@@ -84,6 +88,19 @@ class Classifier:
     def predict_proba(self, inputs: ArrayLike) -> NDArray[np.float64]:
         """The probability of each class: the softmax of `logits`."""
         return softmax(self.logits(inputs))
+
+    def save(self, path: Path | str, guarantee: str) -> None:
+        """Save the module's state with the guarantee of its labels. `torch.load(path)["model"]` is the state."""
+        content = {"model": self.module.state_dict(), "guarantee": guarantee}
+        replace_file(Path(path), lambda file: torch.save(content, file))
+
+
+@contextmanager
+def repeatable(seed: int) -> Iterator[None]:
+    """Start torch's generators from a seed and restore them afterwards: a student is the same when trained again."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
 
 
 def softmax(logits: NDArray[np.float64], temperature: float = 1.0) -> NDArray[np.float64]:
