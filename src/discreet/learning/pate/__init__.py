@@ -10,6 +10,7 @@
 from discreet.learning.pate._answers import Answers, Ensemble, voting_event
 from discreet.learning.pate.classifier import Classifier
 from discreet.learning.pate.plotting import plot_answers, plot_votes
+from discreet.learning.pate.prediction import Predictions, PrivatePredictor
 from discreet.learning.pate.price import DataDependentPrice, data_dependent
 from discreet.learning.pate.shards import shards_of
 from discreet.learning.pate.student import train_student
@@ -24,6 +25,8 @@ __all__ = [
     "Ensemble",
     "GaussianVoting",
     "LaplaceVoting",
+    "Predictions",
+    "PrivatePredictor",
     "Teachers",
     "Voting",
     "data_dependent",

@@ -181,7 +181,7 @@ def _trained(jobs: Iterator[tuple[Any, ...]], workers: int) -> Iterator[tuple[in
 
 def _fit(estimator: Any, rows: NDArray[Any], targets: NDArray[Any], seed: bytes) -> Any:
     try:
-        with _apart(int.from_bytes(seed, "little")):
+        with apart(int.from_bytes(seed, "little")):
             estimator.fit(rows, targets)
     except Exception:
         return None  # this teacher abstains: what went wrong is a fact about its rows
@@ -192,7 +192,7 @@ def _predict(member: Any, questions: NDArray[Any], number: int) -> NDArray[Any] 
     if member is None:
         return None
     try:
-        with _apart(number):
+        with apart(number):
             predicted = np.asarray(member.predict(questions))
     except Exception:
         return None
@@ -200,7 +200,7 @@ def _predict(member: Any, questions: NDArray[Any], number: int) -> NDArray[Any] 
 
 
 @contextmanager
-def _apart(seed: int) -> Iterator[None]:
+def apart(seed: int) -> Iterator[None]:
     """Run one teacher's code: it shares no random numbers with others, and its warnings are facts about its rows."""
     with entropy.own_global_generators(seed), torch.random.fork_rng(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
