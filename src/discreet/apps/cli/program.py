@@ -15,6 +15,7 @@ import discreet
 from discreet.apps.cli import (
     allocate,
     audit,
+    candidates,
     check,
     compare,
     completion,
@@ -60,6 +61,7 @@ COMMANDS: tuple[click.Command, ...] = (
     audit.command,
     report.command,
     plan.command,
+    candidates.command,
     price.group,
     compare.command,
     allocate.command,
