@@ -25,6 +25,8 @@ from discreet.numeric.search import bisect
 MEANS = (2, 5, 10, 20, 50, 100)
 #: Normal scores are summed between these many standard deviations.
 _REACH = 12.0
+#: Where a point's label stands, in points from it: the two lowest curves are close.
+_OFFSETS = {"logarithmic": (7, -3), "geometric": (-14, 5), "poisson": (5, -10), "all in the open": (5, -10)}
 _COLORS = {"logarithmic": "#2a9d8f", "geometric": "#264653", "poisson": "#e9a23b", "all in the open": "#e76f51"}
 
 
