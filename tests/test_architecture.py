@@ -28,6 +28,7 @@ NOUNS = {
     "guarantees",
     "release",
     "_check",
+    "_files",
     "numeric",
 }
 

@@ -86,6 +86,64 @@ epsilon = 0.1
 folder = "income"                # model.pt, report.html, statement.json
 ```
 
+## Labels from private teachers
+
+`discreet pate` reads a TOML file as well. The file of `[data]` is private; everything else is public. The rows of
+`[questions]` need the columns of `[data]`, without the label. [Label public data with private
+teachers](how-to/pate.md) explains the numbers.
+
+```toml
+[data]                           # as above: a table, or images and labels
+file = "people.parquet"
+label = "income"
+classes = ["<=50K", ">50K"]
+
+[data.columns]
+age = [17, 90]
+sex = ["Female", "Male"]
+
+[questions]
+file = "public.parquet"          # for images, an idx file
+rows = 600                       # the first so many are asked
+answers = 400                    # at most so many are answered; the price is for so many
+
+[teachers]
+count = 200                      # each learns from its own shard
+kind = "logistic"                # logistic, mlp, or cnn for images
+epochs = 30
+learning_rate = 0.01
+workers = 2
+folder = "income-secret"         # teachers, votes and what depends on them: not private
+
+[voting]
+kind = "confident"               # or gaussian, laplace: without a threshold
+noise = 40
+threshold = 130
+check_noise = 100
+delta = 1e-6
+
+[student]
+kind = "mlp"
+hidden = [32]
+rounds = 1                       # self-training on the questions without an answer
+
+[ledger]
+file = "census.ledger"
+account = "census"               # if it protects persons, one teacher sees all rows of a person
+purpose = "labels for an income model"
+
+[evaluate]                       # optional, as above
+file = "others.parquet"
+epsilon = 0.1
+
+[output]
+folder = "income-labels"         # model.pt, labels.csv, labels.json, answers.png, report.html, …
+```
+
+All labels together have one price, which is charged before the first vote and holds for all votes. What the votes at
+hand gave away, the data-dependent price, is written to the folder of secrets, and printed with `--secret` only. To
+continue a run that was killed, start it again: it is charged once. To ask anew, choose another folder of secrets.
+
 ## All commands
 """
 

@@ -103,6 +103,50 @@ folder = "model"
 """
 
 
+PATE = """
+[data]
+file = "people.parquet"
+label = "sex"
+classes = ["Female", "Male"]
+
+[data.columns]
+age = [0, 120]
+hours = [0, 100]
+
+[questions]
+file = "people.parquet"
+rows = 40
+answers = 20
+
+[teachers]
+count = 10
+epochs = 3
+
+[voting]
+kind = "confident"
+noise = 20
+threshold = 5
+check_noise = 20
+delta = 1e-6
+
+[student]
+kind = "logistic"
+epochs = 3
+
+[ledger]
+file = "census.ledger"
+account = "census"
+purpose = "labels for a student"
+
+[evaluate]
+file = "people.parquet"
+epsilon = 0.5
+
+[output]
+folder = "labeled"
+"""
+
+
 def fill(folder: Path) -> None:
     """Write the files that the examples name."""
     rows = 400
@@ -119,6 +163,7 @@ def fill(folder: Path) -> None:
     (folder / "model.py").write_text(MODEL)
     (folder / "pipeline.py").write_text(PIPELINE)
     (folder / "config.toml").write_text(CONFIG)
+    (folder / "pate.toml").write_text(PATE)
     (folder / "visits.log").write_text("GET /a\nGET /b\nEND\nGET /a\nEND\nGET /c\n")
 
 

@@ -19,6 +19,7 @@ import discreet as dp
 from discreet.apps.cli import main
 from discreet.apps.cli.command import Command
 from discreet.apps.cli.program import program
+from discreet.apps.pate import read_pate_config
 from discreet.apps.training import read_config
 from discreet.codec import encode, encode_tree
 from discreet.learning import Plan
@@ -516,7 +517,12 @@ def test_every_command_is_documented():
 
 def test_the_configuration_in_the_reference_is_one_that_train_takes(tmp_path):
     page = make_cli_reference.PAGE.read_text(encoding="utf-8")
-    (text,) = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    found = read_config(tmp_path / "config.toml", text)
+    blocks = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (training,) = (text for text in blocks if "[plan]" in text)
+    found = read_config(tmp_path / "config.toml", training)
     assert found.budget.epsilon == 1.0
     assert found.evaluation is not None
+    (labeling,) = (text for text in blocks if "[voting]" in text)
+    asked = read_pate_config(tmp_path / "pate.toml", labeling)
+    assert asked.questions.answers == 400
+    assert asked.evaluation is not None

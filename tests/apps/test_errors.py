@@ -127,6 +127,15 @@ BAD = {
         "discreet price json unknown.json --delta 1e-5",
         "discreet price json event.json --delta 7",
     ],
+    "candidates": [
+        "discreet candidates event.json",
+        "discreet candidates nowhere.json --delta 1e-5",
+        "discreet candidates event.json --delta 7",
+        "discreet candidates event.json --delta 1e-5 --trials few",
+        "discreet candidates event.json --delta 1e-5 --trials 1",
+        "discreet candidates event.json --delta 1e-5 --epsilon -1",
+        "discreet candidates event.json --delta 1e-5 --plot chart.gif",
+    ],
     "compare": [
         "discreet compare --epsilon 1 --delta 1e-6",
         "discreet compare --epsilon 1 --delta 0 --l1 1",
@@ -153,6 +162,11 @@ BAD = {
         "discreet train nowhere.toml",
         "discreet train people.parquet",
         "discreet train event.json",
+    ],
+    "pate": [
+        "discreet pate nowhere.toml",
+        "discreet pate people.parquet",
+        "discreet pate config.toml",
     ],
     "check": [
         "discreet check nowhere.py:build",

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import discreet as dp
-from discreet import events, queries
+from discreet import _files, events, queries
 from discreet.errors import BudgetExceeded, InvalidArgument, KeyReused, NotALedger
-from discreet.ledger import streaming
 from discreet.mechanisms import continual
 from tests.ledger.faults import AFTER, hooked, in_child, killer, opened
 
@@ -99,7 +98,7 @@ def test_two_processes_cannot_continue_one_state(account, tmp_path, monkeypatch)
         with pytest.raises(InvalidArgument, match="another process"):
             account.stream(COUNTER, path, key="visits")
         # Where locks do not work, the ledger decides.
-        monkeypatch.setattr(streaming, "_locked", lambda path: open(os.devnull, "rb"))  # noqa: SIM115
+        monkeypatch.setattr(_files, "locked", lambda *_: open(os.devnull, "rb"))  # noqa: SIM115
         with account.stream(COUNTER, path, key="visits") as second:
             second.step(ONE)
         with pytest.raises(NotALedger, match="taken elsewhere"):
@@ -161,11 +160,11 @@ def test_a_kill_at_any_instant_repeats_no_noise_and_loses_no_release(place, tmp_
     def victim():
         with opened(place) as ledger:
             stream = open_stream(ledger)
-            write = streaming._replace
+            write = _files.replace_file
             if moment == "before the file":
-                streaming._replace = lambda *_: os.kill(os.getpid(), 9)
+                _files.replace_file = lambda *_: os.kill(os.getpid(), 9)
             elif moment == "after the file":
-                streaming._replace = lambda *given: (write(*given), os.kill(os.getpid(), 9))
+                _files.replace_file = lambda *given: (write(*given), os.kill(os.getpid(), 9))
             else:
                 hooked(ledger, killer(moment))
             seen.write_text(str(stream.step(ONE).value))

@@ -4,6 +4,7 @@
 - `_train` is the one-call interface, `loop` runs the steps, `run` is the result, `checkpoint` the file to resume from;
 - `gradients` leaves the loop to others and `integrations` connects frameworks; `allowance` keeps both in the ledger;
 - `step` takes one private step, from `data` (records, samplers, batches), `clipping`, `engine` and `noise`;
+- `private_evaluation` measures a model on private rows, with `rates` and their intervals;
 - `compatibility` checks and repairs models, `zoo` holds small ones, `losses` makes any loss per-example.
 """
 
@@ -25,6 +26,7 @@ from discreet.learning.gradients import PrivateGradients
 from discreet.learning.noise import Correlation, GaussianNoise, L2LaplaceNoise, LaplaceNoise
 from discreet.learning.noise.correlation import Banded, Buffered, Canceling, SquareRoot, Tree
 from discreet.learning.plan import Plan
+from discreet.learning.private_evaluation import PrivateEvaluation, evaluate_privately
 from discreet.learning.run import History, Run
 from discreet.learning.step import Step
 
@@ -51,6 +53,7 @@ __all__ = [
     "PerLayer",
     "Plan",
     "PoissonSampler",
+    "PrivateEvaluation",
     "PrivateGradients",
     "Run",
     "ShuffledEpochs",
@@ -60,6 +63,7 @@ __all__ = [
     "TruncatedPoissonSampler",
     "check",
     "clipped_sum",
+    "evaluate_privately",
     "fix",
     "train",
 ]

@@ -20,15 +20,13 @@ training time, never privacy.
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 
+from discreet._files import replace_file
 from discreet.errors import NotACheckpoint
 from discreet.learning.plan import Plan
 
@@ -104,26 +102,3 @@ def fingerprint(plan: Plan) -> str:
     if plan.sums_persons:
         facts += (plan.clip_persons,)
     return hashlib.sha256(repr(facts).encode()).hexdigest()
-
-
-def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Replace a file atomically and durably: after a crash there is the old file or the new one.
-
-    Only its owner can read the new file.
-    """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp sets the mode to 0600
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    if os.name == "posix":  # the new name must be flushed to disk as well
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from discreet import _check
+from discreet._files import replace_file
 from discreet.errors import Exhausted, InvalidArgument, NotACheckpoint
 from discreet.guarantees import Guarantee
 from discreet.learning.allowance import Allowance, Origin, checked_account, checked_plan
-from discreet.learning.checkpoint import fingerprint, replace_file
+from discreet.learning.checkpoint import fingerprint
 from discreet.learning.data.batches import BatchStream
 from discreet.learning.distributed import inner_model
 from discreet.learning.noise import Secret

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from discreet._files import replace_file
 from discreet.errors import MissingExtra
 from discreet.guarantees import Guarantee
-from discreet.learning.checkpoint import replace_file
 from discreet.learning.plan import Plan
 from discreet.learning.sharded import whole
 from discreet.ledger.receipt import Receipt

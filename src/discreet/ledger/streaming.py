@@ -15,16 +15,14 @@ a kill between the file and the ledger has the right number, and the state that 
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
 import numpy as np
 
+from discreet import _files
 from discreet.bounded import Bounded
 from discreet.errors import InvalidArgument, NotALedger
 from discreet.ledger.receipt import Receipt
@@ -46,7 +44,9 @@ class LedgerStream:
 
     def __init__(self, counter: Counter | Doubling, path: Path, reservation: Reservation) -> None:
         self._counter, self._path, self._reservation = counter, path, reservation
-        self._lock = _locked(path)
+        # Two processes must not continue one state. Without locks the ledger refuses the second one at its first step.
+        refusal = f"{path} must not be in use, and another process has this stream open"
+        self._lock: IO[bytes] | None = _files.locked(path.with_name(path.name + ".lock"), refusal)
         self._note: Any = None
         try:
             self._state, self._last = self._opened()
@@ -190,41 +190,4 @@ class LedgerStream:
             "last": {**vars(release), "value": value},
             "note": note,
         }
-        _replace(self._path, json.dumps(content).encode())
-
-
-def _locked(path: Path) -> IO[bytes] | None:
-    """An open file beside the state, locked as long as it is open: two processes must not continue one state."""
-    beside = path.with_name(path.name + ".lock")
-    handle = os.fdopen(os.open(beside, os.O_RDWR | os.O_CREAT, 0o600), "rb")
-    try:
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:  # no such locks here; the ledger still refuses the second process, at its first step
-        pass
-    except OSError:
-        handle.close()
-        raise InvalidArgument(f"{path} must not be in use, and another process has this stream open") from None
-    return handle
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Replace a file atomically and durably; only its owner can read it."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp sets the mode to 0600
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
-    if os.name == "posix":  # the new name must be flushed to disk as well
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _files.replace_file(self._path, lambda file: file.write(json.dumps(content).encode()))

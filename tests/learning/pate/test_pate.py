@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 import discreet as dp
@@ -78,6 +79,23 @@ def test_shards_have_the_same_expected_size():
 def test_a_row_without_a_person_is_refused(person):
     with pytest.raises(InvalidArgument, match="persons must identify"):
         pate.shards_of([person], 3, KEY)
+
+
+def test_rows_without_a_person_reach_no_teacher_and_raise_nothing():
+    inputs, labels = blobs(60)
+    persons = [f"p{i}" if i % 3 else None for i in range(60)]
+    seen = []
+
+    class Counting(Centroids):
+        def fit(self, rows, targets):
+            seen.append(len(rows))
+            super().fit(rows, targets)
+
+    options = {"teachers": 2, "classes": range(3), "progress": False}
+    pate.train_teachers(lambda _: Counting(), inputs, labels, persons=persons, **options)
+    assert sum(seen[1:]) == 40  # the first fit is the trial on generated rows
+    with pytest.raises(InvalidArgument, match="one entry for each"):
+        pate.train_teachers(Centroids(), inputs, labels, persons=persons[:7], **options)
 
 
 def test_one_person_changes_one_teacher_s_votes(monkeypatch):
@@ -163,7 +181,8 @@ def test_bad_arguments_are_refused(bad):
         )
 
 
-def test_a_run_that_was_killed_continues_with_the_same_shards(tmp_path):
+def test_a_run_that_was_killed_continues_with_the_same_shards(tmp_path, monkeypatch):
+    monkeypatch.setattr(entropy, "fresh_key", lambda: KEY)  # with this key every shard has more than 12 rows
     inputs, labels = blobs(200)
     fitted = []
 
@@ -191,6 +210,8 @@ def test_a_run_that_was_killed_continues_with_the_same_shards(tmp_path):
     assert trained.counts(inputs).sum(1).tolist() == [8] * 200
     with pytest.raises(InvalidArgument, match="one set of teachers"):
         pate.train_teachers(Centroids(), inputs, labels, teachers=9, classes=range(3), folder=tmp_path / "t")
+    with pytest.raises(InvalidArgument, match="teachers of these data"):  # a row would reach a second teacher
+        pate.train_teachers(Centroids(), inputs[1:], labels[1:], teachers=8, classes=range(3), folder=tmp_path / "t")
 
 
 def _restored(labels, means):
@@ -204,6 +225,26 @@ def test_teachers_train_side_by_side():
     inputs, labels = blobs(90)
     trained = pate.train_teachers(Centroids(), inputs, labels, teachers=3, classes=range(3), workers=2, progress=False)
     assert trained.counts(inputs[:2]).sum(1).tolist() == [3, 3]
+
+
+def test_a_torch_module_is_a_teacher(monkeypatch):
+    monkeypatch.setattr(entropy, "fresh_key", lambda: KEY)  # so the teachers are always the same
+    torch.manual_seed(0)
+    inputs, labels = blobs(200)
+    named = np.array(["a", "b", "c"])[labels]
+    module = torch.nn.Linear(2, 3)
+    before = module.weight.detach().clone()
+    options = {"teachers": 2, "classes": ["a", "b", "c"], "progress": False}
+    assert (pate.train_teachers(module, inputs, named, **options).counts(inputs).sum(1) == 2).all()
+    assert torch.equal(module.weight, before)
+    quick = pate.Classifier(module, ["a", "b", "c"], learning_rate=0.1)
+    counts = pate.train_teachers(quick, inputs, named, **options).counts(inputs)
+    assert (np.array(["a", "b", "c"])[counts.argmax(1)] == named).mean() > 0.9
+    student = pate.Classifier(module, ["a", "b", "c"]).fit(inputs, named)
+    assert student.predict_proba(inputs).sum(1) == pytest.approx(np.ones(200))
+    assert student.predict(inputs[:0]).shape == (0,)
+    with pytest.raises(InvalidArgument, match="module must be"):
+        pate.Classifier(Centroids(), range(3))
 
 
 # --- votes --------------------------------------------------------------------------------------------------------
@@ -252,7 +293,7 @@ def test_answers_are_charged_by_what_was_asked_and_answered(teachers, account):
     given = int(answers.answered.sum())
     charged = [line.event for line in account.statement().lines]
     assert charged == [ev.Repeated(ev.GaussianVoteCheck(20.0), 50), ev.Repeated(ev.GaussianVotes(5.0), given)]
-    assert answers.event == ensemble.event(50, given)
+    assert answers.event == ensemble.event(50)  # what was known in advance, not what happened
     right = [one == two for one, two in zip(answers.labels, labels.tolist(), strict=True) if one is not None]
     assert np.mean(right) > 0.9
     assert answers.epsilon(1e-5).upper == pytest.approx(dp.accounting.epsilon(answers.event, 1e-5).upper)
@@ -272,12 +313,56 @@ def test_a_key_is_charged_and_answered_once(teachers, account, tmp_path):
     again = ensemble.ask(inputs, key="a", folder=tmp_path / "answers")
     assert again.labels == first.labels
     assert len(account.statement().lines) == 1
-    for file in (tmp_path / "answers").iterdir():
+    for file in (tmp_path / "answers").glob("*.json"):
         file.unlink()  # as if the process had been killed between the charge and the file
     with pytest.raises(InvalidArgument, match="lost in a crash"):
         ensemble.ask(inputs, key="a", folder=tmp_path / "answers")
     with pytest.raises(InvalidArgument, match="together with key"):
         ensemble.ask(inputs, key="b")
+
+
+def test_a_declared_number_of_answers_is_one_charge_whatever_passes(teachers, account):
+    inputs, _ = blobs(60, seed=5)
+    voting = pate.ConfidentVoting(5.0, threshold=15, check_noise=20.0)
+    ensemble = pate.Ensemble(teachers, voting, account=account)
+    answers = ensemble.ask(inputs, answers=10)
+    declared = ev.Composed((ev.Repeated(ev.GaussianVoteCheck(20.0), 60), ev.Repeated(ev.GaussianVotes(5.0), 10)))
+    assert [line.event for line in account.statement().lines] == [declared] == [answers.event]
+    assert answers.answered.sum() == 10  # fails only if fewer than 10 of 60 pass, each with P > 1/2: below 1e-7
+    assert pate.Ensemble(teachers, pate.GaussianVoting(5.0)).ask(inputs, answers=7).answered.sum() == 7
+
+
+def test_declared_answers_survive_a_crash_before_they_were_released(teachers, account, tmp_path, monkeypatch):
+    inputs, _ = blobs(20, seed=6)
+    ensemble = pate.Ensemble(teachers, pate.ConfidentVoting(10.0, threshold=15, check_noise=20.0), account=account)
+    options = {"answers": 5, "key": "a", "folder": tmp_path / "answers"}
+    with monkeypatch.context() as broken:
+        broken.setattr(pate.Teachers, "counts", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            ensemble.ask(inputs, **options)
+    first = ensemble.ask(inputs, **options)
+    assert ensemble.ask(inputs, **options).labels == first.labels
+    assert len(account.statement().lines) == 1
+    with pytest.raises(InvalidArgument, match="same questions"):
+        ensemble.ask(inputs + 1, **options)
+    with pytest.raises(InvalidArgument, match="same answers"):
+        ensemble.ask(inputs, **{**options, "answers": 6})
+
+
+def test_two_processes_do_not_draw_for_one_key(teachers, account, tmp_path, monkeypatch):
+    inputs, _ = blobs(5, seed=3)
+    ensemble = pate.Ensemble(teachers, pate.GaussianVoting(20.0), account=account)
+    options = {"key": "a", "folder": tmp_path / "answers"}
+    counts = pate.Teachers.counts
+
+    def interrupted(self, questions):
+        with pytest.raises(InvalidArgument, match="another process asks"):
+            ensemble.ask(inputs, **options)
+        return counts(self, questions)
+
+    monkeypatch.setattr(pate.Teachers, "counts", interrupted)
+    ensemble.ask(inputs, **options)
+    assert len(account.statement().lines) == 1
 
 
 # --- prices and the student ---------------------------------------------------------------------------------------
@@ -296,6 +381,20 @@ def test_the_price_of_agreeing_votes_is_lower_and_labelled():
     assert dear.epsilon >= dear.data_independent
     with pytest.raises(InvalidArgument, match="hold their votes"):
         pate.data_dependent(pate.Answers((0,), answers.event), pate.GaussianVoting(40.0), 1e-5)
+
+
+def test_charts_say_what_may_be_published():
+    counts = np.array([[250, 0, 0], [200, 50, 0], [90, 80, 80]])
+    voting = pate.ConfidentVoting(40.0, 150, 100.0)
+    answers = pate.Answers((0, 0, None), ev.Gaussian(40.0), (), counts)
+    open_to_all = pate.plot_answers(pate.Answers(answers.labels, answers.event), voting, 1e-5)  # needs no votes
+    assert "data-independent" in open_to_all.axes[1].get_title()
+    secret = pate.plot_votes(answers, voting, 1e-5)
+    assert "SECRET" in secret.get_suptitle()
+    independent, dependent = (line.get_ydata() for line in secret.axes[1].lines)
+    assert dependent[-1] < independent[-1]
+    with pytest.raises(InvalidArgument, match="hold their votes"):
+        pate.plot_votes(pate.Answers(answers.labels, answers.event), voting, 1e-5)
 
 
 def test_a_student_learns_from_what_was_released():

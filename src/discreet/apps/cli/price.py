@@ -141,16 +141,21 @@ def from_json(output: Output, file: str, delta: float, relation: str) -> None:
     `discreet ledger statement --json` shows the event of each charge in that format, under "code". Plain JSON numbers
     work too.
     """
+    event = read_event(file)
+    with output.working("Pricing"):
+        table = _by_each_method(event, delta, as_relation(relation))
+    _show(output, _Priced(event, None, None, table, None), repr(event))
+
+
+def read_event(file: str) -> Event:
+    """The event in a JSON file that the user named."""
     try:
-        event = codec.decode_tree(codec.from_numbers(json.loads(read_text(file)), "FILE"))
+        return codec.decode_tree(codec.from_numbers(json.loads(read_text(file)), "FILE"))
     except (json.JSONDecodeError, RecursionError):
         raise InvalidArgument(f"FILE must hold JSON, got {file!r}: such as {_EXAMPLE}") from None
     except NotALedger as error:
         problem = str(error).removeprefix("a stored code ").partition(": the ledger was edited")[0]
         raise InvalidArgument(f"FILE {problem.removeprefix('FILE ')}: write events such as {_EXAMPLE}") from None
-    with output.working("Pricing"):
-        table = _by_each_method(event, delta, as_relation(relation))
-    _show(output, _Priced(event, None, None, table, None), repr(event))
 
 
 _EXAMPLE = '{"tag": "gaussian", "noise_multiplier": 2.0}'

@@ -86,8 +86,8 @@ def read_config(path: str | Path, text: str) -> Config:
     except tomllib.TOMLDecodeError as error:
         raise InvalidArgument(f"CONFIG must be TOML, got {str(path)!r}: {error}") from None
     here = Path(path).parent
-    root = _Section("the file", tree)
-    data = _data(root.section("data"), here)
+    root = Section("the file", tree)
+    data = read_data(root.section("data"), here)
     model = root.section("model", optional=True)
     plan = root.section("plan")
     ledger = root.section("ledger")
@@ -96,7 +96,7 @@ def read_config(path: str | Path, text: str) -> Config:
     if "evaluate" in tree:
         section = root.section("evaluate")
         epsilon = section.number("epsilon")
-        evaluation = HeldOut(_held_out(section, data, here), epsilon)
+        evaluation = HeldOut(read_held_out(section, data, here), epsilon)
         section.done()
     config = Config(
         data=data,
@@ -115,7 +115,7 @@ def read_config(path: str | Path, text: str) -> Config:
             clip_norm=plan.number("clip_norm", 1.0),
             sampling=plan.text("sampling", "poisson"),
         ),
-        ledger=_location(ledger.text("file"), here),
+        ledger=location(ledger.text("file"), here),
         account=ledger.text("account"),
         purpose=ledger.text("purpose", "private training"),
         folder=here / output.text("folder", "trained"),
@@ -126,7 +126,8 @@ def read_config(path: str | Path, text: str) -> Config:
     return config
 
 
-def _data(section: _Section, here: Path) -> Table | Images:
+def read_data(section: Section, here: Path) -> Table | Images:
+    """The table or the pair of idx files that a section describes."""
     if section.has("images"):
         images = Images(
             here / section.text("images"), here / section.text("labels"), section.whole("classes", at_least=2)
@@ -148,7 +149,7 @@ def _data(section: _Section, here: Path) -> Table | Images:
     return table
 
 
-def _held_out(section: _Section, data: Table | Images, here: Path) -> Table | Images:
+def read_held_out(section: Section, data: Table | Images, here: Path) -> Table | Images:
     """The data of other people, with the same columns."""
     if isinstance(data, Table):
         return Table(here / section.text("file"), data.label, data.classes, data.columns)
@@ -167,11 +168,12 @@ def _fact(name: str, values: list[Any]) -> Fact:
     return tuple(str(value) if isinstance(value, str) else value for value in values)
 
 
-def _location(text: str, here: Path) -> str:
+def location(text: str, here: Path) -> str:
+    """Where a ledger is: a URL, or a path that starts at `here`."""
     return text if "://" in text else str(here / text)
 
 
-class _Section:
+class Section:
     """A table of the file. Every key in it must be read, so that a misspelt one is found."""
 
     def __init__(self, name: str, content: Mapping[str, Any]) -> None:
@@ -180,9 +182,11 @@ class _Section:
         self._asked: set[str] = set()
 
     def has(self, key: str) -> bool:
+        """Whether the key is there."""
         return key in self._content
 
     def names(self) -> list[str]:
+        """All keys."""
         return list(self._content)
 
     def _get(self, key: str, kind: type | tuple[type, ...], words: str, default: Any = None) -> Any:
@@ -194,24 +198,30 @@ class _Section:
             raise _check.fail(f"{key} in {self._name}", f"be {words}", value, "docs/cli.md has an example")
         return value
 
-    def section(self, key: str, *, optional: bool = False) -> _Section:
-        return _Section(f"[{key}]", self._get(key, dict, f"a table [{key}]", {} if optional else None))
+    def section(self, key: str, *, optional: bool = False) -> Section:
+        """A table inside this one."""
+        return Section(f"[{key}]", self._get(key, dict, f"a table [{key}]", {} if optional else None))
 
     def text(self, key: str, default: str | None = None) -> str:
+        """A text."""
         return str(self._get(key, str, "a text", default))
 
     def number(self, key: str, default: float | None = None) -> float:
+        """A number."""
         return float(self._get(key, (int, float), "a number", default))
 
-    def whole(self, key: str, *, at_least: int = 1) -> int:
+    def whole(self, key: str, default: int | None = None, *, at_least: int = 1) -> int:
+        """A whole number."""
         return _check.integer(
-            f"{key} in {self._name}", self._get(key, int, "an integer"), "see docs/cli.md", at_least=at_least
+            f"{key} in {self._name}", self._get(key, int, "an integer", default), "see docs/cli.md", at_least=at_least
         )
 
     def values(self, key: str) -> list[Any]:
+        """A list."""
         return list(self._get(key, list, "a list"))
 
     def whole_numbers(self, key: str, default: list[int]) -> list[int]:
+        """A list of whole numbers."""
         sizes = self._get(key, list, "a list of integers", default)
         return [_check.integer(f"{key} in {self._name}", size, "it lists hidden units") for size in sizes]
 

@@ -6,6 +6,7 @@ import gzip
 import math
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,54 @@ def load_table(source: Table) -> Arrays:
         from discreet.analytics.table.source import engine_table
     except ModuleNotFoundError as missing:
         raise MissingExtra("tables need Ibis and DuckDB: pip install 'discreet[analytics]'") from missing
-    table = engine_table(source.file)
-    for name in (*source.columns, source.label):
-        if name not in table.columns:
-            names = ", ".join(table.columns)
-            raise InvalidArgument(f"{name!r} must be a column of {source.file.name}, which has {names}")
-    for name, fact in {**source.columns, source.label: source.classes}.items():
-        _check_kind(name, table[name], fact)
-    arrow = table.select(*source.columns, source.label).to_pyarrow()
-    columns = {name: np.array(arrow.column(name).to_pylist(), dtype=object) for name in arrow.column_names}
+    columns = _columns(engine_table(source.file), source, {**source.columns, source.label: source.classes})
     return encode(columns, source.columns, source.label, source.classes)
+
+
+def load_questions(source: Table | Images, path: Path) -> NDArray[np.float32]:
+    """The inputs of another file with the same columns or image sizes; it needs no labels."""
+    if isinstance(source, Images):
+        return _scaled_images(_idx(path, 3))
+    from discreet.analytics.table.source import engine_table
+
+    questions = replace(source, file=path)
+    return encode_inputs(_columns(engine_table(path), questions, source.columns), source.columns)
+
+
+def load_with_persons(source: Table, person: str) -> tuple[NDArray[np.float32], NDArray[np.int64], list[Any]]:
+    """Inputs, labels and persons of a table, without the rows whose label is none of the classes.
+
+    Guarantee: as `load`.
+    """
+    from discreet.analytics.table.source import engine_table
+
+    columns = _columns(
+        engine_table(source.file), source, {**source.columns, source.label: source.classes}, extra=(person,)
+    )
+    labeled = _indexes(columns[source.label], source.classes) >= 0
+    return *encode(columns, source.columns, source.label, source.classes), columns[person][labeled].tolist()
+
+
+def _columns(
+    table: Any, source: Table, facts: Mapping[str, Fact], extra: tuple[str, ...] = ()
+) -> dict[str, NDArray[Any]]:
+    """The cells of the columns with facts, and of others; types are checked before any cell is read."""
+    names = tuple(dict.fromkeys((*facts, *extra)))
+    for name in names:
+        if name not in table.columns:
+            known = ", ".join(table.columns)
+            raise InvalidArgument(f"{name!r} must be a column of {source.file.name}, which has {known}")
+    for name, fact in facts.items():
+        _check_kind(name, table[name], fact)
+    arrow = table.select(*names).to_pyarrow()
+    return {name: _objects(arrow.column(name).to_pylist()) for name in arrow.column_names}
+
+
+def _objects(cells: list[Any]) -> NDArray[Any]:
+    """Cells as they are, in one dimension, whatever they hold."""
+    column = np.empty(len(cells), dtype=object)
+    column[:] = cells
+    return column
 
 
 def _check_kind(name: str, column: Any, fact: Fact) -> None:
@@ -79,13 +118,18 @@ def encode(
     >>> inputs.tolist(), labels.tolist()
     ([[0.5, 0.0, 1.0], [1.0, 0.0, 0.0]], [1, 0])
     """
+    labels = _indexes(columns[label], classes)
+    labeled = labels >= 0
+    return encode_inputs(columns, facts)[labeled], labels[labeled]
+
+
+def encode_inputs(columns: Mapping[str, NDArray[Any]], facts: Mapping[str, Fact]) -> NDArray[np.float32]:
+    """The inputs alone, as `encode` makes them, of all rows."""
     inputs = [
         _scaled(columns[name], fact) if is_bounds(fact) else _one_hot(columns[name], fact)
         for name, fact in facts.items()
     ]
-    labels = _indexes(columns[label], classes)
-    labeled = labels >= 0
-    return np.concatenate(inputs, axis=1)[labeled], labels[labeled]
+    return np.concatenate(inputs, axis=1)
 
 
 def is_bounds(fact: Fact) -> bool:
@@ -134,8 +178,11 @@ def load_images(source: Images) -> Arrays:
     if len(pixels) != len(labels):
         raise InvalidArgument(f"{source.labels.name} must hold one label for each image in {source.images.name}")
     labeled = labels < source.classes
-    images = (pixels[labeled].astype(np.float32) / 127.5 - 1.0)[:, None]
-    return images, labels[labeled].astype(np.int64)
+    return _scaled_images(pixels[labeled]), labels[labeled].astype(np.int64)
+
+
+def _scaled_images(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    return np.asarray((pixels.astype(np.float32) / 127.5 - 1.0)[:, None])
 
 
 def _idx(path: Path, dimensions: int) -> NDArray[np.uint8]:

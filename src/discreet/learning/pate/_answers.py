@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet import _check, accounting, codec, events
+from discreet import _check, accounting, events
+from discreet._files import locked, replace_file
 from discreet.accounting.interval import Interval
 from discreet.errors import InvalidArgument
-from discreet.learning.checkpoint import replace_file
 from discreet.learning.pate.teachers import Teachers
 from discreet.learning.pate.voting import Voting
 from discreet.ledger.account import Account
@@ -26,8 +29,9 @@ class Answers:
 
     Attributes:
         labels: one label for each question; None where the teachers did not agree enough.
-        event: what was run, which holds for all votes.
-        receipts: what the ledger was charged; empty without an account.
+        event: what all answers together cost, known before the first vote: as if every question were answered, or as
+            many as were declared. The ledger may have charged less, see `Ensemble.ask`.
+        receipts: what the ledger was charged; empty without an account, and for answers that were read back.
         counts: the votes: **not private**, for the owner of the data and `data_dependent`.
     """
 
@@ -42,7 +46,7 @@ class Answers:
         return np.array([label is not None for label in self.labels], dtype=np.bool_)
 
     def epsilon(self, delta: float) -> Interval:
-        """ε of all answers together at `delta`, whatever the votes were."""
+        """ε of all answers together at `delta`, whatever the votes were and however many were answered."""
         return accounting.epsilon(self.event, delta)
 
 
@@ -67,56 +71,76 @@ class Ensemble:
         self.teachers, self.voting, self.account = teachers, voting, account
 
     def event(self, questions: int, answered: int | None = None) -> events.Event:
-        """What it costs to ask so many questions, of which so many are answered (by default all)."""
-        asked = _check.integer("questions", questions, "it is how many are asked", at_least=0)
-        given = asked if answered is None else _check.integer("answered", answered, "of those asked", at_least=0)
-        check = self.voting.check_event()
-        votes = events.Repeated(self.voting.vote_event(), given)
-        return votes if check is None else events.Composed((events.Repeated(check, asked), votes))
+        """What it costs to ask so many questions, of which at most so many are answered (by default all)."""
+        return voting_event(self.voting, questions, answered)
 
     def ask(
-        self, inputs: ArrayLike, *, purpose: str = "labels by PATE", key: str | None = None, folder: Any = None
+        self,
+        inputs: ArrayLike,
+        *,
+        answers: int | None = None,
+        purpose: str = "labels by PATE",
+        key: str | None = None,
+        folder: Any = None,
     ) -> Answers:
         """Label public inputs, one vote each.
 
         Args:
             inputs: the questions. They must be public: teachers see them, and answers are about them.
+            answers: how many questions are answered at most, the first ones that pass the check. All is then charged at
+                once, as one event with a tight price, whether so many pass or not. Without it, a `ConfidentVoting`
+                charges the checks first, and then the votes of those that passed.
             purpose: what the labels are for; the ledger records it.
-            key: a name for these answers. After a crash, the same call returns what was answered, or charges nothing
-                twice and says that the answers were lost. Needs `folder`.
-            folder: where answers are kept for `key`.
+            key: a name for these answers. After a crash, the same call returns what was answered; if nothing was
+                released yet, a charge with `answers` still counts, and others are lost. Needs `folder`.
+            folder: where answers are kept for `key`. Don't restore it from a copy: one charge pays for one draw.
 
         Raises:
             BudgetExceeded: the questions do not fit. If the check of a `ConfidentVoting` fits and its votes do not, the
                 check stays charged.
         """
-        kept = _Kept(key, folder)
-        before = kept.read()
-        if before is not None:
-            return before
         questions = np.asarray(inputs)
-        checking, receipts = self.voting.check_event(), []
-        if checking is not None and len(questions):
-            receipts += self._charge(events.Repeated(checking, len(questions)), purpose, key, "check")
-        counts = self.teachers.counts(questions)
-        answered = self.voting.check(counts)
-        if answered.any():
-            receipts += self._charge(
-                events.Repeated(self.voting.vote_event(), int(answered.sum())), purpose, key, "votes"
-            )
-        labels: list[Any] = [None] * len(questions)
-        for place, winner in zip(np.flatnonzero(answered), self.voting.vote(counts[answered]), strict=True):
-            labels[place] = self.teachers.classes[winner]
-        event = self.event(len(questions), int(answered.sum()))
-        answers = Answers(tuple(labels), event, tuple(receipts), counts)
-        kept.write(answers)
-        return answers
+        most = len(questions)
+        if answers is not None:
+            most = min(most, _check.integer("answers", answers, "it is the most questions that are answered"))
+        with _Kept.opened(key, folder) as kept:
+            event = self.event(len(questions), most)
+            facts = {"questions": _digest(questions), "voting": repr(self.voting), "answers": most}
+            kept.check(facts)
+            if kept.winners is not None:
+                return Answers(tuple(self._named(winner) for winner in kept.winners), event)
+            receipts = []
+            charges = {"labels": event} if answers is not None or self.voting.check_event() is None else {}
+            began_before = kept.began
+            if charges:
+                kept.save({"facts": facts})  # on disk before the charge: a retry knows that nothing was released
+            elif len(questions):
+                charges = {"check": self.event(len(questions), 0)}
+            for stage, charged in charges.items() if len(questions) else ():
+                receipts += self._charge(charged, purpose, key, stage, began_before and stage == "labels")
+            counts = self.teachers.counts(questions)
+            answered = self.voting.check(counts)
+            answered[np.flatnonzero(answered)[most:]] = False
+            if "check" in charges and answered.any():
+                votes = events.Repeated(self.voting.vote_event(), int(answered.sum()))
+                receipts += self._charge(votes, purpose, key, "votes", False)
+            winners: list[int | None] = [None] * len(questions)
+            for place, winner in zip(np.flatnonzero(answered), self.voting.vote(counts[answered]), strict=True):
+                winners[place] = int(winner)
+            kept.save({"facts": facts, "winners": winners})
+            return Answers(tuple(self._named(winner) for winner in winners), event, tuple(receipts), counts)
 
-    def _charge(self, event: events.Event, purpose: str, key: str | None, stage: str) -> list[Receipt]:
+    def _named(self, winner: int | None) -> Any:
+        return None if winner is None else self.teachers.classes[winner]
+
+    def _charge(
+        self, event: events.Event, purpose: str, key: str | None, stage: str, unreleased: bool
+    ) -> list[Receipt]:
+        """Charge one stage. A charge that was made before counts only if `unreleased`: then no draw of it left."""
         if self.account is None:
             return []
         receipt = self.account.spend(event, f"{purpose} ({stage})", None if key is None else f"{key}/{stage}")
-        if receipt.replayed:
+        if receipt.replayed and not unreleased:
             raise InvalidArgument(
                 f"key must be new, got {key!r}: its {stage} was charged, and the answers were lost in a crash; its "
                 "noise can't be drawn again, so ask under another key"
@@ -124,23 +148,71 @@ class Ensemble:
         return [receipt]
 
 
+def voting_event(voting: Voting, questions: int, answered: int | None = None) -> events.Event:
+    """What it costs to ask so many questions, of which at most so many are answered (by default all).
+
+    A batch is checked first and then voted on, so its mechanisms come in a fixed order; votes that are not cast are
+    votes whose result is thrown away. Hence the price holds however many pass (docs/proofs/votes.md).
+    """
+    asked = _check.integer("questions", questions, "it is how many are asked", at_least=0)
+    given = asked if answered is None else _check.integer("answered", answered, "of those asked", at_least=0)
+    check = voting.check_event()
+    votes = events.Repeated(voting.vote_event(), given)
+    if check is None:
+        return votes
+    checks = events.Repeated(check, asked)
+    return events.Composed((checks, votes)) if given else checks
+
+
+def _digest(questions: NDArray[Any]) -> str:
+    """A fingerprint of public questions."""
+    shape = repr((questions.dtype.str, questions.shape)).encode()
+    return hashlib.sha256(shape + np.ascontiguousarray(questions).tobytes()).hexdigest()
+
+
 class _Kept:
     """Answers in a file, under their key: what was released may be read again at no cost."""
 
-    def __init__(self, key: str | None, folder: Any) -> None:
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._content: dict[str, Any] | None = None
+        if file is not None and file.exists():
+            self._content = json.loads(file.read_text())
+
+    @classmethod
+    @contextmanager
+    def opened(cls, key: str | None, folder: Any) -> Iterator[_Kept]:
+        """The answers of a key, for one process at a time; nothing is kept without a key."""
         if (key is None) != (folder is None):
             raise _check.fail("folder", "be given together with key", folder, "answers are kept there for the key")
-        self._file = None if key is None else Path(folder) / f"{key.encode().hex()}.answers.json"
-
-    def read(self) -> Answers | None:
-        if self._file is None or not self._file.exists():
-            return None
-        content = json.loads(self._file.read_text())
-        return Answers(tuple(content["labels"]), codec.decode(content["event"]))
-
-    def write(self, answers: Answers) -> None:
-        if self._file is None:
+        if key is None:
+            yield cls(None)
             return
-        content = json.dumps({"labels": answers.labels, "event": codec.encode(answers.event)}).encode()
-        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(self._file, lambda file: file.write(content))
+        place = Path(folder)
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        name = key.encode().hex()
+        with locked(place / f"{name}.lock", f"key must not be in use, and another process asks under {key!r}"):
+            yield cls(place / f"{name}.answers.json")
+
+    @property
+    def began(self) -> bool:
+        """Whether these answers were asked for before."""
+        return self._content is not None
+
+    @property
+    def winners(self) -> list[int | None] | None:
+        """The class of each answer; None if nothing was released."""
+        return None if self._content is None else self._content.get("winners")
+
+    def check(self, facts: dict[str, Any]) -> None:
+        """Refuse a key that belongs to other questions."""
+        if self._content is not None and self._content["facts"] != facts:
+            differ = next(name for name, value in facts.items() if self._content["facts"].get(name) != value)
+            remedy = "a key belongs to the questions that were asked under it; use another key"
+            raise _check.fail("key", f"belong to the same {differ}", "answers to others", remedy)
+
+    def save(self, content: dict[str, Any]) -> None:
+        """Replace the file; a crash leaves the old one or the new one."""
+        if self._file is not None:
+            data = json.dumps(content).encode()
+            replace_file(self._file, lambda file: file.write(data))

@@ -17,7 +17,7 @@ from discreet.learning.pate._answers import Answers
 from discreet.learning.pate.voting import ConfidentVoting, GaussianVoting, LaplaceVoting, Voting
 
 #: The Rényi orders that are tried: fine where one or a few answers have their best one, coarse beyond.
-_ORDERS = tuple(np.concatenate([np.arange(1.25, 10, 0.25), np.arange(10, 64, 2), np.geomspace(64, 512, 16)]).tolist())
+ORDERS = tuple(np.concatenate([np.arange(1.25, 10, 0.25), np.arange(10, 64, 2), np.geomspace(64, 512, 16)]).tolist())
 
 
 @dataclass(frozen=True)
@@ -56,24 +56,36 @@ def data_dependent(answers: Answers, voting: Voting, delta: float) -> DataDepend
     if answers.counts is None:
         raise _check.fail("answers", "hold their votes", "answers that were read back", "votes are never stored")
     chance = float(_check.delta(delta))
-    spent = np.zeros(len(_ORDERS))
-    for votes, answered in zip(answers.counts.tolist(), answers.answered, strict=True):
-        spent += _price(votes, bool(answered), voting)
-    # ε(δ) ≤ D_α + ln((α−1)/α) − ln(δα)/(α−1) (Canonne, Kamath & Steinke 2020, Proposition 12)
-    orders = np.array(_ORDERS)
-    epsilons = spent + np.log1p(-1 / orders) - (np.log(chance) + np.log(orders)) / (orders - 1)
-    best = int(np.argmin(epsilons))
+    epsilon, order = to_epsilon(spent_by_order(answers, voting).sum(axis=0), chance)
     independent = accounting.epsilon(answers.event, chance).upper
-    return DataDependentPrice(max(0.0, float(epsilons[best])), chance, _ORDERS[best], independent)
+    return DataDependentPrice(epsilon, chance, order, independent)
+
+
+def spent_by_order(answers: Answers, voting: Voting) -> NDArray[np.float64]:
+    """The Rényi divergences of each question at `ORDERS`, one row for each: **not private**."""
+    counts = np.empty((0, 0)) if answers.counts is None else answers.counts
+    rows = [_price(votes, bool(given), voting) for votes, given in zip(counts.tolist(), answers.answered, strict=True)]
+    return np.array(rows).reshape(len(rows), len(ORDERS))
+
+
+def to_epsilon(spent: NDArray[np.float64], delta: float) -> tuple[float, float]:
+    """ε at `delta` from divergences at `ORDERS`, and the order that gives it.
+
+    ε(δ) ≤ D_α + ln((α−1)/α) − ln(δα)/(α−1) (Canonne, Kamath & Steinke 2020, Proposition 12).
+    """
+    orders = np.array(ORDERS)
+    epsilons = spent + np.log1p(-1 / orders) - (np.log(delta) + np.log(orders)) / (orders - 1)
+    best = int(np.argmin(epsilons))
+    return max(0.0, float(epsilons[best])), ORDERS[best]
 
 
 def _price(votes: list[int], answered: bool, voting: Voting) -> NDArray[np.float64]:
-    """The Rényi divergences of one question at `_ORDERS`."""
+    """The Rényi divergences of one question at `ORDERS`."""
     if isinstance(voting, LaplaceVoting):
-        return pate.laplace_votes_rdp(votes, voting.noise, _ORDERS)
+        return pate.laplace_votes_rdp(votes, voting.noise, ORDERS)
     if not isinstance(voting, GaussianVoting):
         raise _check.fail("voting", "be one with a theorem", type(voting).__name__, "use those of this package")
-    price = np.zeros(len(_ORDERS))
+    price = np.zeros(len(ORDERS))
     if isinstance(voting, ConfidentVoting):
-        price += pate.vote_check_rdp(float(max(votes)), voting.threshold, voting.check_noise, _ORDERS)
-    return price + pate.gaussian_votes_rdp(votes, voting.noise, _ORDERS) if answered else price
+        price += pate.vote_check_rdp(float(max(votes)), voting.threshold, voting.check_noise, ORDERS)
+    return price + pate.gaussian_votes_rdp(votes, voting.noise, ORDERS) if answered else price

@@ -33,17 +33,35 @@ def shards_of(persons: ArrayLike, shards: int, key: bytes) -> NDArray[np.int64]:
     count = _check.integer("shards", shards, "it is the number of teachers", at_least=1)
     if not isinstance(key, bytes) or len(key) != entropy.KEY_BYTES:
         raise _check.fail("key", f"be {entropy.KEY_BYTES} random bytes", type(key).__name__, "it must stay secret")
-    rows = list(persons) if isinstance(persons, list | tuple) else np.asarray(persons).tolist()
-    names = [_canonical(person) for person in rows]
+    found = [_canonical(person) for person in listed(persons)]
+    names = [name for name in found if name is not None]
+    if len(names) < len(found):  # whose row it is, and what it holds, stays secret
+        raise _check.fail("persons", "identify each row's person", "a row without one", _PERSON_REMEDY)
     shard = {name: int.from_bytes(entropy.derived(key, "shard", name), "little") % count for name in set(names)}
     return np.array([shard[name] for name in names], dtype=np.int64)
 
 
-def _canonical(person: Any) -> str:
-    """One text for all values that are equal as persons: 7, 7.0 and np.int64(7) are one person, "7" is another."""
+def identified(persons: ArrayLike) -> NDArray[np.bool_]:
+    """Which rows have a person: text, bytes or a whole number.
+
+    Guarantee: an entry depends on its row alone.
+    """
+    return np.array([_canonical(person) is not None for person in listed(persons)], dtype=np.bool_)
+
+
+def listed(persons: ArrayLike) -> list[Any]:
+    """Persons as a list, one for each row."""
+    return list(persons) if isinstance(persons, list | tuple) else list(np.asarray(persons).tolist())
+
+
+def _canonical(person: Any) -> str | None:
+    """One text for all values that are equal as persons, None for nobody.
+
+    7, 7.0 and np.int64(7) are one person, "7" is another.
+    """
     value = person.item() if isinstance(person, np.generic) else person
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, str | bytes | int) or value == "":
-        raise _check.fail("persons", "identify each row's person", value, _PERSON_REMEDY)
+        return None
     return f"{type(value).__name__}:{value!r}"

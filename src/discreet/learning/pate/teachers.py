@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import pickle
 import warnings
@@ -12,16 +13,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
 from discreet import _check
+from discreet._files import replace_file
 from discreet.errors import InvalidArgument, MissingExtra
-from discreet.learning.checkpoint import replace_file
-from discreet.learning.pate.shards import shards_of
+from discreet.learning.pate.classifier import Classifier
+from discreet.learning.pate.shards import identified, listed, shards_of
 from discreet.mechanisms.sampling import entropy
 
 #: Generated rows per class on which an estimator is tried before it sees private rows.
@@ -74,14 +76,16 @@ def train_teachers(
     """Train one copy of `estimator` on each of `teachers` disjoint shards of the data.
 
     Args:
-        estimator: anything with `fit(inputs, labels)` and `predict(inputs)`, as in scikit-learn, or a function of the
-            teacher's number that makes one.
+        estimator: anything with `fit(inputs, labels)` and `predict(inputs)`, as in scikit-learn; a torch module, which
+            becomes a `Classifier`; or a function of the teacher's number that makes one.
         inputs: the private inputs, one row each.
         labels: the private labels.
         teachers: how many; more teachers allow more noise per vote, and see fewer rows each.
         classes: the public labels that teachers vote for.
-        persons: each row's person, whose rows all go to one teacher; by default every row is a person.
-        folder: where teachers are saved as they finish, so that a run that was killed continues. Secret, like them.
+        persons: each row's person, whose rows all go to one teacher; by default every row is a person. Rows without a
+            person (None, NaN, empty text) are left out.
+        folder: where teachers are saved as they finish, so that a run that was killed continues with the same data.
+            Secret, like them.
         workers: processes that train side by side.
         progress: whether to draw a progress bar, for the owner of the data.
 
@@ -96,14 +100,13 @@ def train_teachers(
     rows, targets = np.asarray(inputs), np.asarray(labels)
     if len(rows) != len(targets):
         raise _check.fail("labels", "have one entry for each input", len(targets), f"there are {len(rows)} inputs")
-    make = estimator if callable(estimator) and not hasattr(estimator, "fit") else lambda _: copy.deepcopy(estimator)
+    make = _maker(estimator, names)
     _try(make(0), rows, names)
-    who = np.arange(len(rows)) if persons is None else persons
     place = None if folder is None else _Folder(Path(folder), count, names)
     key = entropy.fresh_key() if place is None else place.key()
-    shard = shards_of(who, count, key)
-    if len(shard) != len(rows):
-        raise _check.fail("persons", "have one entry for each input", len(shard), f"there are {len(rows)} inputs")
+    shard = _shards(persons, len(rows), count, key)
+    if place is not None:
+        place.check_data(key, rows, targets, shard)
     members: dict[int, Any] = {} if place is None else place.finished()
     jobs = (
         (i, make(i), rows[shard == i], targets[shard == i], entropy.derived(key, "teacher", i, size=8))
@@ -117,6 +120,28 @@ def train_teachers(
                 place.save(number, member)
             advance()
     return Teachers(names, tuple(members[i] for i in range(count)))
+
+
+def _maker(estimator: Any, classes: tuple[Any, ...]) -> Callable[[int], Any]:
+    """A function that makes the estimator of a teacher, given its number."""
+    if isinstance(estimator, torch.nn.Module):
+        wrapped = Classifier(estimator, classes)
+        return lambda _: copy.deepcopy(wrapped)
+    if callable(estimator) and not hasattr(estimator, "fit"):
+        return cast(Callable[[int], Any], estimator)
+    return lambda _: copy.deepcopy(estimator)
+
+
+def _shards(persons: ArrayLike | None, rows: int, count: int, key: bytes) -> NDArray[np.int64]:
+    """The shard of each row; -1 for a row without a person, which no teacher sees."""
+    if persons is None:
+        return shards_of(np.arange(rows), count, key)
+    known = identified(persons)
+    if len(known) != rows:
+        raise _check.fail("persons", "have one entry for each input", len(known), f"there are {rows} inputs")
+    shard = np.full(rows, -1, dtype=np.int64)
+    shard[known] = shards_of([one for one, kept in zip(listed(persons), known, strict=True) if kept], count, key)
+    return shard
 
 
 def _classes(classes: Sequence[Any]) -> tuple[Any, ...]:
@@ -156,7 +181,7 @@ def _trained(jobs: Iterator[tuple[Any, ...]], workers: int) -> Iterator[tuple[in
 
 def _fit(estimator: Any, rows: NDArray[Any], targets: NDArray[Any], seed: bytes) -> Any:
     try:
-        with _apart(int.from_bytes(seed, "little")):
+        with apart(int.from_bytes(seed, "little")):
             estimator.fit(rows, targets)
     except Exception:
         return None  # this teacher abstains: what went wrong is a fact about its rows
@@ -167,7 +192,7 @@ def _predict(member: Any, questions: NDArray[Any], number: int) -> NDArray[Any] 
     if member is None:
         return None
     try:
-        with _apart(number):
+        with apart(number):
             predicted = np.asarray(member.predict(questions))
     except Exception:
         return None
@@ -175,7 +200,7 @@ def _predict(member: Any, questions: NDArray[Any], number: int) -> NDArray[Any] 
 
 
 @contextmanager
-def _apart(seed: int) -> Iterator[None]:
+def apart(seed: int) -> Iterator[None]:
     """Run one teacher's code: it shares no random numbers with others, and its warnings are facts about its rows."""
     with entropy.own_global_generators(seed), torch.random.fork_rng(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -203,6 +228,20 @@ class _Folder:
             remedy = "a folder belongs to one set of teachers; use another one"
             raise _check.fail("folder", f"hold teachers of {self._facts}", content, remedy)
         return key
+
+    def check_data(self, key: bytes, rows: NDArray[Any], targets: NDArray[Any], shard: NDArray[np.int64]) -> None:
+        """Refuse other data than before: a row that moved to another shard would reach two teachers."""
+        digest = hashlib.sha256()
+        for array in (rows, targets, shard):
+            digest.update(repr((array.dtype.str, array.shape)).encode())
+            digest.update(pickle.dumps(array.tolist()) if array.dtype == object else array.tobytes())
+        mark = entropy.derived(key, "data", digest.hexdigest()).hex()
+        file = self._path / "data.mark"
+        if not file.exists():
+            replace_file(file, lambda out: out.write(mark.encode()))
+        if file.read_text() != mark:
+            remedy = "teachers continue with the same rows in the same order; use another folder"
+            raise _check.fail("folder", "hold teachers of these data", "teachers of others", remedy)
 
     def finished(self) -> dict[int, Any]:
         """The teachers that were saved."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from discreet.errors import InvalidArgument
-from discreet.learning.checkpoint import replace_file
+from discreet._files import locked, replace_file
 
 
 class Journal:
@@ -22,7 +20,8 @@ class Journal:
         self._lock: IO[bytes] | None = None
         if folder is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = _locked(folder)
+            refusal = f"folder must not be in use, and another process searches in {folder}"
+            self._lock = locked(folder / "lock", refusal)  # two processes would draw twice for one charge
 
     def __enter__(self) -> Self:
         return self
@@ -71,18 +70,3 @@ class Journal:
         if self._folder is not None:
             content = pickle.dumps((done, best))
             replace_file(self._folder / "best.pickle", lambda out: out.write(content))
-
-
-def _locked(folder: Path) -> IO[bytes]:
-    """An open file in the folder, locked as long as it is open: two processes would draw twice for one charge."""
-    handle = os.fdopen(os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600), "rb")
-    try:
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:  # a system without such locks
-        pass
-    except OSError:
-        handle.close()
-        raise InvalidArgument(f"folder must not be in use, and another process searches in {folder}") from None
-    return handle

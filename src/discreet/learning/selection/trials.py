@@ -12,6 +12,7 @@ from fractions import Fraction
 from math import factorial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet import _check
 from discreet.events.selection import BinomialTrials, NegativeBinomialTrials, Trials
@@ -33,6 +34,18 @@ def draw(trials: Trials, bits: entropy.Bits = entropy.SYSTEM) -> int:
     if isinstance(trials, BinomialTrials):
         return int(np.count_nonzero(_coins(Fraction(trials.probability), trials.most, bits)))
     return _poisson(Fraction(trials.mean), bits)
+
+
+def generating(trials: Trials, at: NDArray[np.float64]) -> NDArray[np.float64]:
+    """E[x^K] for x in [0, 1]: the probability that all of K independent things happen, each with probability x."""
+    if isinstance(trials, BinomialTrials):
+        return np.asarray((1 - trials.probability + trials.probability * at) ** trials.most)
+    if isinstance(trials, NegativeBinomialTrials):
+        left = np.log1p(-(1 - trials.stop) * at)
+        if trials.shape == 0:
+            return np.asarray(left / np.log(trials.stop))
+        return np.asarray(np.expm1(-trials.shape * left) / np.expm1(-trials.shape * np.log(trials.stop)))
+    return np.asarray(np.exp(trials.mean * (at - 1)))
 
 
 def check(trials: object) -> None:
