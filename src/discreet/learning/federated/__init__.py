@@ -1,0 +1,39 @@
+"""Federated training with a price that holds: data stay with clients, and one event is charged before any message.
+
+- `registry` fixes who can be drawn, `plan` the whole training as one event;
+- `aggregation` is one round on the server: draw, clip, sum, add noise, divide; it knows no framework;
+- `rounds` keeps rounds in the ledger and in a checkpoint, so that none is taken twice;
+- `strategy` runs all of it as a strategy of Flower.
+"""
+
+import importlib
+import typing
+
+from discreet.learning.federated.aggregation import Counts, Round, RoundRelease, applied, draw_clients
+from discreet.learning.federated.plan import FederatedPlan
+from discreet.learning.federated.registry import Registry, clients
+
+if typing.TYPE_CHECKING:
+    from discreet.learning.federated.strategy import PrivateFedAvg
+
+__all__ = [
+    "Counts",
+    "FederatedPlan",
+    "PrivateFedAvg",
+    "Registry",
+    "Round",
+    "RoundRelease",
+    "applied",
+    "clients",
+    "draw_clients",
+]
+
+#: Names that need Flower, and the modules that define them.
+_LAZY = {"PrivateFedAvg": "strategy"}
+
+
+def __getattr__(name: str) -> typing.Any:
+    """Import names that need Flower on first use."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
