@@ -3,33 +3,42 @@
 - `registry` fixes who can be drawn, `plan` the whole training as one event;
 - `aggregation` is one round on the server: draw, clip, sum, add noise, divide; it knows no framework;
 - `rounds` keeps rounds in the ledger and in a checkpoint, so that none is taken twice;
-- `strategy` runs all of it as a strategy of Flower.
+- `rounds_strategy` is what strategies of Flower share, `strategy` the one with a trusted server;
+- `integers`, `secure_plan`, `secure_client`, `secure_sum` and `secure_strategy` sum noisy integers that nobody sees.
 """
 
 import importlib
 import typing
 
 from discreet.learning.federated.aggregation import Counts, Round, RoundRelease, applied, draw_clients
+from discreet.learning.federated.integers import IntegerUpdates
 from discreet.learning.federated.plan import FederatedPlan
 from discreet.learning.federated.registry import Registry, clients
+from discreet.learning.federated.secure_client import secure_updates
+from discreet.learning.federated.secure_plan import SecurePlan
 
 if typing.TYPE_CHECKING:
+    from discreet.learning.federated.secure_strategy import SecureFedAvg
     from discreet.learning.federated.strategy import PrivateFedAvg
 
 __all__ = [
     "Counts",
     "FederatedPlan",
+    "IntegerUpdates",
     "PrivateFedAvg",
     "Registry",
     "Round",
     "RoundRelease",
+    "SecureFedAvg",
+    "SecurePlan",
     "applied",
     "clients",
     "draw_clients",
+    "secure_updates",
 ]
 
 #: Names that need Flower, and the modules that define them.
-_LAZY = {"PrivateFedAvg": "strategy"}
+_LAZY = {"PrivateFedAvg": "strategy", "SecureFedAvg": "secure_strategy"}
 
 
 def __getattr__(name: str) -> typing.Any:

@@ -58,6 +58,10 @@ class RoundsPlan(ABC):
     def _rounds_event(self, rounds: int) -> Event:
         """The event of the first `rounds` rounds, if all randomness is secure."""
 
+    @abstractmethod
+    def explain(self) -> str:
+        """The plan in words: who takes part, what is added, what it costs, and whom it protects."""
+
     @property
     def event(self) -> Event:
         """The whole training as one event, which a ledger is charged."""
