@@ -2,6 +2,7 @@
 
 - `registry` fixes who can be drawn, `plan` the whole training as one event;
 - `aggregation` is one round on the server: draw, clip, sum, add noise, divide; it knows no framework;
+- `queries` asks clients for a mean or a histogram in one round;
 - `rounds` keeps rounds in the ledger and in a checkpoint, so that none is taken twice;
 - `rounds_strategy` is what strategies of Flower share, `strategy` the one with a trusted server;
 - `integers`, `secure_plan`, `secure_client`, `secure_sum` and `secure_strategy` sum noisy integers that nobody sees.
@@ -13,6 +14,7 @@ import typing
 from discreet.learning.federated.aggregation import Counts, Round, RoundRelease, applied, draw_clients
 from discreet.learning.federated.integers import IntegerUpdates
 from discreet.learning.federated.plan import FederatedPlan
+from discreet.learning.federated.queries import FederatedAnswer, ask
 from discreet.learning.federated.registry import Registry, clients
 from discreet.learning.federated.secure_client import secure_updates
 from discreet.learning.federated.secure_plan import SecurePlan
@@ -23,6 +25,7 @@ if typing.TYPE_CHECKING:
 
 __all__ = [
     "Counts",
+    "FederatedAnswer",
     "FederatedPlan",
     "IntegerUpdates",
     "PrivateFedAvg",
@@ -32,6 +35,7 @@ __all__ = [
     "SecureFedAvg",
     "SecurePlan",
     "applied",
+    "ask",
     "clients",
     "draw_clients",
     "secure_updates",

@@ -19,6 +19,7 @@ from discreet.learning.federated._flower import LOGGER, flower, quiet, strategy_
 from discreet.learning.federated.aggregation import trained
 from discreet.learning.federated.plan import RoundsPlan
 from discreet.learning.federated.registry import Registry
+from discreet.learning.federated.replies import arrays_of
 from discreet.learning.federated.rounds import RoundsTaken
 from discreet.ledger.account import Account
 from discreet.ledger.receipt import Receipt
@@ -221,11 +222,6 @@ class _StandIn:
 def _config(given: Any) -> Any:
     """A copy of the configuration, because strategies write into it."""
     return flower("flwr.app").ConfigRecord({} if given is None else dict(given))
-
-
-def arrays_of(record: Any) -> dict[str, NDArray[Any]]:
-    """The arrays of one of Flower's records."""
-    return {name: np.asarray(array.numpy()) for name, array in record.items()}
 
 
 def _state(server: Any) -> dict[str, Any]:

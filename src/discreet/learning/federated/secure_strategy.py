@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from discreet import _check
 from discreet.errors import InvalidArgument
 from discreet.learning.federated.aggregation import applied, trained
-from discreet.learning.federated.rounds_strategy import RoundsStrategy, arrays_of
+from discreet.learning.federated.replies import arrays_of
+from discreet.learning.federated.rounds_strategy import RoundsStrategy
 from discreet.learning.federated.secure_client import fresh_rotation
 from discreet.learning.federated.secure_plan import SecurePlan
 from discreet.learning.federated.secure_sum import SecureSum

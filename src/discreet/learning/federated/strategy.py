@@ -12,7 +12,8 @@ from discreet import _check
 from discreet.learning.federated._flower import flower
 from discreet.learning.federated.aggregation import Counts, Round, applied, draw_clients
 from discreet.learning.federated.plan import FederatedPlan
-from discreet.learning.federated.rounds_strategy import RoundsStrategy, arrays_of
+from discreet.learning.federated.replies import arrays_of, arrays_of_reply
+from discreet.learning.federated.rounds_strategy import RoundsStrategy
 from discreet.learning.noise import Secret
 from discreet.ledger.account import Account
 from discreet.mechanisms.sampling import entropy
@@ -100,7 +101,7 @@ class PrivateFedAvg(RoundsStrategy):
             raise _check.fail("server_round", "have been configured", server_round, "call configure_train first")
         for reply in replies:
             number = server_round if reply.metadata.group_id == str(server_round) else -1
-            self._round.take(reply.metadata.src_node_id, _of_reply(reply), number=number)
+            self._round.take(reply.metadata.src_node_id, arrays_of_reply(reply), number=number)
         self.counts.append(self._round.counts)
         released = self._round.release(self._secret)
         self._round = None
@@ -112,16 +113,3 @@ class PrivateFedAvg(RoundsStrategy):
         messages = list(self.configure_train(number, arrays, config, grid))
         replies = grid.send_and_receive(messages, timeout=timeout) if messages else []
         return self.aggregate_train(number, replies)
-
-
-def _of_reply(reply: Any) -> dict[str, NDArray[Any]] | None:
-    """The arrays of a reply; None if it reports an error, and {} if it cannot be read."""
-    if reply.has_error():
-        return None
-    try:
-        records = list(reply.content.array_records.values())
-        if len(records) != 1:
-            return {}
-        return arrays_of(records[0])
-    except Exception:  # whatever a client sent, it must not stop the round, nor tell by an error that it was drawn
-        return {}
