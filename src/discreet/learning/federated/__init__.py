@@ -5,6 +5,7 @@
 - `queries` asks clients for a mean or a histogram in one round;
 - `rounds` keeps rounds in the ledger and in a checkpoint, so that none is taken twice;
 - `rounds_strategy` is what strategies of Flower share, `strategy` the one with a trusted server;
+- `correlated_plan` and `correlated_strategy` correlate the noise of rounds, for devices that come when they like;
 - `integers`, `secure_plan`, `secure_client`, `secure_sum` and `secure_strategy` sum noisy integers that nobody sees.
 """
 
@@ -12,6 +13,7 @@ import importlib
 import typing
 
 from discreet.learning.federated.aggregation import Counts, Round, RoundRelease, applied, draw_clients
+from discreet.learning.federated.correlated_plan import CorrelatedPlan
 from discreet.learning.federated.integers import IntegerUpdates
 from discreet.learning.federated.plan import FederatedPlan
 from discreet.learning.federated.queries import FederatedAnswer, ask
@@ -20,14 +22,17 @@ from discreet.learning.federated.secure_client import secure_updates
 from discreet.learning.federated.secure_plan import SecurePlan
 
 if typing.TYPE_CHECKING:
+    from discreet.learning.federated.correlated_strategy import PrivateFTRL
     from discreet.learning.federated.secure_strategy import SecureFedAvg
     from discreet.learning.federated.strategy import PrivateFedAvg
 
 __all__ = [
+    "CorrelatedPlan",
     "Counts",
     "FederatedAnswer",
     "FederatedPlan",
     "IntegerUpdates",
+    "PrivateFTRL",
     "PrivateFedAvg",
     "Registry",
     "Round",
@@ -42,7 +47,7 @@ __all__ = [
 ]
 
 #: Names that need Flower, and the modules that define them.
-_LAZY = {"PrivateFedAvg": "strategy", "SecureFedAvg": "secure_strategy"}
+_LAZY = {"PrivateFTRL": "correlated_strategy", "PrivateFedAvg": "strategy", "SecureFedAvg": "secure_strategy"}
 
 
 def __getattr__(name: str) -> typing.Any:

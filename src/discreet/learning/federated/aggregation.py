@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import floor
 from typing import Any
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from discreet import _check
 from discreet.learning.clipping import LARGEST, SMALLEST, Adaptive
+from discreet.learning.federated.correlated_plan import CorrelatedPlan
 from discreet.learning.federated.plan import FederatedPlan
 from discreet.learning.noise import GaussianNoise, Secret
 from discreet.mechanisms.sampling import entropy
@@ -119,7 +120,7 @@ class Round:
     """The sum of one round. `take` each reply, then `release` once.
 
     Args:
-        plan: the plan.
+        plan: the plan; with a `CorrelatedPlan`, release with its noise.
         number: the round, from 1 on.
         current: the arrays that clients started from. They are public.
         clip_norm: the norm of this round.
@@ -132,7 +133,12 @@ class Round:
     """
 
     def __init__(
-        self, plan: FederatedPlan, number: int, current: Arrays, clip_norm: float, drawn: frozenset[int]
+        self,
+        plan: FederatedPlan | CorrelatedPlan,
+        number: int,
+        current: Arrays,
+        clip_norm: float,
+        drawn: frozenset[int],
     ) -> None:
         self._plan, self._number, self._norm = plan, number, clip_norm
         self._names = trained(current)
@@ -206,21 +212,28 @@ class Round:
         Args:
             secret: the run's secret; the noise is derived from it and the round, so a round must be released once.
         """
+        own, multiplier = secret.at("round", self._number), self._plan.sum_multiplier
+        noise = GaussianNoise(multiplier).flat(self._size, multiplier * self._norm, own.at("sum"), dtype=torch.float64)
+        released = self.release_with(noise.numpy())
+        return replace(released, next_clip_norm=self._adapted(own))
+
+    def release_with(self, noise: Floats) -> RoundRelease:
+        """Add given noise, drawn for this round alone, and divide by the plan's expected number of clients."""
         if self._released:
             raise _check.fail("release", "be called once", "a second call", "a round's noise is drawn once")
         self._released = True
-        plan, own = self._plan, secret.at("round", self._number)
-        scale = plan.sum_multiplier * self._norm
-        sizes = [self._sum[name].size for name in self._names]
-        noise = GaussianNoise(plan.sum_multiplier).flat(sum(sizes), scale, own.at("sum"), dtype=torch.float64).numpy()
         update, place = {}, 0
-        for name, size in zip(self._names, sizes, strict=True):
+        for name in self._names:
             total = self._sum[name]
-            total += noise[place : place + size]
-            total /= plan.expected_clients
+            total += noise[place : place + total.size]
+            place += total.size
+            total /= self._plan.expected_clients
             update[name] = total.reshape(self._current[name].shape)
-            place += size
-        return RoundRelease(update, self._norm, self._adapted(own))
+        return RoundRelease(update, self._norm, self._norm)
+
+    @property
+    def _size(self) -> int:
+        return sum(total.size for total in self._sum.values())
 
     def _adapted(self, secret: Secret) -> float:
         """The next norm: C·exp(−η(b̃ − γ)) with b̃ the noisy share of updates within C (Andrew et al. 2021, Algorithm 1).

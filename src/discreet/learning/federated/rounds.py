@@ -6,8 +6,8 @@ all processes, dead or alive, each round of the plan ran at most once, with its 
 ledger shows one event. A round that was lost is not taken again: that would be a second release.
 
 The file holds released arrays, the state of the server's optimizer, the clip norm and the number of rounds: outputs of
-private rounds. It holds neither a key of the noise nor who was drawn; those end with the process. It is readable by
-its owner alone.
+private rounds. It holds neither a key of the noise nor who was drawn; those end with the process. Only correlated noise
+needs more: the noise of the last rounds, and who took part when. Only its owner can read the file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +45,14 @@ class Saved:
         arrays: the released arrays; empty before the first release.
         clip_norm: the norm of the next round.
         server: arrays of the server's optimizer, by the names of its attributes.
+        secret: what only correlated noise needs to go on: recent noise, and who took part when.
     """
 
     taken: int = 0
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     clip_norm: float | None = None
     server: dict[str, Any] = field(default_factory=dict)
+    secret: dict[str, Any] = field(default_factory=dict)
 
 
 class RoundsTaken:
@@ -129,8 +131,13 @@ class RoundsTaken:
             reservation.start_block()
         self._write(self.saved)  # stores the receipt, before a round runs under it
 
-    def start(self, number: int) -> None:
-        """Record, durably, that round `number` is taken; call it before the round's first message."""
+    def start(self, number: int, secret: dict[str, Any] | None = None) -> None:
+        """Record, durably, that round `number` is taken; call it before the round's first message.
+
+        Args:
+            number: the round.
+            secret: what must be on disk before the round, for plans whose rounds the ledger does not count.
+        """
         if number != self._taken + 1 or number > self._plan.rounds:
             raise Exhausted(
                 f"round {number} must not run: {self._taken} of {self._plan.rounds} rounds are taken, each runs once"
@@ -143,12 +150,23 @@ class RoundsTaken:
                     "and give the other another key"
                 )
         else:
-            self._write(Saved(number, self.saved.arrays, self.saved.clip_norm, self.saved.server))
+            if self._path is not None and _read(self._path, self._plan)[0].taken != self._taken:
+                raise Exhausted(
+                    f"{self._path} belongs to a training that another process is running: let one of them run"
+                )
+            self.saved = replace(self.saved, taken=number, secret=self.saved.secret if secret is None else secret)
+            self._write(self.saved)
         self._taken = number
 
-    def save(self, arrays: dict[str, NDArray[Any]], clip_norm: float, server: dict[str, Any]) -> None:
+    def save(
+        self,
+        arrays: dict[str, NDArray[Any]],
+        clip_norm: float,
+        server: dict[str, Any],
+        secret: dict[str, Any] | None = None,
+    ) -> None:
         """Keep what the last round released."""
-        self.saved = Saved(self._taken, arrays, clip_norm, server)
+        self.saved = Saved(self._taken, arrays, clip_norm, server, {} if secret is None else secret)
         self._write(self.saved)
 
     def close(self) -> None:
@@ -170,6 +188,7 @@ class RoundsTaken:
             "clip_norm": saved.clip_norm,
             "arrays": pack.encoded(saved.arrays),
             "server": pack.encoded(saved.server),
+            "secret": pack.encoded(saved.secret),
         }
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, content=np.array(json.dumps(content)), **pack.arrays)
@@ -185,7 +204,8 @@ def _read(path: Path, plan: RoundsPlan) -> tuple[Saved, Origin]:
                 raise NotACheckpoint(f"{path} was written by another version")
             find: Callable[[str], NDArray[Any]] = file.__getitem__
             arrays, server = _decoded(content["arrays"], find), _decoded(content["server"], find)
-            saved = Saved(content["taken"], arrays, content["clip_norm"], server)
+            secret = _decoded(content["secret"], find)
+            saved = Saved(content["taken"], arrays, content["clip_norm"], server, secret)
             fingerprint, origin = content["plan"], Origin(*content["origin"])
     except NotACheckpoint:
         raise

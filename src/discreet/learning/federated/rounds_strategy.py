@@ -155,12 +155,17 @@ class RoundsStrategy(_Strategy):  # type: ignore[misc] # Flower is optional, so 
         trained(current)
 
     def _released(
-        self, number: int, mean: dict[str, NDArray[Any]], clip_norm: float, next_norm: float
+        self,
+        number: int,
+        mean: dict[str, NDArray[Any]],
+        clip_norm: float,
+        next_norm: float,
+        secret: dict[str, Any] | None = None,
     ) -> tuple[Any, Any]:
         """Let the server's optimizer take the noisy mean, save what it made of it, and give both to Flower."""
         app = flower("flwr.app")
         after = self._optimized(number, mean)
-        self._rounds.save(after, next_norm, _state(self.server))
+        self._rounds.save(after, next_norm, _state(self.server), secret)
         record = app.ArrayRecord({name: app.Array(array) for name, array in after.items()})
         return record, app.MetricRecord({"epsilon": self.epsilon_after(number), "clip-norm": clip_norm})
 
