@@ -104,7 +104,7 @@ def main(grid, context) -> None:
     print(f"always the more common answer: {float(torch.bincount(labels).max() / len(labels)):.3f}")
     print(f"each patient: {PLAN.guarantee}")
     for account in accounts:
-        print(f"{account.name}: {account.remaining()} left")
+        print(f"{account.name}: {account.statement().used:.0%} of the budget used")
 
 
 if __name__ == "__main__":

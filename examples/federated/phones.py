@@ -72,7 +72,8 @@ def main(grid, context) -> None:
     result = strategy.start(grid, start, num_rounds=plan.rounds, evaluate_fn=evaluate)
     for number, measured in result.evaluate_metrics_serverapp.items():
         print(f"round {number:2d}: accuracy {measured['accuracy']:.3f}")
-    print(f"{plan.guarantee}; the ledger has {account.remaining()} left")
+    charged = [entry for entry in account.history() if entry.kind == "reserve"]
+    print(f"each phone: {plan.guarantee}; charges in the ledger: {len(charged)}")
 
 
 if __name__ == "__main__":
