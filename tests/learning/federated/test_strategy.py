@@ -17,7 +17,7 @@ import pytest
 import discreet as dp
 from discreet.errors import BudgetExceeded, InvalidArgument
 from discreet.learning import Plan
-from discreet.learning.federated import PrivateFedAvg, clients
+from discreet.learning.federated import PrivateFedAvg, clients, replies
 from discreet.learning.federated._flower import flower
 from tests.learning.federated.grids import FunctionGrid, failure, record, reply, sent
 
@@ -247,6 +247,27 @@ def test_what_is_not_a_plan_an_account_or_a_strategy_is_refused():
         PrivateFedAvg(plan).start(FunctionGrid(IDS, moving()), record(INITIAL), num_rounds=2)
     with pytest.raises(InvalidArgument, match="floats"):
         PrivateFedAvg(plan).start(FunctionGrid(IDS, moving()), record({"a": np.array(1)}))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3)])
+@pytest.mark.parametrize("kind", ["<f4", ">f8", "<i8", "?"])
+def test_arrays_are_read_as_flower_reads_them(shape, kind):
+    for order in "CF":
+        array = np.asarray(
+            np.arange(max(1, int(np.prod(shape))))[: int(np.prod(shape))].reshape(shape), kind, order=order
+        )
+        read = replies.arrays_of(record({"a": array}))["a"]
+        assert read.dtype == array.dtype
+        np.testing.assert_array_equal(read, array)
+
+
+def test_an_array_of_objects_is_not_read():
+    app = flower("flwr.app")
+    header = np.lib.format.magic(1, 0)
+    stored = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n"
+    data = header + len(stored).to_bytes(2, "little") + stored + bytes(8)
+    with pytest.raises(ValueError, match="objects"):
+        replies.arrays_of({"a": app.Array("object", (1,), "numpy.ndarray", data)})
 
 
 SERVER = """

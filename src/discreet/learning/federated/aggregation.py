@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[Any]]
 
 # Numbers that are subtracted, measured and added at once: two blocks of float64 fit in a core's cache.
-_BLOCK = 1 << 14
+_BLOCK = 1 << 15
 _UNIT = 2.0**-53
 # The relative error of a sum of squares over one block, and of the sum of blocks by fsum (Higham 2002, section 3.1).
 _NORM_ERROR = (_BLOCK + 16) * _UNIT
@@ -172,9 +172,7 @@ class Round:
         within = norm <= self._norm
         weight = 1.0 if within else self._norm / norm * _SHRINK
         for name in self._names:
-            total, reply, base = self._sum[name], np.ravel(arrays[name]), self._current[name].ravel()
-            for part, difference in _differences(reply, base):
-                total[part] += difference if within else np.multiply(difference, weight, out=difference)
+            _add(self._sum[name], np.ravel(arrays[name]), self._current[name].ravel(), weight)
         self._below += 0.5 if within else -0.5
         self.counts.summed += 1
         self.counts.clipped += not within
@@ -183,11 +181,9 @@ class Round:
         """The L2 norm of the whole update, rounded up; None if the reply cannot be used."""
         if any(not _fits(arrays.get(name), self._current[name]) for name in self._names):
             return None
-        squares = []
-        for name in self._names:
-            with np.errstate(over="ignore", invalid="ignore"):
-                for _, difference in _differences(np.ravel(arrays[name]), self._current[name].ravel()):
-                    squares.append(float(np.dot(difference, difference)))
+        squares = [
+            square for name in self._names for square in _squares(np.ravel(arrays[name]), self._current[name].ravel())
+        ]
         square = math.fsum(squares) if all(map(math.isfinite, squares)) else math.inf
         if square <= _LARGEST_SQUARE:
             return math.sqrt(square * (1 + _NORM_ERROR)) * (1 + 4 * _UNIT)
@@ -197,7 +193,7 @@ class Round:
         """The same for numbers whose squares overflow, and None for what is not finite."""
         with np.errstate(over="ignore", invalid="ignore"):
             differences = [
-                np.subtract(arrays[name], self._current[name], dtype=np.float64).ravel() for name in self._names
+                np.subtract(arrays[name], self._current[name]).astype(np.float64).ravel() for name in self._names
             ]
             largest = max(float(np.max(np.abs(each), initial=0.0)) for each in differences)
         if not math.isfinite(largest) or any(not np.isfinite(each).all() for each in differences):
@@ -265,11 +261,29 @@ def _fits(array: NDArray[Any] | None, expected: NDArray[Any]) -> bool:
     return isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.shape == expected.shape
 
 
+def _squares(reply: NDArray[Any], base: NDArray[Any]) -> list[float]:
+    """The sum of (reply − base)² over each block; inf and NaN where it is not finite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return [float(np.dot(each, each)) for _, each in _differences(reply, base)]
+
+
+def _add(total: Floats, reply: NDArray[Any], base: NDArray[Any], weight: float) -> None:
+    """Add weight·(reply − base) to `total`; a weight of 1 changes nothing."""
+    for block, difference in _differences(reply, base):
+        total[block] += np.multiply(difference, weight, out=difference)
+
+
 def _differences(reply: NDArray[Any], base: NDArray[Any]) -> Iterator[tuple[slice, Floats]]:
-    """reply − base in float64, block by block, in a buffer that is used again."""
-    buffer = np.empty(min(_BLOCK, reply.size))
+    """The update in float64, block by block, in a buffer that is used again.
+
+    The update is what the subtraction in the wider of both types gives; measuring, clipping and summing it is done in
+    float64.
+    """
+    size = min(_BLOCK, reply.size)
+    wide, own = np.empty(size), np.empty(size, np.result_type(reply, base))
     for start in range(0, reply.size, _BLOCK):
-        part = slice(start, start + _BLOCK)
-        out = buffer[: min(_BLOCK, reply.size - start)]
-        np.subtract(reply[part], base[part], out=out, dtype=np.float64)
-        yield part, out
+        block = slice(start, min(start + _BLOCK, reply.size))
+        update, difference = wide[: block.stop - start], own[: block.stop - start]
+        np.subtract(reply[block], base[block], out=difference)
+        update[...] = difference
+        yield block, update
