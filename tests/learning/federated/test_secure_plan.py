@@ -35,13 +35,24 @@ def test_the_transform_keeps_norms_and_is_its_own_inverse():
     dimension=st.integers(1, 70),
 )
 def test_the_integers_of_any_update_have_at_most_the_stated_norm(seed, size, scale, dimension):
-    """A mutant that does not try again after a long rounding fails at scale 1, where a third of them are too long."""
     updates = IntegerUpdates(1.0, dimension, scale)
     update = np.random.default_rng(seed).normal(size=dimension)
     with np.errstate(over="ignore", invalid="ignore"):
         integers = updates.encoded(update / np.linalg.norm(update) * size, ROTATION)
     assert integers.shape == (updates.size,)
     assert sum(int(x) ** 2 for x in integers) <= updates.norm_squared
+
+
+def test_a_rounding_that_is_too_long_is_tried_again():
+    """All 64 rotated coordinates are ±1/2, so a rounding has the squared norm of 64 coins; the bound is 40.
+
+    A rounding is too long with a probability of 1.6%. A mutant that keeps it passes with probability 0.984^2000 < 1e-13.
+    """
+    updates, update = IntegerUpdates(1.0, 64, 4.0), np.eye(64)[0]
+    assert updates.norm_squared == 40
+    norms = [int(np.sum(updates.encoded(update, ROTATION) ** 2)) for _ in range(2000)]
+    assert max(norms) <= 40
+    assert np.mean(norms) == pytest.approx(32, abs=2)  # 4/√2000 is the spread of the mean: this is above 20 sigmas
 
 
 def test_the_bound_is_that_of_the_paper():
