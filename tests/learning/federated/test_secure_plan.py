@@ -46,7 +46,7 @@ def test_the_integers_of_any_update_have_at_most_the_stated_norm(seed, size, sca
 def test_a_rounding_that_is_too_long_is_tried_again():
     """All 64 rotated coordinates are ±1/2, so a rounding has the squared norm of 64 coins; the bound is 40.
 
-    A rounding is too long with a probability of 1.6%. A mutant that keeps it passes with probability 0.984^2000 < 1e-13.
+    A rounding is too long with a probability of 1.6%; a mutant that keeps it passes with 0.984^2000 < 1e-13.
     """
     updates, update = IntegerUpdates(1.0, 64, 4.0), np.eye(64)[0]
     assert updates.norm_squared == 40
