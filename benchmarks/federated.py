@@ -262,7 +262,7 @@ def main() -> None:
         return
     logging.getLogger("flwr").setLevel(logging.ERROR)
     rows = [aggregation(20, 1_000_000, 3) if args.quick else aggregation(100, 10_000_000, 3)]
-    rows += accuracies(args.data, 5 if args.quick else 40, 1 if args.quick else 3)
+    rows += accuracies(args.data, 5 if args.quick else 40, 1 if args.quick else 2)
     rows.append(rounds_on_ray(10, 2) if args.quick else rounds_on_ray(100, 5))
     report(args, "federated", rows, ["flwr", "ray", "numpy"])
 

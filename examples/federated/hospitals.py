@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
@@ -31,6 +32,7 @@ ROUNDS, STEPS = 10, 10
 LEDGER = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()) / "hospitals.ledger"
 
 
+@cache
 def patients(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """A row for each patient: age, sex and visits of 2023, and whether they stayed overnight in 2024."""
     people, visits = dp.datasets.hospital(seed)

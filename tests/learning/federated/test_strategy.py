@@ -17,6 +17,7 @@ import pytest
 import discreet as dp
 from discreet.errors import BudgetExceeded, InvalidArgument
 from discreet.learning import Plan
+from discreet.learning.clipping import Adaptive
 from discreet.learning.federated import PrivateFedAvg, clients, replies
 from discreet.learning.federated._flower import flower
 from tests.learning.federated.grids import FunctionGrid, failure, record, reply, sent
@@ -89,6 +90,40 @@ def test_a_plan_that_does_not_fit_sends_no_message(account):
     with pytest.raises(BudgetExceeded):
         PrivateFedAvg(plan_of(), account=account).start(grid, record(INITIAL))
     assert grid.asked == []
+
+
+def test_a_finished_training_is_returned_again_and_asks_nobody(account, tmp_path):
+    plan, path = plan_of(noise_multiplier=2.0), tmp_path / "c"
+    _, first = run(plan, moving(), account=account, checkpoint=path)
+    grid = FunctionGrid(IDS, moving())
+    again = PrivateFedAvg(plan, account=account, checkpoint=path, resume=True).start(grid, record(INITIAL))
+    assert grid.asked == []
+    assert np.array_equal(arrays_of(again)["weight"], arrays_of(first)["weight"])
+    assert [entry.kind for entry in account.history()].count("reserve") == 1
+
+
+def test_the_optimizer_and_the_clip_norm_survive_a_restart(tmp_path):
+    """Adam's moments after a restart are those before it: two halves equal one run, with next to no noise."""
+    kind = flower("flwr.serverapp.strategy").FedAdam
+    clipping = {"clip_norm": None, "clipping": Adaptive(0.1, count_noise=1e-3), "noise_multiplier": 1e-9}
+    plan = plan_of(rounds=6, **clipping)
+    _, whole = run(plan, moving(), kind())
+
+    def dies(message):
+        if message.content["config"]["server-round"] == 4:
+            raise KeyboardInterrupt
+        return moving()(message)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(plan, dies, kind(), checkpoint=tmp_path / "c")
+    second = PrivateFedAvg(plan, kind(), checkpoint=tmp_path / "c", resume=True)
+    assert second.taken == 4
+    assert second.clip_norm != pytest.approx(0.1, rel=1e-3)
+    norms = whole.train_metrics_clientapp
+    assert second.clip_norm == pytest.approx(norms[4]["clip-norm"], rel=1e-2)
+    result = second.start(FunctionGrid(IDS, moving()), record(INITIAL))
+    assert sorted(result.train_metrics_clientapp) == [5, 6]
+    assert second.server.m_t["weight"].any()
 
 
 def test_example_counts_do_not_weigh():
