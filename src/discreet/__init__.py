@@ -28,7 +28,7 @@ from discreet.mechanisms import (
     sparse_vector,
     top_k,
 )
-from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Neighbors, Relation, person, rows
+from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Neighbors, Relation, client, person, rows
 from discreet.release import Release
 
 if typing.TYPE_CHECKING:
@@ -57,6 +57,7 @@ __all__ = [
     "Sensitivity",
     "accounting",
     "bounds",
+    "client",
     "datasets",
     "days",
     "discover",

@@ -24,7 +24,7 @@ from discreet import events as ev
 from discreet.errors import InvalidArgument, NotALedger
 from discreet.events import Event
 from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
-from discreet.neighbors import Neighbors, Person, Relation, Rows, Unit
+from discreet.neighbors import Client, Neighbors, Person, Relation, Rows, Unit
 from discreet.numeric.texts import (
     ratio_value,
     rational_text,
@@ -335,6 +335,8 @@ def encode_neighbors(neighbors: Neighbors) -> dict[str, Any]:
             "max_rows": unit.max_rows,
             "max_groups": unit.max_groups,
         }
+    elif isinstance(unit, Client):
+        shown = {"tag": "client", "per_person": unit.per_person}
     else:
         shown = {"tag": "rows"}
     return {"relation": neighbors.relation.value, "unit": shown}
@@ -357,6 +359,12 @@ def decode_neighbors(value: Any) -> Neighbors:
             **more,
         } if not nothing and not more:
             unit = Person(column, rows, groups)
+        case {
+            "relation": str(relation),
+            "unit": {"tag": "client", "per_person": per_person, **nothing},
+            **more,
+        } if not nothing and not more:
+            unit = Client(per_person)
         case _:
             raise unreadable("a unit and a relation", value)
     if relation not in {known.value for known in Relation}:

@@ -84,7 +84,24 @@ class Person:
         return f"one person (at most {self.max_rows} rows)"
 
 
-Unit = Rows | Person
+@dataclass(frozen=True)
+class Client:
+    """The unit is one client of a federation, such as a phone or a hospital, with all the data that it holds.
+
+    With `per_person` above 1 the unit is a person whose data lie with at most that many clients, all of which may
+    change together.
+    """
+
+    per_person: int = 1
+
+    def __post_init__(self) -> None:
+        _check.settle_integers(self, "per_person", remedy="it is the most clients that hold data of one person")
+
+    def __str__(self) -> str:
+        return "one client" if self.per_person == 1 else f"one person (at most {self.per_person} clients)"
+
+
+Unit = Rows | Person | Client
 
 
 def rows() -> Rows:
@@ -112,6 +129,15 @@ def person(column: str, *, max_rows: int, max_groups: int | None = None) -> Pers
     return Person(column, max_rows, max_groups)
 
 
+def client(*, per_person: int = 1) -> Client:
+    """Protect one client of a federation with all of its data, or a person with up to `per_person` clients.
+
+    >>> str(client()), str(client(per_person=2))
+    ('one client', 'one person (at most 2 clients)')
+    """
+    return Client(per_person)
+
+
 @dataclass(frozen=True)
 class Neighbors:
     """A relation and its unit: what a guarantee protects."""
@@ -125,7 +151,7 @@ class Neighbors:
 
     def __post_init__(self) -> None:
         _instance("relation", self.relation, Relation, "use dp.ADD_REMOVE, dp.REPLACE_ONE or dp.ZERO_OUT")
-        _instance("unit", self.unit, (Rows, Person), "use dp.rows() or dp.person(...)")
+        _instance("unit", self.unit, (Rows, Person, Client), "use dp.rows(), dp.person(...) or dp.client()")
 
 
 def _instance(name: str, value: Any, kind: Any, remedy: str) -> None:

@@ -15,7 +15,7 @@ from discreet import codec
 from discreet import events as ev
 from discreet.errors import InvalidArgument, NotALedger
 from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, PureDP
-from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Neighbors, Person, Rows
+from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Client, Neighbors, Person, Rows
 
 CLASSES = [
     kind
@@ -212,7 +212,7 @@ def test_budgets_come_back_exactly(budget):
 
 
 @pytest.mark.parametrize("relation", [ADD_REMOVE, REPLACE_ONE, ZERO_OUT])
-@pytest.mark.parametrize("unit", [Rows(), Person("id", 3), Person(None, 2, 1)], ids=repr)
+@pytest.mark.parametrize("unit", [Rows(), Person("id", 3), Person(None, 2, 1), Client(), Client(3)], ids=repr)
 def test_neighbors_come_back_exactly(relation, unit):
     neighbors = Neighbors(relation, unit)
     assert codec.decode_neighbors(codec.encode_neighbors(neighbors)) == neighbors

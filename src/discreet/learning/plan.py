@@ -25,7 +25,7 @@ from discreet.learning.explanation import explain
 from discreet.learning.noise import FAMILIES, Correlation, GaussianNoise, Noise, Secret
 from discreet.learning.noise.correlation import CORRELATIONS
 from discreet.learning.schedule import Schedule, checked_schedule, norm_at
-from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Neighbors, Person, Relation, Rows, Unit
+from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Client, Neighbors, Person, Relation, Rows, Unit
 from discreet.neighbors import relation as as_relation
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+    from discreet.learning.federated import FederatedPlan, Registry
     from discreet.learning.step import Step
 
 
@@ -85,6 +86,8 @@ class Plan:
         if not isinstance(self.clipping, Clipping):
             raise _check.fail("clipping", "be a Clipping", self.clipping, "for example Flat(1.0)")
         _ = self.neighbors  # checks relation and unit
+        if isinstance(self.unit, Client):
+            raise _check.fail("unit", "be dp.rows() or dp.person(…)", self.unit, "Plan.federated protects clients")
         _check.one_of("clip_persons", self.clip_persons, ("examples", "sum"), "both bound a person's part of a batch")
         if self.clip_persons == "sum" and not isinstance(self.unit, Person):
             raise _check.fail(
@@ -216,6 +219,13 @@ class Plan:
         )  # fmt: skip
         multiplier = _check.positive("noise_multiplier", noise_multiplier, "without noise there is no guarantee")
         return make(float(multiplier), insecure_seed)
+
+    @staticmethod
+    def federated(clients: Registry | int, **arguments: Any) -> FederatedPlan:
+        """A training whose data stay with clients: `FederatedPlan.make(clients, …)` with the same arguments."""
+        from discreet.learning.federated import FederatedPlan
+
+        return FederatedPlan.make(clients, **arguments)
 
     # --- what it costs
 

@@ -11,7 +11,7 @@ from discreet.analytics.table import joins
 from discreet.analytics.table.source import source_of
 from discreet.analytics.table.spec import TableSpec, origins
 from discreet.ledger import Account
-from discreet.neighbors import Person, Rows, Unit
+from discreet.neighbors import Client, Person, Rows, Unit
 
 
 def opened(
@@ -29,6 +29,9 @@ def opened(
     if not isinstance(account, Account):
         raise _check.fail("account", "be an account of a ledger", type(account).__name__, remedy)
     protected = account.neighbors.unit
+    if isinstance(protected, Client):
+        remedy = "a table has rows and persons: open another account with unit=dp.rows() or dp.person(…)"
+        raise _check.fail("account", "protect rows or persons", f"an account that protects {protected}", remedy)
     if unit is not None and (not isinstance(unit, Rows | Person) or unit != protected):
         remedy = "an account protects one unit: open it with unit=, or pass the same one here"
         raise _check.fail("unit", f"be the account's ({protected})", str(unit), remedy)

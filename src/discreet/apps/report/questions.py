@@ -11,7 +11,7 @@ from discreet.accounting.adaptive.budgets import form_of
 from discreet.events import Event
 from discreet.guarantees import ApproxDP, Guarantee, PureDP
 from discreet.ledger.statement import ADAPTIVE, Statement
-from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Neighbors, Person
+from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Client, Neighbors, Person
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,11 @@ def _who(neighbors: Neighbors) -> str:
             f"Every person in the data, with all of their rows. The column {column} identifies a person, and no query "
             f"uses more than {neighbors.unit.max_rows} of their rows."
         )
+    if isinstance(neighbors.unit, Client):
+        if neighbors.unit.per_person == 1:
+            return "Every client of the federation, with all of its data, and so every person whose data lie with one."
+        most = neighbors.unit.per_person
+        return f"Every person, as long as at most {most} clients of the federation hold their data."
     return "Every row of the data. That protects every person only if each person has one row."
 
 

@@ -1,0 +1,153 @@
+"""What the server does in secure aggregation: four stages of messages, at whose end it knows a sum and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.learning.federated._flower import flower
+from discreet.learning.federated.masks import from_bytes, mask
+from discreet.learning.federated.secure_client import ROTATION
+from discreet.learning.federated.secure_plan import SecurePlan
+
+_CONSTANTS = "flwr.common.secure_aggregation.secaggplus_constants"
+
+
+@dataclass
+class SecureSum:
+    """One run of SecAgg+ (Bell et al. 2020) with a complete graph, weight 1 and integers modulo 2^bits.
+
+    Clients that leave before they shared their keys are left out. Of those that leave later, the others reveal the key
+    of their pairwise masks; of those that stay, the seed of their own mask. If fewer than `plan.threshold` are left at
+    any stage, nothing is opened.
+
+    Attributes:
+        plan: the plan.
+        grid: Flower's grid.
+        number: the round.
+        timeout: seconds to wait for the replies of each stage.
+    """
+
+    plan: SecurePlan
+    grid: Any
+    number: int
+    timeout: float | None = None
+    _public_keys: dict[int, list[bytes]] = field(default_factory=dict)
+
+    def run(self, nodes: Iterable[int], content: Any, rotation: bytes) -> NDArray[np.int64] | None:
+        """The sum modulo 2^bits over the clients that stayed; None if too few did.
+
+        Args:
+            nodes: the clients of this round.
+            content: what the app of a client gets: a record of arrays and configuration.
+            rotation: the round's public seed.
+        """
+        names = flower(_CONSTANTS)
+        setup = {
+            names.Key.SAMPLE_NUMBER: self.plan.parties,
+            names.Key.SHARE_NUMBER: self.plan.parties,
+            names.Key.THRESHOLD: self.plan.threshold,
+            # Flower's own rounding, which is not used; its clients check that the fields are there.
+            names.Key.CLIPPING_RANGE: 1.0,
+            names.Key.TARGET_RANGE: 2,
+            names.Key.MAX_WEIGHT: 1.0,
+            names.Key.MOD_RANGE: 1 << self.plan.updates.bits,
+        }
+        wanted = (names.Key.PUBLIC_KEY_1, names.Key.PUBLIC_KEY_2)
+        ready = self._stage(names.Stage.SETUP, dict.fromkeys(nodes, setup), wanted)
+        self._public_keys = {
+            node: [bytes(record[names.Key.PUBLIC_KEY_1]), bytes(record[names.Key.PUBLIC_KEY_2])]
+            for node, record in ready.items()
+        }
+        if len(ready) < self.plan.threshold:
+            return None
+        everyone = {str(node): keys for node, keys in self._public_keys.items()}
+        wanted = (names.Key.DESTINATION_LIST, names.Key.CIPHERTEXT_LIST)
+        shared = self._stage(names.Stage.SHARE_KEYS, dict.fromkeys(ready, everyone), wanted)
+        if len(shared) < self.plan.threshold:
+            return None
+        masked = self._collected(shared, content, rotation)
+        if len(masked) < self.plan.threshold:
+            return None
+        return self._opened(set(shared), masked)
+
+    def _collected(self, shared: dict[int, Any], content: Any, rotation: bytes) -> dict[int, NDArray[np.int64]]:
+        """The masked vectors of the clients that sent one."""
+        names = flower(_CONSTANTS)
+        forwarded: dict[int, dict[str, Any]] = {
+            node: {names.Key.CIPHERTEXT_LIST: [], names.Key.SOURCE_LIST: [], ROTATION: rotation} for node in shared
+        }
+        for source, record in shared.items():
+            pairs = zip(record[names.Key.DESTINATION_LIST], record[names.Key.CIPHERTEXT_LIST], strict=True)
+            for destination, ciphertext in pairs:
+                if destination in forwarded:
+                    forwarded[destination][names.Key.CIPHERTEXT_LIST].append(ciphertext)
+                    forwarded[destination][names.Key.SOURCE_LIST].append(source)
+        masked = {}
+        key, stage = names.Key.MASKED_PARAMETERS, names.Stage.COLLECT_MASKED_VECTORS
+        for node, record in self._stage(stage, forwarded, (key,), content).items():
+            vector = from_bytes(record[key][0], self.plan.updates.size) if len(record[key]) == 1 else None
+            if vector is not None:
+                masked[node] = vector
+        return masked
+
+    def _opened(self, shared: set[int], masked: dict[int, NDArray[np.int64]]) -> NDArray[np.int64] | None:
+        """The sum without masks."""
+        names, shamir = flower(_CONSTANTS), flower("flwr.common.secure_aggregation.crypto.shamir")
+        active, dead = sorted(masked), sorted(shared - set(masked))
+        lists = {names.Key.ACTIVE_NODE_ID_LIST: active, names.Key.DEAD_NODE_ID_LIST: dead}
+        shares: dict[int, list[bytes]] = {node: [] for node in shared}
+        wanted = (names.Key.NODE_ID_LIST, names.Key.SHARE_LIST)
+        for record in self._stage(names.Stage.UNMASK, dict.fromkeys(active, lists), wanted).values():
+            for owner, share in zip(record[names.Key.NODE_ID_LIST], record[names.Key.SHARE_LIST], strict=True):
+                if owner in shares:
+                    shares[owner].append(share)
+        if any(len(each) < self.plan.threshold for each in shares.values()):
+            return None
+        size, bits = self.plan.updates.size, self.plan.updates.bits
+        total = np.zeros(size, np.int64)
+        for vector in masked.values():
+            total += vector
+        for node in active:
+            total -= mask(shamir.combine_shares(shares[node]), size, bits)
+        for node in dead:
+            total += self._pairwise(node, shamir.combine_shares(shares[node]), active)
+        return total & ((1 << bits) - 1)
+
+    def _pairwise(self, node: int, key: bytes, active: list[int]) -> NDArray[np.int64]:
+        """What the masks between a client that left and those that stayed add to the sum, with the opposite sign."""
+        arithmetic = flower("flwr.common.secure_aggregation.crypto.symmetric_encryption")
+        keys = flower("flwr.supercore.primitives.asymmetric")
+        total = np.zeros(self.plan.updates.size, np.int64)
+        for other in active:
+            public = keys.bytes_to_public_key(self._public_keys[other][0])
+            shared = arithmetic.generate_shared_key(keys.bytes_to_private_key(key), public)
+            pairwise = mask(shared, self.plan.updates.size, self.plan.updates.bits)
+            # A client adds the mask it shares with a client of a smaller id, and subtracts that of a larger one.
+            total += pairwise if other < node else -pairwise
+        return total
+
+    def _stage(
+        self, stage: str, records: dict[int, dict[str, Any]], wanted: tuple[str, ...], content: Any = None
+    ) -> dict[int, Any]:
+        """Send each client its record; return the first record of each that came back with the lists of `wanted`."""
+        app, names = flower("flwr.app"), flower(_CONSTANTS)
+        messages = []
+        for node, values in records.items():
+            record = app.RecordDict({} if content is None else dict(content.items()))
+            record[names.RECORD_KEY_CONFIGS] = app.ConfigRecord({**values, names.Key.STAGE: stage})
+            kind = app.MessageType.TRAIN
+            messages.append(app.Message(record, dst_node_id=node, message_type=kind, group_id=str(self.number)))
+        answers: dict[int, Any] = {}
+        for reply in self.grid.send_and_receive(messages, timeout=self.timeout) if messages else []:
+            node = reply.metadata.src_node_id
+            if reply.has_error() or node not in records or reply.metadata.group_id != str(self.number):
+                continue
+            answer = reply.content.config_records.get(names.RECORD_KEY_CONFIGS)
+            if answer is not None and all(key in answer for key in wanted):
+                answers.setdefault(node, answer)
+        return answers
