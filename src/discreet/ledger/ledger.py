@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -71,6 +72,13 @@ class Ledger:
         self._location = os.fspath(location)
         store = open_store(self._location, create=create, timeout=seconds, on_step=on_step)
         self._backend = Backend(store, clock, on_step, create=create)
+        self._user: str | None = None
+
+    def acting_for(self, user: str) -> Ledger:
+        """The same ledger, whose entries from here on name `user` as the one who asked; see `Account.acting_for`."""
+        same = copy.copy(self)
+        same._user = checked_name(user)
+        return same
 
     def account(
         self,
@@ -114,7 +122,7 @@ class Ledger:
             remedy = "leave unit and relation out, or give the same ones"
             raise _check.fail("budget", f"protect what the account does ({neighbors})", str(budget.protects), remedy)
         terms = Terms.start(checked_name(name), None, budget, neighbors, aside)
-        return Account(self._backend, (self._backend.open(terms),))
+        return Account(self._backend, (self._backend.open(terms, self._user),), self._user)
 
     def accounts(self) -> tuple[Account, ...]:
         """All accounts and sub-accounts, by name."""
@@ -165,7 +173,7 @@ class Ledger:
         path = [terms]
         while path[0].parent is not None:
             path.insert(0, self._existing(path[0].parent))
-        return Account(self._backend, tuple(path))
+        return Account(self._backend, tuple(path), self._user)
 
 
 def _check_neighbors(terms: Terms, wanted: Neighbors) -> None:

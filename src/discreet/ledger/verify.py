@@ -255,6 +255,7 @@ class _Chain:
         name = self._terms.name
         code = "" if entry.event is None or not (entry.above or entry.origin) else encode(entry.event)
         code += "" if entry.part is None else entry.part.text()
+        code += "" if entry.user is None else f" for {entry.user}"  # a user's name has no line break or slash
         for account, sequence in entry.above:
             self._seen.below[account, sequence] = name, entry.sequence, stored, code
         if entry.origin is not None:

@@ -147,7 +147,7 @@ def statement(output: Output, ledger: str, named: str | None, account: str | Non
     output.say(f"  tight      {_tight(standing)}\n             {FIXED}\n")
     heads = ("#", "time", "by", "what", "share", "purpose", "event")
     rows = [
-        (line.sequence, line.time[:19], line.by, line.kind, percent(line.share), line.description, str(line.event))
+        (line.sequence, line.time[:19], line.who, line.kind, percent(line.share), line.description, str(line.event))
         for line in standing.lines
     ]
     output.table(heads, rows, right=("#", "share"))

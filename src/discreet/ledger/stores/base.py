@@ -59,6 +59,9 @@ class Transaction(Protocol):
     #: Statement that keeps others from opening accounts until the transaction ends; empty where nobody else can write.
     lock_accounts: str
 
+    #: Query that has a row if the database has the table of the given name.
+    table_exists: str
+
     #: Account rows (`records.AccountRow`) that are certain to be in the database as they stand here, by name, so they
     #: need not be read. Whoever changes a row puts the new one here.
     current: dict[str, Any]

@@ -85,6 +85,7 @@ class PostgresTransaction:
     for_update = " FOR UPDATE"
     # Waits for spends in flight too, which have all of their locks by then.
     lock_accounts = "LOCK TABLE discreet_account IN SHARE ROW EXCLUSIVE MODE"
+    table_exists = "SELECT 1 FROM pg_class WHERE oid = to_regclass(?)"
     visible_is_durable = False  # see the module's text: others commit to memory first
 
     def __init__(self, session: Session, begin: str, may_queue: bool, seen: Seen) -> None:

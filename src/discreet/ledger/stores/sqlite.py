@@ -69,6 +69,7 @@ class SQLiteTransaction:
     """One open transaction on a file."""
 
     for_update = lock_accounts = ""  # BEGIN IMMEDIATE has locked the whole file
+    table_exists = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
 
     visible_is_durable = True  # the log is flushed before the log's index shows a commit to others
 
