@@ -15,6 +15,7 @@ import discreet
 from discreet.apps.cli import (
     allocate,
     audit,
+    certificate,
     check,
     compare,
     completion,
@@ -57,6 +58,7 @@ COMMANDS: tuple[click.Command, ...] = (
     check.command,
     audit.command,
     report.command,
+    certificate.group,
     plan.command,
     price.group,
     compare.command,

@@ -208,6 +208,17 @@ def charges(transaction: Transaction, account: str) -> int:
     return int(count)
 
 
+def page(transaction: Transaction, account: str, after: int) -> list[tuple[int, str, str]]:
+    """Some stored rows of an account `after` a sequence number, in order, as (sequence, body, hash)."""
+    found = transaction.rows(
+        "SELECT sequence, body, hash FROM discreet_entry "
+        f"WHERE account = ? AND sequence > ? ORDER BY sequence LIMIT {_PAGE}",
+        account,
+        after,
+    )
+    return [(row[0], row[1], row[2]) for row in found]
+
+
 def pages(
     transaction: Transaction, account: str, after: int = _BEFORE_ALL
 ) -> Iterator[tuple[int, str | None, int | None, str, str]]:
