@@ -73,7 +73,7 @@ BAD = {
         "discreet certificate rotate broken.json new.key --keys broken.json",
     ],
     "certificate make": [
-        "discreet certificate make census.ledger --row 1",
+        "discreet certificate make census.ledger",
         "discreet certificate make census.ledger --row 1 --key nowhere.key --dataset a --version 1",
         "discreet certificate make census.ledger --row one --key nowhere.key --dataset a --version 1",
     ],

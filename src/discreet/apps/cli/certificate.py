@@ -10,6 +10,7 @@ from discreet.apps.cli.command import Command, options, with_output
 from discreet.apps.cli.printing import Output, printable, read_text
 from discreet.apps.cli.shared_options import account_of, account_options, open_account, open_ledger
 from discreet.errors import InvalidArgument, NotALedger
+from discreet.ledger import Account
 from discreet.ledger.evidence import Certificate, PublicKeys, SigningKey, certify
 from discreet.ledger.evidence.certificate import file_blocks
 from discreet.ledger.evidence.keys import append_line, rotate
@@ -52,11 +53,12 @@ def rotate_key(output: Output, old: str, new: str, keys: str) -> None:
 @group.command(
     "make",
     cls=Command,
-    example="discreet certificate make census.ledger census --row 1 --key steward.key --dataset adult --version 1994",
+    example="discreet certificate make census.ledger --key steward.key --dataset adult --version 1994 "
+    "--out release.json",
 )
 @click.argument("ledger", metavar="LEDGER")
 @options(account_options)
-@click.option("--row", type=int, required=True, help="The charge's number in the account's statement.")
+@click.option("--row", type=int, help="The charge's number in the account's statement.  [default: the last charge]")
 @click.option("--key", "file", required=True, metavar="FILE", help="The steward's signing key.")
 @click.option("--dataset", required=True, help="The name under which the data is registered.")
 @click.option("--version", required=True, help="Which version of the data was used.")
@@ -69,7 +71,7 @@ def make(
     ledger: str,
     named: str | None,
     account: str | None,
-    row: int,
+    row: int | None,
     file: str,
     dataset: str,
     version: str,
@@ -79,10 +81,18 @@ def make(
 ) -> None:
     """Certify one charge of ACCOUNT: its event, its guarantee, and the data that it was about."""
     signing = SigningKey.load(file)
-    name = open_account(ledger, account_of(named, account)).name
+    charged = open_account(ledger, account_of(named, account))
+    number = _last_charge(charged) if row is None else row
     content = () if data is None else file_blocks(data)
     text = certify(
-        open_ledger(ledger), name, row, signing, dataset=dataset, version=version, content=content, artifact=artifact
+        open_ledger(ledger),
+        charged.name,
+        number,
+        signing,
+        dataset=dataset,
+        version=version,
+        content=content,
+        artifact=artifact,
     )
     if out is None:
         output.say(text)
@@ -116,6 +126,13 @@ def verify(output: Output, file: str, keys: str, artifact: str | None, ledger: s
         for name, value in _facts(certificate).items():
             output.say(f"{name:>10}  {value}")
     return 1 if problem else 0
+
+
+def _last_charge(account: Account) -> int:
+    charges = [entry.sequence for entry in account.history() if entry.event is not None]
+    if not charges:
+        raise InvalidArgument(f"ACCOUNT must have a charge, got {account.name!r}: nothing was released from it")
+    return charges[-1]
 
 
 def _facts(certificate: Certificate) -> dict[str, str]:
