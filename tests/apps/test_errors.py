@@ -59,6 +59,10 @@ BAD = {
         "discreet ledger anchor census.ledger --key people.parquet --to heads.jsonl",
         "discreet ledger anchor nowhere.ledger --key steward.key --to heads.jsonl",
     ],
+    "ledger guard": [
+        "discreet ledger guard census.ledger",
+        "discreet ledger guard census.ledger --role server",
+    ],
     "ledger export": ["discreet ledger export", "discreet ledger export nowhere.ledger"],
     "certificate key": [
         "discreet certificate key",

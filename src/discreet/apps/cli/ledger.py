@@ -29,6 +29,7 @@ from discreet.ledger.access import access_disagreement
 from discreet.ledger.evidence import AnchorFile, PublicKeys, SigningKey, export
 from discreet.ledger.receipt import anchor
 from discreet.ledger.statement import ADAPTIVE, FIXED, Statement, Summary
+from discreet.ledger.stores.guarded import guard
 from discreet.neighbors import relation as as_relation
 
 LEDGER = click.argument("ledger", metavar="LEDGER")
@@ -208,6 +209,25 @@ def anchor_head(output: Output, ledger: str, key: str, to: str) -> None:
         output.emit(json.loads(head.text))
     else:
         output.say(f"{len(head.anchors)} accounts are anchored in {to} as of {head.time[:19]}.")
+
+
+@group.command(
+    "guard", cls=Command, example="discreet ledger guard postgresql://owner@db.example/privacy --role discreet_server"
+)
+@LEDGER
+@click.option("--role", required=True, help="The existing role that the server connects as.")
+@click.option("--no-open", is_flag=True, help="Let only the owner open accounts and parts.")
+@with_output
+def guard_database(output: Output, ledger: str, role: str, no_open: bool) -> None:
+    """Let ROLE write to a ledger in PostgreSQL only through functions that check every charge.
+
+    Run it as the owner of the ledger's tables. It can be repeated.
+    """
+    guard(ledger, role, may_open=not no_open)
+    if output.json:
+        output.emit({"role": role, "may_open": not no_open})
+    else:
+        output.say(f"Role {role} writes to the ledger through checked functions only.")
 
 
 @group.command("export", cls=Command, example="discreet ledger export census.ledger")
