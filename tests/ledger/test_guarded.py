@@ -111,10 +111,9 @@ FORBIDDEN = {
 def test_the_servers_role_cannot_write_by_other_means(place):
     server, _, _ = place
     with psycopg.connect(server.location, autocommit=True) as connection:
-        for what, statement in FORBIDDEN.items():
+        for statement in FORBIDDEN.values():
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement)
-                pytest.fail(what)
 
 
 def test_a_function_of_its_own_in_a_temporary_schema_changes_nothing(place):
@@ -183,10 +182,9 @@ def test_the_functions_refuse_what_python_would_not_write(place):
     server, owner, _ = place
     before = owner.query("SELECT * FROM discreet_account ORDER BY name")
     with psycopg.connect(server.location, autocommit=True) as connection:
-        for what, call in BAD_CALLS.items():
+        for call in BAD_CALLS.values():
             with pytest.raises(psycopg.Error):
                 connection.execute(*_append(server, **call))
-                pytest.fail(what)
     assert owner.query("SELECT * FROM discreet_account ORDER BY name") == before
 
 
