@@ -94,7 +94,7 @@ class Server:
         try:
             if scheme.lower() != "bearer":
                 raise AccessDenied("no bearer token")
-            identity = self.curator.access.authenticate(token)
+            identity = self.curator.sign_in(token)
         except AccessDenied as error:
             if wait := self._failures.wait(host):
                 raise _too_many(wait) from None

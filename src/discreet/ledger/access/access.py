@@ -181,6 +181,18 @@ class Access:
 
         return self._read(work)
 
+    def identity_of(self, user: str) -> Identity:
+        """The identity of a user whom an identity provider vouched for, with all scopes of their role.
+
+        Raises:
+            AccessDenied: the steward has added no such user, or has disabled them.
+        """
+        body = self._state("user", user)
+        if body is None or body["disabled"]:
+            raise AccessDenied(f"the identity provider names {user!r}, who is no user here or is disabled")
+        role = Role(body["role"])
+        return Identity(user, role, role.scopes, f"{guard.OIDC}{user}")
+
     def tokens(self) -> tuple[Token, ...]:
         """All tokens, without their secrets, by the time they were issued."""
         rows = self._read(lambda transaction: book.every(transaction, "token"))
