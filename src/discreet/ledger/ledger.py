@@ -27,7 +27,7 @@ from discreet.guarantees import Guarantee
 from discreet.ledger.account import Account
 from discreet.ledger.backend import Backend, now
 from discreet.ledger.names import checked_name, similar
-from discreet.ledger.receipt import Receipt
+from discreet.ledger.receipt import Anchor, Receipt
 from discreet.ledger.stores import records
 from discreet.ledger.stores.base import OnStep, no_step
 from discreet.ledger.stores.registry import open_store
@@ -129,7 +129,7 @@ class Ledger:
         names = self._backend.read(records.names)
         return tuple(self._reopened(self._existing(name)) for name in names)
 
-    def verify(self, receipts: Iterable[Receipt | str] = ()) -> Verification:
+    def verify(self, receipts: Iterable[Receipt | Anchor | str] = ()) -> Verification:
         """Recompute everything from the entries, and report the first disagreement, if there is one.
 
         It checks each row's hash and its position in the chain, the end of the chain against the account, the totals of

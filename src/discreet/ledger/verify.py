@@ -13,7 +13,7 @@ from discreet.errors import DiscreetError, NotALedger, UnknownEvent
 from discreet.events import Repeated
 from discreet.ledger import charging
 from discreet.ledger.chain import NOTHING, Entry, digest
-from discreet.ledger.receipt import Receipt, anchor
+from discreet.ledger.receipt import Anchor, Receipt, anchor
 from discreet.ledger.stores import records
 from discreet.ledger.stores.base import Store, Transaction
 from discreet.ledger.stores.records import AccountRow
@@ -85,7 +85,7 @@ class _Seen:
     entries: int = 0
 
 
-def verify(store: Store, receipts: Sequence[Receipt | str] = ()) -> Verification:
+def verify(store: Store, receipts: Sequence[Receipt | Anchor | str] = ()) -> Verification:
     """Check a whole ledger on one consistent snapshot."""
     damage = store.damage()
     if damage is not None:

@@ -15,6 +15,7 @@ import discreet
 from discreet.apps.cli import (
     allocate,
     audit,
+    certificate,
     check,
     compare,
     completion,
@@ -58,6 +59,7 @@ COMMANDS: tuple[click.Command, ...] = (
     check.command,
     audit.command,
     report.command,
+    certificate.group,
     serve.command,
     plan.command,
     price.group,

@@ -1,7 +1,7 @@
 """Who may ask: users, tokens, policies and approvals, kept beside the ledger, with a record of every change."""
 
 from discreet.errors import AccessDenied, ApprovalNeeded, PolicyRefused
-from discreet.ledger.access.access import Access
+from discreet.ledger.access.access import Access, access_disagreement
 from discreet.ledger.access.approvals import Approval
 from discreet.ledger.access.book import Change, Refusal
 from discreet.ledger.access.identity import Identity, Role, User
@@ -22,5 +22,6 @@ __all__ = [
     "Role",
     "Token",
     "User",
+    "access_disagreement",
     "promise_over",
 ]

@@ -402,6 +402,11 @@ class Access:
         )
 
 
+def access_disagreement(ledger: Ledger) -> str:
+    """The same for a ledger that may have no such tables, which are not created; see `Access.disagreement`."""
+    return ledger._backend.read(lambda transaction: book.disagreement(transaction) if book.exists(transaction) else "")
+
+
 def _actor(by: Identity | str, scope: str) -> str:
     """Who makes a change; an identity must have the scope for it."""
     if isinstance(by, Identity):

@@ -138,6 +138,17 @@ def changes(transaction: Transaction) -> list[Change]:
     ]
 
 
+def change_rows(transaction: Transaction) -> list[tuple[int, str, str]]:
+    """All changes as they are stored: sequence, body and hash."""
+    return list(_pages(transaction))
+
+
+def change_hash(transaction: Transaction, sequence: int) -> str | None:
+    """The hash of one change as it is stored, if it is still the hash of its text."""
+    rows = transaction.rows("SELECT body, hash FROM discreet_access_change WHERE sequence = ?", sequence)
+    return rows[0][1] if rows and digest(rows[0][0]) == rows[0][1] else None
+
+
 def head(transaction: Transaction) -> tuple[int, str]:
     """The number and the hash of the last change."""
     value = get(transaction, *_HEAD)
@@ -177,11 +188,10 @@ def refuse(transaction: Transaction, time: str, user: str, token: str, action: s
     )
 
 
-def refusals(transaction: Transaction, most: int) -> list[Refusal]:
-    """The newest refused attempts, newest first."""
-    rows = transaction.rows(
-        "SELECT time, actor, token, action, reason FROM discreet_access_refusal ORDER BY id DESC LIMIT ?", most
-    )
+def refusals(transaction: Transaction, most: int | None) -> list[Refusal]:
+    """The newest refused attempts, newest first; all of them if `most` is None."""
+    query = "SELECT time, actor, token, action, reason FROM discreet_access_refusal ORDER BY id DESC"
+    rows = transaction.rows(query) if most is None else transaction.rows(f"{query} LIMIT ?", most)
     return [Refusal(*row) for row in rows]
 
 

@@ -45,6 +45,6 @@ def promise_words(budget: Guarantee, periods: int) -> str:
         return f"One period: {budget}."
     return (
         f"Each of {periods} periods has a budget of its own, {budget}. Someone whose data is in all of them is "
-        f"promised {promise_over(budget, periods)} altogether, not the budget of one period. Answers of earlier periods stay "
-        "known: a new period gives nothing back."
+        f"promised {promise_over(budget, periods)} altogether, not the budget of one period. Answers of earlier "
+        "periods stay known: a new period gives nothing back."
     )

@@ -68,6 +68,7 @@ class _Connection(sqlite3.Connection):
 class SQLiteTransaction:
     """One open transaction on a file."""
 
+    guarded = False
     for_update = lock_accounts = ""  # BEGIN IMMEDIATE has locked the whole file
     table_exists = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
 
