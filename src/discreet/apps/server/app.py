@@ -230,14 +230,19 @@ class Server:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        """Look after alerts while the server runs, and let questions end when it stops."""
-        looking = asyncio.create_task(self.alerts.watch(self._in_thread))
+        """Look after alerts and jobs while the server runs, and let questions end when it stops."""
+        watching = [asyncio.create_task(self.alerts.watch(self._in_thread))]
+        trains = bool(await self._in_thread(self.curator.state.items, "model"))
+        if trains:
+            watching.append(asyncio.create_task(self.curator.jobs.watch(self._in_thread)))
         try:
             yield
         finally:
-            looking.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await looking
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+            if trains:
+                await self._in_thread(self.curator.jobs.stop)
             self._slow.shutdown(cancel_futures=True)
             self._light.shutdown()
 

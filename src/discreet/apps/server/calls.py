@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +66,7 @@ class Call:
 class Lines:
     """An answer of many lines that is sent as it is made."""
 
-    lines: Iterator[str]
+    lines: Iterator[str] | AsyncIterator[str]
     media_type: str = "application/x-ndjson"
 
 

@@ -10,9 +10,10 @@ import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from discreet import codec
 from discreet.analytics import Answer, Result
@@ -29,6 +30,9 @@ from discreet.ledger import Account, Ledger
 from discreet.ledger.access import Access, Identity
 from discreet.ledger.access.policy import cost_of
 from discreet.ledger.names import checked_text
+
+if TYPE_CHECKING:
+    from discreet.apps.server.jobs import Jobs
 
 _log = logging.getLogger("discreet.server")
 #: Idempotency keys are short texts; the user's name and a colon come before them in the ledger.
@@ -57,6 +61,13 @@ class Curator:
         self._trials = Trials()
         self._schemas: dict[Dataset_key, dict[str, str]] = {}
         self.after_charge: Callable[[str], None] = lambda account: None
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """Trainings. They are loaded when first needed: a server without models needs no torch."""
+        from discreet.apps.server.jobs import Jobs
+
+        return Jobs(self)
 
     def close(self) -> None:
         """Close the ledger and remove what trials left behind."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from discreet.apps.server.calls import Call, Page, Route
-from discreet.apps.server.handlers import asking, auditing, managing
+from discreet.apps.server.handlers import asking, auditing, managing, training
 from discreet.apps.server.openapi import described, page
 
 _TEXT, _NUMBER, _WHOLE, _FLAG = ({"type": kind} for kind in ("string", "number", "integer", "boolean"))
@@ -75,6 +75,19 @@ ROUTES: tuple[Route, ...] = (
         slow=True, body=_QUESTION,
     ),
     Route("GET", "/v1/my/approvals", "ask", managing.approvals, "My questions that needed an approval"),
+    Route("GET", "/v1/models", "train", training.models, "The models that may be trained"),
+    Route(
+        "POST", "/v1/models/{name}/preview", "train", training.preview, "What a training costs",
+        slow=True, body=_body(plan=_OBJECT),
+    ),
+    Route(
+        "POST", "/v1/jobs", "train", training.queue, "Queue a training, charged as a whole before its first step",
+        slow=True, body=_body("model", model=_TEXT, plan=_OBJECT), status=202,
+    ),
+    Route("GET", "/v1/jobs", "train", training.listed, "My trainings"),
+    Route("GET", "/v1/jobs/{id}", "train", training.job, "One training"),
+    Route("GET", "/v1/jobs/{id}/progress", "train", training.progress, "Its progress, as JSON lines until it ends"),
+    Route("GET", "/v1/jobs/{id}/model", "train", training.model, "The trained model"),
     # auditors and stewards
     Route("GET", "/v1/accounts", "audit", auditing.accounts, "All accounts and how they stand"),
     Route(

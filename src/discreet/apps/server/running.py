@@ -33,5 +33,6 @@ def server(curator: Curator, host: str, port: int) -> uvicorn.Server:
         timeout_graceful_shutdown=_ENDING,
         h11_max_incomplete_event_size=64 * 1024,
         lifespan="on",
+        ws="none",
     )
     return uvicorn.Server(config)

@@ -40,6 +40,8 @@ def start(config: CuratorConfig) -> Started:
             tokens.append((user.name, user.role, curator.access.issue(user.name, user.lifetime)))
     for dataset in config.datasets:
         curator.register(dataset)
+    for model in config.models:
+        curator.jobs.register(model)
     curator.state.forget_answers((curator.access.now() - timedelta(days=config.limits.keep_days)).isoformat())
     return Started(curator, tuple(tokens))
 

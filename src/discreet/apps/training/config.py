@@ -86,7 +86,11 @@ def read_config(path: str | Path, text: str) -> Config:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidArgument(f"CONFIG must be TOML, got {str(path)!r}: {error}") from None
-    here = Path(path).parent
+    return config_of(tree, Path(path).parent)
+
+
+def config_of(tree: Mapping[str, Any], here: Path) -> Config:
+    """The configuration of a parsed file in the folder `here`."""
     root = Section("the file", tree)
     data = _data(root.section("data"), here)
     model = root.section("model", optional=True)

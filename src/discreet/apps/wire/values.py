@@ -148,8 +148,10 @@ def _written_expression(value: Expression) -> Any:
             return _call(_NAMES[value.function], *value.arguments, *value.options)
         case Compared():
             return _call(value.operator, value.one, value.other)
+        case Logic() if not value.parts:  # as isin([]) makes it: a comparison says the same
+            return _call("==", 0, int(value.operator == "or"))
         case Logic():
-            return _call({"and": "&", "or": "|", "not": "~"}[value.operator], *_parts(value))
+            return _call({"and": "&", "or": "|", "not": "~"}[value.operator], *value.parts)
         case Missing():
             return _call("is_null", value.inner)
         case Present():
@@ -164,11 +166,6 @@ def _written_expression(value: Expression) -> Any:
             branches = list(zip(value.conditions, value.values, strict=True))
             return _call("case", branches, value.otherwise)
     raise _check.fail("expression", "be one that can be sent", type(value).__name__, "use the methods of columns")
-
-
-def _parts(value: Logic) -> tuple[Expression, ...]:
-    """The parts of a condition; one without any, as `isin(())` makes it, is a comparison that says the same."""
-    return value.parts or (Constant(0) == (0 if value.operator == "and" else 1),)
 
 
 def _call(name: str, *arguments: object) -> dict[str, Any]:
