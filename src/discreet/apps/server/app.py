@@ -109,7 +109,7 @@ class Server:
         return identity
 
     def _log_refusal(self, identity: Identity | None, host: str, route: Route, reason: str) -> None:
-        if self._logged.wait(host if identity is None else identity.token_id) == 0.0:
+        if not self._logged.wait(host if identity is None else identity.token_id):
             self.curator.access.refused(identity, f"{route.method} {route.path}", reason)
 
     async def _refused(
