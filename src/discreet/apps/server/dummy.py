@@ -41,9 +41,9 @@ def columns(private: Private, dataset: Dataset) -> dict[str, pa.Array]:
 
 
 def spread(place: int) -> NDArray[np.float64]:
-    """Numbers in [0, 1) that fill it evenly, and unlike those of any other column: multiples of √(n² + n + 1), mod 1."""
+    """Numbers that fill [0, 1) evenly, and unlike those of any other column: multiples of a square root, mod 1."""
     step = math.sqrt((place + 1) * (place + 2) + 1)  # never a whole number
-    return np.mod(np.arange(1, ROWS + 1) * step, 1.0)
+    return np.asarray(np.mod(np.arange(1, ROWS + 1) * step, 1.0), dtype=np.float64)
 
 
 def _column(name: str, kind: Any, dataset: Dataset, where: NDArray[np.float64]) -> pa.Array:
