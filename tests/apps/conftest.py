@@ -103,6 +103,18 @@ folder = "model"
 """
 
 
+CURATOR = """
+[accounts.census]
+epsilon = 3.0
+[accounts.census.shares]
+ann = { epsilon = 1.0 }
+[datasets.people]
+source = "people.parquet"
+[users.ann]
+role = "analyst"
+"""
+
+
 def fill(folder: Path) -> None:
     """Write the files that the examples name."""
     rows = 400
@@ -119,6 +131,7 @@ def fill(folder: Path) -> None:
     (folder / "model.py").write_text(MODEL)
     (folder / "pipeline.py").write_text(PIPELINE)
     (folder / "config.toml").write_text(CONFIG)
+    (folder / "curator.toml").write_text(CURATOR)
     (folder / "visits.log").write_text("GET /a\nGET /b\nEND\nGET /a\nEND\nGET /c\n")
 
 

@@ -15,6 +15,13 @@ from tests.apps.conftest import Run
 from tests.apps.test_commands import INIT, QUERY, leaves
 
 BAD = {
+    "serve": [
+        "discreet serve",
+        "discreet serve nowhere.toml",
+        "discreet serve broken.json",
+        "discreet serve config.toml",
+        "discreet serve curator.toml --port none",
+    ],
     "data adult": [
         "discreet data adult",
         "discreet data adult people.parquet",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-import threading
-from contextlib import contextmanager
 
 import pytest
 
@@ -15,27 +13,10 @@ from discreet import analytics
 from discreet.analytics import case, coalesce, count, greatest, mean, quantile
 from discreet.analytics.table.expressions import Column
 from discreet.apps.client.http import Http
-from discreet.apps.server.running import server
 from discreet.apps.wire.values import read, written
 from discreet.errors import AccessDenied, BudgetExceeded, InvalidArgument, KeyReused
 from tests.server.conftest import make_world
-
-
-@contextmanager
-def served(world):
-    """The world behind a real socket."""
-    running = server(world.curator, "127.0.0.1", 0)
-    thread = threading.Thread(target=running.run, daemon=True)
-    thread.start()
-    while not running.started:
-        assert thread.is_alive()
-        thread.join(0.01)
-    port = running.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        running.should_exit = True
-        thread.join(10)
+from tests.server.serving import served
 
 
 @pytest.fixture(scope="module")

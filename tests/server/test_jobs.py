@@ -99,7 +99,7 @@ def test_a_training_is_charged_once_and_its_model_comes_back(trainer):
 
 @pytest.mark.slow
 def test_a_training_that_is_killed_goes_on_and_is_charged_once(trainer):
-    body = {"model": "sexes", "plan": {"epsilon": 1.0, "epochs": 30}}
+    body = {"model": "sexes", "plan": {"epsilon": 1.0, "epochs": 12}}
     name = trainer.call("ann", "POST", "/v1/jobs", body).json()["id"]
     deadline = time.monotonic() + 60
     while _kinds(trainer).count("start") < 5 and time.monotonic() < deadline:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -87,7 +87,7 @@ class RemoteAnswer:
             total=total,
         )
         body |= _given(purpose=purpose)
-        used = secrets.token_hex(16) if key is None else key
+        used = uuid.uuid4().hex if key is None else key
         try:
             answer = self._http.call("POST", f"{self._path}/ask", body, key=used, repeatable=True)
         except Unreachable:

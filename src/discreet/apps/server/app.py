@@ -119,7 +119,7 @@ class Server:
 
     def log_refusal(self, identity: Identity | None, host: str, action: str, reason: str) -> None:
         """Record a refused attempt, within a rate that cannot fill the disk."""
-        if self._logged.wait(host if identity is None else identity.token_id) == 0.0:
+        if not self._logged.wait(host if identity is None else identity.token_id):
             self.curator.access.refused(identity, action, reason)
 
     async def _refused(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-import secrets
+import uuid
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import cached_property
@@ -78,8 +78,8 @@ class Curator:
 
     def register(self, dataset: Dataset) -> None:
         """Add a dataset, or replace what had its name. Its source must be readable, and its account must exist."""
-        self.ledger.account(dataset.account)
-        self._tables.schema(dataset)
+        account = self.ledger.account(dataset.account)
+        self._tables.private(dataset, account, Work())  # refuses bounds and a person's column that it does not have
         tree = asdict(dataset) | {
             "bounds": {name: [low.hex(), high.hex()] for name, (low, high) in dataset.bounds.items()}
         }
@@ -162,7 +162,7 @@ class Curator:
         question = sha256(f"{name}\n{asked.digest_text()}".encode()).hexdigest()
         if key is not None and (stored := self._stored(identity, key, question)) is not None:
             return {**stored, "replayed": True}
-        used = key or secrets.token_hex(16)
+        used = key or uuid.uuid4().hex
         charged = f"{identity.user}:{used}"
         account = self.access.account(identity, dataset.account, approval=None)
         answer = self._withholding(self._answer(dataset, account, asked, work), account)

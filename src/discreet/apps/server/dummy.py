@@ -7,13 +7,16 @@ everybody, so it tells nothing about anyone.
 from __future__ import annotations
 
 import datetime as dt
-import random
-import secrets
+import math
 import tempfile
 import threading
+import uuid
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from discreet.analytics import Private
 from discreet.apps.server.config import Dataset
@@ -32,31 +35,41 @@ _PLENTY = 1e9
 
 
 def columns(private: Private, dataset: Dataset) -> dict[str, pa.Array]:
-    """One Arrow array for each column of a private table, made of its schema."""
-    draw = random.Random(0)  # public data: the same for everybody, in every process
-    return {name: _column(name, kind, dataset, draw) for name, kind in private.schema().items()}
+    """One Arrow array for each column of a private table, made of its schema. No chance is involved."""
+    schema = private.schema()
+    return {name: _column(name, kind, dataset, spread(place)) for place, (name, kind) in enumerate(schema.items())}
 
 
-def _column(name: str, kind: Any, dataset: Dataset, draw: random.Random) -> pa.Array:
+def spread(place: int) -> NDArray[np.float64]:
+    """Numbers that fill [0, 1) evenly, and unlike those of any other column: multiples of a square root, mod 1."""
+    step = math.sqrt((place + 1) * (place + 2) + 1)  # never a whole number
+    return np.asarray(np.mod(np.arange(1, ROWS + 1) * step, 1.0), dtype=np.float64)
+
+
+def _column(name: str, kind: Any, dataset: Dataset, where: NDArray[np.float64]) -> pa.Array:
     if name in dataset.values:
-        return pa.array(draw.choices(dataset.values[name], k=ROWS), from_pandas=True)
+        return _chosen(dataset.values[name], where)
     low, high = dataset.bounds.get(name, _STANDARD_BOUNDS)
     if kind.is_boolean():
-        return pa.array(draw.choices((False, True), k=ROWS))
+        return _chosen((False, True), where)
     if kind.is_integer():
-        first = round(low)
-        return pa.array([draw.randint(first, max(first, round(high))) for _ in range(ROWS)], pa.int64())
+        first, last = round(low), max(round(low), round(high))
+        return pa.array([first + int(part * (last - first + 1)) for part in where.tolist()], pa.int64())
     if kind.is_numeric():
-        return pa.array([draw.uniform(low, high) for _ in range(ROWS)], pa.float64())
+        return pa.array(low + where * (high - low))
     if kind.is_date():
-        return pa.array([_FIRST_DAY + dt.timedelta(days=draw.randrange(366)) for _ in range(ROWS)], pa.date32())
+        return pa.array([_FIRST_DAY + dt.timedelta(days=int(366 * part)) for part in where], pa.date32())
     if kind.is_timestamp():
         start = dt.datetime(2024, 1, 1)
-        times = [start + dt.timedelta(minutes=draw.randrange(366 * 1440)) for _ in range(ROWS)]
+        times = [start + dt.timedelta(minutes=int(366 * 1440 * part)) for part in where]
         return pa.array(times, pa.timestamp("us", kind.timezone))
     if kind.is_string():
-        return pa.array(draw.choices(_WORDS, k=ROWS))
+        return _chosen(_WORDS, where)
     return pa.nulls(ROWS, kind.to_pyarrow())
+
+
+def _chosen(values: Sequence[Any], where: NDArray[np.float64]) -> pa.Array:
+    return pa.array([values[int(len(values) * part)] for part in where], from_pandas=True)
 
 
 def generous(budget: Guarantee) -> Guarantee:
@@ -116,6 +129,6 @@ class Trials:
                 self._ledger = Ledger(f"{self._folder.name}/trials.ledger")
             ledger = self._ledger
         terms = account._terms
-        neighbors, name = terms.neighbors, f"trial {secrets.token_hex(8)}"
+        neighbors, name = terms.neighbors, f"trial {uuid.uuid4().hex}"
         budget = generous(terms.budget)
         return ledger.account(name, budget, neighbors.unit, neighbors.relation, aside=float(terms.aside))

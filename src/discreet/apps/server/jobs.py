@@ -12,12 +12,12 @@ import contextlib
 import json
 import logging
 import os
-import secrets
 import signal
 import socket
 import subprocess
 import sys
 import tomllib
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,7 @@ class Jobs:
                     raise Problem(409, "key_reused", "an idempotency key must name one training: take a new key")
                 return self._shown(tree)
         job = {
-            "id": secrets.token_hex(8),
+            "id": uuid.uuid4().hex[:16],
             "user": identity.user,
             "role": identity.role.value,
             "scopes": sorted(identity.scopes),
