@@ -50,7 +50,7 @@ EXTRAS = {
     "auditing": {"matplotlib"},
     "ledger": {"cryptography", "psycopg"},
     "analytics": {"ibis", "pyarrow", "pandas", "polars", "duckdb", "sqlglot", "matplotlib"},
-    "apps": {"click", "rich", "jinja2", "markupsafe", "matplotlib", "pyarrow", "starlette", "uvicorn"},
+    "apps": {"click", "jinja2", "jwt", "markupsafe", "matplotlib", "mcp", "pyarrow", "rich", "starlette", "uvicorn"},
     # triton comes with torch for CUDA; the frameworks of learning/integrations are imported by name when used
     "learning": {"cryptography", "torch", "triton", "rich", "matplotlib"},
 }

@@ -11,6 +11,7 @@ from discreet.apps.server.app import build
 from discreet.apps.server.routes import ROUTES
 from discreet.ledger.access import Role
 from tests.server.conftest import make_world
+from tests.server.test_pages import POSTS
 
 USERS = {Role.STEWARD: "sam", Role.ANALYST: "ann", Role.AUDITOR: "eve"}
 PUBLIC = {"/v1/health", "/openapi.json", "/reference"}
@@ -21,12 +22,26 @@ def shared(tmp_path_factory):
     yield from make_world(tmp_path_factory.mktemp("routes"))
 
 
-def test_the_application_is_the_table(shared):
+#: The pages, whose own tests say who may see and do what (test_pages.py).
+PAGES = {
+    ("/style.css", "GET"),
+    ("/login", "GET"),
+    ("/login", "POST"),
+    ("/logout", "POST"),
+    ("/", "GET"),
+    ("/audit", "GET"),
+    ("/account", "GET"),
+    ("/audit.jsonl", "GET"),
+    *((path, "POST") for path in POSTS),
+}
+
+
+def test_the_application_is_the_table_and_the_pages(shared):
     built = build(shared.curator).routes
     assert all(isinstance(route, StarletteRoute) for route in built)
     mine = {(route.path, method) for route in built for method in route.methods - {"HEAD"}}
-    assert mine == {(route.path, route.method) for route in ROUTES}
-    assert len(mine) == len(ROUTES)
+    assert mine == {(route.path, route.method) for route in ROUTES} | PAGES
+    assert len(mine) == len(ROUTES) + len(PAGES)
 
 
 def test_only_three_calls_need_no_token():

@@ -22,6 +22,7 @@ from starlette.routing import Route as StarletteRoute
 from discreet.apps.server.alerts import Alerts
 from discreet.apps.server.calls import Call, Lines, Page, Route
 from discreet.apps.server.curator import Curator
+from discreet.apps.server.pages import page_routes
 from discreet.apps.server.problems import Problem, problem_of
 from discreet.apps.server.rates import Rates
 from discreet.apps.server.routes import ROUTES
@@ -69,7 +70,7 @@ class Server:
         identity: Identity | None = None
         try:
             if route.scope is not None:
-                identity = await self._in_thread(self._authenticated, route, request)
+                identity = await self.quickly(self._authenticated, route, request)
             body = await self._body(request) if route.method == "POST" else None
             response = await self._handled(route, request, identity, body)
         except (Problem, ClientDisconnect) as error:
@@ -83,7 +84,7 @@ class Server:
             await self._refused(identity, route, request, problem, error)
             response = error_response(problem)
         if route.slow:
-            await self._until_the_next_step(began)
+            await self.until_the_next_step(began)
         return response
 
     # --- who asks
@@ -94,23 +95,32 @@ class Server:
         try:
             if scheme.lower() != "bearer":
                 raise AccessDenied("no bearer token")
-            identity = self.curator.access.authenticate(token)
+            identity = self.curator.sign_in(token)
         except AccessDenied as error:
-            if wait := self._failures.wait(host):
-                raise _too_many(wait) from None
-            self._log_refusal(None, host, route, error.reason)
-            raise Problem(401, "not_authenticated", str(error)) from None
-        if wait := self._rates.wait(identity.token_id):
-            raise _too_many(wait)
+            raise self.not_authenticated(host, f"{route.method} {route.path}", error) from None
+        self.check_rate(identity)
         assert route.scope is not None
         if not identity.may(route.scope):
-            self._log_refusal(identity, host, route, f"no scope {route.scope}")
+            self.log_refusal(identity, host, f"{route.method} {route.path}", f"no scope {route.scope}")
             raise Problem(403, "access_denied", str(AccessDenied()))
         return identity
 
-    def _log_refusal(self, identity: Identity | None, host: str, route: Route, reason: str) -> None:
+    def check_rate(self, identity: Identity) -> None:
+        """Refuse a token that asks too often."""
+        if wait := self._rates.wait(identity.token_id):
+            raise _too_many(wait)
+
+    def not_authenticated(self, host: str, action: str, error: AccessDenied) -> Problem:
+        """The answer to a token that is not valid. It is logged, and addresses that try too often are slowed down."""
+        if wait := self._failures.wait(host):
+            return _too_many(wait)
+        self.log_refusal(None, host, action, error.reason)
+        return Problem(401, "not_authenticated", str(error))
+
+    def log_refusal(self, identity: Identity | None, host: str, action: str, reason: str) -> None:
+        """Record a refused attempt, within a rate that cannot fill the disk."""
         if not self._logged.wait(host if identity is None else identity.token_id):
-            self.curator.access.refused(identity, f"{route.method} {route.path}", reason)
+            self.curator.access.refused(identity, action, reason)
 
     async def _refused(
         self,
@@ -128,13 +138,25 @@ class Server:
         reason = error.reason if isinstance(error, AccessDenied) else problem.code
         host = "" if request.client is None else request.client.host
         with contextlib.suppress(Exception):  # the refusal itself matters more than its record
-            await self._in_thread(self._log_refusal, identity, host, route, reason)
+            await self.quickly(self.log_refusal, identity, host, f"{route.method} {route.path}", reason)
 
     # --- what they send
 
     async def _body(self, request: Request) -> Any:
         """The parsed JSON of a request, within the limits of size and time."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        content = await self.content(request)
+        if not content:
+            return None
+        if kind != "application/json":
+            raise Problem(415, "invalid", "a request must be JSON: send Content-Type: application/json")
+        try:
+            return checked_json(content)
+        except InvalidArgument as error:
+            raise Problem(400, "invalid", str(error)) from None
+
+    async def content(self, request: Request) -> bytes:
+        """The bytes of a request, within the limits of size and time."""
         chunks: list[bytes] = []
         size = 0
         try:
@@ -150,14 +172,7 @@ class Server:
         except TimeoutError:
             message = f"a request must arrive within {self.limits.read_seconds:g} s: send it again"
             raise Problem(408, "too_slow", message) from None
-        if not size:
-            return None
-        if kind != "application/json":
-            raise Problem(415, "invalid", "a request must be JSON: send Content-Type: application/json")
-        try:
-            return checked_json(b"".join(chunks))
-        except InvalidArgument as error:
-            raise Problem(400, "invalid", str(error)) from None
+        return b"".join(chunks)
 
     # --- what they get
 
@@ -173,13 +188,17 @@ class Server:
             work=work,
         )
         if not route.slow:
-            return response_of(route, await self._in_thread(route.handler, call))
+            return response_of(route, await self.quickly(route.handler, call))
+        return response_of(route, await self.slowly(work, route.handler, call))
+
+    async def slowly(self, work: Work, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a question in the threads for questions, within the limits of time and of how many wait."""
         if self._waiting >= self.limits.waiting + self.limits.threads:
             raise Problem(503, "busy", "the server has too many questions: try again", retry_after=1)
         self._waiting += 1
-        running = self._slow.submit(route.handler, call)
+        running = self._slow.submit(function, *arguments)
         running.add_done_callback(self._done_waiting(asyncio.get_running_loop()))
-        return response_of(route, await self._within_time(running, work))
+        return await self._within_time(running, work)
 
     def _done_waiting(self, loop: asyncio.AbstractEventLoop) -> Callable[[Future[Any]], None]:
         def count_down() -> None:
@@ -218,10 +237,11 @@ class Server:
                 raise late from None
             raise
 
-    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def quickly(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run what reads the ledger and is done in milliseconds."""
         return await asyncio.get_running_loop().run_in_executor(self._light, functools.partial(function, *arguments))
 
-    async def _until_the_next_step(self, began: float) -> None:
+    async def until_the_next_step(self, began: float) -> None:
         """Wait until a multiple of the step after the request came in, so that times tell less about the data."""
         step = self.limits.answer_step
         if step > 0:
@@ -231,10 +251,10 @@ class Server:
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Look after alerts and jobs while the server runs, and let questions end when it stops."""
-        watching = [asyncio.create_task(self.alerts.watch(self._in_thread))]
-        trains = bool(await self._in_thread(self.curator.state.items, "model"))
+        watching = [asyncio.create_task(self.alerts.watch(self.quickly))]
+        trains = bool(await self.quickly(self.curator.state.items, "model"))
         if trains:
-            watching.append(asyncio.create_task(self.curator.jobs.watch(self._in_thread)))
+            watching.append(asyncio.create_task(self.curator.jobs.watch(self.quickly)))
         try:
             yield
         finally:
@@ -242,7 +262,7 @@ class Server:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
             if trains:
-                await self._in_thread(self.curator.jobs.stop)
+                await self.quickly(self.curator.jobs.stop)
             self._slow.shutdown(cancel_futures=True)
             self._light.shutdown()
 
@@ -252,7 +272,7 @@ def build(curator: Curator, more: tuple[StarletteRoute, ...] = ()) -> Starlette:
     server = Server(curator)
     routes = [StarletteRoute(route.path, _endpoint(server, route), methods=[route.method]) for route in ROUTES]
     app = Starlette(
-        routes=[*routes, *more],
+        routes=[*routes, *page_routes(server), *more],
         lifespan=server.lifespan,
         exception_handlers={HTTPException: _http_error, Exception: _any_error},
     )

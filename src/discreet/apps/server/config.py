@@ -14,6 +14,7 @@ from typing import Any
 
 from discreet import _check
 from discreet.apps.sections import Section
+from discreet.apps.server.oidc import Provider
 from discreet.errors import InvalidArgument
 from discreet.guarantees import GDP, ZCDP, ApproxDP, Guarantee, PureDP
 from discreet.ledger.access import Policy, Role
@@ -120,6 +121,7 @@ class CuratorConfig:
     users: tuple[UserConfig, ...]
     limits: Limits
     webhook: str | None
+    provider: Provider | None = None
 
 
 def read_config(path: str | Path, text: str) -> CuratorConfig:
@@ -149,6 +151,7 @@ def read_config(path: str | Path, text: str) -> CuratorConfig:
         users=users,
         limits=_limits(root.section("limits", optional=True)),
         webhook=server.text("webhook", "") or None,
+        provider=_provider(root.section("oidc", optional=True), folder) if root.has("oidc") else None,
     )
     server.done()
     root.done()
@@ -290,6 +293,17 @@ def _user(name: str, section: Section) -> UserConfig:
     user = UserConfig(name, Role(role), dt.timedelta(days=section.number("days", 90.0)))
     section.done()
     return user
+
+
+def _provider(section: Section, folder: Path) -> Provider:
+    provider = Provider(
+        issuer=section.text("issuer"),
+        audience=section.text("audience"),
+        keys=_location(section.text("keys"), folder),
+        claim=section.text("claim", "sub"),
+    )
+    section.done()
+    return provider
 
 
 def _limits(section: Section) -> Limits:

@@ -19,6 +19,7 @@ from discreet import codec
 from discreet.analytics import Answer, Result
 from discreet.apps.server.config import Dataset, Limits
 from discreet.apps.server.dummy import Trials
+from discreet.apps.server.oidc import SignIn
 from discreet.apps.server.problems import Problem, not_found
 from discreet.apps.server.state import State
 from discreet.apps.server.tables import Tables, Work, mentioned
@@ -51,6 +52,7 @@ class Curator:
     def __init__(self, ledger: Ledger, limits: Limits, folder: Path, webhook: str | None = None) -> None:
         self.ledger = ledger
         self.access = Access(ledger)
+        self.sign_in = SignIn(self.access)
         self.state = State(ledger)
         self.limits = limits
         self.folder = folder

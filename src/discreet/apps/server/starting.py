@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from discreet.apps.server.config import AccountConfig, CuratorConfig
 from discreet.apps.server.curator import Curator
+from discreet.apps.server.oidc import SignIn
 from discreet.errors import InvalidArgument, TermsDiffer
 from discreet.ledger import Account, Ledger
 from discreet.ledger.access import Role
@@ -28,6 +29,7 @@ def start(config: CuratorConfig) -> Started:
     """
     ledger = Ledger(config.ledger)
     curator = Curator(ledger, config.limits, config.folder, config.webhook)
+    curator.sign_in = SignIn(curator.access, config.provider)
     for account in config.accounts:
         _open(curator, account)
     tokens = []

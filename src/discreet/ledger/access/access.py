@@ -168,18 +168,47 @@ class Access:
             body = book.get(transaction, "token", token_id)
             if not tokens.matches(secret, None if body is None else body["digest"]) or body is None:
                 raise AccessDenied("not a token" if split is None else f"no token {token_id}, or another secret")
-            user = book.get(transaction, "user", body["user"])
-            if user is None or user["disabled"]:
-                raise AccessDenied(f"user {body['user']} is disabled")
-            role = Role(user["role"])
-            if body["revoked"]:
-                raise AccessDenied(f"token {token_id} of {body['user']} is revoked")
-            if self.now() >= datetime.fromisoformat(body["expires"]):
-                raise AccessDenied(f"token {token_id} of {body['user']} is expired")
-            granted = frozenset(body["scopes"]) & role.scopes
-            return Identity(body["user"], role, granted, token_id, body["share"])
+            return self._identity(transaction, token_id, body)
 
         return self._read(work)
+
+    def still_valid(self, token_id: str) -> Identity:
+        """The identity of a token that was authenticated before, by its public id, for a session of a server.
+
+        Raises:
+            AccessDenied: it is not valid anymore.
+        """
+
+        def work(transaction: Transaction) -> Identity:
+            body = book.get(transaction, "token", token_id)
+            if body is None:
+                raise AccessDenied(f"no token {token_id}")
+            return self._identity(transaction, token_id, body)
+
+        return self._read(work)
+
+    def _identity(self, transaction: Transaction, token_id: str, body: dict[str, Any]) -> Identity:
+        user = book.get(transaction, "user", body["user"])
+        if user is None or user["disabled"]:
+            raise AccessDenied(f"user {body['user']} is disabled")
+        if body["revoked"]:
+            raise AccessDenied(f"token {token_id} of {body['user']} is revoked")
+        if self.now() >= datetime.fromisoformat(body["expires"]):
+            raise AccessDenied(f"token {token_id} of {body['user']} is expired")
+        role = Role(user["role"])
+        return Identity(body["user"], role, frozenset(body["scopes"]) & role.scopes, token_id, body["share"])
+
+    def identity_of(self, user: str) -> Identity:
+        """The identity of a user whom an identity provider vouched for, with all scopes of their role.
+
+        Raises:
+            AccessDenied: the steward has added no such user, or has disabled them.
+        """
+        body = self._state("user", user)
+        if body is None or body["disabled"]:
+            raise AccessDenied(f"the identity provider names {user!r}, who is no user here or is disabled")
+        role = Role(body["role"])
+        return Identity(user, role, role.scopes, f"{guard.OIDC}{user}")
 
     def tokens(self) -> tuple[Token, ...]:
         """All tokens, without their secrets, by the time they were issued."""

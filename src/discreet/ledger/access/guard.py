@@ -62,15 +62,15 @@ def check_standing(
     user = book.get(transaction, "user", identity.user, shared=shared)
     if user is None or user["disabled"] or scope not in Role(user["role"]).scopes:
         raise AccessDenied(f"user {identity.user} is disabled, or has another role now")
-    if identity.token_id == OIDC:
+    if identity.token_id.startswith(OIDC):
         return
     token = book.get(transaction, "token", identity.token_id, shared=shared)
     if token is None or token["revoked"] or moment >= datetime.fromisoformat(token["expires"]):
         raise AccessDenied(f"token {identity.token_id} of {identity.user} is revoked or expired")
 
 
-#: The token's id of an identity that an identity provider vouched for.
-OIDC = "oidc"
+#: How the token's id of an identity begins that an identity provider vouched for; the user's name follows.
+OIDC = "oidc:"
 
 
 def policy_of(transaction: Transaction, account: str, *, shared: bool = False) -> Policy:

@@ -63,7 +63,7 @@ class Identity:
         user: the user's name.
         role: the user's role.
         scopes: what this token may do; never more than the role.
-        token_id: the public part of the token; "oidc" for a sign-in by an identity provider.
+        token_id: the public part of the token; "oidc:" and the user's name for a sign-in by an identity provider.
         share: the account that the token may spend from, or None for the user's own part of each account.
     """
 
