@@ -136,6 +136,8 @@ def test_an_answer_that_was_lost_after_its_charge_is_not_drawn_again(world, monk
         {"calls": [["marginal", ["sex", "age"], {"categories": {"sex": ["F"] * 1000, "age": [1] * 1000}}]],
          "epsilon": 0.1},
         {"calls": [["quantile", ["hours", 0.5], {"levels": 10**9}]], "epsilon": 0.1},
+        {"calls": [["where", [{"$call": ["isin", {"$column": "age"}, [1] * 5000]}]], ["count"]], "epsilon": 0.1},
+        {"sql": f"SELECT COUNT(*) FROM people WHERE age IN ({', '.join(['1'] * 5000)})", "epsilon": 0.1},
     ],
     ids=lambda body: str(body)[:60],
 )  # fmt: skip
@@ -151,7 +153,16 @@ def test_a_question_that_breaks_a_rule_costs_nothing(shared, body):
 
 def test_json_that_is_not_json_is_refused(shared):
     deep = b'{"calls": ' + b"[" * 5000 + b"]" * 5000 + b"}"
-    for content in (b"{", b"\xff", b'{"sql": 1, "sql": 2}', b'{"epsilon": NaN}', b'{"epsilon": Infinity}', deep):
+    nested = b'{"keys": ' + b"[" * 300 + b"]" * 300 + b"}"
+    for content in (
+        nested,
+        b"{",
+        b"\xff",
+        b'{"sql": 1, "sql": 2}',
+        b'{"epsilon": NaN}',
+        b'{"epsilon": Infinity}',
+        deep,
+    ):
         headers = {"Authorization": f"Bearer {shared.tokens['ann']}", "Content-Type": "application/json"}
         response = shared.client.post("/v1/datasets/people/ask", content=content, headers=headers)
         assert response.status_code == 400, content[:40]

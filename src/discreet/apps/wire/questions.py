@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from discreet import _check
 from discreet.analytics import Answer, Groups, Private, Public
-from discreet.apps.wire.values import MOST_VALUES, read
+from discreet.apps.wire.values import MOST_NESTED, MOST_VALUES, read
 from discreet.codec import canonical
 from discreet.errors import InvalidArgument
 
@@ -28,6 +29,9 @@ ASKS = (
 )  # fmt: skip
 #: The most calls of one question.
 _MOST_CALLS = 100
+#: The most parts of a question's expressions: functions, compared values, and words of SQL. Compiling takes time for
+#: each, which cannot be interrupted.
+MOST_PARTS = 2000
 #: The most numbers that the engine may return for one question: groups times levels of a quantile.
 MOST_CELLS = 2_000_000
 
@@ -74,6 +78,7 @@ class Asked:
             value = body.get(name)
             if value is not None and (not isinstance(value, kinds) or isinstance(value, bool) > (bool in kinds)):
                 raise _check.fail(name, f"be {words}", type(value).__name__, "see the page of the server's calls")
+        _check_parts(body)
         given = {name: body[name] for name in spending if body.get(name) is not None}
         return cls(
             body,
@@ -159,6 +164,23 @@ def _parsed(call: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     raise _check.fail("calls", "be lists of a name, arguments and options", type(call).__name__, remedy)
 
 
+def _check_parts(body: Mapping[str, Any]) -> None:
+    """Refuse expressions that take long to compile."""
+    parts = len(re.findall(r"\w+|[^\w\s]", body.get("sql") or ""))
+    waiting: list[tuple[Any, bool]] = [(body.get("calls"), False)]
+    while waiting:  # keys and categories are outside of expressions, and may be many
+        value, inside = waiting.pop()
+        if isinstance(value, dict):
+            inside = inside or "$call" in value
+            waiting += [(part, inside) for part in value.values()]
+        elif isinstance(value, list):
+            waiting += [(part, inside) for part in value]
+        parts += inside
+    if parts > MOST_PARTS:
+        remedy = "ask about fewer values at a time, or group by them"
+        raise _check.fail("question", f"have expressions of at most {MOST_PARTS} parts", parts, remedy)
+
+
 def _check_combinations(keys: Any) -> None:
     """Refuse more groups than a server may be asked for, before their combinations take memory."""
     if isinstance(keys, Mapping):
@@ -184,6 +206,17 @@ def _exact(value: Any) -> Any:
     return [_exact(part) for part in value] if isinstance(value, list) else value
 
 
+def _check_depth(value: Any) -> None:
+    """Refuse what other parts would have to follow too deeply."""
+    level = [value]
+    for _ in range(MOST_NESTED + 1):
+        inside = [one for one in level if isinstance(one, dict | list)]
+        level = [part for one in inside for part in (one.values() if isinstance(one, dict) else one)]
+        if not level:
+            return
+    raise InvalidArgument(f"body must be nested at most {MOST_NESTED} levels deep: use isin() for long lists")
+
+
 def checked_json(text: bytes) -> Any:
     """JSON from outside: valid UTF-8, no repeated names, no NaN, no infinities, not nested too deeply."""
 
@@ -197,7 +230,9 @@ def checked_json(text: bytes) -> Any:
         raise InvalidArgument(f"body must have finite numbers, got {constant}: JSON has no others")
 
     try:
-        return json.loads(text.decode(), object_pairs_hook=once, parse_constant=refuse)
+        value = json.loads(text.decode(), object_pairs_hook=once, parse_constant=refuse)
+        _check_depth(value)
+        return value
     except InvalidArgument:
         raise
     except (ValueError, RecursionError) as error:
