@@ -49,9 +49,9 @@ EXTRAS = {
     "datasets": {"pyarrow"},  # to write a Parquet file
     "accounting": {"matplotlib"},  # to plot a curve
     "auditing": {"matplotlib"},
-    "ledger": {"psycopg"},
+    "ledger": {"cryptography", "psycopg"},
     "analytics": {"ibis", "pyarrow", "pandas", "polars", "duckdb", "sqlglot", "matplotlib"},
-    "apps": {"click", "rich", "jinja2", "markupsafe", "matplotlib"},
+    "apps": {"click", "jinja2", "jwt", "markupsafe", "matplotlib", "mcp", "pyarrow", "rich", "starlette", "uvicorn"},
     # triton comes with torch for CUDA; the frameworks of learning/integrations are imported by name when used
     "learning": {"cryptography", "torch", "triton", "rich", "matplotlib"},
 }

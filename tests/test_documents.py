@@ -93,6 +93,8 @@ def test_an_example_runs(example, capsys, monkeypatch, tmp_path):
         "learning.pate",
         "learning.selection",
         "ledger",
+        "ledger.access",
+        "ledger.evidence",
         "mechanisms",
         "queries",
     ],

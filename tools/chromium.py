@@ -71,6 +71,10 @@ class Browser:
 
     def open(self, path: Path, *, width: int, height: int, dark: bool = False, media: str = "screen") -> None:
         """Open a file in a window of this size, and wait until it has loaded."""
+        self.open_url(path.resolve().as_uri(), width=width, height=height, dark=dark, media=media)
+
+    def open_url(self, url: str, *, width: int, height: int, dark: bool = False, media: str = "screen") -> None:
+        """Open an address in a window of this size, and wait until it has loaded."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
         self.call(
@@ -78,7 +82,7 @@ class Browser:
         )
         self.messages.clear()
         self.requests.clear()
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.call("Page.navigate", url=url)
         self._wait("Page.loadEventFired")
 
     def evaluate(self, expression: str) -> Any:

@@ -33,6 +33,7 @@ from discreet.release import Release
 
 if typing.TYPE_CHECKING:
     from discreet.analytics import Private, bounds, days, discover, months, public, quarters, sql, weeks, years
+    from discreet.apps.client import connect
 
 __version__ = "0.2.0"
 
@@ -58,6 +59,7 @@ __all__ = [
     "accounting",
     "bounds",
     "client",
+    "connect",
     "datasets",
     "days",
     "discover",
@@ -87,6 +89,12 @@ __all__ = [
 
 def __getattr__(name: str) -> typing.Any:
     """Import names that need an extra on first use, so that the base install stays small."""
+    if name == "connect":
+        try:
+            from discreet.apps.client import connect
+        except ModuleNotFoundError as error:
+            raise errors.MissingExtra("the client needs Ibis and DuckDB: pip install 'discreet[analytics]'") from error
+        return connect
     if name not in ("Private", "bounds", "days", "discover", "months", "public", "quarters", "sql", "weeks", "years"):
         raise AttributeError(f"module 'discreet' has no attribute {name!r}")
     try:

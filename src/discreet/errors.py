@@ -7,6 +7,9 @@
     ├── Exhausted                         a mechanism has given all the answers that were paid for
     ├── EngineFailed                      an engine failed after the charge; its own message may quote rows
     ├── BudgetExceeded                    a spend does not fit; states what was asked, what remains and what would fit
+    ├── AccessDenied                      a token is not valid, or its holder may not do this
+    ├── PolicyRefused                     a policy of the account forbids it: frozen, expired, or too large
+    │   └── ApprovalNeeded                a steward must approve it first
     ├── LedgerError                       a ledger operation failed; nothing was charged unless the message says so
     │   ├── TermsDiffer                   an account has another budget, unit or relation, or does not exist
     │   ├── KeyReused                     a key already belongs to another spend
@@ -94,6 +97,28 @@ class BudgetExceeded(DiscreetError):
         self.price = price
         self.remaining = remaining
         self.fits = fits
+
+
+class AccessDenied(DiscreetError):
+    """A token is not valid, or its holder may not do this.
+
+    The message is the same for every reason, because whoever guesses tokens or names must learn nothing from it.
+
+    Attributes:
+        reason: the true reason, for the steward's log only.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__("access denied: the token is not valid for this, or not valid anymore; ask the steward")
+        self.reason = reason
+
+
+class PolicyRefused(DiscreetError):
+    """A policy of the account forbids this charge. Nothing was charged."""
+
+
+class ApprovalNeeded(PolicyRefused):
+    """A steward must approve this question first. Nothing was charged."""
 
 
 class LedgerError(DiscreetError):

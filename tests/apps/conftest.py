@@ -146,6 +146,17 @@ epsilon = 0.5
 folder = "labeled"
 """
 
+CURATOR = """
+[accounts.census]
+epsilon = 3.0
+[accounts.census.shares]
+ann = { epsilon = 1.0 }
+[datasets.people]
+source = "people.parquet"
+[users.ann]
+role = "analyst"
+"""
+
 
 def fill(folder: Path) -> None:
     """Write the files that the examples name."""
@@ -164,6 +175,7 @@ def fill(folder: Path) -> None:
     (folder / "pipeline.py").write_text(PIPELINE)
     (folder / "config.toml").write_text(CONFIG)
     (folder / "pate.toml").write_text(PATE)
+    (folder / "curator.toml").write_text(CURATOR)
     (folder / "visits.log").write_text("GET /a\nGET /b\nEND\nGET /a\nEND\nGET /c\n")
 
 

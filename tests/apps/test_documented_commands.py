@@ -38,6 +38,10 @@ def test_the_commands_of_a_page_run_as_typed(name, run: Run, folder):
     )
     (config,) = (text for text in blocks if "[plan]" in text)
     (folder / "config.toml").write_text(config.replace("epochs = 10", "epochs = 1"), encoding="utf-8")
+    (curator, *_) = re.findall(
+        r"^```toml\n(.*?)^```", (ROOT / "docs/how-to/server.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    (folder / "curator.toml").write_text(curator, encoding="utf-8")
     if "discreet train config.toml" in commands and "others.parquet" not in " ".join(commands):
         assert run("discreet data adult others.parquet --part test").code == 0
     for line in commands:

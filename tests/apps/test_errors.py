@@ -15,6 +15,13 @@ from tests.apps.conftest import Run
 from tests.apps.test_commands import INIT, QUERY, leaves
 
 BAD = {
+    "serve": [
+        "discreet serve",
+        "discreet serve nowhere.toml",
+        "discreet serve broken.json",
+        "discreet serve config.toml",
+        "discreet serve curator.toml --port none",
+    ],
     "data adult": [
         "discreet data adult",
         "discreet data adult people.parquet",
@@ -52,6 +59,40 @@ BAD = {
         "discreet ledger allot census.ledger --epsilon 1 --delta 1e-6",
         "discreet ledger allot census.ledger census ann bob --epsilon 1 --delta 1e-6",
         "discreet ledger allot census.ledger census a/b --epsilon 1 --delta 1e-6",
+    ],
+    "ledger anchor": [
+        "discreet ledger anchor census.ledger",
+        "discreet ledger anchor census.ledger --key nowhere.key --to heads.jsonl",
+        "discreet ledger anchor census.ledger --key people.parquet --to heads.jsonl",
+        "discreet ledger anchor nowhere.ledger --key steward.key --to heads.jsonl",
+    ],
+    "ledger guard": [
+        "discreet ledger guard census.ledger",
+        "discreet ledger guard census.ledger --role server",
+    ],
+    "ledger export": ["discreet ledger export", "discreet ledger export nowhere.ledger"],
+    "certificate key": [
+        "discreet certificate key",
+        "discreet certificate key steward.key",
+        "discreet certificate key people.parquet --keys new.pub",
+        "discreet certificate key nowhere/steward.key --keys new.pub",
+        "discreet certificate key new.key --keys people.parquet",
+    ],
+    "certificate rotate": [
+        "discreet certificate rotate old.key",
+        "discreet certificate rotate nowhere.key new.key --keys steward.pub",
+        "discreet certificate rotate broken.json new.key --keys broken.json",
+    ],
+    "certificate make": [
+        "discreet certificate make census.ledger",
+        "discreet certificate make census.ledger --row 1 --key nowhere.key --dataset a --version 1",
+        "discreet certificate make census.ledger --row one --key nowhere.key --dataset a --version 1",
+    ],
+    "certificate verify": [
+        "discreet certificate verify broken.json",
+        "discreet certificate verify broken.json --keys nowhere.pub",
+        "discreet certificate verify broken.json --keys broken.json",
+        "discreet certificate verify broken.json --keys people.parquet",
     ],
     "ledger statement": [
         "discreet ledger statement census.ledger nobody",

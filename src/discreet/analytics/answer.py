@@ -61,6 +61,16 @@ class Answer:
         """The SQL that a release runs. Where keys are discovered, an example and a fixed hash key stand for them."""
         return ";\n\n".join(str(ibis.to_sql(query)) for query in self._queries(_SHOWN_SECRET))
 
+    @property
+    def description(self) -> str:
+        """The question in words, which the ledger records as the purpose unless another one is given."""
+        return str(self._question)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """How many groups are listed, and how many integers the engine returns for each at most: public facts."""
+        return self._question.groups, max(one.coordinates for one in self._question.asked.values())
+
     def event(
         self,
         epsilon: float | None = None,
@@ -220,6 +230,25 @@ class Answer:
 
         Guarantee: `afterwards` sees the released result alone.
         """
+        return Answer(self._question, self._account, self._part, afterwards)
+
+    def withholding(self, least: int) -> Answer:
+        """The same answer without the groups whose released count is below `least`; it must count rows or persons.
+
+        Guarantee: looks at released counts alone, never at true ones, so it is free: post-processing keeps every
+        guarantee (Dwork & Roth 2014, Proposition 2.1).
+        """
+        wanted = _check.integer("least", least, "groups with a smaller released count are withheld")
+        counts = [name for name, one in self._question.asked.items() if one.aggregate.counts_units]
+        if not counts:
+            remedy = "add COUNT(*), or n=count(), to the question: the smallest group is judged by its released count"
+            raise _check.fail("question", "count the rows or persons of each group", str(self._question), remedy)
+        before = self._afterwards
+
+        def afterwards(result: Result) -> Result:
+            kept = result.where([count >= wanted for count in result.columns[counts[0]]])
+            return kept if before is None else before(kept)
+
         return Answer(self._question, self._account, self._part, afterwards)
 
     def limits(self) -> Answer:

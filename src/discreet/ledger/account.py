@@ -17,7 +17,7 @@ from discreet.guarantees import Guarantee
 from discreet.ledger import charging, history
 from discreet.ledger.backend import Backend
 from discreet.ledger.chain import Entry
-from discreet.ledger.charging import NoRoom, Request
+from discreet.ledger.charging import Guard, NoRoom, Request
 from discreet.ledger.history import History
 from discreet.ledger.names import checked_name, checked_text
 from discreet.ledger.partitions import Part
@@ -37,9 +37,13 @@ from discreet.neighbors import Neighbors
 class Account:
     """One budget. Made by `Ledger.account` and `Account.allot`; all of its state is in the ledger."""
 
-    def __init__(self, backend: Backend, path: tuple[Terms, ...]) -> None:
+    def __init__(
+        self, backend: Backend, path: tuple[Terms, ...], user: str | None = None, guard: Guard | None = None
+    ) -> None:
         self._backend = backend
         self._path = path  # from the dataset's account down to this one
+        self._user = user
+        self._guard = guard
 
     @property
     def name(self) -> str:
@@ -60,6 +64,15 @@ class Account:
         """Whether both are one account of one ledger, however they were opened."""
         here, there = (one._backend.read(lambda transaction: transaction.seen) for one in (self, other))
         return here is there and self.name == other.name
+
+    def acting_for(self, user: str, guard: Guard | None = None) -> Account:
+        """The same account, whose entries from here on name `user` as the one who asked.
+
+        Args:
+            user: whom a server authenticated. The ledger takes the caller's word for it.
+            guard: a further condition of each charge, asked while the accounts are locked; it raises to refuse.
+        """
+        return Account(self._backend, self._path, checked_name(user), guard)
 
     def spend(
         self,
@@ -126,7 +139,7 @@ class Account:
         counted = _check.integer("steps", steps, "it is how many steps the event covers") if steps is not None else 1
         counted = event.count if isinstance(event, Repeated) else counted
         receipt = self._charge(self._request("reserve", event, purpose, key, counted), neighbors)
-        return Reservation(self._backend, self._path, receipt.sequence, counted, receipt)
+        return Reservation(self._backend, self._path, receipt.sequence, counted, receipt, self._user)
 
     def stream(self, counter: Counter | Doubling, path: str | Path, *, key: str, purpose: str = "") -> LedgerStream:
         """Charge a whole stream and open it, or continue the one of this key.
@@ -152,7 +165,7 @@ class Account:
         steps = counter.stream.steps if isinstance(counter, Counter) else UNLIMITED_STEPS
         request = self._request("reserve", counter.event, purpose, key, steps)
         receipt = self._charge(request, counter.stream.neighbors)
-        reservation = Reservation(self._backend, self._path, receipt.sequence, steps, receipt)
+        reservation = Reservation(self._backend, self._path, receipt.sequence, steps, receipt, self._user)
         return LedgerStream(counter, Path(path), reservation)
 
     def would_afford(self, event: Event, neighbors: Neighbors | None = None, part: Part | None = None) -> bool:
@@ -196,7 +209,7 @@ class Account:
             remedy = "a sub-account has the unit and relation of the account above it"
             raise _check.fail("budget", f"protect {self.neighbors}", str(budget.protects), remedy)
         terms = Terms.start(full_name, self.name, budget, self.neighbors, aside)
-        return Account(self._backend, (*self._path, self._backend.open(terms)))
+        return Account(self._backend, (*self._path, self._backend.open(terms, self._user)), self._user, self._guard)
 
     def attest(self, attestation: Attestation) -> Anchor:
         """Record the result of an audit in this account's chain, beside the charges. It costs nothing.
@@ -223,6 +236,7 @@ class Account:
                 previous=row.head,
                 purpose=attestation.subject,
                 terms=text,
+                user=self._user,
             )
             head = records.append(transaction, row, entry, row.filter_state())
             self._backend.on_step("recorded")
@@ -283,7 +297,7 @@ class Account:
         checked_text("purpose", purpose)
         if key is not None and not checked_text("key", key, 200):
             raise _check.fail("key", "not be empty", key, "it names one release; without retries, give None")
-        return Request(kind, event, purpose, key, steps)
+        return Request(kind, event, purpose, key, steps, user=self._user)
 
     def _check(self, event: Event, neighbors: Neighbors | None) -> None:
         if not isinstance(event, Event):
@@ -298,11 +312,13 @@ class Account:
         observation.charge(request.event)
         for terms in self._path:  # `terms` remembers its prices: nobody waits for one while the account is locked
             terms.priced(request.event)
-        backend, path = self._backend, self._path
+        backend, path, guard = self._backend, self._path, self._guard
+        if guard is not None:
+            guard.prepare(path, request)
         backend.on_step("priced")
         try:
             return backend.write(
-                lambda transaction, time: charging.charge(transaction, path, request, time, backend.on_step),
+                lambda transaction, time: charging.charge(transaction, path, request, time, backend.on_step, guard),
                 keyed=request.key is not None,
             )
         except NoRoom as refusal:

@@ -76,9 +76,9 @@ class Backend:
         row.filter_state()
         return Terms.of_text(row.terms)
 
-    def open(self, wanted: Terms) -> Terms:
+    def open(self, wanted: Terms, user: str | None = None) -> Terms:
         """Open an account under these terms, or reopen the one of this name; raise `TermsDiffer` if it has others."""
-        stored = self._find_or_insert(wanted)
+        stored = self._find_or_insert(wanted, user)
         same = (stored.budget, stored.aside, stored.neighbors) == (wanted.budget, wanted.aside, wanted.neighbors)
         if not same:
             raise TermsDiffer(
@@ -87,7 +87,7 @@ class Backend:
             )
         return stored
 
-    def _find_or_insert(self, wanted: Terms) -> Terms:
+    def _find_or_insert(self, wanted: Terms, user: str | None) -> Terms:
 
         def work(transaction: Transaction, time: str) -> Terms:
             # The parent is locked, so if two processes allot at once, the second finds what the first wrote.
@@ -99,7 +99,7 @@ class Backend:
                 existing.filter_state()
                 return Terms.of_text(existing.terms)
             names.check_new(wanted.name, records.names(transaction))
-            first = Entry(wanted.name, 0, "open", time, wanted.neighbors, NOTHING, terms=wanted.text())
+            first = Entry(wanted.name, 0, "open", time, wanted.neighbors, NOTHING, terms=wanted.text(), user=user)
             records.insert_account(transaction, wanted, first)
             if parent is not None:
                 allotment = Entry(
@@ -110,6 +110,7 @@ class Backend:
                     neighbors=wanted.neighbors,
                     previous=parent.head,
                     terms=wanted.text(),
+                    user=user,
                 )
                 records.append(transaction, parent, allotment, parent.filter_state())
             self.on_step("recorded")

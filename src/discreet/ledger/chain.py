@@ -97,6 +97,7 @@ class Entry:
         terms: the terms, as text, for "open"; the name and terms of a sub-account for "allot"; the attestation, as
             text, for "attest".
         part: the part of a partition that was charged, if it was one; `change` and `claimed` were added to its totals.
+        user: who asked for it, if a server authenticated them (`Account.acting_for`).
     """
 
     account: str
@@ -116,6 +117,7 @@ class Entry:
     steps: int | None = None
     terms: str | None = None
     part: Part | None = None
+    user: str | None = None
 
     @property
     def by(self) -> str:
@@ -140,6 +142,7 @@ class Entry:
             _quoted_or_null(self.terms),
             self.time,
             self.part,
+            self.user,
         )
 
     @classmethod
@@ -165,6 +168,7 @@ class Entry:
                 steps=None if value["steps"] is None else _integer(value["steps"]),
                 terms=None if value["terms"] is None else _text(value["terms"]),
                 part=Part.of_list(value["part"]) if "part" in value else None,
+                user=_text(value["user"]) if "user" in value else None,
             )
         except (TypeError, ValueError) as error:
             raise NotALedger("a row is not readable as an entry: the ledger was edited") from error
@@ -198,10 +202,13 @@ def _parsed(body: str) -> tuple[dict[str, Any], _Charge]:
 
 
 def _is_entry(value: Any, fields: Set[str]) -> bool:
-    """Whether a value has the fields of an entry; a charge to a part of a partition names the part as well."""
+    """Whether a value has the fields of an entry.
+
+    A charge to a part of a partition names the part as well, and an entry for an authenticated user names the user.
+    """
     if not isinstance(value, dict):
         return False
-    extra = value.keys() - fields
+    extra = value.keys() - fields - {"user"}
     known = value.keys() >= fields and value["kind"] in KINDS
     return known and (not extra or (extra == {"part"} and value["kind"] == "spend"))
 
@@ -242,17 +249,20 @@ def entry_text(
     terms: str,
     time: str,
     part: Part | None = None,
+    user: str | None = None,
 ) -> str:
     """The canonical text of an entry. All arguments are JSON already, except the kind, the hash and the time.
 
     The fields are written out in alphabetical order, because every spend waits for this; a test compares the result
-    with `canonical`. Only a charge to a part of a partition has the field "part".
+    with `canonical`. Only a charge to a part of a partition has the field "part", and only an entry that was written
+    for an authenticated user has the field "user".
     """
     in_part = "" if part is None else f'"part":{part.text()},'
+    for_user = "" if user is None else f',"user":{quoted(user)}'
     return (
         f'{{"above":{above},{charge},"key":{key},"kind":"{kind}","neighbors":{neighbors},"origin":{origin},'
         f'{in_part}"previous":{quoted(previous)},"purpose":{purpose},"reservation":{reservation},"sequence":{sequence},'
-        f'"steps":{steps},"terms":{terms},"time":{quoted(time)}}}'
+        f'"steps":{steps},"terms":{terms},"time":{quoted(time)}{for_user}}}'
     )
 
 

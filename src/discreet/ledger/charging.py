@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from json.encoder import encode_basestring_ascii as quoted
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from discreet.accounting.adaptive.budgets import Price
 from discreet.accounting.adaptive.filter import AdaptiveFilter, Refused
@@ -30,6 +30,17 @@ class Request(NamedTuple):
     key: str | None
     steps: int | None = None
     part: Part | None = None
+    user: str | None = None
+
+
+class Guard(Protocol):
+    """A condition of charges beyond the budget, such as a policy. It raises to refuse."""
+
+    def prepare(self, path: Sequence[Terms], request: Request) -> None:
+        """Called before the accounts are locked, for what takes time."""
+
+    def __call__(self, transaction: Transaction, path: Sequence[Terms], request: Request, time: str) -> None:
+        """Called inside the transaction of the charge, while the accounts are locked."""
 
 
 class NoRoom(Exception):
@@ -42,13 +53,25 @@ class NoRoom(Exception):
         self.standing = tuple(standing)
 
 
-def charge(transaction: Transaction, path: Sequence[Terms], request: Request, time: str, on_step: OnStep) -> Receipt:
-    """Charge `request` to the last account of `path` and to all above it, which are locked from the top down."""
+def charge(
+    transaction: Transaction,
+    path: Sequence[Terms],
+    request: Request,
+    time: str,
+    on_step: OnStep,
+    guard: Guard | None = None,
+) -> Receipt:
+    """Charge `request` to the last account of `path` and to all above it, which are locked from the top down.
+
+    A `guard` is asked while the accounts are locked. A retry that finds its own earlier charge does not ask it again.
+    """
     rows = [records.held(transaction, terms.name) for terms in path]
     on_step("locked")
     mine, event = path[-1], request.event
     if request.key is not None and (earlier := records.by_key(transaction, mine.name, request.key)) is not None:
         return _replayed(mine, earlier, request)
+    if guard is not None:
+        guard(transaction, path, request, time)
     after = []
     for terms, row in zip(path, rows, strict=True):
         totals = terms.after(row.filter_state(), terms.priced(event), request.part)
@@ -95,13 +118,15 @@ def _body(terms: Terms, row: AccountRow, request: Request, time: str, above: str
         "null",
         time,
         request.part,
+        request.user,
     )
 
 
 def _replayed(terms: Terms, earlier: tuple[Entry, str], request: Request) -> Receipt:
     """The receipt of the spend that a key already names; raises if the key names another one."""
     entry, stored = earlier
-    same = entry.event is not None and entry.kind == request.kind and entry.part == request.part
+    told = entry.kind, entry.part, entry.user
+    same = entry.event is not None and told == (request.kind, request.part, request.user)
     if entry.event is None or not same or encode(entry.event) != encode(request.event):
         raise KeyReused(
             f"key must name one spend, got {request.key!r}: it already names the {entry.kind} in row "
@@ -114,7 +139,15 @@ def _replayed(terms: Terms, earlier: tuple[Entry, str], request: Request) -> Rec
 # --- reservations
 
 
-def start(transaction: Transaction, terms: Terms, reservation: int, steps: int, time: str, on_step: OnStep) -> int:
+def start(
+    transaction: Transaction,
+    terms: Terms,
+    reservation: int,
+    steps: int,
+    time: str,
+    on_step: OnStep,
+    user: str | None = None,
+) -> int:
     """Record that `steps` more steps of a reservation are about to run; return how many have started in all."""
     row = records.held(transaction, terms.name)
     on_step("locked")
@@ -137,6 +170,7 @@ def start(transaction: Transaction, terms: Terms, reservation: int, steps: int, 
         change=(Fraction(0),) * len(terms.limits),
         reservation=reservation,
         steps=total,
+        user=user,
     )
     records.append(transaction, row, entry, row.filter_state())
     on_step("recorded")
@@ -144,7 +178,13 @@ def start(transaction: Transaction, terms: Terms, reservation: int, steps: int, 
 
 
 def close(
-    transaction: Transaction, path: Sequence[Terms], reservation: int, step: Event, time: str, on_step: OnStep
+    transaction: Transaction,
+    path: Sequence[Terms],
+    reservation: int,
+    step: Event,
+    time: str,
+    on_step: OnStep,
+    user: str | None = None,
 ) -> Receipt:
     """Replace the price of the reserved steps by the price of those that started, here and in all accounts above.
 
@@ -183,6 +223,7 @@ def close(
             above=above if origin is None else (),
             reservation=reserved_at[terms.name],
             steps=ran,
+            user=user,
         )
         stored = records.append(transaction, row, entry, row.filter_state().changed(change, brought))
         on_step("recorded")

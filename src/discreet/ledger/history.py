@@ -95,7 +95,7 @@ def _lines(terms: Terms, entries: Iterable[Entry]) -> list[Line]:
         charged, share = known
         part = "" if entry.part is None else str(entry.part)
         facts = (entry.sequence, entry.time, entry.by, entry.kind, entry.purpose)
-        lines.append(Line(*facts, entry.event, charged, share, part))
+        lines.append(Line(*facts, entry.event, charged, share, part, entry.user or ""))
     return lines
 
 

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -26,7 +27,7 @@ from discreet.guarantees import Guarantee
 from discreet.ledger.account import Account
 from discreet.ledger.backend import Backend, now
 from discreet.ledger.names import checked_name, similar
-from discreet.ledger.receipt import Receipt
+from discreet.ledger.receipt import Anchor, Receipt
 from discreet.ledger.stores import records
 from discreet.ledger.stores.base import OnStep, no_step
 from discreet.ledger.stores.registry import open_store
@@ -71,6 +72,13 @@ class Ledger:
         self._location = os.fspath(location)
         store = open_store(self._location, create=create, timeout=seconds, on_step=on_step)
         self._backend = Backend(store, clock, on_step, create=create)
+        self._user: str | None = None
+
+    def acting_for(self, user: str) -> Ledger:
+        """The same ledger, whose entries from here on name `user` as the one who asked; see `Account.acting_for`."""
+        same = copy.copy(self)
+        same._user = checked_name(user)
+        return same
 
     def account(
         self,
@@ -114,14 +122,14 @@ class Ledger:
             remedy = "leave unit and relation out, or give the same ones"
             raise _check.fail("budget", f"protect what the account does ({neighbors})", str(budget.protects), remedy)
         terms = Terms.start(checked_name(name), None, budget, neighbors, aside)
-        return Account(self._backend, (self._backend.open(terms),))
+        return Account(self._backend, (self._backend.open(terms, self._user),), self._user)
 
     def accounts(self) -> tuple[Account, ...]:
         """All accounts and sub-accounts, by name."""
         names = self._backend.read(records.names)
         return tuple(self._reopened(self._existing(name)) for name in names)
 
-    def verify(self, receipts: Iterable[Receipt | str] = ()) -> Verification:
+    def verify(self, receipts: Iterable[Receipt | Anchor | str] = ()) -> Verification:
         """Recompute everything from the entries, and report the first disagreement, if there is one.
 
         It checks each row's hash and its position in the chain, the end of the chain against the account, the totals of
@@ -165,7 +173,7 @@ class Ledger:
         path = [terms]
         while path[0].parent is not None:
             path.insert(0, self._existing(path[0].parent))
-        return Account(self._backend, tuple(path))
+        return Account(self._backend, tuple(path), self._user)
 
 
 def _check_neighbors(terms: Terms, wanted: Neighbors) -> None:

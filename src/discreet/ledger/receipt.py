@@ -92,8 +92,10 @@ class Anchor:
     hash: str
 
 
-def anchor(kept: Receipt | str) -> Anchor:
+def anchor(kept: Receipt | Anchor | str) -> Anchor:
     """The anchor of a receipt, or of a receipt's JSON."""
+    if isinstance(kept, Anchor):
+        return kept
     if isinstance(kept, Receipt):
         return Anchor(kept.account, kept.sequence, kept.hash)
     value: Any = parse(kept)

@@ -15,8 +15,17 @@ from discreet.ledger.terms import Terms
 class Reservation:
     """A declared plan, paid for in advance. Made by `Account.reserve`."""
 
-    def __init__(self, backend: Backend, path: tuple[Terms, ...], sequence: int, steps: int, receipt: Receipt) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        path: tuple[Terms, ...],
+        sequence: int,
+        steps: int,
+        receipt: Receipt,
+        user: str | None = None,
+    ) -> None:
         self._backend = backend
+        self._user = user
         self._path = path
         self._sequence = sequence
         self._steps = steps
@@ -62,7 +71,9 @@ class Reservation:
         backend, terms = self._backend, self._path[-1]
         # Not keyed: after a lost answer, a second run would count the same steps twice.
         return backend.write(
-            lambda transaction, time: charging.start(transaction, terms, self._sequence, wanted, time, backend.on_step)
+            lambda transaction, time: charging.start(
+                transaction, terms, self._sequence, wanted, time, backend.on_step, self._user
+            )
         )
 
     def close(self) -> Receipt:
@@ -80,7 +91,7 @@ class Reservation:
         # Keyed: a second run finds the reservation closed and returns the same receipt.
         return backend.write(
             lambda transaction, time: charging.close(
-                transaction, path, self._sequence, self.step, time, backend.on_step
+                transaction, path, self._sequence, self.step, time, backend.on_step, self._user
             ),
             keyed=True,
         )

@@ -36,6 +36,13 @@ class Line:
     charged: Guarantee
     share: float
     part: str = ""
+    user: str = ""
+
+    @property
+    def who(self) -> str:
+        """The account that spent, and the user who asked for it, if an entry names one that the account does not."""
+        named = not self.user or self.by.rpartition("/")[2] == self.user
+        return self.by if named else f"{self.by} ({self.user})"
 
     @property
     def description(self) -> str:
@@ -79,7 +86,7 @@ class Statement:
                 (
                     str(line.sequence),
                     line.time[:19],
-                    line.by,
+                    line.who,
                     line.kind,
                     f"{100 * line.share:.2f}%",
                     line.description,
@@ -121,6 +128,7 @@ class Statement:
                 "charged": str(line.charged),
                 "share": line.share,
                 **({"part": line.part} if line.part else {}),
+                **({"user": line.user} if line.user else {}),
             }
             for line in self.lines
         ]

@@ -13,7 +13,7 @@ from discreet.errors import DiscreetError, NotALedger, UnknownEvent
 from discreet.events import Repeated
 from discreet.ledger import charging
 from discreet.ledger.chain import NOTHING, Entry, digest
-from discreet.ledger.receipt import Receipt, anchor
+from discreet.ledger.receipt import Anchor, Receipt, anchor
 from discreet.ledger.stores import records
 from discreet.ledger.stores.base import Store, Transaction
 from discreet.ledger.stores.records import AccountRow
@@ -85,7 +85,7 @@ class _Seen:
     entries: int = 0
 
 
-def verify(store: Store, receipts: Sequence[Receipt | str] = ()) -> Verification:
+def verify(store: Store, receipts: Sequence[Receipt | Anchor | str] = ()) -> Verification:
     """Check a whole ledger on one consistent snapshot."""
     damage = store.damage()
     if damage is not None:
@@ -255,6 +255,7 @@ class _Chain:
         name = self._terms.name
         code = "" if entry.event is None or not (entry.above or entry.origin) else encode(entry.event)
         code += "" if entry.part is None else entry.part.text()
+        code += "" if entry.user is None else f" for {entry.user}"  # a user's name has no line break or slash
         for account, sequence in entry.above:
             self._seen.below[account, sequence] = name, entry.sequence, stored, code
         if entry.origin is not None:

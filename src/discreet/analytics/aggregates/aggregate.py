@@ -81,6 +81,11 @@ class Aggregate(ABC):
         """The columns that it is computed from."""
 
     @property
+    def counts_units(self) -> bool:
+        """Whether it counts all rows, or all persons, of a group."""
+        return False
+
+    @property
     def cell_columns(self) -> tuple[str, ...]:
         """Those of its columns whose values decide in which public cell a row counts."""
         return ()

@@ -36,6 +36,11 @@ class Count(Aggregate):
         return () if self.column is None else (self.column,)
 
     @property
+    def counts_units(self) -> bool:
+        """All rows, unless those with a value in a column are counted."""
+        return self.column is None
+
+    @property
     def of_person(self) -> OfPerson:
         """The number of rows."""
         return OfPerson.ROWS
@@ -73,6 +78,11 @@ class CountDistinct(Aggregate):
     def columns(self) -> tuple[str, ...]:
         """None: the person's column is the account's."""
         return ()
+
+    @property
+    def counts_units(self) -> bool:
+        """All persons."""
+        return True
 
     def measurement(self, unit: Unit, declared: Mapping[str, Bounds]) -> Sums:
         """A person moves it by 1 in each of at most `max_groups` groups."""

@@ -130,6 +130,17 @@ class Result:
             raise _check.fail("column", "have an interval", column, remedy)
         return self.sources[name].interval(share)
 
+    def where(self, kept: Sequence[bool]) -> Result:
+        """Some of the rows, one truth value for each. Intervals are left out: they belong to all rows.
+
+        Guarantee: post-processing of released numbers, which is free.
+        """
+        columns = {
+            name: tuple(value for value, stays in zip(column, kept, strict=True) if stays)
+            for name, column in self.columns.items()
+        }
+        return self if all(kept) else replace(self, columns=columns, sources={})
+
     @property
     def event(self) -> Event:
         """What was run and charged."""

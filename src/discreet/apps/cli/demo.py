@@ -16,12 +16,18 @@ from discreet.ledger.statement import ADAPTIVE
 @click.option(
     "--folder", default="demo", show_default=True, help="Where to write the ledger, the model and the report."
 )
+@click.option("--serve", is_flag=True, help="Instead: serve the Adult data to a steward, an analyst and an auditor.")
+@click.option("--port", type=int, default=8080, show_default=True, help="With --serve: the port on this machine.")
 @with_output
-def command(output: Output, folder: str) -> None:
+def command(output: Output, folder: str, serve: bool, port: int) -> None:
     """Query, train and evaluate on one budget until it is spent. Uses the Adult data and no network.
 
-    Writes FOLDER/report.html, and replaces the ledger of an earlier demo in FOLDER.
+    Writes FOLDER/report.html, and replaces the ledger of an earlier demo in FOLDER. With --serve it starts a curator's
+    server on this machine instead, and prints a token for each of three users.
     """
+    if serve:
+        _serve(output, Path(folder), port)
+        return
     try:
         from discreet.apps.demo import Stage, answer, play
     except ModuleNotFoundError as missing:
@@ -51,3 +57,27 @@ def command(output: Output, folder: str) -> None:
     ]
     output.table(("#", "purpose", "by", "budget used"), rows, right=("#", "budget used"))
     output.say(f"\nwrote {done.page}: open it in a browser")
+
+
+def _serve(output: Output, folder: Path, port: int) -> None:
+    """A running curator with the Adult data and three users."""
+    try:
+        from discreet.apps.server.demo import prepare
+        from discreet.apps.server.running import serve
+    except ModuleNotFoundError as missing:
+        raise MissingExtra("the server needs Starlette and uvicorn: pip install 'discreet[server]'") from missing
+    started = prepare(folder)
+    address = f"http://127.0.0.1:{port}"
+    tokens = {user: text for user, _, text in started.tokens}
+    if output.json:
+        output.emit({"address": address, "tokens": tokens})
+    else:
+        for user, role, text in started.tokens:
+            output.say(f"{user} ({role.value}): {text}")
+        question = '{"sql": "SELECT COUNT(*) AS n FROM people", "epsilon": 0.1}'
+        output.say(
+            f"\nAsk as ann:\n  curl -s {address}/v1/datasets/people/ask -H 'Authorization: Bearer {tokens['ann']}' \\"
+        )
+        output.say(f"    -H 'Content-Type: application/json' -d '{question}'")
+        output.say(f"\nserving on {address} (all calls: {address}/reference); stop with Ctrl-C")
+    serve(started.curator, "127.0.0.1", port)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -24,8 +25,11 @@ from discreet.apps.cli.shared_options import (
 )
 from discreet.errors import InvalidArgument, LedgerError
 from discreet.ledger import Account, Ledger
+from discreet.ledger.access import access_disagreement
+from discreet.ledger.evidence import AnchorFile, PublicKeys, SigningKey, export
 from discreet.ledger.receipt import anchor
 from discreet.ledger.statement import ADAPTIVE, FIXED, Statement, Summary
+from discreet.ledger.stores.guarded import guard
 from discreet.neighbors import relation as as_relation
 
 LEDGER = click.argument("ledger", metavar="LEDGER")
@@ -147,7 +151,7 @@ def statement(output: Output, ledger: str, named: str | None, account: str | Non
     output.say(f"  tight      {_tight(standing)}\n             {FIXED}\n")
     heads = ("#", "time", "by", "what", "share", "purpose", "event")
     rows = [
-        (line.sequence, line.time[:19], line.by, line.kind, percent(line.share), line.description, str(line.event))
+        (line.sequence, line.time[:19], line.who, line.kind, percent(line.share), line.description, str(line.event))
         for line in standing.lines
     ]
     output.table(heads, rows, right=("#", "share"))
@@ -161,11 +165,20 @@ def statement(output: Output, ledger: str, named: str | None, account: str | Non
     metavar="FILE",
     help="A receipt that the ledger must contain: its JSON, or the output of `discreet query --json`.",
 )
+@click.option("--anchors", metavar="FILE", help="Signed heads that the ledger must contain; needs --keys.")
+@click.option("--keys", metavar="FILE", help="The steward's list of public keys.")
 @with_output
-def verify(output: Output, ledger: str, receipt: tuple[str, ...]) -> int:
+def verify(output: Output, ledger: str, receipt: tuple[str, ...], anchors: str | None, keys: str | None) -> int:
     """Recompute everything from the entries. The exit code is 1 if anything disagrees."""
+    if (anchors is None) != (keys is None):
+        raise InvalidArgument("--anchors must be given together with --keys: heads are worth what their signature is")
     with output.working("Recomputing every entry"):
-        result = open_ledger(ledger).verify([_receipt(path) for path in receipt])
+        opened = open_ledger(ledger)
+        result = opened.verify([_receipt(path) for path in receipt])
+        if result and anchors is not None and keys is not None:
+            result = AnchorFile(anchors).verify(opened, PublicKeys.of_file(keys))
+        if result and (wrong := access_disagreement(opened)):
+            result = replace(result, problem=f"users and policies: {wrong}")
     if output.json:
         output.emit(
             {
@@ -182,6 +195,48 @@ def verify(output: Output, ledger: str, receipt: tuple[str, ...]) -> int:
     else:
         click.echo(printable(f"error: {result}: keep the file and compare it with a backup"), err=True)
     return 0 if result else 1
+
+
+@group.command("anchor", cls=Command, example="discreet ledger anchor census.ledger --key steward.key --to heads.jsonl")
+@LEDGER
+@click.option("--key", required=True, metavar="FILE", help="The steward's signing key.")
+@click.option("--to", required=True, metavar="FILE", help="Where signed heads are kept, outside of the ledger.")
+@with_output
+def anchor_head(output: Output, ledger: str, key: str, to: str) -> None:
+    """Sign where every account stands, and append it to a file that those who write to the ledger cannot change."""
+    head = AnchorFile(to).append(open_ledger(ledger), SigningKey.load(key))
+    if output.json:
+        output.emit(json.loads(head.text))
+    else:
+        output.say(f"{len(head.anchors)} accounts are anchored in {to} as of {head.time[:19]}.")
+
+
+@group.command(
+    "guard", cls=Command, example="discreet ledger guard postgresql://owner@db.example/privacy --role discreet_server"
+)
+@LEDGER
+@click.option("--role", required=True, help="The existing role that the server connects as.")
+@click.option("--no-open", is_flag=True, help="Let only the owner open accounts and parts.")
+@with_output
+def guard_database(output: Output, ledger: str, role: str, no_open: bool) -> None:
+    """Let ROLE write to a ledger in PostgreSQL only through functions that check every charge.
+
+    Run it as the owner of the ledger's tables. It can be repeated.
+    """
+    guard(ledger, role, may_open=not no_open)
+    if output.json:
+        output.emit({"role": role, "may_open": not no_open})
+    else:
+        output.say(f"Role {role} writes to the ledger through checked functions only.")
+
+
+@group.command("export", cls=Command, example="discreet ledger export census.ledger")
+@LEDGER
+@with_output
+def export_lines(output: Output, ledger: str) -> None:
+    """Print every entry, change of users and policies, and refused attempt, as JSON lines for an auditor."""
+    for line in export(open_ledger(ledger)):
+        click.echo(line)
 
 
 def _receipt(path: str) -> str:

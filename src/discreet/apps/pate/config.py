@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from discreet import _check
-from discreet.apps.training.config import HeldOut, Images, Section, Table, location, read_data, read_held_out
+from discreet.apps.sections import Section
+from discreet.apps.training.config import HeldOut, Images, Table, location, read_data, read_held_out
 from discreet.errors import InvalidArgument
 from discreet.learning.pate import ConfidentVoting, GaussianVoting, LaplaceVoting, Voting
 

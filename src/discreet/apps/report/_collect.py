@@ -74,7 +74,7 @@ def _charges(account: Account, statement: Statement) -> tuple[Charge, ...]:
         Charge(
             line.sequence,
             line.time[:19].replace("T", " "),
-            line.by,
+            line.who,
             line.kind,
             line.description,
             repr(line.event),

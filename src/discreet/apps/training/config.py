@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from discreet import _check
+from discreet.apps.sections import Section
 from discreet.errors import InvalidArgument
 
 #: What is public about a column: the bounds of a number, or all values of a category.
@@ -85,7 +86,11 @@ def read_config(path: str | Path, text: str) -> Config:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidArgument(f"CONFIG must be TOML, got {str(path)!r}: {error}") from None
-    here = Path(path).parent
+    return config_of(tree, Path(path).parent)
+
+
+def config_of(tree: Mapping[str, Any], here: Path) -> Config:
+    """The configuration of a parsed file in the folder `here`."""
     root = Section("the file", tree)
     data = read_data(root.section("data"), here)
     model = root.section("model", optional=True)
@@ -171,63 +176,3 @@ def _fact(name: str, values: list[Any]) -> Fact:
 def location(text: str, here: Path) -> str:
     """Where a ledger is: a URL, or a path that starts at `here`."""
     return text if "://" in text else str(here / text)
-
-
-class Section:
-    """A table of the file. Every key in it must be read, so that a misspelt one is found."""
-
-    def __init__(self, name: str, content: Mapping[str, Any]) -> None:
-        self._name = name
-        self._content = content
-        self._asked: set[str] = set()
-
-    def has(self, key: str) -> bool:
-        """Whether the key is there."""
-        return key in self._content
-
-    def names(self) -> list[str]:
-        """All keys."""
-        return list(self._content)
-
-    def _get(self, key: str, kind: type | tuple[type, ...], words: str, default: Any = None) -> Any:
-        self._asked.add(key)
-        value = self._content.get(key, default)
-        if value is None:
-            raise InvalidArgument(f"{key} must be given in {self._name}: it is {words}")
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise _check.fail(f"{key} in {self._name}", f"be {words}", value, "docs/cli.md has an example")
-        return value
-
-    def section(self, key: str, *, optional: bool = False) -> Section:
-        """A table inside this one."""
-        return Section(f"[{key}]", self._get(key, dict, f"a table [{key}]", {} if optional else None))
-
-    def text(self, key: str, default: str | None = None) -> str:
-        """A text."""
-        return str(self._get(key, str, "a text", default))
-
-    def number(self, key: str, default: float | None = None) -> float:
-        """A number."""
-        return float(self._get(key, (int, float), "a number", default))
-
-    def whole(self, key: str, default: int | None = None, *, at_least: int = 1) -> int:
-        """A whole number."""
-        return _check.integer(
-            f"{key} in {self._name}", self._get(key, int, "an integer", default), "see docs/cli.md", at_least=at_least
-        )
-
-    def values(self, key: str) -> list[Any]:
-        """A list."""
-        return list(self._get(key, list, "a list"))
-
-    def whole_numbers(self, key: str, default: list[int]) -> list[int]:
-        """A list of whole numbers."""
-        sizes = self._get(key, list, "a list of integers", default)
-        return [_check.integer(f"{key} in {self._name}", size, "it lists hidden units") for size in sizes]
-
-    def done(self) -> None:
-        """Refuse keys that were not read: a misspelt key must not be ignored silently."""
-        left = sorted(set(self._content) - self._asked)
-        if left:
-            known = ", ".join(sorted(self._asked))
-            raise InvalidArgument(f"{left[0]!r} is unknown in {self._name}: it takes {known}")

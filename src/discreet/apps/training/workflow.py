@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from discreet import _check, mechanisms, queries
 from discreet.apps import report as pages
-from discreet.apps.training.config import Config, Images
+from discreet.apps.training.config import Budget, Config, Images
 from discreet.apps.training.data import load
 from discreet.errors import BudgetExceeded, InvalidArgument, MissingExtra
 from discreet.ledger import Account, Ledger
 from discreet.neighbors import Rows
+
+if TYPE_CHECKING:
+    from discreet.learning import Plan, Run
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ def carry_out(config: Config, *, progress: bool = False, source: str = "config.t
     charge. The folder holds private outputs and public facts only.
     """
     try:
-        from discreet.learning import Plan, train, zoo
+        from discreet.learning import zoo
     except ModuleNotFoundError as missing:
         raise MissingExtra("training needs torch: pip install 'discreet[learning]'") from missing
     if not Path(config.ledger).exists() and "://" not in config.ledger:
@@ -47,42 +50,14 @@ def carry_out(config: Config, *, progress: bool = False, source: str = "config.t
             remedy = f"it has {', '.join(names)}" if names else "open it with discreet ledger init"
             raise _check.fail("account in [ledger]", "be an account of the ledger", config.account, remedy)
         account = ledger.account(config.account)
-        if not isinstance(account.neighbors.unit, Rows):
-            remedy = "for an account that protects persons, train from Python with persons=…"
-            raise _check.fail("account", "protect rows", str(account.neighbors), remedy)
-        plan = Plan.for_epsilon(
-            config.budget.epsilon,
-            delta=config.budget.delta,
-            examples=config.budget.examples,
-            batch_size=config.budget.batch_size,
-            epochs=config.budget.epochs,
-            clip_norm=config.budget.clip_norm,
-            sampling=config.budget.sampling,
-            relation=account.neighbors.relation,
-        )
-        inputs, labels = load(config.data)
-        classes = config.data.classes if isinstance(config.data, Images) else len(config.data.classes)
-        model = zoo.build(config.model.kind, inputs.shape[1:], classes, config.model.hidden)
-        optimizer = zoo.optimizer(config.model.optimizer, model, config.model.learning_rate)
         held_out = None if config.evaluation is None else load(config.evaluation.data)
         folder = make_folder(config.folder)
-        with zoo.one_thread():
-            run = train(
-                model,
-                zoo.loss,
-                (inputs, labels),
-                plan,
-                optimizer=optimizer,
-                account=account,
-                purpose=config.purpose,
-                progress=progress,
-                compile=False,
-            )
+        run = fit(config, account, progress=progress)
         # Saved at once: the training is paid for, whatever happens to the evaluation or the report.
         run.save(folder / "model.pt")
         scores = []
         if held_out is not None and config.evaluation is not None:
-            guesses = zoo.predict(model, held_out[0])
+            guesses = zoo.predict(run.model, held_out[0])
             try:
                 scores.append(evaluate(account, held_out[1], guesses, config.evaluation.epsilon))
             except BudgetExceeded as error:
@@ -99,6 +74,67 @@ def carry_out(config: Config, *, progress: bool = False, source: str = "config.t
     (folder / "statement.json").write_text(page.to_json(), encoding="utf-8")
     files = tuple(folder / name for name in ("model.pt", "report.html", "statement.json"))
     return Outcome(training, str(run.guarantee), run.steps, files)
+
+
+def plan_of(budget: Budget, account: Account) -> Plan:
+    """The plan of a configuration, for an account that protects rows. Looks at no data."""
+    from discreet.learning import Plan
+
+    if not isinstance(account.neighbors.unit, Rows):
+        remedy = "for an account that protects persons, train from Python with persons=…"
+        raise _check.fail("account", "protect rows", str(account.neighbors), remedy)
+    return Plan.for_epsilon(
+        budget.epsilon,
+        delta=budget.delta,
+        examples=budget.examples,
+        batch_size=budget.batch_size,
+        epochs=budget.epochs,
+        clip_norm=budget.clip_norm,
+        sampling=budget.sampling,
+        relation=account.neighbors.relation,
+    )
+
+
+def fit(
+    config: Config,
+    account: Account,
+    *,
+    progress: bool = False,
+    key: str | None = None,
+    checkpoint: Path | None = None,
+    on_step: Callable[[int], None] | None = None,
+) -> Run:
+    """Train the model of a configuration. The account is charged for all steps before the first one.
+
+    With a `key` and a `checkpoint`, a training that broke off is continued. `on_step` is called with the number of
+    steps that this process has taken, and learns nothing else.
+
+    Guarantee: that of the plan, for the account's unit and relation.
+    """
+    from discreet.learning import train, zoo
+
+    plan = plan_of(config.budget, account)
+    inputs, labels = load(config.data)
+    classes = config.data.classes if isinstance(config.data, Images) else len(config.data.classes)
+    model = zoo.build(config.model.kind, inputs.shape[1:], classes, config.model.hidden)
+    optimizer = zoo.optimizer(config.model.optimizer, model, config.model.learning_rate)
+    if on_step is not None:
+        zoo.after_steps(optimizer, range(1, plan.steps + 1), on_step)
+    with zoo.one_thread():
+        return train(
+            model,
+            zoo.loss,
+            (inputs, labels),
+            plan,
+            optimizer=optimizer,
+            account=account,
+            key=key,
+            purpose=config.purpose,
+            progress=progress,
+            checkpoint=checkpoint,
+            resume=checkpoint is not None,
+            compile=False,
+        )
 
 
 def evaluate(

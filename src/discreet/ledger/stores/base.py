@@ -50,6 +50,10 @@ def remember(seen: Seen, account: str, sequence: int, head: str) -> None:
         seen[account] = sequence, head
 
 
+#: How a role that may not write to the tables locks an account: it calls a function that does.
+GUARDED_LOCK = "discreet_locked(?)"
+
+
 class Transaction(Protocol):
     """One open transaction. Every store takes the same SQL text, with ? for each value."""
 
@@ -58,6 +62,12 @@ class Transaction(Protocol):
 
     #: Statement that keeps others from opening accounts until the transaction ends; empty where nobody else can write.
     lock_accounts: str
+
+    #: Whether the tables are written through functions of the database only (`guarded`).
+    guarded: bool
+
+    #: Query that has a row if the database has the table of the given name.
+    table_exists: str
 
     #: Account rows (`records.AccountRow`) that are certain to be in the database as they stand here, by name, so they
     #: need not be read. Whoever changes a row puts the new one here.

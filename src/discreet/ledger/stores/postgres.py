@@ -25,7 +25,7 @@ from zlib import crc32
 from discreet import errors
 from discreet.errors import DiscreetError, LedgerBusy, LedgerUnavailable, MissingExtra, NotALedger
 from discreet.ledger.stores import schema
-from discreet.ledger.stores.base import OnStep, Pool, Seen, check_not_forked, no_step, remember, seen_at
+from discreet.ledger.stores.base import GUARDED_LOCK, OnStep, Pool, Seen, check_not_forked, no_step, remember, seen_at
 from discreet.ledger.stores.session import Session, SqlStatement
 
 T = TypeVar("T")
@@ -68,6 +68,11 @@ _MAY_QUEUE = (
     "SELECT bool_and(has_function_privilege(oid, 'execute')) FROM pg_proc "
     "WHERE proname IN ('pg_logical_emit_message', 'pg_advisory_xact_lock')"
 )
+# Whether this role may write to the ledger only through the functions of `guarded.sql`.
+_GUARDED = (
+    "SELECT to_regclass('discreet_account') IS NOT NULL AND to_regproc('discreet_append') IS NOT NULL "
+    "AND NOT has_table_privilege(to_regclass('discreet_account'), 'update')"
+)
 
 
 def driver() -> Any:
@@ -85,10 +90,14 @@ class PostgresTransaction:
     for_update = " FOR UPDATE"
     # Waits for spends in flight too, which have all of their locks by then.
     lock_accounts = "LOCK TABLE discreet_account IN SHARE ROW EXCLUSIVE MODE"
+    table_exists = "SELECT 1 FROM pg_class WHERE oid = to_regclass(?)"
     visible_is_durable = False  # see the module's text: others commit to memory first
 
     def __init__(self, session: Session, begin: str, may_queue: bool, seen: Seen) -> None:
         self._session = session
+        self.guarded = session.guarded
+        if self.guarded:
+            self.lock_accounts = "SELECT discreet_lock_accounts()"
         self._may_queue = may_queue
         self._contended = False  # whether any lock of this transaction had to wait
         self._queued = False  # whether it queued for an account; its commit then goes to memory first
@@ -101,7 +110,7 @@ class PostgresTransaction:
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         buffered, self._buffered = self._buffered, []
-        if not sql.endswith(self.for_update):
+        if not sql.endswith((self.for_update, GUARDED_LOCK)):
             return self._session.send([*buffered, (sql, values)])
         return self._lock(buffered, (sql, values))
 
@@ -210,11 +219,12 @@ class PostgresStore:
             commits = connection.execute("SHOW synchronous_commit").fetchone()[0]
             connection.execute(f"SET synchronous_commit = {'on' if commits in {'off', 'local'} else commits}")
             self._may_queue = connection.execute(_MAY_QUEUE).fetchone()[0] is True
+            guarded = connection.execute(_GUARDED).fetchone()[0] is True
         except BaseException:
             connection.close()
             raise
         self._connected = True
-        return Session(self._driver, connection, limit / 1000 + _GRACE)
+        return Session(self._driver, connection, limit / 1000 + _GRACE, guarded=guarded)
 
     def _patiently(
         self, begin: str, work: Callable[[PostgresTransaction], T], on_step: OnStep, *, repeatable: bool

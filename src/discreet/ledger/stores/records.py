@@ -9,7 +9,7 @@ from discreet.errors import NotALedger
 from discreet.ledger.chain import Entry, digest, seal
 from discreet.ledger.partitions import totals_of_text
 from discreet.ledger.stores import schema
-from discreet.ledger.stores.base import Transaction, remember
+from discreet.ledger.stores.base import GUARDED_LOCK, Transaction, remember
 from discreet.ledger.terms import Terms
 from discreet.ledger.totals import Totals
 
@@ -22,6 +22,10 @@ _ACCOUNT = "name, parent, terms, state, sequence, head, seal"
 # The schema's number comes with each row: another process may have migrated the ledger since it was opened here.
 _FIND = f"SELECT {_ACCOUNT}, (SELECT MAX(number) FROM discreet_schema) FROM discreet_account WHERE name = ?"
 _APPEND = "INSERT INTO discreet_entry (account, sequence, key, reservation, body, hash) VALUES (?, ?, ?, ?, ?, ?)"
+# The same through the functions of `guarded.sql`, for a role that may not write to the tables.
+_LOCK_GUARDED = f"SELECT {_ACCOUNT}, (SELECT MAX(number) FROM discreet_schema) FROM {GUARDED_LOCK}"
+_APPEND_GUARDED = "SELECT discreet_append(?, ?, ?, ?, ?)"
+_OPEN_GUARDED = "SELECT discreet_open(?, ?, ?)"
 _ADVANCE = "UPDATE discreet_account SET state = ?, sequence = ?, head = ?, seal = ? WHERE name = ?"
 
 
@@ -107,7 +111,10 @@ def _vanished(name: str) -> NotALedger:
 
 def stored(transaction: Transaction, name: str, *, lock: bool = False) -> AccountRow | None:
     """The row of an account as it is stored, whatever this process saw before; `verify` compares both itself."""
-    rows = transaction.rows(_FIND + transaction.for_update if lock else _FIND, name)
+    query = _FIND
+    if lock:
+        query = _LOCK_GUARDED if transaction.guarded else _FIND + transaction.for_update
+    rows = transaction.rows(query, name)
     if not rows:
         return None
     *fields, version = rows[0]
@@ -139,9 +146,12 @@ def insert_account(transaction: Transaction, terms: Terms, entry: Entry) -> None
     head, text, state = digest(body), terms.text(), terms.beginning().text()
     sealed = seal(terms.name, terms.parent, text, state, 0, head)
     row = AccountRow(terms.name, terms.parent, text, state, 0, head, sealed)
-    transaction.run(f"INSERT INTO discreet_account ({_ACCOUNT}) VALUES (?, ?, ?, ?, ?, ?, ?)", *row)
+    if transaction.guarded:
+        transaction.run(_OPEN_GUARDED, text, state, body)
+    else:
+        transaction.run(f"INSERT INTO discreet_account ({_ACCOUNT}) VALUES (?, ?, ?, ?, ?, ?, ?)", *row)
+        transaction.run(_APPEND, entry.account, entry.sequence, entry.key, entry.reservation, body, head)
     transaction.written.append(row)
-    transaction.run(_APPEND, entry.account, entry.sequence, entry.key, entry.reservation, body, head)
 
 
 def append(transaction: Transaction, row: AccountRow, entry: Entry, state: Totals) -> str:
@@ -156,8 +166,11 @@ def append_text(
     name, parent, terms = row[:3]
     head, text, sequence = digest(body), state.text(), row.sequence + 1
     sealed = seal(name, parent, terms, text, sequence, head)
-    transaction.run(_APPEND, name, sequence, key, reservation, body, head)
-    transaction.run(_ADVANCE, text, sequence, head, sealed, name)
+    if transaction.guarded:
+        transaction.run(_APPEND_GUARDED, name, key, reservation, body, text)
+    else:
+        transaction.run(_APPEND, name, sequence, key, reservation, body, head)
+        transaction.run(_ADVANCE, text, sequence, head, sealed, name)
     after = AccountRow(name, parent, terms, text, sequence, head, sealed)
     transaction.current[name] = after
     transaction.written.append(after)
@@ -206,6 +219,17 @@ def charges(transaction: Transaction, account: str) -> int:
     counted = "SELECT COUNT(*) FROM discreet_entry WHERE account = ? AND body NOT LIKE ?"
     [(count,)] = transaction.rows(counted, account, '%,"event":null,%')
     return int(count)
+
+
+def page(transaction: Transaction, account: str, after: int) -> list[tuple[int, str, str]]:
+    """Some stored rows of an account `after` a sequence number, in order, as (sequence, body, hash)."""
+    found = transaction.rows(
+        "SELECT sequence, body, hash FROM discreet_entry "
+        f"WHERE account = ? AND sequence > ? ORDER BY sequence LIMIT {_PAGE}",
+        account,
+        after,
+    )
+    return [(row[0], row[1], row[2]) for row in found]
 
 
 def pages(

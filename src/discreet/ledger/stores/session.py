@@ -33,8 +33,12 @@ class Session:
     #: Time (`time.monotonic`) until which the session locks accounts without queueing, because a queue did not move.
     no_queue_until = 0.0
 
-    def __init__(self, driver: Any, connection: Any, patience: float) -> None:
-        """`patience`: how many seconds the server may be silent before the connection counts as lost."""
+    def __init__(self, driver: Any, connection: Any, patience: float, *, guarded: bool = False) -> None:
+        """`patience`: how many seconds the server may be silent before the connection counts as lost.
+
+        `guarded`: whether this role may write to the ledger only through the database's functions.
+        """
+        self.guarded = guarded
         self._driver = driver
         self._patience = patience
         self._connection = connection

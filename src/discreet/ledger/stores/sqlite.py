@@ -68,7 +68,9 @@ class _Connection(sqlite3.Connection):
 class SQLiteTransaction:
     """One open transaction on a file."""
 
+    guarded = False
     for_update = lock_accounts = ""  # BEGIN IMMEDIATE has locked the whole file
+    table_exists = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
 
     visible_is_durable = True  # the log is flushed before the log's index shows a commit to others
 

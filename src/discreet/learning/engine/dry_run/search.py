@@ -60,7 +60,7 @@ def _agrees(uses: Sequence[Use], exact: Sequence[Tensor], tolerance: float, loos
 
 
 def _is_norm(found: Tensor, true: Tensor, tolerance: float) -> bool:
-    """Whether powers of norms are right. In narrow types they may be larger: they include what rounding can add there."""
+    """Whether powers of norms are right; in narrow types they include what rounding can add, and may be larger."""
     if tolerance > FLOAT64_TOLERANCE:
         found = torch.minimum(found, true)
     return is_close(found, true, tolerance)

@@ -1,0 +1,310 @@
+"""What the server does, without HTTP: who may ask what of which dataset, at which price, and what comes back.
+
+Everything here runs in a thread and may wait. Pages, agents and the HTTP interface call the same methods.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from discreet import codec
+from discreet.analytics import Answer, Result
+from discreet.apps.server.config import Dataset, Limits
+from discreet.apps.server.dummy import Trials
+from discreet.apps.server.oidc import SignIn
+from discreet.apps.server.problems import Problem, not_found
+from discreet.apps.server.state import State
+from discreet.apps.server.tables import Tables, Work, mentioned
+from discreet.apps.wire.questions import Asked
+from discreet.apps.wire.results import preview_json, result_json
+from discreet.errors import ApprovalNeeded, BudgetExceeded, Exhausted
+from discreet.ledger import Account, Ledger
+from discreet.ledger.access import Access, Identity
+from discreet.ledger.access.policy import cost_of
+from discreet.ledger.names import checked_text
+
+if TYPE_CHECKING:
+    from discreet.apps.server.jobs import Jobs
+
+_log = logging.getLogger("discreet.server")
+#: Idempotency keys are short texts; the user's name and a colon come before them in the ledger.
+LONGEST_KEY = 100
+
+
+class Curator:
+    """The datasets, the ledger and the rules of one server. Safe to use from several threads.
+
+    Guarantee:
+        Every answer to `ask` was charged to the asker's own share, and to the accounts above, before the query ran.
+        What `preview` and `trial` return depends on public facts, on dummy data and on what the ledger says, never
+        on a row. Not protected: how long an answer takes, beyond the steps in which answers leave
+        (docs/topics/threats.md).
+    """
+
+    def __init__(self, ledger: Ledger, limits: Limits, folder: Path, webhook: str | None = None) -> None:
+        self.ledger = ledger
+        self.access = Access(ledger)
+        self.sign_in = SignIn(self.access)
+        self.state = State(ledger)
+        self.limits = limits
+        self.folder = folder
+        self.webhook = webhook
+        self._tables = Tables()
+        self._trials = Trials()
+        self._schemas: dict[Dataset_key, dict[str, str]] = {}
+        self.after_charge: Callable[[str], None] = lambda account: None
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """Trainings. They are loaded when first needed: a server without models needs no torch."""
+        from discreet.apps.server.jobs import Jobs
+
+        return Jobs(self)
+
+    def close(self) -> None:
+        """Close the ledger and remove what trials left behind."""
+        self._trials.close()
+        self.ledger.close()
+
+    # --- datasets
+
+    def register(self, dataset: Dataset) -> None:
+        """Add a dataset, or replace what had its name. Its source must be readable, and its account must exist."""
+        account = self.ledger.account(dataset.account)
+        self._tables.private(dataset, account, Work())  # refuses bounds and a person's column that it does not have
+        tree = asdict(dataset) | {
+            "bounds": {name: [low.hex(), high.hex()] for name, (low, high) in dataset.bounds.items()}
+        }
+        tree["values"] = {name: [_kept(value) for value in values] for name, values in dataset.values.items()}
+        self.state.put("dataset", dataset.name, tree)
+
+    def datasets(self) -> dict[str, Dataset]:
+        """All datasets by name."""
+        return {name: _dataset(tree) for name, tree in self.state.items("dataset")}
+
+    def dataset(self, name: str) -> Dataset:
+        """The dataset of this name."""
+        tree = self.state.item("dataset", name)
+        if tree is None:
+            raise not_found("dataset", name)
+        return _dataset(tree)
+
+    def described(self, dataset: Dataset) -> dict[str, Any]:
+        """The public facts about a dataset."""
+        key = (dataset.name, dataset.source, dataset.version)
+        if key not in self._schemas:
+            self._schemas[key] = self._tables.schema(dataset)
+        account = self.ledger.account(self.access.current(dataset.account))
+        return {
+            "name": dataset.name,
+            "description": dataset.description,
+            "version": dataset.version,
+            "account": account.name,
+            "budget": str(account.budget),
+            "protects": str(account.neighbors),
+            "columns": [
+                {
+                    "name": name,
+                    "type": kind,
+                    **({"bounds": list(dataset.bounds[name])} if name in dataset.bounds else {}),
+                    **({"values": [str(value) for value in dataset.values[name]]} if name in dataset.values else {}),
+                }
+                for name, kind in self._schemas[key].items()
+            ],
+        }
+
+    # --- the three calls
+
+    def preview(self, identity: Identity, name: str, body: Any, work: Work) -> dict[str, Any]:
+        """What a question would cost and how good its answer would be. Spends nothing, reads no row."""
+        dataset, asked = self.dataset(name), Asked.of(body)
+        answer = self._answer(dataset, self._viewed(identity, dataset), asked, work)
+        return preview_json(
+            answer.preview(**asked.spending.planned(), error_target=asked.error_target, rows=asked.rows)
+        )
+
+    def trial(self, identity: Identity, name: str, body: Any, work: Work) -> dict[str, Any]:
+        """The answer to a question about public dummy data. Spends nothing, reads no row."""
+        dataset, asked = self.dataset(name), Asked.of(body)
+        account = self._viewed(identity, dataset)
+        others = mentioned(asked, self.datasets(), dataset)
+        for _ in range(2):
+            tables = {
+                one.name: self._trials.private(self._tables.private(one, account, work), one, account)
+                for one in (dataset, *others)
+            }
+            main = tables.pop(dataset.name)
+            answer = self._withholding(asked.answer(main, tables), account)
+            try:
+                result = answer.release(**asdict(asked.spending), purpose="trial")
+            except BudgetExceeded:
+                self._trials.forget()
+                continue
+            return {"dummy": True, **result_json(result)}
+        raise Problem(500, "internal", "a trial must fit its own budget: the server failed")
+
+    def ask(self, identity: Identity, name: str, body: Any, key: str | None, work: Work) -> dict[str, Any]:
+        """The answer to a question, charged to the asker's share before the query runs.
+
+        With a `key`, the same question again gives the stored answer and no second charge; another question is refused.
+        """
+        dataset, asked = self.dataset(name), Asked.of(body)
+        if key is not None:
+            _checked_key(key)
+        question = sha256(f"{name}\n{asked.digest_text()}".encode()).hexdigest()
+        if key is not None and (stored := self._stored(identity, key, question)) is not None:
+            return {**stored, "replayed": True}
+        used = key or uuid.uuid4().hex
+        charged = f"{identity.user}:{used}"
+        account = self.access.account(identity, dataset.account, approval=None)
+        answer = self._withholding(self._answer(dataset, account, asked, work), account)
+        purpose = checked_text("purpose", answer.description if asked.purpose is None else asked.purpose)
+        try:
+            result = answer.release(**asdict(asked.spending), purpose=purpose, key=charged)
+        except ApprovalNeeded as needed:
+            result = self._approved(identity, dataset, asked, work, purpose, question, charged, needed)
+        except Exhausted:
+            # Another request with this key was charged meanwhile: it may have stored its answer by now.
+            if (stored := self._stored(identity, used, question)) is not None:
+                return {**stored, "replayed": True}
+            raise
+        answered = self._kept(identity, used, question, result)
+        self.after_charge(account.name)
+        return answered
+
+    def _kept(self, identity: Identity, key: str, question: str, result: Result) -> dict[str, Any]:
+        """Store an answer before anybody sees it, so that a retry finds this one."""
+        answered = {**result_json(result), "key": key}
+        text = json.dumps(answered, ensure_ascii=False, allow_nan=False)
+        self.state.keep_answer(identity.user, key, question, text)
+        return answered
+
+    def _stored(self, identity: Identity, key: str, question: str) -> dict[str, Any] | None:
+        stored = self.state.answer(identity.user, key)
+        if stored is None:
+            return None
+        if stored.question != question:
+            message = "an idempotency key must name one question, and this one was answered for another: take a new key"
+            raise Problem(409, "key_reused", message)
+        answered: dict[str, Any] = json.loads(stored.body)
+        return answered
+
+    def _approved(
+        self,
+        identity: Identity,
+        dataset: Dataset,
+        asked: Asked,
+        work: Work,
+        purpose: str,
+        question: str,
+        charged: str,
+        needed: ApprovalNeeded,
+    ) -> Result:
+        """Release what a steward has approved; otherwise ask for an approval, once, and say so.
+
+        The purpose that is approved, and charged, holds a digest of the question: nothing else can use the approval.
+        """
+        what = f"{purpose[:1900]} [question {question[:32]}]"
+        mine = [one for one in self.access.approvals() if one.user == identity.user and one.what == what]
+        for approval in mine:
+            if approval.state != "approved":
+                continue
+            account = self.access.account(identity, dataset.account, approval=approval.id)
+            if account.name == approval.account:
+                answer = self._withholding(self._answer(dataset, account, asked, work), account)
+                return answer.release(**asdict(asked.spending), purpose=what, key=charged)
+        waiting = [one.id for one in mine if one.state == "pending"]
+        if not waiting:
+            account = self.access.account(identity, dataset.account)
+            event = self._answer(dataset, account, asked, work).event(**asked.spending.planned())
+            cost = max(cost_of(terms, event) for terms in account._path)
+            waiting = [self.access.request_approval(identity, account.name, what, cost)]
+        raise Problem(
+            403,
+            "approval_needed",
+            f"{needed}: a steward was asked; send the same question again once it is approved",
+            approval=waiting[0],
+        )
+
+    # --- accounts
+
+    def _viewed(self, identity: Identity, dataset: Dataset) -> Account:
+        """The account whose room a preview shows: the analyst's share, or the dataset's own for a steward."""
+        if identity.may("ask"):
+            return self.access.account(identity, dataset.account, scope="preview")
+        return self.ledger.account(self.access.current(dataset.account))
+
+    def standing(self, account: Account) -> dict[str, Any]:
+        """How an account stands, for people and for programs."""
+        summary = account.summary()
+        return {
+            "account": account.name,
+            "budget": str(account.budget),
+            "terms": codec.encode_budget(account.budget),
+            "protects": str(account.neighbors),
+            "used": summary.used,
+            "remaining": str(summary.remaining),
+            "room": summary.room,
+            "charges": summary.charges,
+        }
+
+    def shares(self, identity: Identity) -> list[dict[str, Any]]:
+        """What an analyst may still spend, for each account that they have a part of."""
+        names = dict.fromkeys(dataset.account for dataset in self.datasets().values())
+        found = []
+        for name in names:
+            try:
+                found.append(self.standing(self.access.account(identity, name, scope="preview")))
+            except Exception as error:
+                _log.debug("no share of %s for %s: %s", name, identity.user, type(error).__name__)
+        return found
+
+    # --- inside
+
+    def _answer(self, dataset: Dataset, account: Account, asked: Asked, work: Work) -> Answer:
+        others = mentioned(asked, self.datasets(), dataset)
+        tables = {one.name: self._tables.private(one, account, work) for one in others}
+        return asked.answer(self._tables.private(dataset, account, work), tables)
+
+    def _withholding(self, answer: Answer, account: Account) -> Answer:
+        """The answer without small groups, where a policy on the path says so."""
+        policies = [self.access.policy(terms.name) for terms in account._path]
+        least = max((policy.min_group_size or 0 for policy in policies), default=0)
+        return answer.withholding(least) if least > 0 else answer
+
+
+Dataset_key = tuple[str, str, str]
+
+
+def _checked_key(key: str) -> None:
+    if not 1 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable():
+        message = f"an idempotency key must have 1 to {LONGEST_KEY} printable ASCII characters: a UUID does"
+        raise Problem(400, "invalid", message)
+
+
+def _kept(value: Any) -> Any:
+    """A public value as the state's JSON holds it, which has no floats."""
+    return (
+        {"float": value.hex()}
+        if isinstance(value, float)
+        else value
+        if isinstance(value, int | str | bool)
+        else str(value)
+    )
+
+
+def _dataset(tree: dict[str, Any]) -> Dataset:
+    bounds = {name: (float.fromhex(low), float.fromhex(high)) for name, (low, high) in tree["bounds"].items()}
+    values = {
+        name: tuple(float.fromhex(value["float"]) if isinstance(value, dict) else value for value in listed)
+        for name, listed in tree["values"].items()
+    }
+    return Dataset(**{**tree, "bounds": bounds, "values": values})

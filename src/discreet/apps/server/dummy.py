@@ -1,0 +1,134 @@
+"""Public dummy data with the schema of a dataset: made from column names, types, bounds and public values alone.
+
+An analyst tries a question on it before paying for one. It never looks at a row of the data, and it is the same for
+everybody, so it tells nothing about anyone.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import tempfile
+import threading
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from discreet.analytics import Private
+from discreet.apps.server.config import Dataset
+from discreet.errors import InvalidArgument
+from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
+from discreet.ledger import Account, Ledger
+
+#: How many rows the dummy data have.
+ROWS = 1000
+#: Where bounds are not declared.
+_STANDARD_BOUNDS = (0.0, 100.0)
+_WORDS = ("alpha", "beta", "gamma", "delta")
+_FIRST_DAY = dt.date(2024, 1, 1)
+#: Larger than any number of trials can use up between two restarts, and small enough for every formula.
+_PLENTY = 1e9
+
+
+def columns(private: Private, dataset: Dataset) -> dict[str, pa.Array]:
+    """One Arrow array for each column of a private table, made of its schema. No chance is involved."""
+    schema = private.schema()
+    return {name: _column(name, kind, dataset, spread(place)) for place, (name, kind) in enumerate(schema.items())}
+
+
+def spread(place: int) -> NDArray[np.float64]:
+    """Numbers that fill [0, 1) evenly, and unlike those of any other column: multiples of a square root, mod 1."""
+    step = math.sqrt((place + 1) * (place + 2) + 1)  # never a whole number
+    return np.asarray(np.mod(np.arange(1, ROWS + 1) * step, 1.0), dtype=np.float64)
+
+
+def _column(name: str, kind: Any, dataset: Dataset, where: NDArray[np.float64]) -> pa.Array:
+    if name in dataset.values:
+        return _chosen(dataset.values[name], where)
+    low, high = dataset.bounds.get(name, _STANDARD_BOUNDS)
+    if kind.is_boolean():
+        return _chosen((False, True), where)
+    if kind.is_integer():
+        first, last = round(low), max(round(low), round(high))
+        return pa.array([first + int(part * (last - first + 1)) for part in where.tolist()], pa.int64())
+    if kind.is_numeric():
+        return pa.array(low + where * (high - low))
+    if kind.is_date():
+        return pa.array([_FIRST_DAY + dt.timedelta(days=int(366 * part)) for part in where], pa.date32())
+    if kind.is_timestamp():
+        start = dt.datetime(2024, 1, 1)
+        times = [start + dt.timedelta(minutes=int(366 * 1440 * part)) for part in where]
+        return pa.array(times, pa.timestamp("us", kind.timezone))
+    if kind.is_string():
+        return _chosen(_WORDS, where)
+    return pa.nulls(ROWS, kind.to_pyarrow())
+
+
+def _chosen(values: Sequence[Any], where: NDArray[np.float64]) -> pa.Array:
+    return pa.array([values[int(len(values) * part)] for part in where], from_pandas=True)
+
+
+def generous(budget: Guarantee) -> Guarantee:
+    """A budget of the same form with room for everything, so that a trial is planned like the real question."""
+    match budget:
+        case ApproxDP():
+            return ApproxDP(_PLENTY, budget.delta)
+        case ZCDP():
+            return ZCDP(_PLENTY)
+        case GDP():
+            return GDP(1e4)
+        case RDP():
+            return RDP(budget.orders, tuple(_PLENTY for _ in budget.orders))
+        case PureDP():
+            return PureDP(_PLENTY)
+    raise InvalidArgument(f"a trial must have a budget of a known form, got {type(budget).__name__}: it is new here")
+
+
+class Trials:
+    """Private tables of dummy data, charged to accounts that nobody counts, in a temporary ledger."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._ledger: Ledger | None = None
+
+    def private(self, real: Private, dataset: Dataset, account: Account) -> Private:
+        """The dummy data of a dataset as a private table; each thread has its own."""
+        kept: dict[str, tuple[Dataset, Private]] = self._local.__dict__.setdefault("tables", {})
+        known = kept.get(dataset.name)
+        if known is None or known[0] != dataset:
+            table = pa.table(columns(real, dataset))
+            bounds, person = dataset.bounds, dataset.person
+            scratch = self._account(account)
+            known = dataset, Private(table, account=scratch, bounds=bounds, person=person, name=dataset.name)
+            kept[dataset.name] = known
+        return known[1]
+
+    def forget(self) -> None:
+        """Start over with fresh accounts in this thread, once the old ones are used up."""
+        self._local.__dict__.clear()
+
+    def close(self) -> None:
+        """Remove the temporary ledger."""
+        with self._lock:
+            if self._ledger is not None and self._folder is not None:
+                self._ledger.close()
+                self._folder.cleanup()
+            self._ledger = self._folder = None
+
+    def _account(self, account: Account) -> Account:
+        """A scratch account in the terms of a real one."""
+        with self._lock:
+            if self._ledger is None:
+                self._folder = tempfile.TemporaryDirectory(prefix="discreet-trials-")
+                self._ledger = Ledger(f"{self._folder.name}/trials.ledger")
+            ledger = self._ledger
+        terms = account._terms
+        neighbors, name = terms.neighbors, f"trial {uuid.uuid4().hex}"
+        budget = generous(terms.budget)
+        return ledger.account(name, budget, neighbors.unit, neighbors.relation, aside=float(terms.aside))

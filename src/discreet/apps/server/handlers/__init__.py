@@ -1,0 +1,1 @@
+"""One function for each call: from a checked request to JSON values."""

@@ -1,0 +1,44 @@
+"""The analyst's calls: which datasets there are, what a question costs, try it, ask it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from discreet.apps.server.calls import Call
+
+
+def me(call: Call) -> Any:
+    """Who the token belongs to, what it may do, and what remains."""
+    who = call.identity
+    return {
+        "user": who.user,
+        "role": who.role.value,
+        "scopes": sorted(who.scopes),
+        "token": who.token_id,
+        "shares": call.curator.shares(who) if who.may("ask") else [],
+    }
+
+
+def datasets(call: Call) -> Any:
+    """All datasets with their public facts."""
+    return {"datasets": [call.curator.described(one) for one in call.curator.datasets().values()]}
+
+
+def dataset(call: Call) -> Any:
+    """One dataset with its public facts."""
+    return call.curator.described(call.curator.dataset(call.names["name"]))
+
+
+def preview(call: Call) -> Any:
+    """Cost and expected error of a question."""
+    return call.curator.preview(call.identity, call.names["name"], call.body, call.work)
+
+
+def trial(call: Call) -> Any:
+    """A question about public dummy data."""
+    return call.curator.trial(call.identity, call.names["name"], call.body, call.work)
+
+
+def ask(call: Call) -> Any:
+    """A question about the data, charged first."""
+    return call.curator.ask(call.identity, call.names["name"], call.body, call.key, call.work)

@@ -1,0 +1,83 @@
+"""The process of one training job: charges it, trains, saves the model, and tells the ledger's database how far it is.
+
+It is started by `jobs` with facts on its standard input. Progress is the number of steps: no loss leaves this process.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from discreet.apps.server.config import Limits
+from discreet.apps.server.curator import Curator
+from discreet.apps.server.jobs import Jobs, numbers_of
+from discreet.apps.training.workflow import fit
+from discreet.errors import AccessDenied, BudgetExceeded, DiscreetError, PolicyRefused
+from discreet.ledger import Ledger
+from discreet.ledger.access import Identity, Role
+
+#: Seconds between two notes about progress.
+_EVERY = 0.5
+
+
+def main() -> None:
+    """Run the job that the standard input names."""
+    facts = json.load(sys.stdin)
+    with Ledger(facts["ledger"], create=False) as ledger:
+        curator = Curator(ledger, Limits(), Path(facts["folder"]))
+        try:
+            _run(curator, facts["job"])
+        finally:
+            curator.close()
+
+
+def _run(curator: Curator, name: str) -> None:
+    state, jobs = curator.state, Jobs(curator)
+    job = state.item("job", name)
+    assert job is not None, "the server wrote it before it started this process"
+    identity = Identity(job["user"], Role(job["role"]), frozenset(job["scopes"]), job["token"], job["share"])
+    noted = time.monotonic()
+    before = job["step"]
+
+    def note(**changes: Any) -> None:
+        state.change("job", name, lambda tree: None if tree is None else {**tree, **changes})
+
+    def on_step(number: int) -> None:
+        nonlocal noted
+        if time.monotonic() - noted > _EVERY:
+            noted = time.monotonic()
+            note(step=min(job["steps"], before + number))
+
+    folder = jobs.folder(name)
+    try:
+        account = curator.access.account(identity, _account_of(curator, job["model"]), scope="train")
+        config = jobs.config(job["model"], numbers_of(job["plan"]), account)
+        key = f"{job['user']}:job {name}"
+        run = fit(config, account, key=key, checkpoint=folder / "checkpoint.pt", on_step=on_step)
+        if not run.finished:
+            note(state="queued")  # interrupted by a server that stops: the next one continues
+            return
+        run.save(folder / "model.part")
+        (folder / "model.part").replace(folder / "model.pt")
+        for left in folder.glob("checkpoint.pt*"):  # beside it lies the history, with exact losses
+            left.unlink()
+        note(state="done", step=job["steps"], guarantee=str(run.guarantee))
+    except (BudgetExceeded, PolicyRefused, AccessDenied) as error:
+        note(state="refused", problem=str(error))
+    except DiscreetError as error:
+        note(state="failed", problem=str(error))
+    except Exception as error:
+        note(state="failed", problem=f"it failed ({type(error).__name__}); what was charged stays charged")
+
+
+def _account_of(curator: Curator, model: str) -> str:
+    tree = curator.state.item("model", model)
+    assert tree is not None, "the job was queued for a registered model"
+    return str(tree["account"])
+
+
+if __name__ == "__main__":
+    main()

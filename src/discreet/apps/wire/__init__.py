@@ -1,0 +1,1 @@
+"""Questions and answers as JSON: what a client sends to a server, and what comes back."""

@@ -1,0 +1,151 @@
+"""Trainings as jobs: a registered model, numbers for its plan, and nothing else from a client."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from tests.server.conftest import CONFIG, make_world
+
+MODEL = """
+[data]
+file = "people.parquet"
+label = "sex"
+classes = ["F", "M"]
+[data.columns]
+age = [0, 120]
+hours = [0, 100]
+[model]
+kind = "logistic"
+[plan]
+epsilon = 1.0
+delta = 1e-6
+examples = 200
+batch_size = 20
+epochs = 2
+"""
+WITH_MODEL = (
+    CONFIG
+    + """
+[accounts.training]
+epsilon = 3.0
+delta = 1e-5
+[accounts.training.shares]
+ann = { epsilon = 3.0, delta = 1e-5 }
+[models.sexes]
+config = "sexes.toml"
+account = "training"
+description = "a small model"
+"""
+)
+
+
+@pytest.fixture
+def trainer(tmp_path):
+    pytest.importorskip("torch")
+    (tmp_path / "sexes.toml").write_text(MODEL)
+    yield from make_world(tmp_path, WITH_MODEL)
+
+
+def _until(world, job, state, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while True:
+        facts = world.call("ann", "GET", f"/v1/jobs/{job}").json()
+        if facts["state"] == state or time.monotonic() > deadline:
+            return facts
+        time.sleep(0.05)
+
+
+def _kinds(world):
+    return [entry.kind for entry in world.curator.ledger.account("training/ann").history()]
+
+
+@pytest.mark.slow
+def test_a_training_is_charged_once_and_its_model_comes_back(trainer):
+    import torch
+
+    [listed] = trainer.call("ann", "GET", "/v1/models").json()["models"]
+    assert listed["name"] == "sexes"
+    assert "people.parquet" not in json.dumps(listed)
+    preview = trainer.call("ann", "POST", "/v1/models/sexes/preview", {"plan": {"epochs": 1}}).json()
+    assert (preview["steps"], preview["affordable"]) == (10, True)
+    body = {"model": "sexes", "plan": {"epsilon": 0.5}}
+    job = trainer.call("ann", "POST", "/v1/jobs", body, Idempotency_Key="once")
+    assert job.status_code == 202, job.text
+    name = job.json()["id"]
+    assert trainer.call("ann", "POST", "/v1/jobs", body, Idempotency_Key="once").json()["id"] == name
+    other = {"model": "sexes", "plan": {"epsilon": 0.6}}
+    assert trainer.call("ann", "POST", "/v1/jobs", other, Idempotency_Key="once").status_code == 409
+    assert trainer.call("bob", "GET", f"/v1/jobs/{name}").status_code == 404
+    assert _until(trainer, name, "done")["state"] == "done"
+    lines = trainer.call("ann", "GET", f"/v1/jobs/{name}/progress").text.splitlines()
+    assert json.loads(lines[-1])["state"] == "done"
+    content = trainer.call("ann", "GET", f"/v1/jobs/{name}/model").content
+    saved = torch.load(io.BytesIO(content), weights_only=True)
+    assert saved["steps"] == 20
+    assert "loss" not in str(saved.keys())
+    assert trainer.call("bob", "GET", f"/v1/jobs/{name}/model").status_code == 404
+    assert _kinds(trainer).count("reserve") == 1
+    assert not list(trainer.curator.jobs.folder(name).glob("checkpoint*"))
+    [charge] = trainer.curator.ledger.account("training/ann").statement().lines[:1]
+    assert charge.user == "ann"
+    assert not trainer.curator.ledger.verify().problem
+
+
+@pytest.mark.slow
+def test_a_training_that_is_killed_goes_on_and_is_charged_once(trainer):
+    body = {"model": "sexes", "plan": {"epsilon": 1.0, "epochs": 12}}
+    name = trainer.call("ann", "POST", "/v1/jobs", body).json()["id"]
+    deadline = time.monotonic() + 60
+    while _kinds(trainer).count("start") < 5 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process = trainer.curator.state.item("job", name)["pid"]
+    os.kill(process, signal.SIGKILL)
+    facts = _until(trainer, name, "done")
+    assert facts["state"] == "done", facts
+    assert trainer.curator.state.item("job", name)["attempts"] == 2
+    assert _kinds(trainer).count("reserve") == 1
+    assert not trainer.curator.ledger.verify().problem
+
+
+@pytest.mark.slow
+def test_a_training_without_room_is_refused_before_its_first_step(trainer):
+    body = {"model": "sexes", "plan": {"epsilon": 2.9}}
+    jobs = [trainer.call("ann", "POST", "/v1/jobs", body) for _ in range(2)]  # each fits, but not both
+    states = [
+        _until(trainer, job.json()["id"], state)["state"] for job, state in zip(jobs, ("done", "refused"), strict=True)
+    ]
+    assert states == ["done", "refused"]
+    assert trainer.call("ann", "GET", f"/v1/jobs/{jobs[1].json()['id']}/model").status_code == 409
+    assert _kinds(trainer).count("reserve") == 1
+    assert trainer.call("ann", "POST", "/v1/jobs", body).status_code == 402
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"model": 1},
+        {"model": "sexes", "plan": {"examples": 1}},
+        {"model": "sexes", "plan": {"epsilon": "1"}},
+        {"model": "sexes", "plan": {"epsilon": -1}},
+        {"model": "sexes", "plan": {"batch_size": 1.5}},
+        {"model": "sexes", "plan": []},
+        {"model": "sexes", "config": "[data]"},
+        {"model": "sexes", "code": "import os"},
+    ],
+    ids=str,
+)
+def test_a_client_sends_numbers_and_nothing_else(world, body):
+    assert world.call("ann", "POST", "/v1/jobs", body).status_code == 400
+
+
+def test_an_unknown_model_is_not_found(world):
+    for name in ("none", "..%2F..%2Fetc", "sexes.toml"):
+        assert world.call("ann", "POST", f"/v1/models/{name}/preview", {}).status_code == 404
+    assert world.call("ann", "POST", "/v1/jobs", {"model": "../sexes"}).status_code == 404

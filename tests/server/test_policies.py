@@ -1,0 +1,85 @@
+"""Policies as analysts meet them: approvals, caps, small groups, freezing, renewal."""
+
+from __future__ import annotations
+
+from tests.server.conftest import COUNT
+
+BY_SEX = {
+    "sql": "SELECT sex, COUNT(*) AS n, AVG(hours) AS h FROM people GROUP BY sex",
+    "keys": {"sex": ["F", "M", "X"]},
+    "epsilon": 0.8,
+}
+
+
+def _policy(world, **rules):
+    response = world.call("sam", "POST", "/v1/accounts/census/policy", rules)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def test_a_large_question_waits_for_a_steward_and_is_answered_once(world):
+    _policy(world, approval_above=0.05)
+    refused = world.ask("ann")
+    assert refused.status_code == 403
+    error = refused.json()["error"]
+    assert error["code"] == "approval_needed"
+    assert world.ask("ann").json()["error"]["approval"] == error["approval"]  # one request for one question
+    assert world.spent("census") == 0
+    [pending] = world.call("sam", "GET", "/v1/approvals").json()["approvals"]
+    assert (pending["id"], pending["user"], pending["state"]) == (error["approval"], "ann", "pending")
+    assert pending["cost"] == 0.1
+    assert world.call("ann", "POST", f"/v1/approvals/{pending['id']}/approve").status_code == 403
+    assert world.call("sam", "POST", f"/v1/approvals/{pending['id']}/approve").status_code == 200
+    assert world.ask("ann", {**COUNT, "epsilon": 0.2}).status_code == 403  # another question
+    assert world.ask("bob").status_code == 403  # another user
+    assert world.ask("ann").status_code == 200
+    assert world.spent("census/ann") == 1
+    assert world.ask("ann").status_code == 403  # one approval, one charge
+    assert [one["user"] for one in world.call("ann", "GET", "/v1/my/approvals").json()["approvals"]] == ["ann"] * 3
+
+
+def test_a_cap_holds_and_refusals_are_logged(world):
+    _policy(world, max_epsilon_per_question=0.05)
+    assert world.ask("ann").json()["error"]["code"] == "policy_refused"
+    assert world.spent("census") == 0
+    [refusal] = world.call("eve", "GET", "/v1/refusals").json()["refusals"]
+    assert (refusal["user"], refusal["reason"]) == ("ann", "policy_refused")
+
+
+def test_small_groups_are_withheld_by_their_released_counts(world):
+    # Counts of 100 and 0 with Laplace noise of scale 2.5: P(|noise| ≥ 45) = e^(−18) < 2e-8 for each of three groups.
+    _policy(world, min_group_size=50)
+    answer = world.ask("ann", BY_SEX).json()
+    assert [row[0] for row in answer["rows"]] == ["F", "M"]
+    assert answer["intervals"] == {}
+    without = {**BY_SEX, "sql": "SELECT sex, AVG(hours) AS h FROM people GROUP BY sex"}
+    refused = world.ask("bob", without)
+    assert refused.status_code == 400
+    assert "COUNT(*)" in refused.json()["error"]["remedy"]
+    assert world.spent("census/bob") == 0
+    hidden = {**BY_SEX, "sql": "SELECT sex, AVG(hours) AS h FROM people GROUP BY sex HAVING COUNT(*) > -1000"}
+    assert [row[0] for row in world.ask("bob", hidden).json()["rows"]] == ["F", "M"]
+
+
+def test_a_frozen_account_takes_no_charge(world):
+    assert world.call("sam", "POST", "/v1/accounts/census/freeze").json()["frozen"]
+    assert world.ask("ann").json()["error"]["code"] == "policy_refused"
+    assert world.call("ann", "POST", "/v1/datasets/people/preview", COUNT).status_code == 200
+    assert not world.call("sam", "POST", "/v1/accounts/census/unfreeze").json()["frozen"]
+    assert world.ask("ann").status_code == 200
+    _policy(world, expires="2020-01-01")
+    assert world.ask("ann").status_code == 403
+
+
+def test_a_renewed_budget_says_what_it_promises(world):
+    assert world.call("sam", "POST", "/v1/accounts/census/renew").status_code == 403  # no period is set
+    _policy(world, period_days=1e-9)
+    assert world.ask("ann").status_code == 200
+    renewed = world.call("sam", "POST", "/v1/accounts/census/renew").json()
+    assert renewed["account"] == "census period 2"
+    assert "4-DP" in renewed["promise"]
+    assert world.ask("ann", {**COUNT, "epsilon": 1.0}).status_code == 200  # a full share again
+    assert world.spent("census/ann") == 1
+    assert world.spent("census period 2/ann") == 1
+    dataset = world.call("ann", "GET", "/v1/datasets/people").json()
+    assert dataset["account"] == "census period 2"
