@@ -19,6 +19,7 @@ from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
 from discreet.ledger import Ledger
 from discreet.mechanisms import (
     discrete_gaussian,
+    epsilon_range,
     exponential,
     gaussian,
     l2_laplace,
@@ -61,6 +62,7 @@ __all__ = [
     "days",
     "discover",
     "discrete_gaussian",
+    "epsilon_range",
     "errors",
     "events",
     "exponential",

@@ -15,7 +15,9 @@ import discreet
 from discreet.apps.cli import (
     allocate,
     audit,
+    belief,
     check,
+    choose,
     compare,
     completion,
     count,
@@ -61,6 +63,8 @@ COMMANDS: tuple[click.Command, ...] = (
     price.group,
     compare.command,
     allocate.command,
+    choose.command,
+    belief.command,
     completion.command,
 )
 
