@@ -89,6 +89,7 @@ def test_an_example_runs(example, capsys, monkeypatch, tmp_path):
         "accounting",
         "analytics",
         "learning",
+        "learning.convex",
         "learning.pate",
         "learning.selection",
         "ledger",
