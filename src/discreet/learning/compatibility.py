@@ -163,6 +163,8 @@ class FrozenNorm(nn.Module):
 
     running_mean: Tensor
     running_var: Tensor
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
 
     def __init__(self, old: nn.modules.batchnorm._BatchNorm, mean: Tensor, variance: Tensor) -> None:
         super().__init__()

@@ -21,6 +21,8 @@ from discreet.numeric.rounding import SLACK, UNIT
 CHUNK = 1024
 #: Newton's steps, each of which may be halved so many times, and the gradient steps that follow if none helps.
 _MOST_STEPS, _HALVINGS, _GRADIENT_STEPS = 2_000, 40, 50
+#: Absolute error of what φ′ computes from a score before it multiplies by β₀, such as 1 + width − ys, where φ″ ≠ 0.
+_ARGUMENT_ERROR = 8 * UNIT
 #: More than the round-off of the error bound itself.
 _BOUND_MARGIN = 1 + 1e-6
 
@@ -76,14 +78,13 @@ def gradient_error(
 
     With u the unit round-off and γ_k = ku/(1 − ku), a dot product of length k in any order errs by at most γ_k Σ|aᵢbᵢ|
     (Higham 2002, section 3.1). A score errs by γ_d R‖θ‖, so φ′ errs by β₀ times that and by its own evaluation, which
-    `SLACK` covers. Chunks of c rows and their n/c sums err by (γ_{c+1} + γ_{n/c}) n L₀ R in norm. The last sums err by
-    less than 4u of their terms.
+    `_ARGUMENT_ERROR` and `SLACK` cover. Chunks of c rows and their n/c sums err by (γ_{c+1} + γ_{n/c}) n L₀ R in norm.
+    The last sums err by less than 8u of their terms.
     """
     slope, curvature = float(loss.slope), float(loss.curvature)
     chunks = rows // CHUNK + 1
-    of_slope = curvature * _gamma(columns + 1) * feature_norm * place + SLACK * slope * (
-        1 + place * feature_norm * UNIT
-    )
+    of_score = _gamma(columns + 1) * feature_norm * place + _ARGUMENT_ERROR
+    of_slope = curvature * of_score + SLACK * slope
     of_sums = (_gamma(min(rows, CHUNK) + 1) + _gamma(chunks + 1)) * slope * feature_norm
     terms = rows * slope * feature_norm + regularization * place + linear
     return _BOUND_MARGIN * (rows * (of_slope * feature_norm + of_sums) + 8 * UNIT * terms)
@@ -125,7 +126,10 @@ def minimize(objective: Objective, tolerance: float) -> Floats:
 
 def _newton(objective: Objective, at: Floats, gradient: Floats) -> tuple[Floats, Floats] | None:
     """One step, halved until the gradient is shorter; None if it never is."""
-    direction = np.linalg.solve(objective.hessian(at), -gradient)
+    try:
+        direction = np.linalg.solve(objective.hessian(at), -gradient)
+    except np.linalg.LinAlgError:  # singular in floats, if Λ is tiny
+        return None
     length, step = math.sqrt(float(gradient @ gradient)), 1.0
     for _ in range(_HALVINGS):
         there = at + step * direction

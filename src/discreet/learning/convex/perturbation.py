@@ -35,8 +35,9 @@ from discreet.numeric.rounding import float_down, float_root_up, float_up, root_
 _TOLERANCE = Fraction(1, 100_000)
 #: The share of ε and δ that pays for the distance between the point that is reached and the exact minimizer.
 _FOR_DISTANCE = Fraction(1, 100)
-#: The share of ε that the default regularization leaves to the change of volume, κ = ln(1 + β/Λ).
-_FOR_VOLUME = 0.1
+#: The share of ε that the default regularization leaves to the change of volume, κ = ln(1 + β/Λ), and the most that κ
+#: gets: beyond it, less regularization gains little and few rows overfit.
+_FOR_VOLUME, _MOST_VOLUME = 0.1, 1.0
 #: Grids are this much finer than the tolerance, so that rounding to them takes little of it.
 _FINER = 16
 #: b is longer than σ(√d + 12) with a probability below e^{−72}, whatever the data.
@@ -91,12 +92,11 @@ class _Task:
         regular = float(self.regularization)
         most = linear / regular + math.sqrt(rows * float(self.loss.pull) / regular) + 1
         error = gradient_error(rows, self.columns, self.loss, float(self.norm), regular, most, linear)
-        if error > float(self.tolerance) / 4:
-            remedy = "floats cannot certify the tolerance for so many rows; use a larger tolerance"
-            raise _check.fail("tolerance", f"be > {4 * error:.3g} for these rows", float(self.tolerance), remedy)
-        if most / float(self.step) > LARGEST / 2:
-            remedy = "the grid of the weights is too fine for so many rows; use a larger tolerance"
-            raise _check.fail("tolerance", "leave room for the weights", float(self.tolerance), remedy)
+        too_fine = most / float(self.step) > LARGEST / 2
+        if error > float(self.tolerance) / 4 or too_fine:
+            # No number here: it would tell how many rows there are.
+            remedy = "floats cannot certify it for so many rows"
+            raise _check.fail("tolerance", "be larger for a table of this size", float(self.tolerance), remedy)
 
     def reached(self, rows: Floats, targets: Floats, linear: Floats) -> Floats:
         """A point whose gradient is certified to be within the tolerance."""
@@ -145,7 +145,7 @@ def minima_perturbation(
         delta: δ.
         loss: `Logistic()` by default, `SmoothHinge()` or `Huber(bounds)`.
         feature_norm: the L2 norm that longer rows are scaled down to.
-        regularization: Λ, for the sum over all rows. By default the least that leaves nine tenths of ε to the noise.
+        regularization: Λ, for the sum over all rows. By default what leaves nine tenths of ε to the noise.
         intercept: add a constant to each row.
         tolerance: the norm of the gradient to reach; by default 1e-5 of one row's largest.
         account: the account to charge, before the rows are looked at.
@@ -162,7 +162,7 @@ def minima_perturbation(
     total, slack = _check.epsilon(epsilon), _check.delta(delta)
     norm = _check.positive("feature_norm", feature_norm, "it is the largest norm of a row")
     if regularization is None:
-        regularization = float(loss.curvature * norm**2) / math.expm1(_FOR_VOLUME * float(total))
+        regularization = float(loss.curvature * norm**2) / math.expm1(min(_FOR_VOLUME * float(total), _MOST_VOLUME))
     task = _task(loss, rows, norm, regularization, tolerance, intercept)
     curvature = float_up(task.curvature / task.regularization)
     for_noise = float_down(total * (1 - _FOR_DISTANCE))
