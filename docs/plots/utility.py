@@ -52,11 +52,10 @@ def data_and_size(rows: Rows, target: Path) -> None:
     tidy(axes[0], "More examples (linear models)", "examples")
     for epsilon, style in (("1", "o-"), ("8", "o--")):
         points = [row for row in study(rows, "size") if f"ε = {epsilon}," in row["case"]]
-        parameters = [last_number(row["case"]) for row in points]
-        axes[1].plot(parameters, [row["ours"] for row in points], style, color="#d84315", label=f"MNIST, ε = {epsilon}")
-    axes[1].plot(parameters, [row["theirs"] for row in points], "o:", color="#777777", label="not private")
-    axes[1].set_xscale("log")
-    tidy(axes[1], "Larger models (5000 examples)", "parameters")
+        hidden = ["none" if row["note"].startswith("0 ") else row["note"].split()[0] for row in points]
+        axes[1].plot(hidden, [row["ours"] for row in points], style, color="#d84315", label=f"MNIST, ε = {epsilon}")
+    axes[1].plot(hidden, [row["theirs"] for row in points], "o:", color="#777777", label="not private")
+    tidy(axes[1], "Larger models (5000 examples)", "hidden units")
     points = study(rows, "batch")
     axes[2].plot(
         [last_number(row["case"]) for row in points],
@@ -103,7 +102,8 @@ def kinds_of_noise(rows: Rows, target: Path) -> None:
         bars = axis.bar(labels, [chosen[kind]["ours"] for kind in kinds], color=["#00796b", "#4db6ac", "#b2dfdb"])
         notes = [f"{chosen[kind]['ours']:.1f}" for kind in kinds]
         if chosen is same_level:
-            notes = [f"{note}\n{chosen[kind]['note']}" for note, kind in zip(notes, kinds, strict=True)]
+            prices = [float(chosen[kind]["note"].removeprefix("ε = ")) for kind in kinds]
+            notes = [f"{note}\nε = {price:,.4g}" for note, price in zip(notes, prices, strict=True)]
         axis.bar_label(bars, notes, fontsize=8)
         axis.set_title(title, fontsize=10)
         axis.margins(y=0.2)
