@@ -20,6 +20,7 @@ REPOSITORY = Path(__file__).parent.parent
 FILES = sorted(ROOT.rglob("*.py"))
 NOUNS = {
     "attestation",
+    "beliefs",
     "errors",
     "neighbors",
     "bounded",
@@ -46,6 +47,8 @@ LAYERS: list[set[str]] = [
 #: Third-party packages that all layers may import (the base install), and what an extra gives to one of them.
 THIRD_PARTY = {"numpy", "scipy"}
 EXTRAS = {
+    "beliefs": {"matplotlib"},  # to draw a belief
+    "mechanisms": {"matplotlib"},  # to draw a range of ε
     "datasets": {"pyarrow"},  # to write a Parquet file
     "accounting": {"matplotlib"},  # to plot a curve
     "auditing": {"matplotlib"},

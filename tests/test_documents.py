@@ -90,6 +90,7 @@ def test_an_example_runs(example, capsys, monkeypatch, tmp_path):
         "analytics",
         "learning",
         "learning.federated",
+        "learning.convex",
         "learning.pate",
         "learning.selection",
         "ledger",

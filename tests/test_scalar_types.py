@@ -74,6 +74,8 @@ EVENTS: list[Callable[[Any], ev.Event]] = [
     lambda x: ev.Shuffled(x, ev.Laplace(2.0)),
     lambda x: ev.ShuffledEpoch(x, 7, ev.Gaussian(2.0)),
     lambda x: ev.ShuffledEpoch(1, x, ev.Gaussian(2.0)),
+    lambda x: ev.PerturbedObjective(x, 0.5),
+    lambda x: ev.PerturbedObjective(2.0, x),
     ev.GaussianVotes,
     ev.GaussianVoteCheck,
     ev.LaplaceVotes,

@@ -19,6 +19,7 @@ from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
 from discreet.ledger import Ledger
 from discreet.mechanisms import (
     discrete_gaussian,
+    epsilon_range,
     exponential,
     gaussian,
     l2_laplace,
@@ -64,6 +65,7 @@ __all__ = [
     "days",
     "discover",
     "discrete_gaussian",
+    "epsilon_range",
     "errors",
     "events",
     "exponential",

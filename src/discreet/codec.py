@@ -164,6 +164,7 @@ _EVENTS: dict[str, tuple[type[Event], dict[str, _Field]]] = {
     "gaussian-votes": (ev.GaussianVotes, {"noise": _REAL}),
     "gaussian-vote-check": (ev.GaussianVoteCheck, {"noise": _REAL}),
     "laplace-votes": (ev.LaplaceVotes, {"noise": _REAL}),
+    "perturbed-objective": (ev.PerturbedObjective, {"noise_multiplier": _REAL, "curvature": _REAL}),
     "claimed": (ev.Claimed, {"epsilon": _REAL, "delta": _REAL}),
     "may-fail": (ev.MayFail, {"probability": _REAL, "event": _EVENT}),
     "non-private": (ev.NonPrivate, {}),

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from discreet import _check
 from discreet.neighbors import Neighbors
 from discreet.numeric.rounding import times_up
+
+if TYPE_CHECKING:
+    from discreet.beliefs import Posterior
 
 # The rough scale that people use for ε.
 _STRONG, _MODERATE = 1, 10
@@ -61,6 +64,25 @@ class Guarantee:
     def explain(self) -> str:
         """This guarantee in words, for a reader who has never met differential privacy."""
         raise NotImplementedError
+
+    def posterior(self, prior: float, *, failure: float = 0.01) -> Posterior:
+        """What an attacker with this `prior` may believe about one unit after the release, in bounds and in words.
+
+        The attacker weighs two hypotheses that differ as neighbors do (such as: this person is in the data, or is
+        not) and knows everything else. Pure ε-DP bounds the belief always. Every other form bounds it except with
+        probability `failure` on either side; an (ε, δ) with `failure` ≤ δ bounds nothing (docs/proofs/beliefs.md).
+
+        Args:
+            prior: the probability of the hypothesis before the release.
+            failure: how often the belief may go further, whichever hypothesis is true.
+
+        >>> belief = PureDP(1.0).posterior(0.1)
+        >>> round(belief.low, 4), round(belief.high, 4), belief.failure
+        (0.0393, 0.232, 0.0)
+        """
+        from discreet import beliefs  # it needs the classes below
+
+        return beliefs.posterior(self, prior, failure)
 
     def _with_unit(self, text: str) -> str:
         return text if self.protects is None else f"{text}, {self.protects}"

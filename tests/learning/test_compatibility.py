@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from discreet.errors import InvalidArgument
 from discreet.learning import Engine, Flat, check, clipped_sum, fix
-from discreet.learning.compatibility import groups_for
+from discreet.learning.compatibility import FrozenNorm, groups_for
 
 
 def network():
@@ -113,3 +113,78 @@ def test_a_model_that_mixes_its_examples_is_found_only_with_a_batch():
     assert check(model).trainable == 8
     with pytest.raises(InvalidArgument):
         check(model, centered, (torch.randn(4, 3), torch.zeros(4, dtype=torch.long)))
+
+
+# --- public statistics ---------------------------------------------------------------------------------------------
+
+
+def public(count=3, rows=16):
+    generator = torch.Generator().manual_seed(1)
+    return [(3 + 2 * torch.randn(rows, 3, 8, 8, generator=generator), torch.zeros(rows)) for _ in range(count)]
+
+
+def test_public_statistics_are_those_of_all_public_rows_together():
+    model = network()
+    fixed = fix(model, statistics=public())
+    assert isinstance(fixed[1], FrozenNorm)
+    pooled = model[0](torch.cat([inputs for inputs, _ in public()]))
+    assert torch.allclose(fixed[1].running_mean, pooled.mean((0, 2, 3)), atol=1e-5)
+    assert torch.allclose(fixed[1].running_var, pooled.var((0, 2, 3), unbiased=False), atol=1e-4)
+    assert torch.equal(fixed[1].weight, model[1].weight)
+    assert isinstance(model[1], nn.BatchNorm2d)
+    assert fixed.training
+    model[0].eval()
+    assert [m.training for m in fix(model, statistics=public())] == [m.training for m in model]
+
+
+def test_a_model_with_one_public_batch_computes_what_batch_norm_did():
+    model = network()
+    (inputs, _), *_ = public()
+    assert torch.allclose(fix(model, statistics=[inputs])(inputs), model(inputs), atol=1e-4)
+
+
+def test_frozen_statistics_do_not_move_and_mix_no_examples():
+    fixed = fix(network(), statistics=public())
+    check(fixed)
+    batch = torch.randn(4, 3, 8, 8), torch.randint(0, 4, (4,))
+    before = {name: buffer.clone() for name, buffer in fixed.named_buffers()}
+    fixed.train()
+    alone = torch.cat([fixed(row[None]) for row in batch[0]])
+    assert torch.allclose(fixed(batch[0]), alone, atol=1e-5)
+    assert clipped_sum(fixed, F.cross_entropy, batch, clipping=Flat(1.0)).finite.all()
+    assert all(torch.equal(before[name], buffer) for name, buffer in fixed.named_buffers())
+    assert "1.weight" in str(check(fixed, F.cross_entropy, batch))
+
+
+def test_batches_come_as_tensors_tuples_or_dictionaries():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.SyncBatchNorm(3)
+
+        def forward(self, images):
+            return self.norm(images)
+
+    inputs = public()[0][0]
+    expected = inputs.mean((0, 2, 3))
+    for batch in (inputs, (inputs, 1), [inputs], {"images": inputs}):
+        assert torch.allclose(fix(Named(), statistics=[batch]).norm.running_mean, expected, atol=1e-5)
+    assert isinstance(fix(nn.BatchNorm1d(3), statistics=[torch.randn(5, 3)]), FrozenNorm)
+    assert fix(nn.BatchNorm1d(3, affine=False), statistics=[torch.randn(5, 3)]).weight is None
+
+
+def test_statistics_that_say_nothing_are_refused():
+    for bad in ([], [("text", 1)], [torch.full((4, 3, 8, 8), torch.nan)]):
+        with pytest.raises(InvalidArgument, match="statistics must"):
+            fix(network(), statistics=bad)
+    unused = nn.Sequential(nn.Identity())
+    unused.add_module("norm", nn.BatchNorm2d(3))
+    unused.forward = lambda inputs: inputs
+    with pytest.raises(InvalidArgument, match="statistics must reach norm"):
+        fix(unused, statistics=public())
+
+
+def test_a_shared_layer_is_measured_over_all_its_uses():
+    norm = nn.BatchNorm1d(2, affine=False)
+    fixed = fix(nn.Sequential(norm, nn.Hardtanh(0, 9), norm), statistics=[torch.randn(50, 2)])
+    assert fixed[0] is fixed[2]

@@ -51,6 +51,7 @@ LEAVES = {
     ev.RandomizedResponse: st.builds(ev.RandomizedResponse, rationals, st.integers(2, 100)),
     ev.Claimed: st.builds(ev.Claimed, finite, shares),
     ev.LocalReport: st.builds(ev.LocalReport, rationals, shares),
+    ev.PerturbedObjective: st.builds(ev.PerturbedObjective, reals, finite),
     ev.GaussianVotes: st.builds(ev.GaussianVotes, reals),
     ev.GaussianVoteCheck: st.builds(ev.GaussianVoteCheck, reals),
     ev.LaplaceVotes: st.builds(ev.LaplaceVotes, reals),

@@ -17,6 +17,7 @@ A tight price takes this route (`tight`): event → ways a unit can meet it (`lo
 from discreet.accounting._allocate import Allocation, allocate
 from discreet.accounting._calibrate import calibrate, most_steps
 from discreet.accounting._compare import Comparison, compare
+from discreet.accounting._generalization import GeneralizationGap, generalization_gap
 from discreet.accounting._profile import Profile, profile
 from discreet.accounting._trade_off import TradeOff, trade_off
 from discreet.accounting.adaptive.filter import AdaptiveFilter, Refused
@@ -35,6 +36,7 @@ __all__ = [
     "AdaptiveFilter",
     "Allocation",
     "Comparison",
+    "GeneralizationGap",
     "Interval",
     "Odometer",
     "Profile",
@@ -48,6 +50,7 @@ __all__ = [
     "delta",
     "epsilon",
     "gdp",
+    "generalization_gap",
     "group",
     "most_steps",
     "optimal_pure",

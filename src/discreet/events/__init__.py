@@ -29,6 +29,7 @@ from discreet.events.choices import (
 from discreet.events.claims import Claimed, Insecure, MayFail, NonPrivate
 from discreet.events.correlated import BufferedNoise, CyclicSampled, SquareRootNoise, ToeplitzNoise, TreeNoise
 from discreet.events.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, L2Laplace, Laplace
+from discreet.events.objectives import PerturbedObjective
 from discreet.events.sampling import (
     PoissonSampled,
     RandomlyAllocated,
@@ -67,6 +68,7 @@ __all__ = [
     "NoisyMax",
     "NonPrivate",
     "Parallel",
+    "PerturbedObjective",
     "PoissonSampled",
     "PoissonTrials",
     "RandomizedResponse",

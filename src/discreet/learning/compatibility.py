@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from discreet import _check
 from discreet.errors import InvalidArgument
 
 #: The largest number of groups, as in Wu and He 2018 (arXiv 1803.08494).
 _MOST_GROUPS = 32
+#: A variance needs at least two values.
+_LEAST_MEASURED = 2
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,8 @@ def findings(model: nn.Module) -> tuple[Finding, ...]:
                     "BatchNorm normalizes each example by the mean and variance of the whole batch, so every example "
                     "changes every other's gradient and clipping bounds nothing; it also stores running statistics of "
                     "the data without noise",
-                    "use GroupNorm or LayerNorm: fix(model) replaces it and keeps the affine weights",
+                    "use GroupNorm or LayerNorm: fix(model) replaces it and keeps the affine weights, and "
+                    "fix(model, statistics=public_batches) normalizes by statistics of public data",
                 )
             )
     return tuple(reasons)
@@ -150,27 +155,143 @@ def _with_affine(old: nn.Module, new: nn.Module) -> nn.Module:
     return new.train(old.training)
 
 
-def _fixed(name: str, module: nn.Module) -> nn.Module:
-    if isinstance(module, nn.modules.instancenorm._InstanceNorm):
-        if not module.track_running_stats:
-            return module
-        kind = type(module)
-        return _with_affine(module, kind(module.num_features, module.eps, affine=module.affine))
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return _group_norm(name, module)
+class FrozenNorm(nn.Module):
+    """A BatchNorm whose mean and variance are constants, measured on public data: a scale and a shift per channel.
+
+    It treats each example by itself, in training as in evaluation. The affine weights are trained.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
+
+    def __init__(self, old: nn.modules.batchnorm._BatchNorm, mean: Tensor, variance: Tensor) -> None:
+        super().__init__()
+        self.eps = old.eps
+        self.register_parameter("weight", None)
+        self.register_parameter("bias", None)
+        for name in ("weight", "bias"):
+            before = getattr(old, name)
+            if before is not None:
+                self.register_parameter(name, nn.Parameter(before.detach().clone(), before.requires_grad))
+        like = old.weight if old.weight is not None else mean.float()
+        self.register_buffer("running_mean", mean.to(like))
+        self.register_buffer("running_var", variance.to(like))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The normalized inputs."""
+        return nn.functional.batch_norm(
+            inputs, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
+        )
+
+
+class _Measuring(nn.Module):
+    """A BatchNorm in the pass over public data: it normalizes by the batch, and sums up all batches."""
+
+    def __init__(self, old: nn.modules.batchnorm._BatchNorm) -> None:
+        super().__init__()
+        self.old = old
+        self.count = 0
+        self.total = torch.zeros(old.num_features, dtype=torch.float64)
+        self.squares = torch.zeros(old.num_features, dtype=torch.float64)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        values = inputs.detach().double().movedim(1, 0).flatten(1).cpu()
+        self.count += values.shape[1]
+        self.total += values.sum(1)
+        self.squares += values.square().sum(1)
+        return nn.functional.batch_norm(
+            inputs, None, None, self.old.weight, self.old.bias, training=True, eps=self.old.eps
+        )
+
+    def frozen(self, name: str) -> FrozenNorm:
+        """The layer with what was measured."""
+        if self.count < _LEAST_MEASURED:
+            remedy = "the model must use this layer on batches of public examples"
+            raise _check.fail("statistics", f"reach {name} with at least {_LEAST_MEASURED} values", self.count, remedy)
+        mean = self.total / self.count
+        variance = (self.squares / self.count - mean.square()).clamp_min(0.0)
+        if not bool(torch.isfinite(mean).all() and torch.isfinite(variance).all()):
+            raise _check.fail("statistics", f"be finite at {name}", "a value that is not", "check the public data")
+        return FrozenNorm(self.old, mean, variance).train(self.old.training)
+
+
+def _is_batch_norm(module: nn.Module) -> bool:
+    norms = nn.modules.batchnorm._BatchNorm
+    return isinstance(module, norms) and not isinstance(module, nn.modules.instancenorm._InstanceNorm)
+
+
+def _without_running_statistics(module: nn.Module) -> nn.Module:
+    """An InstanceNorm that stores nothing; any other module as it is."""
+    if isinstance(module, nn.modules.instancenorm._InstanceNorm) and module.track_running_stats:
+        return _with_affine(module, type(module)(module.num_features, module.eps, affine=module.affine))
     return module
 
 
-def fix(model: nn.Module) -> nn.Module:
-    """A copy of a model that can be trained privately: BatchNorm becomes GroupNorm, running statistics are dropped.
+def _grouped(name: str, module: nn.Module) -> nn.Module:
+    if isinstance(module, nn.modules.batchnorm._BatchNorm) and _is_batch_norm(module):
+        return _group_norm(name, module)
+    return _without_running_statistics(module)
 
+
+def _measuring(name: str, module: nn.Module) -> nn.Module:
+    if isinstance(module, nn.modules.batchnorm._BatchNorm) and _is_batch_norm(module):
+        return _Measuring(module)
+    return _without_running_statistics(module)
+
+
+def _frozen(name: str, module: nn.Module) -> nn.Module:
+    return module.frozen(name) if isinstance(module, _Measuring) else module
+
+
+def fix(model: nn.Module, *, statistics: Iterable[Any] | None = None) -> nn.Module:
+    """A copy of a model that can be trained privately: without BatchNorm over private batches or running statistics.
+
+    BatchNorm becomes GroupNorm or, with `statistics`, a fixed normalization by the mean and variance of public data.
     The affine weights are kept, and no group holds a single channel. The copy computes another function, so train it
     (again) afterwards, and give the optimizer the parameters of the copy.
 
+    Args:
+        model: the model.
+        statistics: batches of **public** examples, such as a DataLoader: tensors of inputs, tuples that start with
+            one, or dictionaries of arguments.
+
     Guarantee:
-        Looks only at the model. The copy leaves out the running statistics that a BatchNorm has stored.
+        Looks only at the model and at `statistics`, which are not protected: their means stay in the model. The copy
+        leaves out the running statistics that a BatchNorm has stored.
     """
     result = copy.deepcopy(model)
+    if statistics is None:
+        return _replaced(result, _grouped)
+    measuring = _replaced(result, _measuring)
+    modes = [(module, module.training) for module in measuring.modules()]
+    measuring.eval()
+    batches = 0
+    with torch.no_grad():
+        for batch in statistics:
+            _run(measuring, batch)
+            batches += 1
+    if batches == 0:
+        raise _check.fail("statistics", "hold at least one batch", 0, "give batches of public examples")
+    for module, training in modes:
+        module.training = training
+    return _replaced(measuring, _frozen)
+
+
+def _run(model: nn.Module, batch: Any) -> None:
+    if isinstance(batch, dict):
+        model(**batch)
+        return
+    inputs = batch[0] if isinstance(batch, tuple | list) and batch else batch
+    if not isinstance(inputs, Tensor):
+        remedy = "each batch is a tensor, a tuple that starts with one, or a dictionary of arguments"
+        raise _check.fail("statistics", "hold tensors", type(inputs).__name__, remedy)
+    model(inputs)
+
+
+def _replaced(model: nn.Module, replacement: Callable[[str, nn.Module], nn.Module]) -> nn.Module:
+    """`model` with its modules replaced in place; a module that is used twice is replaced once."""
     replaced: dict[int, nn.Module] = {}
 
     def visit(prefix: str, parent: nn.Module) -> None:
@@ -179,12 +300,13 @@ def fix(model: nn.Module) -> nn.Module:
                 continue
             path = f"{prefix}.{name}" if prefix else name
             if id(child) not in replaced:
-                replaced[id(child)] = _fixed(path, child)
-                visit(path, child)
+                replaced[id(child)] = replacement(path, child)
+                if replaced[id(child)] is child:
+                    visit(path, child)
             setattr(parent, name, replaced[id(child)])
 
-    top = _fixed(type(result).__name__, result)
-    if top is not result:
+    top = replacement(type(model).__name__, model)
+    if top is not model:
         return top
-    visit("", result)
-    return result
+    visit("", model)
+    return model

@@ -5,6 +5,7 @@ and `release`, and has a function that calibrates it to a privacy level (`laplac
 """
 
 from discreet.mechanisms._discrete_gaussian import DiscreteGaussian, discrete_gaussian
+from discreet.mechanisms._epsilon_range import EpsilonRange, epsilon_range
 from discreet.mechanisms._exponential import Exponential, exponential
 from discreet.mechanisms._gaussian import Gaussian, gaussian
 from discreet.mechanisms._l2_laplace import L2Laplace, l2_laplace
@@ -17,6 +18,7 @@ from discreet.mechanisms.key_selection import KeySelection
 
 __all__ = [
     "DiscreteGaussian",
+    "EpsilonRange",
     "Exponential",
     "Gaussian",
     "KeySelection",
@@ -27,6 +29,7 @@ __all__ = [
     "SparseVector",
     "TopK",
     "discrete_gaussian",
+    "epsilon_range",
     "exponential",
     "gaussian",
     "l2_laplace",

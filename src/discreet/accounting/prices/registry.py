@@ -9,6 +9,7 @@ from discreet.accounting.prices.allocation import AllocationPrice
 from discreet.accounting.prices.correlated import CorrelatedPrice, CyclicPrice
 from discreet.accounting.prices.declared import DeclaredPrice
 from discreet.accounting.prices.local import LocalReportPrice
+from discreet.accounting.prices.objectives import PerturbedObjectivePrice
 from discreet.accounting.prices.price import register
 from discreet.accounting.prices.selection import SelectionPrice
 from discreet.accounting.prices.truncated import TruncatedPrice
@@ -29,3 +30,4 @@ register(ev.TreeNoise, CorrelatedPrice())
 register(ev.CyclicSampled, CyclicPrice())
 register(ev.TruncatedPoissonSampled, TruncatedPrice())
 register(ev.DeclaredExponentials, DeclaredPrice())
+register(ev.PerturbedObjective, PerturbedObjectivePrice())

@@ -15,9 +15,11 @@ import discreet
 from discreet.apps.cli import (
     allocate,
     audit,
+    belief,
     candidates,
     certificate,
     check,
+    choose,
     compare,
     completion,
     count,
@@ -69,6 +71,8 @@ COMMANDS: tuple[click.Command, ...] = (
     price.group,
     compare.command,
     allocate.command,
+    choose.command,
+    belief.command,
     completion.command,
 )
 

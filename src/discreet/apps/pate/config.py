@@ -77,14 +77,14 @@ def read_pate_config(path: str | Path, text: str) -> PateConfig:
     folder = output.text("folder", "labeled")
     config = PateConfig(
         data=data,
-        questions=Questions(here / questions.text("file"), rows, questions.whole("answers", rows)),
+        questions=Questions(here / questions.text("file"), rows, questions.whole("answers", default=rows)),
         teachers=teachers.whole("count", at_least=2),
         teacher=_learner(teachers, "logistic"),
-        workers=teachers.whole("workers", 1),
+        workers=teachers.whole("workers", default=1),
         voting=_voting(voting),
         delta=float(_check.delta(voting.number("delta"), "delta in [voting]")),
         student=_learner(student, "mlp"),
-        rounds=student.whole("rounds", 0, at_least=0),
+        rounds=student.whole("rounds", default=0, at_least=0),
         confidence=student.number("confidence", 0.95),
         ledger=location(ledger.text("file"), here),
         account=ledger.text("account"),
@@ -105,7 +105,7 @@ def _learner(section: Section, kind: str) -> Learner:
     return Learner(
         kind=section.text("kind", kind),
         hidden=tuple(section.whole_numbers("hidden", [32])),
-        epochs=section.whole("epochs", 30),
+        epochs=section.whole("epochs", default=30),
         learning_rate=section.number("learning_rate", 0.01),
     )
 
