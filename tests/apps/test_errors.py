@@ -128,6 +128,9 @@ BAD = {
         "discreet price json event.json --delta 7",
     ],
     "compare": [
+        "discreet compare",
+        "discreet compare --sayings --delta 1e-6",
+        "discreet compare --epsilon 1 --l1 1",
         "discreet compare --epsilon 1 --delta 1e-6",
         "discreet compare --epsilon 1 --delta 0 --l1 1",
         "discreet compare --epsilon 0 --delta 1e-6 --l1 1",
