@@ -1,14 +1,26 @@
-"""Write docs/textbook.md from the claims: `python -m tools.make_textbook`. A test fails if it is stale."""
+"""Write docs/textbook.md and docs/exercises/ from their objects: `python -m tools.make_textbook`.
+
+A test fails if a page is stale. `python docs/plots/exercises.py` draws the pictures of the exercises.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from discreet.apps import textbook
+from discreet.apps.learn import EXERCISES, pages
 
-PAGE = Path(__file__).parent.parent / "docs" / "textbook.md"
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def exercise_texts() -> dict[Path, str]:
+    """The pages of the exercises, with their text."""
+    index = {DOCS / "exercises" / "index.md": pages.index_text(EXERCISES)}
+    return index | {DOCS / "exercises" / f"{one.slug}.md": pages.text(one) for one in EXERCISES}
 
 
 if __name__ == "__main__":
-    PAGE.write_text(textbook.text(), encoding="utf-8")
-    print(f"wrote {PAGE}")
+    for path, text in ({DOCS / "textbook.md": textbook.text()} | exercise_texts()).items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(f"wrote {path}")

@@ -181,6 +181,16 @@ BAD = {
         "discreet audit model.py:build --epsilon 1 --bounds 0,1 --alpha 2",
         "discreet audit model.py:build --epsilon 1 --bounds 0,1 --samples 0",
     ],
+    "learn": [
+        "discreet learn nothing",
+        "discreet learn --restart",
+        "discreet learn odds bug",
+        "discreet learn --progress people.parquet",
+        "discreet learn odds --progress event.json",
+        "discreet learn odds --restart --progress event.json",
+        "discreet learn --progress .",
+        "discreet learn odds --restart --progress people.parquet/learn.json",
+    ],
     "tour": ["discreet tour --folder people.parquet", "discreet tour fast"],
     "plan": [
         "discreet plan",

@@ -53,8 +53,8 @@ def command(
 ) -> None:
     """Compare Laplace, L2-Laplace and Gaussian noise and their discrete forms, priced by one accountant.
 
-    First at the same (ε, δ), then at the same amount of noise, then which to use when. --sayings alone checks the claims
-    of textbooks, without a comparison.
+    First at the same (ε, δ), then at the same amount of noise, then which to use when. --sayings alone checks the
+    claims of textbooks, without a comparison.
     """
     if sayings and epsilon is None and delta is None and l1 is None and l2 is None:
         with output.working("Checking every claim"):

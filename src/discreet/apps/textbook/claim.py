@@ -55,7 +55,7 @@ class Claim:
     @property
     def values(self) -> tuple[Any, ...]:
         """What the code gives."""
-        return _values(self.code)
+        return run(self.code)
 
     @property
     def reason(self) -> str:
@@ -79,8 +79,8 @@ class Claim:
 
 
 @cache
-def _values(code: str) -> tuple[Any, ...]:
-    """Run the code of a claim. It is a constant of this package, never input."""
+def run(code: str) -> tuple[Any, ...]:
+    """The value of the last expression of `code`, as a tuple. The code is a constant of this project, never input."""
     *statements, last = ast.parse(code).body
     if not isinstance(last, ast.Expr):
         raise ValueError(f"the code of a claim ends with an expression, got {ast.unparse(last)!r}")
