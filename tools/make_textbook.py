@@ -1,4 +1,4 @@
-"""Write docs/textbook.md and docs/exercises/ from their objects: `python -m tools.make_textbook`.
+"""Write docs/textbook.md, docs/exercises/ and docs/topics/deployments.md: `python -m tools.make_textbook`.
 
 A test fails if a page is stale. `python docs/plots/exercises.py` draws the pictures of the exercises.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from discreet.apps import textbook
+from discreet.apps import deployments, textbook
 from discreet.apps.learn import EXERCISES, pages
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -20,7 +20,8 @@ def exercise_texts() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    for path, text in ({DOCS / "textbook.md": textbook.text()} | exercise_texts()).items():
+    others = {DOCS / "textbook.md": textbook.text(), DOCS / "topics" / "deployments.md": deployments.text()}
+    for path, text in (others | exercise_texts()).items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
         print(f"wrote {path}")
