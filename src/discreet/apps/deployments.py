@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from discreet.apps.textbook.claim import PREAMBLE, run
+from discreet.apps.textbook.claim import PREAMBLE, run, shows
 
 #: A public list of deployments with their parameters, kept up to date by its author.
 LIST = "https://desfontain.es/blog/real-world-differential-privacy.html"
@@ -74,7 +74,7 @@ levels = [Gaussian(sigma / math.sqrt(2) / math.sqrt(share / 4099)) for share in 
 rho = accounting.zcdp(events.Composed(tuple(levels))).rho
 by_rho = conversions.zcdp_epsilon(dp.ZCDP(rho), 1e-10)
 rho, by_rho, accounting.epsilon(events.Composed(tuple(levels)), 1e-10).upper""",
-        lambda rho, by_rho, exact: round(rho, 2) == 2.56 and abs(by_rho - 17.14) < 0.02 and exact < by_rho,
+        lambda rho, by_rho, exact: shows(rho, "2.56") and abs(by_rho - 17.14) < 0.02 and exact < by_rho,
         "A replaced person moves two counts by one, so Δ₂ = √2 and the six levels together have ρ = {0:.4f}. "
         "Converted as the bureau did, that is ε = {1:.2f}. The exact price of Gaussian noise with this ρ is "
         "{2:.2f}. What is exact by policy, such as the totals of states, is outside of the guarantee.",
@@ -136,7 +136,7 @@ one_day, 30 * 4.0, month""",
 from discreet.mechanisms.local import Rappor
 chrome = Rappor(bits=128, hashes=2)
 chrome.permanent.epsilon, chrome.instantaneous.epsilon""",
-        lambda permanent, once: round(permanent, 2) == 4.39 and once < permanent,
+        lambda permanent, once: shows(permanent, "4.39") and once < permanent,
         "With these parameters everything a device ever says about one value is {0:.3g}-DP, and one report alone "
         "{1:.3g}-DP. A value that changes spends the permanent ε again.",
     ),
@@ -189,7 +189,7 @@ first, exact, ends""",
         """\
 group = dp.ApproxDP(2.0, 1.1e-10).group(3)
 group.epsilon, group.delta""",
-        lambda epsilon, delta: epsilon == 6.0 and delta < 1e-7,
+        lambda epsilon, delta: shows(epsilon, "6") and delta < 1e-7,
         "We did not price the training: batch size, steps and noise were not in what we read. For a person with "
         "three sequences the guarantee means ({0:g}, {1:.1g}).",
     ),
@@ -208,7 +208,7 @@ group.epsilon, group.delta""",
 noise = gaussian_noise_multiplier(0.45, 1e-5)
 listed = accounting.pure(Laplace(5.0)).epsilon
 noise, 1 / (2 * noise**2), listed""",
-        lambda noise, rho, listed: 7 < noise < 9 and listed == 0.2,
+        lambda noise, rho, listed: 7 < noise < 9 and shows(listed, "0.2"),
         "ε = 0.45 takes noise of {0:.3g} times the L2 norm of all counts that a protected person moves, ρ = "
         "{1:.4f}. The noisy threshold of a link alone is {2:g}-DP for one more share, paid again for each link that "
         "a person shares.",

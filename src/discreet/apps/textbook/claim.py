@@ -91,6 +91,16 @@ def run(code: str) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
+def shows(value: float, text: str) -> bool:
+    """Whether a value, rounded to the digits of `text`, is what `text` says.
+
+    >>> shows(5.8502, "5.850"), shows(5.8502, "5.84")
+    (True, False)
+    """
+    digits = len(text.partition(".")[2])
+    return f"{value:.{digits}f}" == text
+
+
 def _shown(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(_shown(part) for part in value) + "]"

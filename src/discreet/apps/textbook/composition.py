@@ -1,6 +1,6 @@
 """Claims about many releases: sums of ε, advanced composition, Rényi DP, and samples."""
 
-from discreet.apps.textbook.claim import Claim
+from discreet.apps.textbook.claim import Claim, shows
 
 CLAIMS = (
     Claim(
@@ -12,7 +12,7 @@ total = accounting.basic([dp.PureDP(1.0), dp.PureDP(0.5), dp.PureDP(1.5)]).epsil
 laplace = events.Composed((Laplace(1.0), Laplace(2.0), Laplace(1 / 1.5)))
 total, accounting.epsilon(laplace, 1e-6).upper""",
         "holds",
-        lambda total, tight: total == 3.0 and tight < total,
+        lambda total, tight: shows(total, "3.0") and tight < total,
         "{0:.1f}. If they are Laplace releases, {1:.6f} at δ = 1e-6: with few queries the sum is nearly the truth.",
     ),
     Claim(
@@ -65,7 +65,7 @@ same = accounting.pure(Repeated(one, 5)).epsilon
 parts = events.Parallel((one,) * 5)
 same, accounting.pure(parts).epsilon, accounting.pure(parts, dp.REPLACE_ONE).epsilon""",
         "holds in part",
-        lambda same, added, replaced: same == 1.0 and added == 0.2 and replaced == 0.4,
+        lambda same, added, replaced: shows(same, "1.0") and shows(added, "0.2") and shows(replaced, "0.4"),
         "At ε = 0.2: {0:g} and {1:g}, if a person is added or removed. If a record is replaced, it can move from "
         "one part to another and touch two of them: {2:g}.",
     ),
@@ -79,7 +79,7 @@ spread = 0.1 * math.sqrt(2 * 100 * math.log(1e5))
 laplace = accounting.epsilon(Repeated(Laplace(10.0), 100), 1.1e-4).upper
 advanced.epsilon, advanced.delta, spread, laplace""",
         "holds in part",
-        lambda epsilon, delta, spread, laplace: round(epsilon, 3) == 5.850 and round(laplace, 3) == 3.658,
+        lambda epsilon, delta, spread, laplace: shows(epsilon, "5.850") and shows(laplace, "3.658"),
         "2·100·ln(1e5) is 2303, not 2294, so the first term is {2:.3f} and the theorem gives {0:.3f}, at a total δ "
         "= {1:.2g} that the text leaves out. For Laplace noise the exact ε at that δ is {3:.3f}.",
     ),
@@ -92,7 +92,7 @@ simple = 0.1 * math.sqrt(2 * 100 * math.log(1e5)) + 100 * 0.1**2
 theorem = accounting.advanced(dp.PureDP(0.1), 100, slack=1e-5).epsilon
 simple, theorem""",
         "holds in part",
-        lambda simple, theorem: round(simple, 3) == 5.799 and simple < theorem,
+        lambda simple, theorem: shows(simple, "5.799") and simple < theorem,
         "{0:.3f} is close to {1:.3f}, but below it: ε² is less than ε(e^ε − 1). An approximation from below is no "
         "bound; don't charge it.",
     ),
@@ -179,7 +179,7 @@ training = Repeated(PoissonSampled(0.01, Gaussian(4.0)), 10_000)
 compared = accounting.compare(training, 1e-5)
 [compared.epsilon(method) for method in ("RDP, textbook", "RDP, tight", "tight")]""",
         "holds in part",
-        lambda found: round(found[0], 2) == 1.26 and round(found[2], 3) == 0.947,
+        lambda found: shows(found[0], "1.26") and shows(found[2], "0.947"),
         "The example of Abadi et al. 2016 (rate 0.01, σ = 4, 10,000 steps, δ = 1e-5) costs 1.26 by their "
         "accountant. Rényi DP with the textbook conversion is the same accountant: {0[0]:.3g}. A tighter conversion "
         "gives {0[1]:.4g}, and the truth is {0[2]:.3f}.",
@@ -204,7 +204,7 @@ compared = accounting.compare(Repeated(Laplace(10.0), 100), 1e-5)
 mechanisms = [PoissonSampled(0.01, Laplace(1 / epsilon)) for epsilon in (0.1, 1.0, 3.0)]
 [accounting.pure(sampled).epsilon for sampled in mechanisms]""",
         "holds in part",
-        lambda sampled: round(sampled[1], 4) == 0.0170 and round(sampled[2], 3) == 0.175,
+        lambda sampled: shows(sampled[1], "0.0170") and shows(sampled[2], "0.175"),
         "It is ln(1 + q(e^ε − 1)). At q = 0.01: ε = 0.1 gives {0[0]:.5f}, which is 5% more than qε; ε = 1 gives "
         "{0[1]:.4f}, 70% more; ε = 3 gives {0[2]:.3f}, nearly six times qε.",
     ),
@@ -218,7 +218,7 @@ plain = calibrate(Gaussian, budget)
 sampled = calibrate(lambda s: PoissonSampled(0.01, Gaussian(s)), budget)
 plain, sampled""",
         "holds",
-        lambda plain, sampled: round(plain, 3) == 3.731 and round(sampled, 3) == 0.674,
+        lambda plain, sampled: shows(plain, "3.731") and shows(sampled, "0.674"),
         "One step at (1, 1e-5): σ = {0:.4g} on all data and {1:.3g} on a sample of 1%. It is not quite free: the "
         "sample must be drawn at random for each step, and stay secret.",
     ),
@@ -256,7 +256,7 @@ accounting.pure(steps).epsilon, accounting.epsilon(steps, 1e-5).upper""",
 rounds = Repeated(PoissonSampled(0.1, Gaussian(1.0)), 100)
 accounting.epsilon(rounds, 1e-5).upper""",
         "holds in part",
-        lambda epsilon: round(epsilon, 2) == 7.05,
+        lambda epsilon: shows(epsilon, "7.05"),
         "Keeping data on devices guarantees nothing by itself: updates reveal data. With 100 of 1,000 clients in "
         "each of 100 rounds and noise 1, a client has ε = {0:.3g} at δ = 1e-5, if clients are sampled at random.",
     ),

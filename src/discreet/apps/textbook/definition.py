@@ -1,6 +1,6 @@
 """Claims about the definition: what ε and δ mean, groups of people, and data without names."""
 
-from discreet.apps.textbook.claim import Claim
+from discreet.apps.textbook.claim import Claim, shows
 
 CLAIMS = (
     Claim(
@@ -12,7 +12,7 @@ factor = math.exp(0.01)
 posterior = factor * 0.5 / (factor * 0.5 + 0.5)
 factor, posterior""",
         "holds",
-        lambda factor, posterior: round(factor, 2) == 1.01 and posterior < 0.503,
+        lambda factor, posterior: shows(factor, "1.01") and posterior < 0.503,
         "e^ε = {0:.4f}. It is a factor on the odds, not on the probability: a belief of 50% becomes at most "
         "{1:.2%}. Over several outputs the factors multiply.",
     ),
@@ -118,7 +118,7 @@ noise = gaussian_noise_multiplier(1.0, 1e-6)
 exact = accounting.delta(Gaussian(noise / 3), 3.0).upper
 group.epsilon, group.delta, exact""",
         "holds",
-        lambda epsilon, delta, exact: epsilon == 3.0 and exact < delta,
+        lambda epsilon, delta, exact: shows(epsilon, "3") and exact < delta,
         "(1, 1e-6) gives three people ({0:g}, {1:.4g}). It is a bound for every mechanism: of Gaussian noise with "
         "this guarantee the δ at ε = 3 is {2:.3g} for three people.",
     ),

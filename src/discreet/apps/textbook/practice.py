@@ -1,6 +1,6 @@
 """Claims about use: continual counting, what is deployed, tools and advice."""
 
-from discreet.apps.textbook.claim import Claim
+from discreet.apps.textbook.claim import Claim, shows
 
 CLAIMS = (
     Claim(
@@ -62,7 +62,7 @@ census, 1 / (1 + math.exp(-10.0))""",
 from discreet.mechanisms.local import Rappor
 Rappor(bits=128).permanent.epsilon""",
         "holds",
-        lambda epsilon: round(epsilon, 2) == 4.39,
+        lambda epsilon: shows(epsilon, "4.39"),
         "They do, each with its own unit ([deployments](topics/deployments.md)). RAPPOR's published parameters (h = "
         "2, f = 1/2) mean ε = {0:.3g} for everything that a device ever reports about one value.",
     ),
