@@ -34,14 +34,14 @@ _CERTAIN_MU = 1e3
 
 
 def strength(epsilon: float, delta: float = 0.0) -> str:
-    """A word for ε, by the tiers of "How to DP-fy ML" (Ponomareva et al. 2023, arXiv 2303.00654, section 5.2).
+    """A word for ε, by the tiers of "How to DP-fy ML" (Ponomareva et al. 2023, arXiv 2303.00654).
 
     "strong" up to 1 (its tier 1), "reasonable" up to 10 (tier 2), "weak" above (tier 3). Two words are ours: "perfect"
     for ε = δ = 0, and "none" without any bound. The tiers take a small δ for granted, so δ ≥ 0.01 makes any ε "weak".
 
-    Other scales disagree. Most set strong apart at ε = 1, but practical books recommend 0.01 to 1, and surveys call 5
-    to 10 weak where this one says reasonable. None of them knows the unit: the same ε for one day of a person protects
-    less than for all of their data.
+    Other scales disagree. Most set strong apart at ε = 1, but practical books recommend 0.01 to 1, and some surveys
+    call 5 to 10 weak where this one says reasonable. None of them knows the unit: the same ε for one day of a person
+    protects less than for all of their data.
 
     >>> [strength(0), strength(0.5), strength(3), strength(11), strength(math.inf)]
     ['perfect', 'strong', 'reasonable', 'weak', 'none']

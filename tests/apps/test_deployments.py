@@ -19,6 +19,7 @@ def test_the_price_supports_what_the_page_says(one: Deployment):
 @pytest.mark.parametrize("one", DEPLOYMENTS, ids=lambda one: one.what)
 def test_every_deployment_names_its_unit_and_its_sources(one: Deployment):
     assert one.unit
+    assert one.checked
     assert one.sources
     assert all(address.startswith("https://") for _, address in one.sources)
 

@@ -8,6 +8,9 @@ from typing import Any
 
 from discreet.apps.textbook.claim import PREAMBLE, run, shows
 
+#: For figures that circulate, but that we have not seen in a source ourselves.
+UNCONFIRMED = "unconfirmed: we have not read this figure in its source, so the price holds for the figure as given"
+
 #: A public list of deployments with their parameters, kept up to date by its author.
 LIST = "https://desfontain.es/blog/real-world-differential-privacy.html"
 
@@ -22,7 +25,8 @@ class Deployment:
         published: ε and δ as published.
         unit: whom or what that ε protects, and between which neighbors.
         mechanism: the noise, as far as it is public.
-        sources: (title, address) of what we read.
+        checked: how the published figures were confirmed, or that they were not.
+        sources: (title, address) of where they are, or should be, stated.
         code: Python after the textbook's preamble; empty if too little is public.
         supported: from the values to whether they support `finding`. A test calls it.
         finding: what the price means, with places for the values.
@@ -33,6 +37,7 @@ class Deployment:
     published: str
     unit: str
     mechanism: str
+    checked: str
     sources: tuple[tuple[str, str], ...]
     code: str
     supported: Callable[..., bool]
@@ -61,6 +66,7 @@ DEPLOYMENTS = (
         "ε = 17.14, δ = 1e-10",
         "the data of one person are replaced; state totals and a few other counts are exact",
         "discrete Gaussian noise on histograms of six geographic levels, σ = 339/542 for the whole budget",
+        "ε follows from σ in the production configuration, to all digits that were published",
         (
             (
                 "production code and its configuration",
@@ -85,6 +91,7 @@ rho, by_rho, accounting.epsilon(events.Composed(tuple(levels)), 1e-10).upper""",
         "ε = 2.47, δ = 1e-10; 19.61 with the persons",
         "the data of one housing unit are replaced",
         "as above",
+        "the total of 19.61 is widely reported; this part is what the persons leave of it",
         (
             (
                 "production code and its configuration",
@@ -107,6 +114,7 @@ units_alone, 17.14 + 2.47, both""",
         "ε = 4 (emoji), 16 (words), 8 (lookup hints), 2 (health types), 8 (Safari), δ = 0",
         "one device's reports of one day",
         "local: a sketch of ±1 in which each coordinate is flipped with probability 1/(1 + e^(ε/2))",
+        "the list of deployments states each ε and the unit; the flip probability is in Apple's own description",
         (
             (
                 "Learning with privacy at scale (2017)",
@@ -131,9 +139,11 @@ one_day, 30 * 4.0, month""",
         "one device's value, replaced by another",
         "local: a Bloom filter with 2 hashes, permanent randomized response f = 1/2, then p = 1/2, q = 3/4 for each "
         "report",
+        "the formula is Theorem 1 of the paper; the parameters are those of its examples",
         (("RAPPOR (Erlingsson, Pihur & Korolova 2014)", "https://arxiv.org/abs/1407.6981"),),
         """\
 from discreet.mechanisms.local import Rappor
+
 chrome = Rappor(bits=128, hashes=2)
 chrome.permanent.epsilon, chrome.instantaneous.epsilon""",
         lambda permanent, once: shows(permanent, "4.39") and once < permanent,
@@ -146,6 +156,7 @@ chrome.permanent.epsilon, chrome.instantaneous.epsilon""",
         "ε = 2.64, δ = 0",
         "one person's contribution of one day is added or removed",
         "Laplace noise on counts of visitors by place and category, with a bounded number of places for each person",
+        UNCONFIRMED,
         (
             ("Anonymization process (Aktay et al. 2020)", "https://arxiv.org/abs/2004.04145"),
             ("a public list of deployments", LIST),
@@ -163,6 +174,7 @@ accounting.pure(month).epsilon, accounting.epsilon(month, 1e-6).upper""",
         "ε = 8.9 (the first, Spanish); 0.994 to 13.69 for more than 30 models, δ = 1e-10",
         "all of one device's contributions to one model are zeroed",
         "federated training with correlated Gaussian noise (DP-FTRL), ρ between 0.2 and 2",
+        "ε of the first model, the range of all models and the range of ρ are in the sources",
         (
             ("Federated learning of Gboard models (Xu et al. 2023)", "https://arxiv.org/abs/2305.18465"),
             (
@@ -176,7 +188,7 @@ exact = accounting.epsilon(Gaussian(1 / math.sqrt(2 * 0.81)), 1e-10).upper
 ends = [conversions.zcdp_epsilon(dp.ZCDP(rho), 1e-10) for rho in (0.2, 2.0)]
 first, exact, ends""",
         lambda first, exact, ends: abs(first - 8.9) < 0.05 and exact < first,
-        "The first model's ρ = 0.81 converts to {0:.2f}; the exact price of Gaussian noise with that ρ is {1:.2f}. "
+        "ε = 8.9 corresponds to ρ = 0.81 (here {0:.2f}); the exact price of Gaussian noise with that ρ is {1:.2f}. "
         "ρ from 0.2 to 2 means ε from {2[0]:.1f} to {2[1]:.1f}.",
     ),
     Deployment(
@@ -185,6 +197,7 @@ first, exact, ends""",
         "ε ≤ 2.0, δ ≤ 1.1e-10",
         "one sequence of 1,024 tokens; a text or a person may have several",
         "DP-SGD with truncated Poisson batches",
+        "in the source; batch size, steps and noise are not",
         (("a summary of the model card", "https://sourceforge.net/projects/vaultgemma"),),
         """\
 group = dp.ApproxDP(2.0, 1.1e-10).group(3)
@@ -200,6 +213,7 @@ group.epsilon, group.delta""",
         "a bounded number of actions of one person (the bound covers most people, not all)",
         "Gaussian noise on counts; links are listed if shared in public more than 100 times, plus Laplace noise of "
         "scale 5",
+        "the threshold is in the codebook's summary; ε is " + UNCONFIRMED,
         (
             ("Codebook (Messing et al. 2020)", "https://doi.org/10.7910/DVN/TDOAPG"),
             ("a public list of deployments", LIST),
@@ -219,6 +233,7 @@ noise, 1 / (2 * noise**2), listed""",
         "ε = 2, δ = 0",
         "one person's location data of one day",
         "Laplace noise on two metrics of each region",
+        UNCONFIRMED,
         (
             (
                 "Protecting privacy in mobility data (2020)",
@@ -244,8 +259,8 @@ What large organizations have published with differential privacy, with their ε
 accountant's price where enough about the mechanism is public. A test computes every number again. Two figures can only
 be compared if their units can: an ε for one day of a device is not an ε for a person.
 
-Figures with the source "a public list of deployments" are taken from that list and were not checked against the primary
-source. Please do so before you rely on them.
+Each entry says how its published figures were checked. Some are unconfirmed: please read the source before you rely on
+them, and tell us if one is wrong.
 
 | who | what | published | unit |
 |---|---|---|---|
@@ -282,5 +297,5 @@ def _section(one: Deployment) -> str:
     return (
         f"## {one.who}: {one.what}\n\n"
         f"- **Published:** {one.published}.\n- **Unit:** {one.unit}.\n- **Mechanism:** {one.mechanism}.\n"
-        f"- **Sources:** {sources}.\n\n```py\n{one.code}\n```\n\n{one.found}\n"
+        f"- **Checked:** {one.checked}.\n- **Sources:** {sources}.\n\n```py\n{one.code}\n```\n\n{one.found}\n"
     )

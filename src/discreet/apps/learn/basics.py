@@ -98,14 +98,14 @@ HOMOGENEITY = Exercise(
         ),
         Question(
             "Alex lives in 13053. How sure is the attacker that Alex has diabetes, in percent?",
-            "group = ['diabetes', 'diabetes', 'diabetes']\n100 * group.count('diabetes') / len(group)",
+            'group = ["diabetes", "diabetes", "diabetes"]\n100 * group.count("diabetes") / len(group)',
             "{0:.0f}%: the group is anonymous and tells everything. This is the homogeneity attack.",
             "Alex is one of the rows of 13053. What do they have in common?",
             (Mistake(33.3333, "One in three is the chance to name Alex's row. But all three rows say the same."),),
         ),
         Question(
             "Bo lives in 13068. How sure is the attacker that Bo has asthma, in percent?",
-            "group = ['asthma', 'asthma', 'flu']\n100 * group.count('asthma') / len(group)",
+            'group = ["asthma", "asthma", "flu"]\n100 * group.count("asthma") / len(group)',
             "{0:.1f}%: less than certain, and still far more than before.",
             "Two of the three rows of 13068 say asthma.",
         ),
@@ -147,7 +147,7 @@ SALARY = Exercise(
         Question(
             "How far can one person move the mean of the clamped salaries?",
             "query = dp.queries.mean([0.0] * 200, bounds=(0, 200_000), "
-            "relation='replace-one')\nquery.sensitivity().l1 * float(query.granularity)",
+            'relation="replace-one")\nquery.sensitivity().l1 * float(query.granularity)',
             "(max − min)/N = {0:,.0f}.",
             "The sum moves by at most max − min. The mean is the sum divided by N.",
             (

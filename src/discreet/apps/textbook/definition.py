@@ -22,6 +22,7 @@ factor, posterior""",
         "ε = 0 is perfect privacy: outputs say nothing about anyone, and usually nothing at all.",
         """\
 from discreet.guarantees import strength
+
 revealed = accounting.delta(Claimed(0.0), 0.0).upper
 revealed, strength(0.0)""",
         "holds",
@@ -101,6 +102,7 @@ laplace, gaussian, (gaussian / laplace) ** 2""",
         "strong, 3–10 moderate and more than 10 weak.",
         """\
 from discreet.guarantees import strength
+
 [strength(epsilon) for epsilon in (0.0, 1.0, 3.0, 10.0, 11.0)]""",
         "holds in part",
         lambda words: words == ["perfect", "strong", "reasonable", "reasonable", "weak"],
@@ -153,6 +155,7 @@ certain, 1 / (1 + math.exp(-0.1))""",
         "A hospital table without names was linked to the voters' list by birth date, sex and ZIP code.",
         """\
 from discreet.auditing import reidentification
+
 reidentification.governor().plain""",
         "holds",
         lambda plain: plain > 0.8,
@@ -165,6 +168,7 @@ reidentification.governor().plain""",
         "People in a published table of film ratings were found by their public ratings.",
         """\
 from discreet.auditing import reidentification
+
 reidentification.ratings().plain""",
         "holds",
         lambda plain: plain > 0.9,

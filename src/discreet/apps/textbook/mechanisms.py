@@ -23,9 +23,11 @@ accounting.pure(noise).epsilon, accounting.delta(noise, 0.5).upper""",
         """\
 from discreet.release import NoiseLaw
 
+
 def variance(epsilon):
     law = NoiseLaw(gaussian=False, rounded=False, scale=1 / epsilon)
     return law.standard_deviation() ** 2
+
 
 [variance(0.5), variance(1.0)]""",
         "holds",
@@ -185,6 +187,7 @@ laplace.sum() / (laplace * accepted).sum()""",
         "Laplace noise has heavier tails than Gaussian noise.",
         """\
 from scipy import special
+
 laplace, gaussian = math.exp(-5 * math.sqrt(2)), 2 * special.ndtr(-5.0)
 laplace, laplace / gaussian""",
         "holds",
@@ -198,6 +201,7 @@ laplace, laplace / gaussian""",
         "Choosing o with probability proportional to exp(ε q(o)/(2Δ)) is ε-DP and mostly chooses a good option.",
         """\
 from fractions import Fraction
+
 votes = np.array([30, 25, 20])
 winner = [float(1 / np.exp(rate * (votes - 30)).sum()) for rate in (0.5, 1.0)]
 accounting.pure(events.Exponential(Fraction(1))).epsilon, winner[0], winner[1]""",
@@ -238,6 +242,7 @@ released, thresholded""",
         "If each person adds noise, nobody has to be trusted, and the same ε takes far more noise.",
         """\
 from discreet.mechanisms.local import GeneralizedResponse
+
 people, coin = 100_000, GeneralizedResponse(1.0, ("yes", "no"))
 local = people * math.sqrt(float(coin.variance(0.5, people)))
 local, local / math.sqrt(2)""",

@@ -10,6 +10,7 @@ CLAIMS = (
         """\
 from discreet.mechanisms.continual import Buffered, Stream, SubtractionTree
 
+
 def wins_below(steps, branching):
     stream = Stream(steps)
     laplace = SubtractionTree.for_epsilon(stream, 1.0, branching=branching).mean_error()
@@ -17,6 +18,7 @@ def wins_below(steps, branching):
     gaussian = buffered.mean_error()
     known = gaussian_noise_multiplier(1.0, 1e-6)
     return gaussian_delta(1.0, 1 / (known * math.sqrt(laplace / gaussian)))
+
 
 [wins_below(steps, k) for steps, k in ((64, 13), (1024, 13), (4096, 21), (16384, 33))]""",
         "holds in part",
@@ -31,6 +33,7 @@ def wins_below(steps, branching):
         "Trees of k branches generalize the binary tree for counting.",
         """\
 from discreet.mechanisms.continual import Stream, SubtractionTree, Tree
+
 stream = Stream(1024)
 binary = Tree.for_epsilon(stream, 1.0, refined=False).mean_error()
 wide = SubtractionTree.for_epsilon(stream, 1.0, branching=13).mean_error()
@@ -60,6 +63,7 @@ census, 1 / (1 + math.exp(-10.0))""",
         "the local model.",
         """\
 from discreet.mechanisms.local import Rappor
+
 Rappor(bits=128).permanent.epsilon""",
         "holds",
         lambda epsilon: shows(epsilon, "4.39"),

@@ -36,6 +36,7 @@ replaced, alone""",
         "Without bounds on values or gradients the sensitivity is infinite, and no finite noise is enough.",
         """\
 from discreet.errors import InvalidArgument
+
 try:
     refused = dp.queries.sum([50_000.0], bounds=(0, math.inf)) is None
 except InvalidArgument:

@@ -63,6 +63,7 @@ right, clipped_sum, clipped_mean""",
 def normalized(batch):
     return (batch - batch.mean()) / batch.std()
 
+
 batch = np.linspace(-1, 1, 64)
 changed = np.append(batch[:-1], 1e3)
 moved = float(np.abs(normalized(changed)[:-1] - normalized(batch)[:-1]).max())
@@ -82,8 +83,10 @@ batch = np.arange(12.0).reshape(3, 4)
 changed = batch.copy()
 changed[2] *= 1e3
 
+
 def layer_normalized(rows):
     return (rows - rows.mean(1, keepdims=True)) / rows.std(1, keepdims=True)
+
 
 float(np.abs(layer_normalized(changed)[:2] - layer_normalized(batch)[:2]).max())""",
         "holds",
@@ -97,6 +100,7 @@ float(np.abs(layer_normalized(changed)[:2] - layer_normalized(batch)[:2]).max())
         """\
 def training(C, sigma=1.0):
     return Repeated(PoissonSampled(0.01, Gaussian(sigma * C / C)), 1000)
+
 
 [accounting.epsilon(training(C), 1e-5).upper for C in (0.1, 1.0, 5.0)]""",
         "does not hold",
@@ -188,6 +192,7 @@ def noise_per_example(batch, n=60_000, epochs=10):
         return Repeated(PoissonSampled(batch / n, Gaussian(s)), epochs * n // batch)
 
     return calibrate(training, dp.ApproxDP(3.0, 1e-5), tolerance=0.01) / batch
+
 
 [1000 * noise_per_example(batch) for batch in (60, 600, 6000)]""",
         "holds",
