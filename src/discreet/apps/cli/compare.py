@@ -90,8 +90,9 @@ def _show_textbook(output: Output) -> None:
     if output.json:
         output.emit({"textbook": _textbook()})
         return
-    rows = [(claim["says"], claim["verdict"], claim["because"]) for claim in _textbook()]
+    rows = [(claim["name"], claim["verdict"], claim["because"]) for claim in _textbook()]
     output.table(("claim", "verdict", "because"), rows)
+    output.say("\ndocs/textbook.md has each claim in full, with the code that checks it.")
 
 
 def _textbook() -> list[dict[str, str]]:

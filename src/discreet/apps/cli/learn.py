@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,9 @@ import click
 from discreet.apps.cli.command import Command, with_output
 from discreet.apps.cli.printing import Output
 from discreet.apps.learn import EXERCISES, Exercise, Progress, default_path, play
+
+# Characters of a line that people read easily, also in a wide terminal.
+_WIDEST = 100
 
 
 @click.command(
@@ -43,7 +48,7 @@ def command(output: Output, exercise: str | None, progress: str | None, restart:
     if output.json:
         output.emit(_state(chosen, kept) | {"story": chosen.story, "asks": [one.asks for one in chosen.questions]})
         return
-    play(chosen, kept, _typed(), output.say)
+    play(chosen, kept, _typed(), lambda text: output.say(_wrapped(text)))
 
 
 def _list(output: Output, kept: Progress) -> None:
@@ -67,6 +72,15 @@ def _state(exercise: Exercise, kept: Progress) -> dict[str, object]:
 
 def _solved(exercise: Exercise, kept: Progress) -> int:
     return min(kept.of(exercise.slug), len(exercise.questions))
+
+
+def _wrapped(text: str) -> str:
+    """Text in lines that fit a terminal; a pipe gets it as it is. Indented lines are tables and code, and stay."""
+    if not sys.stdout.isatty():
+        return text
+    width = min(_WIDEST, shutil.get_terminal_size().columns)
+    lines = [[line] if line.startswith(" ") else textwrap.wrap(line, width) or [""] for line in text.split("\n")]
+    return "\n".join(part for parts in lines for part in parts)
 
 
 def _typed() -> Iterator[str]:

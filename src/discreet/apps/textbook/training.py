@@ -194,12 +194,12 @@ def noise_per_example(batch, n=60_000, epochs=10):
     return calibrate(training, dp.ApproxDP(3.0, 1e-5), tolerance=0.01) / batch
 
 
-[1000 * noise_per_example(batch) for batch in (60, 600, 6000)]""",
+[1000 * noise_per_example(batch) for batch in (600, 6000, 60_000)]""",
         "holds",
         lambda found: found == sorted(found, reverse=True),
         "60,000 examples, 10 epochs, (3, 1e-5): noise on the mean gradient of {0[0]:.2g}, {0[1]:.2g} and {0[2]:.2g} "
-        "thousandths of C at batches of 60, 600 and 6,000. Ten times the batch divides it by seven at first, then "
-        "by five. Fewer steps are the price, so that training gains less than the noise says.",
+        "thousandths of C at batches of 600, 6,000 and all. Ten times the batch divides it by five at first, then "
+        "by four. Fewer steps are the price, so that training gains less than the noise says.",
     ),
     Claim(
         "Smaller models do better",
