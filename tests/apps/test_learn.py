@@ -96,6 +96,13 @@ def test_an_exercise_stops_and_continues_where_it_stopped(run: Run, monkeypatch,
     assert "Stopped at question 1 of 4" in run("discreet learn odds --restart").out
 
 
+def test_without_a_standard_input_it_asks_and_stops(run: Run, folder):
+    done = run("discreet learn odds")  # pytest's standard input refuses to be read
+    assert done.code == 0
+    assert "Stopped at question 1 of 4" in done.out
+    assert not default_path().exists()
+
+
 def test_the_list_shows_what_is_solved_and_what_comes_next(run: Run, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("1.01\n"))
     run("discreet learn odds")

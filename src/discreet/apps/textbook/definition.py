@@ -159,8 +159,8 @@ from discreet.auditing import reidentification
 reidentification.governor().plain""",
         "holds",
         lambda plain: plain > 0.8,
-        "Sweeney did so in 1997 and estimated that 87% of Americans are unique by these three facts. On a generated "
-        "population the attack finds {0:.0%} of the diagnoses.",
+        "Sweeney did so in 1997, and later estimated that 87% of Americans are unique by these three facts. On a "
+        "generated population the attack finds {0:.0%} of the diagnoses.",
     ),
     Claim(
         "Film ratings",
