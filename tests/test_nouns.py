@@ -117,8 +117,20 @@ def test_every_guarantee_explains_itself_and_says_whom_it_protects(guarantee):
     assert "replace one person" in str(told)
 
 
-def test_the_rough_scale():
-    assert [strength(e) for e in (0.1, 1, 1.01, 10, 10.1)] == ["strong", "strong", "moderate", "moderate", "weak"]
+def test_the_words_for_epsilon_follow_the_tiers_of_the_paper():
+    assert [strength(e) for e in (0.1, 1, 1.01, 10, 10.1)] == ["strong", "strong", "reasonable", "reasonable", "weak"]
+
+
+def test_only_epsilon_and_delta_of_zero_are_perfect():
+    assert strength(0) == strength(-0.0) == "perfect"
+    assert strength(0, 1e-9) == "strong"
+    assert "perfect protection" in PureDP(0.0).explain()
+    assert "perfect" not in ApproxDP(0.0, 1e-9).explain()
+
+
+def test_a_large_delta_is_not_called_strong():
+    assert [strength(0.1, delta) for delta in (1e-3, 0.01, 0.5, 1.0)] == ["strong", "weak", "weak", "none"]
+    assert "weak protection" in ApproxDP(0.1, 0.5).explain()
 
 
 def test_groups_of_people():

@@ -18,8 +18,10 @@ from discreet.numeric.rounding import times_up
 if TYPE_CHECKING:
     from discreet.beliefs import Posterior
 
-# The rough scale that people use for ε.
-_STRONG, _MODERATE = 1, 10
+# The ends of the first two tiers of "How to DP-fy ML".
+_STRONG, _REASONABLE = 1, 10
+# Whoever publishes each record with this probability exposes somebody of a hundred people: no ε makes up for it.
+_LARGE_DELTA = 0.01
 # e^ε is not computed beyond this ε: a float overflows just above e^709.
 _LARGEST_EXPONENT = 700.0
 # More than the relative round-off of a product of three floats, one of them an exponential.
@@ -34,17 +36,28 @@ _QUANTILE_95 = 1.6448536269514722
 _CERTAIN_MU = 1e3
 
 
-def strength(epsilon: float) -> str:
-    """The rough scale people use for ε: "strong" up to 1, "moderate" up to 10, "weak" above.
+def strength(epsilon: float, delta: float = 0.0) -> str:
+    """A word for ε, by the tiers of "How to DP-fy ML" (Ponomareva et al. 2023, arXiv 2303.00654).
 
-    >>> [strength(0.5), strength(3), strength(11), strength(math.inf)]
-    ['strong', 'moderate', 'weak', 'none']
+    "strong" up to 1 (its tier 1), "reasonable" up to 10 (tier 2), "weak" above (tier 3). Two words are ours: "perfect"
+    for ε = δ = 0, and "none" without any bound. The tiers take a small δ for granted, so δ ≥ 0.01 makes any ε "weak".
+
+    Other scales disagree. Most set strong apart at ε = 1, but practical books recommend 0.01 to 1, and some surveys
+    call 5 to 10 weak where this one says reasonable. None of them knows the unit: the same ε for one day of a person
+    protects less than for all of their data.
+
+    >>> [strength(0), strength(0.5), strength(3), strength(11), strength(math.inf)]
+    ['perfect', 'strong', 'reasonable', 'weak', 'none']
     """
-    if math.isinf(epsilon):
+    if math.isinf(epsilon) or delta >= 1:
         return "none"
+    if delta >= _LARGE_DELTA:
+        return "weak"
+    if epsilon <= 0:
+        return "strong" if delta > 0 else "perfect"
     if epsilon <= _STRONG:
         return "strong"
-    return "moderate" if epsilon <= _MODERATE else "weak"
+    return "reasonable" if epsilon <= _REASONABLE else "weak"
 
 
 @dataclass(frozen=True)
@@ -176,7 +189,7 @@ class ApproxDP(Guarantee):
             return f"{self}: no protection of {self._who()}. {_odds(self.epsilon)}"
         family = self.group(_FAMILY)
         return (
-            f"{self}: {strength(self.epsilon)} protection of {self._who()}. {_odds(self.epsilon)} "
+            f"{self}: {strength(self.epsilon, self.delta)} protection of {self._who()}. {_odds(self.epsilon)} "
             f"{self._slack()} "
             f"For a family of {_FAMILY} the same release gives ε = {family.epsilon:.3g}, δ = {family.delta:.3g}."
         )

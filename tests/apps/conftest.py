@@ -183,6 +183,7 @@ def fill(folder: Path) -> None:
 def folder(tmp_path, monkeypatch) -> Path:
     fill(tmp_path)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # where `discreet learn` keeps its progress
     return tmp_path
 
 

@@ -178,6 +178,9 @@ BAD = {
         "discreet candidates event.json --delta 1e-5 --plot chart.gif",
     ],
     "compare": [
+        "discreet compare",
+        "discreet compare --sayings --delta 1e-6",
+        "discreet compare --epsilon 1 --l1 1",
         "discreet compare --epsilon 1 --delta 1e-6",
         "discreet compare --epsilon 1 --delta 0 --l1 1",
         "discreet compare --epsilon 0 --delta 1e-6 --l1 1",
@@ -259,6 +262,16 @@ BAD = {
         "discreet audit model.py:build --epsilon 1 --bounds 1",
         "discreet audit model.py:build --epsilon 1 --bounds 0,1 --alpha 2",
         "discreet audit model.py:build --epsilon 1 --bounds 0,1 --samples 0",
+    ],
+    "learn": [
+        "discreet learn nothing",
+        "discreet learn --restart",
+        "discreet learn odds bug",
+        "discreet learn --progress people.parquet",
+        "discreet learn odds --progress event.json",
+        "discreet learn odds --restart --progress event.json",
+        "discreet learn --progress .",
+        "discreet learn odds --restart --progress people.parquet/learn.json",
     ],
     "tour": ["discreet tour --folder people.parquet", "discreet tour fast"],
     "plan": [

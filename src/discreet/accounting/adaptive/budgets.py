@@ -373,7 +373,7 @@ class ApproxForm(_ByOrder[ApproxDP]):
 
     def headline(self) -> tuple[str, str]:
         loss, delta = self.budget.epsilon, self.budget.delta
-        return f"ε = {loss:g}", f"δ = {delta:g} · {strength(loss)} protection"
+        return f"ε = {loss:g}", f"δ = {delta:g} · {strength(loss, delta)} protection"
 
     def profile(self, epsilons: Sequence[float]) -> list[tuple[float, float]]:
         return [(self.budget.epsilon, self.budget.delta)]

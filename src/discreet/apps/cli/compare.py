@@ -11,6 +11,7 @@ import click
 from discreet.accounting.folklore import Saying
 from discreet.accounting.folklore import sayings as check_sayings
 from discreet.accounting.noises import Noises, Option, Task, noises
+from discreet.apps import textbook
 from discreet.apps.cli.command import Command, with_output
 from discreet.apps.cli.printing import Output, to_json_value
 from discreet.errors import InvalidArgument, MissingExtra
@@ -23,10 +24,11 @@ _FORMATS = (".svg", ".png", ".pdf")
     "compare",
     cls=Command,
     example="""discreet compare --epsilon 1 --delta 1e-6 --l1 1
+    discreet compare --sayings
     discreet compare --epsilon 1 --delta 1e-6 --l2 1 --dimension 100000 --steps 1000 --plot noise.svg""",
 )
-@click.option("--epsilon", type=float, required=True, help="ε of all releases together.")
-@click.option("--delta", type=float, required=True, help="δ of all releases together.")
+@click.option("--epsilon", type=float, help="ε of all releases together.")
+@click.option("--delta", type=float, help="δ of all releases together.")
 @click.option(
     "--l1", type=float, help="L1 sensitivity: how far one unit can move a release.  [default: √dimension · l2]"
 )
@@ -35,12 +37,12 @@ _FORMATS = (".svg", ".png", ".pdf")
 @click.option("--steps", type=int, default=1, show_default=True, help="Number of releases.")
 @click.option("--grid", type=float, help="Grid step of discrete noise.  [default: 1, or l2/1024 and finer]")
 @click.option("--plot", metavar="FILE", help="Draw a chart into FILE (.svg, .png or .pdf).")
-@click.option("--sayings", is_flag=True, help="Also check common claims about this choice against the numbers.")
+@click.option("--sayings", is_flag=True, help="Check common claims of textbooks, and those about this choice.")
 @with_output
 def command(
     output: Output,
-    epsilon: float,
-    delta: float,
+    epsilon: float | None,
+    delta: float | None,
     l1: float | None,
     l2: float | None,
     dimension: int,
@@ -51,8 +53,15 @@ def command(
 ) -> None:
     """Compare Laplace, L2-Laplace and Gaussian noise and their discrete forms, priced by one accountant.
 
-    First at the same (ε, δ), then at the same amount of noise, then which to use when.
+    First at the same (ε, δ), then at the same amount of noise, then which to use when. --sayings alone checks the
+    claims of textbooks, without a comparison.
     """
+    if sayings and epsilon is None and delta is None and l1 is None and l2 is None:
+        _show_textbook(output)
+        return
+    if epsilon is None or delta is None:
+        missing = "epsilon" if epsilon is None else "delta"
+        raise click.UsageError(f"Missing option '--{missing}'.", click.get_current_context())
     if plot is not None and Path(plot).suffix not in _FORMATS:
         raise InvalidArgument(f"--plot must end in {', '.join(_FORMATS)}, got {plot!r}: the ending sets the format")
     task = Task.of(ApproxDP(epsilon, delta), l1=l1, l2=l2, dimension=dimension, steps=steps, grid=grid)
@@ -62,15 +71,36 @@ def command(
     if plot is not None:
         draw(compared, plot)
     if output.json:
-        output.emit(_answer(compared, checked))
+        output.emit(_answer(compared, checked) | ({"textbook": _textbook()} if sayings else {}))
         return
     _show(output, compared)
     if checked:
-        output.say("\nCommon claims, and what the accountant finds\n")
+        output.say("\nCommon claims about this choice, and what the accountant finds\n")
         rows = [(saying.says, saying.verdict, saying.because) for saying in checked]
         output.table(("claim", "verdict", "because"), rows)
+        output.say("\nClaims of textbooks\n")
+        _show_textbook(output)
     if plot is not None:
         output.say(f"\nwrote {plot}")
+
+
+def _show_textbook(output: Output) -> None:
+    """The claims of docs/textbook.md, without their code."""
+    with output.working("Checking every claim"):
+        claims = _textbook()
+    if output.json:
+        output.emit({"textbook": claims})
+        return
+    rows = [(claim["name"], claim["verdict"], claim["because"]) for claim in claims]
+    output.table(("claim", "verdict", "because"), rows)
+    output.say("\ndocs/textbook.md has each claim in full, with the code that checks it.")
+
+
+def _textbook() -> list[dict[str, str]]:
+    return [
+        {"name": claim.name, "says": claim.says, "verdict": claim.verdict, "because": claim.plain_reason}
+        for claim in textbook.claims()
+    ]
 
 
 def _answer(compared: Noises, checked: tuple[Saying, ...]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from discreet.apps.cli import (
     count,
     data,
     demo,
+    learn,
     ledger,
     pate,
     plan,
@@ -54,6 +55,7 @@ OK, FAILED, BAD_INPUT, NO_BUDGET = 0, 1, 2, 3
 COMMANDS: tuple[click.Command, ...] = (
     demo.command,
     tour.command,
+    learn.command,
     data.group,
     ledger.group,
     query.command,
