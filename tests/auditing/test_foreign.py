@@ -40,7 +40,13 @@ def histogram(rows):
     return (counts + np.random.default_rng().laplace(size=3)).round(1)
 
 
-@pytest.mark.parametrize("pipeline", [by_loc, by_sum, by_difference, scaled, histogram])
+def in_place(rows):
+    counts = np.histogram(rows, [0, 50, 100, 200])[0].astype(float)
+    counts += np.random.default_rng().laplace(size=3)
+    return counts
+
+
+@pytest.mark.parametrize("pipeline", [by_loc, by_sum, by_difference, scaled, histogram, in_place])
 def test_honest_code_passes_and_reaches_its_bound(pipeline):
     seen = replay(pipeline, [PAIR, (PAIR.second, PAIR.first)], noise=ONE)
     assert seen.passed, str(seen)

@@ -150,8 +150,12 @@ class _Noise(NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
         one, other = (*inputs, None)[:2]
+        (out,) = named.pop("out", (None,))
         if method != "__call__" or named or sum(isinstance(each, _Noise) for each in inputs) != 1:
             raise self._lost(ufunc.__name__)
+        if out is not None:  # values += noise
+            out[...] = self.__array_ufunc__(ufunc, method, *inputs)
+            return out
         if ufunc is numpy.negative:
             return self._like(-self._drawn, 1.0)
         value = other if one is self else one

@@ -87,7 +87,8 @@ class _Data:
         self.size = self.records.size
         if self.size == 0:
             raise _check.fail("data", "hold an example", 0, "canaries are put beside examples")
-        self.persons = None if persons is None else [*persons]
+        # Ids are compared as Python values, as a training compares them.
+        self.persons = None if persons is None else persons.tolist() if hasattr(persons, "tolist") else [*persons]
 
     def with_copies(self, rows: int) -> Any:
         """`rows` copies of the first example, and then the data."""
