@@ -29,8 +29,8 @@ KINDS = ("auto", "one_run", "one_run_f", "independent")
 _PROBABILITY = 0.999
 # Scores on either side that independent canaries need: the first of them choose an event.
 _LEAST_SCORES = 300
-# The share of scores that choose the thresholds of a bound on μ, and how many are tried.
-_PILOT_SHARE, _THRESHOLDS = 5, 65
+# One in this many scores chooses what is tested, since a fault can be of any kind. Thresholds that a bound on μ tries.
+_PILOT_SHARE, _THRESHOLDS = 4, 65
 # Standard errors that are taken off when a threshold is chosen.
 _DOUBT = 2.5
 
@@ -107,7 +107,7 @@ def _independent(scores: Floats, coins: NDArray[np.bool_], promise: Claim, alpha
         return np.fromiter(queues[side], dtype=np.float64, count=count)
 
     source = Source(Pair(0, 1), draw, Encoder(), lambda outputs, pair: outputs)
-    outcome = PairTest(0, source, promise, "threshold", 1).events(runs, alpha)
+    outcome = PairTest(0, source, promise, "threshold", 1, _PILOT_SHARE).events(runs, alpha)
     return Audit(
         claim=str(promise),
         violated=outcome.violated,

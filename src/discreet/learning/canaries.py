@@ -270,12 +270,12 @@ def noisy_sums(
     own = copy.deepcopy(model)
     trained = [parameter for parameter in own.parameters() if parameter.requires_grad]
 
-    def steps(side: int, runs: int, noise: float | None = None) -> tuple[Step, Any]:
+    def steps(side: int, runs: int, *, exact: bool = False) -> tuple[Step, Any]:
         changes: dict[str, Any] = {"sampler": sampler, "steps": runs}
-        if noise is not None:
-            changes["noise"] = type(plan.noise)(noise)
+        if exact:
+            changes["noise"] = type(plan.noise)(_NO_NOISE)
         whole = replace(plan, **changes)
-        step = whole.step(own, loss, compile=compile, autocast=autocast)
+        step = whole.step(own, loss, compile=compile if not exact else False, autocast=autocast)
         return step, whole.batches(pair[side], persons=persons[side], collate=collate)
 
     def filled(step: Step, batch: Any) -> Floats:
@@ -285,7 +285,7 @@ def noisy_sums(
         return np.concatenate([_numbers(parameter.grad).ravel() for parameter in trained]) * sampler.batch_size
 
     def exact(side: int) -> Floats:
-        step, batches = steps(side, 1, _NO_NOISE)
+        step, batches = steps(side, 1, exact=True)
         return filled(step, next(iter(batches)))
 
     difference = exact(1) - exact(0)
