@@ -1,7 +1,6 @@
 """Every mechanism passes its audit, and mutants of it are caught with the stated power.
 
-False alarms: 1e-6 for each audit. Power is at least 99.9% for each mutant, by the sizes below: for noise × 0.8 the
-samples of the idealized test, times two.
+False alarms: 1e-6 for each audit. Each mutant is missed with a probability below 1e-6, by the sizes below.
 """
 
 from __future__ import annotations
@@ -154,15 +153,20 @@ def weaker(mechanism, share):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("share", "size"), [(Fraction(8, 10), 1.0), (Fraction(9, 10), 5.1)])
+@pytest.mark.parametrize(("share", "samples"), [(Fraction(8, 10), 40_000), (Fraction(9, 10), 200_000)])
 @pytest.mark.parametrize("name", ["laplace", "gaussian", "discrete gaussian"])
-def test_a_tenth_or_a_fifth_of_missing_noise_is_seen(name, share, size):
-    """Samples: twice those of the idealized test, 5.5k and 28k for Laplace; Gaussian at distance 3 by its μ."""
+def test_a_tenth_or_a_fifth_of_missing_noise_is_seen(name, share, samples):
+    """Failing is less likely than 1e-6.
+
+    An audit of Laplace noise sees its fault with 99.9% from 10,000 and 45,000 runs on (benchmarks.auditing): there, the
+    expected margin is 3.1 standard deviations above a critical value of 4.9. Margins grow by the root of the runs, so
+    at four times as many it is 16 − 4.9 > 10 of them above. A Gaussian by its μ at distance 3 needs fewer runs.
+    """
     bounded = COUNT if name == "laplace" else SUM
     mechanism = ADDITIVE[name](bounded, 1.0)
     distance = 1 if name == "laplace" else 3
     estimator = "auto" if name == "laplace" else "mu"
-    claim, samples = mechanism.event(bounded), int(11_000 * size)
+    claim = mechanism.event(bounded)
     caught = audit(
         weaker(mechanism, share), claim, bounded, max_samples=samples, distance=distance, estimator=estimator
     )

@@ -25,10 +25,10 @@ from discreet.auditing.verdict import ASSUMES, Audit
 from discreet.bounded import Bounded
 from discreet.events import Event
 from discreet.guarantees import Guarantee
-from discreet.neighbors import Relation
+from discreet.neighbors import ADD_REMOVE, Relation
 from discreet.neighbors import relation as as_relation
 
-Estimator = Literal["auto", "threshold", "histogram", "mu", "one_run", "one_run_f"]
+Estimator = Literal["auto", "threshold", "histogram", "mu", "one_run", "one_run_f", "independent"]
 
 # Runs on each dataset of each pair, if there are several pairs to choose from.
 _SCREENING = 500
@@ -62,7 +62,8 @@ def audit(
         alpha: the probability of reporting a violation where there is none.
         max_samples: the most runs on each dataset of the pair that is tested.
         estimator: "threshold" or "histogram" (by default what fits the outputs) assume nothing about them; "mu"
-            assumes normal outputs and needs fewer runs; "one_run" and "one_run_f" are for an array of scores.
+            assumes normal outputs and needs fewer runs; "one_run", "one_run_f" and "independent" are for an array of
+            scores.
         relation: which datasets are neighbors, for the price of an event; by default what the target protects.
         distance: how many units the datasets of each pair differ in. A group shows a fault with fewer runs.
         delta: the δ at which ε is stated; by default that of the claim.
@@ -80,7 +81,8 @@ def audit(
     level = float(_check.delta(alpha, "alpha"))
     _check.integer("distance", distance, "it is the number of units that differ")
     if isinstance(target, np.ndarray):
-        return of_scores(target, neighbors, claim, estimator, level, delta)
+        wanted = ADD_REMOVE if relation is None else as_relation(relation)
+        return of_scores(target, neighbors, claim, estimator, level, delta, wanted)
     most = _check.integer("max_samples", max_samples, "it is the number of runs on each dataset", at_least=500)
     _check.one_of("estimator", estimator, ("auto", "threshold", "histogram", "mu"), "see ASSUMES for what each assumes")
     opened = targets.opened(target, access, vectorized=vectorized)

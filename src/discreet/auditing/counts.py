@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
+from discreet.auditing.refuted import largest
+
 Floats = NDArray[np.float64]
 Range = tuple[float, float]
 
@@ -94,15 +96,7 @@ class Runs:
             slack = delta * (distance if epsilon <= 0 else (growth - 1) / math.expm1(epsilon))
             return slack < 1 and self.p_value(false_alarms, hits, Line(growth, slack), alpha) <= alpha
 
-        if not refuted(0.0):
-            return 0.0
-        low, high = 0.0, 1.0
-        while high < _LARGEST_EPSILON and refuted(high):
-            low, high = high, 2 * high
-        for _ in range(30):
-            middle = (low + high) / 2
-            low, high = (middle, high) if refuted(middle) else (low, middle)
-        return low
+        return largest(refuted, at_most=_LARGEST_EPSILON, rounds=30)
 
     def _log_bound(self, observed: float, line: Line, rates: Range) -> float:
         """ln of a bound on P(T ≥ observed) over all P₀ in `rates`, with P₁ = line(P₀). Every λ > 0 gives one."""

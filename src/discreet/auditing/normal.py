@@ -15,7 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from discreet.auditing.refuted import largest
+
 Floats = NDArray[np.float64]
+
+# No larger μ is looked for: its ε is beyond what anyone claims.
+_LARGEST_MU = 1e6
 
 
 @dataclass(frozen=True)
@@ -56,15 +61,7 @@ class Separation:
 
     def mu_lower(self, alpha: float) -> float:
         """A lower bound on μ that fails with probability at most `alpha`."""
-        low, high = 0.0, 1.0
-        if self.p_value(0.0) > alpha:
-            return 0.0
-        while self.p_value(high) <= alpha and high < 1e6:
-            low, high = high, 2 * high
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.p_value(middle) <= alpha else (low, middle)
-        return low
+        return largest(lambda mu: self.p_value(mu) <= alpha, at_most=_LARGEST_MU, rounds=60)
 
     @staticmethod
     def power(runs: tuple[int, int], claimed: float, mu: float, alpha: float) -> float:

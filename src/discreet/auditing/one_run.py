@@ -22,7 +22,9 @@ from scipy import special
 from discreet import _check
 from discreet.accounting import closed_forms
 from discreet.auditing.claims import Curve, claimed
+from discreet.auditing.refuted import largest
 from discreet.guarantees import GDP
+from discreet.mechanisms.sampling import samplers
 
 Floats = NDArray[np.float64]
 
@@ -85,27 +87,27 @@ def _at_least(successes: NDArray[np.int64], trials: int, chance: float) -> Float
 
 
 def _largest(refuted: Callable[[float], bool]) -> float:
-    if not refuted(0.0):
-        return 0.0
-    low, high = 0.0, 1.0
-    while high < _LARGEST_EPSILON and refuted(high):
-        low, high = high, 2 * high
-    for _ in range(12):
-        middle = (low + high) / 2
-        low, high = (middle, high) if refuted(middle) else (low, middle)
-    return low
+    return largest(refuted, at_most=_LARGEST_EPSILON, rounds=12)
 
 
-def guessed(scores: Floats, included: NDArray[np.bool_], share: float) -> Guesses:
-    """Guess "in" for the highest scores and "out" for the lowest; `share` of the canaries in all, half of each."""
-    half = max(1, round(share * len(scores) / 2))
-    order = np.argsort(scores, kind="stable")
+def ranked(scores: Floats) -> NDArray[np.int64]:
+    """The canaries from the lowest score to the highest. Equal scores are put in random order.
+
+    By their order in the array, scores that tell nothing would guess right wherever coins were not drawn but laid out,
+    such as all that are included first.
+    """
+    return np.lexsort((samplers.uniform(1 << 62, len(scores)), scores))
+
+
+def guessed(order: NDArray[np.int64], included: NDArray[np.bool_], share: float) -> Guesses:
+    """Guess "in" for the last of `order` and "out" for the first; `share` of the canaries in all, half of each."""
+    half = max(1, round(share * len(order) / 2))
     right = int(np.count_nonzero(included[order[-half:]])) + int(np.count_nonzero(~included[order[:half]]))
-    return Guesses(len(scores), 2 * half, right)
+    return Guesses(len(order), 2 * half, right)
 
 
-def attempts(scores: object, included: object) -> list[Guesses]:
-    """The guesses that an audit makes, from few sure ones to many."""
+def checked(scores: object, included: object) -> tuple[Floats, NDArray[np.bool_]]:
+    """The scores of canaries, a missing one as the lowest, and their coins."""
     numbers, coins = np.asarray(scores, dtype=np.float64), np.asarray(included)
     if numbers.ndim != 1 or len(numbers) < 10:
         remedy = "give one number for each canary, high for those that seem to be included"
@@ -113,7 +115,13 @@ def attempts(scores: object, included: object) -> list[Guesses]:
     if coins.dtype != np.bool_ or coins.shape != numbers.shape:
         remedy = "say of each canary whether its coin included it"
         raise _check.fail("neighbors", "be one bool for each score", coins.dtype, remedy)
-    return [guessed(np.nan_to_num(numbers, nan=-math.inf), coins, share) for share in _SHARES]
+    return np.where(np.isnan(numbers), -math.inf, numbers), coins
+
+
+def attempts(scores: Floats, included: NDArray[np.bool_]) -> list[Guesses]:
+    """The guesses that an audit makes, from few sure ones to many."""
+    order = ranked(scores)
+    return [guessed(order, included, share) for share in _SHARES]
 
 
 def expected_attempts(canaries: int, mu: float, probability: float) -> list[Guesses]:
@@ -141,10 +149,4 @@ def epsilon_of(mu: float, delta: float) -> float:
     """The ε of μ-GDP at this δ, rounded down: a lower bound stays one."""
     if mu <= 0:
         return 0.0
-    low, high = 0.0, 1.0
-    while closed_forms.gaussian_delta(high, mu) > delta and high < 1e6:
-        low, high = high, 2 * high
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if closed_forms.gaussian_delta(middle, mu) > delta else (low, middle)
-    return low
+    return largest(lambda epsilon: closed_forms.gaussian_delta(epsilon, mu) > delta, at_most=1e6, rounds=60)

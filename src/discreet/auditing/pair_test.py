@@ -58,6 +58,8 @@ class PairTest:
     claim: Claim
     estimator: str
     distance: int
+    #: One in this many runs chooses the event.
+    pilot_share: int = _PILOT_SHARE
 
     def events(self, most: int, alpha: float) -> Outcome:
         """Choose an event on the first runs and count it in the others, at several sizes."""
@@ -86,7 +88,7 @@ class PairTest:
 
     def look(self, first: Floats, second: Floats, level: float) -> tuple[witnesses.Distinguisher, Runs, Witness]:
         """One test at `level`: the event that the first outputs chose, and how often it is among the others."""
-        pilot = max(_LEAST_PILOT, len(first) // _PILOT_SHARE)
+        pilot = max(_LEAST_PILOT, len(first) // self.pilot_share)
         runs = Runs(len(first) - pilot, len(second) - pilot)
         event = witnesses.chosen(first[:pilot], second[:pilot], self.claim, runs.above, estimator=self.estimator)
         null, other = (second, first) if event.backward else (first, second)
@@ -146,7 +148,7 @@ class PairTest:
 
     def mu(self, most: int, alpha: float) -> Outcome:
         """Student's t along a direction that the first runs chose."""
-        pilot = max(_LEAST_PILOT, most // _PILOT_SHARE) if self.source.rows(0, 1).shape[1] > 1 else 0
+        pilot = max(_LEAST_PILOT, most // self.pilot_share) if self.source.rows(0, 1).shape[1] > 1 else 0
         first, second = self.source.rows(0, most), self.source.rows(1, most)
         learning = slice(0, pilot or min(len(first), _LEAST_PILOT))
         weights = witnesses.direction(first[learning], second[learning])

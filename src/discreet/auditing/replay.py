@@ -30,6 +30,8 @@ import numpy as np
 
 from discreet import _check
 from discreet.auditing.canonical import canonical
+from discreet.auditing.foreign import ForeignNoise
+from discreet.auditing.numpy_noise import NumpyNoise, joint_share
 from discreet.bounded import Bounded, Scores, Sensitivity
 from discreet.events import Event
 from discreet.mechanisms import KeySelection, RandomizedResponse, observation
@@ -103,13 +105,17 @@ class Replay:
         return "\n".join([f"{len(self.violations)} violations in {tried}:", *map(str, self.violations)])
 
 
-def replay(pipeline: Callable[[Any], Any], pairs: Iterable[Pair | tuple[Any, Any]]) -> Replay:
+def replay(
+    pipeline: Callable[[Any], Any], pairs: Iterable[Pair | tuple[Any, Any]], *, noise: NumpyNoise | None = None
+) -> Replay:
     """Run `pipeline` on neighboring datasets and compare everything that reaches a mechanism or an observer.
 
     Args:
-        pipeline: a function of a dataset, made of this library's queries, tables and mechanisms. It must open a fresh
+        pipeline: a function of a dataset, made of this library's queries, tables and mechanisms, or of other code whose
+            noise comes from numpy (`noise`) or is marked with `declared`. It must open a fresh
             account in each call (in a temporary ledger), since what remains of a budget is visible.
         pairs: neighboring datasets, under the relation that the pipeline claims.
+        noise: what the pipeline claims of noise that it draws from numpy; other noise is marked with `declared`.
 
     Guarantee: none, and the result quotes data: it is for public or generated data. It refutes a claim with a witness;
     that it finds nothing says only that these pairs are no witness.
@@ -120,11 +126,11 @@ def replay(pipeline: Callable[[Any], Any], pairs: Iterable[Pair | tuple[Any, Any
     for number, given in enumerate(pairs):
         pair = given if isinstance(given, Pair) else Pair(*given)
         recorded = _Recorder()
-        first = _run(pipeline, pair.first, recorded)
+        first = _run(pipeline, pair.first, recorded, noise)
         replayed = _Recorder(recorded)
-        second = _run(pipeline, pair.second, replayed)
+        second = _run(pipeline, pair.second, replayed, noise)
         arrivals += len(replayed.arrivals)
-        found, share = _compared(number, pair, recorded, replayed)
+        found, share = _compared(number, pair, recorded, replayed, noise is not None and noise.together)
         violations += found
         tightest = max(tightest, share)
         violations += _differences(number, {**first, **recorded.public()}, {**second, **replayed.public()})
@@ -180,7 +186,7 @@ class _Recorder:
         return {"statement": tuple(self.statements), "charge": tuple(map(repr, self.charges))}
 
 
-def _run(pipeline: Callable[[Any], Any], data: Any, recorder: _Recorder) -> dict[str, Any]:
+def _run(pipeline: Callable[[Any], Any], data: Any, recorder: _Recorder, noise: NumpyNoise | None) -> dict[str, Any]:
     """What one can see of a run, beside its mechanisms."""
     printed, logged = io.StringIO(), _Log()
     outcome: Any = None
@@ -193,6 +199,7 @@ def _run(pipeline: Callable[[Any], Any], data: Any, recorder: _Recorder) -> dict
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(printed),
             observation.watched_by(recorder),
+            contextlib.nullcontext() if noise is None else noise.watched(),
         ):
             warnings.simplefilter("always")
             try:
@@ -243,7 +250,9 @@ def _contrasted(first: Any, second: Any) -> str:
     return " and ".join(("…" if start else "") + text[start : start + _QUOTED] for text in texts)
 
 
-def _compared(number: int, pair: Pair, recorded: _Recorder, replayed: _Recorder) -> tuple[list[Violation], float]:
+def _compared(
+    number: int, pair: Pair, recorded: _Recorder, replayed: _Recorder, together: bool
+) -> tuple[list[Violation], float]:
     """Violations at mechanisms, and the largest share of a bound that was used."""
     violations: list[Violation] = []
     if len(recorded.arrivals) != len(replayed.arrivals):
@@ -251,6 +260,7 @@ def _compared(number: int, pair: Pair, recorded: _Recorder, replayed: _Recorder)
         violations.append(Violation(number, "mechanisms", f"the neighbors reach a different number of them: {counts}"))
     tightest = 0.0
     joint: dict[str, list[tuple[Scores, float]]] = defaultdict(list)
+    foreign: list[tuple[ForeignNoise, float]] = []
     for place, (one, other) in enumerate(zip(recorded.arrivals, replayed.arrivals, strict=False)):
         where = f"mechanism {place} ({type(one.mechanism).__name__})"
         public = _public(one), _public(other)
@@ -264,12 +274,20 @@ def _compared(number: int, pair: Pair, recorded: _Recorder, replayed: _Recorder)
         violations += [Violation(number, where, problem) for problem in problems]
         if one.joint is not None and isinstance(one.value, Scores):
             joint[one.joint].append((one.value, shares.get("linf", 0.0)))
+        if isinstance(one.mechanism, ForeignNoise):
+            foreign.append((one.mechanism, max(shares.values())))
     for name, moved in joint.items():
         total = sum(share for _, share in moved)
         tightest = max(tightest, total)
         if total > 1:
             what = f"all groups together move by {total:.6g} of what is declared for one unit"
             violations.append(Violation(number, name, what))
+    if together:
+        total = joint_share(foreign)
+        tightest = max(tightest, total)
+        if total > 1:
+            what = f"all releases together move by {total:.6g} of what is declared"
+            violations.append(Violation(number, "numpy's noise", what))
     return violations, tightest
 
 
@@ -287,6 +305,8 @@ def _public(arrival: Arrival) -> tuple[Any, ...]:
             return *shown, *named, scores.values.shape, dict(scores.sensitivities)
         case dict():
             return *shown, arrival.limit
+        case np.ndarray() as numbers:
+            return *shown, numbers.shape
         case _:
             return *shown, len(arrival.value)
 
@@ -305,6 +325,9 @@ def _moved(one: Arrival, other: Arrival, grows: bool) -> tuple[dict[str, float],
         if one.value.is_monotone(one.relation) and min(change) < 0 < max(change):
             problems.append("scores that are declared monotone move both ways")
         return {"linf": float(max(abs(change)) / one.value.sensitivity(one.relation))}, problems
+    if isinstance(one.mechanism, ForeignNoise):
+        norm = "l1" if one.mechanism.kind == "laplace" else "l2"
+        return {norm: one.mechanism.share(other.value - one.value)}, []
     if isinstance(one.mechanism, KeySelection):
         floor = one.mechanism.least - 1  # counts below `least` are never released, so they count alike
         keys = sorted({*one.value, *other.value}, key=repr)

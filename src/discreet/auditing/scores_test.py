@@ -6,17 +6,33 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from discreet import _check, accounting
 from discreet.auditing import one_run, witnesses
 from discreet.auditing.claims import Claim, claimed
-from discreet.auditing.pair_test import drawn, least_missing
+from discreet.auditing.counts import clopper_pearson
+from discreet.auditing.outputs import Encoder
+from discreet.auditing.pair_test import PairTest, drawn, least_missing
+from discreet.auditing.replay import Pair
+from discreet.auditing.targets import Source
 from discreet.auditing.verdict import ASSUMES, Audit, Power, Witness
 from discreet.events import Event
 from discreet.guarantees import Guarantee
+from discreet.neighbors import ADD_REMOVE, Relation
 
+Floats = NDArray[np.float64]
+
+#: How the scores of one run are tested.
+KINDS = ("auto", "one_run", "one_run_f", "independent")
 # Power is stated with this probability.
 _PROBABILITY = 0.999
+# Scores on either side that independent canaries need: the first of them choose an event.
+_LEAST_SCORES = 300
+# One in this many scores chooses what is tested, since a fault can be of any kind. Thresholds that a bound on μ tries.
+_PILOT_SHARE, _THRESHOLDS = 4, 65
+# Standard errors that are taken off when a threshold is chosen.
+_DOUBT = 2.5
 
 
 def of_scores(
@@ -26,23 +42,26 @@ def of_scores(
     estimator: str,
     alpha: float,
     delta: float | None,
+    relation: Relation,
 ) -> Audit:
     """One run with many canaries; α is divided among the numbers of guesses that are tried."""
-    kinds = ("auto", "one_run", "one_run_f")
-    _check.one_of("estimator", estimator, kinds, "scores of one run are tested by one_run or one_run_f")
+    _check.one_of("estimator", estimator, KINDS, "these are for the scores of one run")
     if claim is None:
         raise _check.fail("claim", "be given", None, "scores do not say what was promised")
-    promise = claimed(claim, delta=delta)
+    numbers, coins = one_run.checked(scores, included)
+    if estimator == "independent":
+        grows = relation is ADD_REMOVE
+        return _independent(numbers, coins, claimed(claim, relation=relation, grows=grows, delta=delta), alpha)
+    promise = claimed(claim, relation=relation, delta=delta)
     kind = "one_run_f" if estimator == "auto" else estimator
-    attempts = one_run.attempts(scores, included)
+    attempts = one_run.attempts(numbers, coins)
     level = alpha / len(attempts)
-    refuted = [_refuted(guesses, promise, kind, level) for guesses in attempts]
+    refuted = [_refuted(guesses, promise, kind, level, relation) for guesses in attempts]
     if kind == "one_run":
         lower = max(guesses.epsilon_lower(promise.delta, level) for guesses in attempts)
     else:
         lower = one_run.epsilon_of(max(guesses.mu_lower(level) for guesses in attempts), promise.delta)
     place = refuted.index(True) if True in refuted else int(np.argmax([each.right / each.made for each in attempts]))
-    numbers, coins = np.asarray(scores, dtype=np.float64), np.asarray(included)
     top = float(np.sort(numbers)[-attempts[place].made // 2])
     event = witnesses.Distinguisher(witnesses.Scored("score", lambda rows: rows[:, 0]), top, False, (), 0.5, 0.0)
     outside, inside = numbers[~coins][:, None], numbers[coins][:, None]
@@ -65,7 +84,7 @@ def of_scores(
         witness=found,
         epsilon_lower=lower,
         delta=promise.delta,
-        power=Power(_missing(promise, kind, len(numbers), level), _PROBABILITY),
+        power=Power(_missing(promise, kind, len(numbers), level, relation), _PROBABILITY),
         alpha=alpha,
         samples=1,
         pairs=1,
@@ -75,22 +94,74 @@ def of_scores(
     )
 
 
-def _refuted(guesses: one_run.Guesses, promise: Claim, kind: str, level: float) -> bool:
+def _independent(scores: Floats, coins: NDArray[np.bool_], promise: Claim, alpha: float) -> Audit:
+    """Scores of canaries as outputs of independent runs: of the others on one dataset, of the included on the other."""
+    sides = scores[~coins], scores[coins]
+    runs = min(map(len, sides))
+    if runs < _LEAST_SCORES:
+        remedy = f"about {3 * _LEAST_SCORES} canaries are enough; one_run_f takes fewer"
+        raise _check.fail("scores", f"be {_LEAST_SCORES} with and without each coin", runs, remedy)
+    queues = [iter(side) for side in sides]
+
+    def draw(side: int, count: int) -> Floats:
+        return np.fromiter(queues[side], dtype=np.float64, count=count)
+
+    source = Source(Pair(0, 1), draw, Encoder(), lambda outputs, pair: outputs)
+    outcome = PairTest(0, source, promise, "threshold", 1, _PILOT_SHARE).events(runs, alpha)
+    return Audit(
+        claim=str(promise),
+        violated=outcome.violated,
+        witness=outcome.witness,
+        epsilon_lower=one_run.epsilon_of(_mu_lower(*sides, alpha), promise.delta),
+        delta=promise.delta,
+        power=outcome.power,
+        alpha=alpha,
+        samples=1,
+        pairs=1,
+        estimator="independent",
+        assumes=ASSUMES["independent"],
+        curves=outcome.curves,
+    )
+
+
+def _mu_lower(outside: Floats, inside: Floats, alpha: float) -> float:
+    """A lower bound on μ by the two rates at one threshold (Clopper & Pearson 1934), which the first scores chose."""
+    pilots = [side[: len(side) // _PILOT_SHARE] for side in (outside, inside)]
+    others = [side[len(side) // _PILOT_SHARE :] for side in (outside, inside)]
+    thresholds = np.unique(np.quantile(np.concatenate(pilots), np.linspace(0, 1, _THRESHOLDS), method="nearest"))
+    rates, hits = (
+        (len(pilot) - np.searchsorted(np.sort(pilot), thresholds) + 0.5) / (len(pilot) + 1) for pilot in pilots
+    )
+    doubt = np.hypot(*(_spread(share, len(other)) for share, other in zip((rates, hits), others, strict=True)))
+    best = thresholds[int(np.argmax(special.ndtri(hits) - special.ndtri(rates) - _DOUBT * doubt))]
+    counts = [int(np.count_nonzero(other >= best)) for other in others]
+    most = clopper_pearson(counts[0], len(others[0]), alpha / 2)[1]
+    least = clopper_pearson(counts[1], len(others[1]), alpha / 2)[0]
+    return max(0.0, float(special.ndtri(least) - special.ndtri(most)))
+
+
+def _spread(share: Floats, runs: int) -> Floats:
+    """The standard deviation of the normal quantile of a rate."""
+    density = np.exp(-(special.ndtri(share) ** 2) / 2) / np.sqrt(2 * np.pi)
+    return np.asarray(np.sqrt(share * (1 - share) / runs) / density)
+
+
+def _refuted(guesses: one_run.Guesses, promise: Claim, kind: str, level: float, relation: Relation) -> bool:
     if kind == "one_run_f":
         # A guess is about one coin, whichever side it shows: the claim holds in both directions.
         return all(guesses.refutes(curve, level) for curve in (*promise.forward, *promise.backward))
-    return guesses.p_value(_epsilon(promise), promise.delta) <= level
+    return guesses.p_value(_epsilon(promise, relation), promise.delta) <= level
 
 
-def _epsilon(promise: Claim) -> float:
+def _epsilon(promise: Claim, relation: Relation) -> float:
     """The ε that the claim has at its δ."""
     if isinstance(promise.promise, Event):
-        return float(accounting.epsilon(promise.promise, delta=promise.delta).upper)
+        return float(accounting.epsilon(promise.promise, delta=promise.delta, relation=relation).upper)
     lines = [(curve.slopes, curve.intercepts) for curve in promise.forward]
     return max(float(np.log(np.min(slopes[intercepts <= promise.delta * (1 + 1e-9)]))) for slopes, intercepts in lines)
 
 
-def _missing(promise: Claim, kind: str, canaries: int, level: float) -> float | None:
+def _missing(promise: Claim, kind: str, canaries: int, level: float, relation: Relation) -> float | None:
     """The least share of missing noise that ideal canaries would have shown, if noise is Gaussian."""
     mu = min(curve.largest_mu() for curve in (*promise.forward, *promise.backward))
     if not 0 < mu < np.inf:
@@ -98,6 +169,6 @@ def _missing(promise: Claim, kind: str, canaries: int, level: float) -> float | 
 
     def seen(missing: float) -> bool:
         expected = one_run.expected_attempts(canaries, mu / (1 - missing), _PROBABILITY)
-        return any(_refuted(guesses, promise, kind, level) for guesses in expected)
+        return any(_refuted(guesses, promise, kind, level, relation) for guesses in expected)
 
     return least_missing(seen)

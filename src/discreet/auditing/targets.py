@@ -23,7 +23,7 @@ from discreet.bounded import Bounded, Scaled, Scores
 from discreet.errors import InvalidArgument
 from discreet.events import Composed, Event
 from discreet.ledger import Account, Ledger
-from discreet.mechanisms import RandomizedResponse, observation
+from discreet.mechanisms import RandomizedResponse, TopK, observation
 from discreet.mechanisms.additive import Additive
 from discreet.mechanisms.local import FrequencyProtocol, MeanProtocol, UnitVectors
 from discreet.mechanisms.observation import Arrival, Lazy
@@ -209,9 +209,9 @@ def _again(arrival: Arrival, count: int) -> Floats:
         return additive(arrival.mechanism, arrival.value, count).astype(np.float64)
     places = {name: i for i, name in enumerate(arrival.value.candidates)}
     chosen = [arrival.mechanism.release(arrival.value).value for _ in range(count)]
-    return np.array(
-        [[places[name] for name in (pick if isinstance(pick, tuple) else (pick,))] for pick in chosen], float
-    )
+    if not isinstance(arrival.mechanism, TopK):  # a candidate can be a tuple itself, such as an interval
+        chosen = [(pick,) for pick in chosen]
+    return np.array([[places[name] for name in picks] for picks in chosen], dtype=np.float64)
 
 
 def refuse_private(name: str, value: Any) -> None:

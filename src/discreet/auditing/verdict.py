@@ -22,6 +22,8 @@ ASSUMES = {
     "mu": "that runs are independent, and that outputs are normal with equal variance on both datasets",
     "one_run": "that canaries were included by fair, independent coins; δ is that of the claim",
     "one_run_f": "that canaries were included by fair, independent coins; ε is that of the Gaussian with the same μ",
+    "independent": "that canaries were included by fair, independent coins and that their scores are independent; ε is "
+    "that of the Gaussian with the same μ",
 }
 
 
@@ -89,7 +91,7 @@ class Audit:
         alpha: the probability of a violation where there is none.
         samples: how many runs were made, over all pairs and both datasets.
         pairs: how many pairs of datasets were looked at.
-        estimator: how it was tested: "threshold", "histogram", "mu", "one_run" or "one_run_f".
+        estimator: how it was tested: "threshold", "histogram", "mu", "one_run", "one_run_f" or "independent".
         assumes: what the test takes for granted.
     """
 
@@ -115,8 +117,9 @@ class Audit:
             return f"violation: {self.witness} (p ≤ {self.witness.p_value:.1g})"
         if self.power.missing_noise is None:
             return f"no violation found; {self.power}"
-        where = "by ideal canaries" if self.estimator.startswith("one_run") else "on the pairs tested"
-        return f"no violation found; {self.power} {where}"
+        where = {"one_run": "by ideal canaries", "one_run_f": "by ideal canaries", "independent": "by these canaries"}
+        where_seen = where.get(self.estimator, "on the pairs tested")
+        return f"no violation found; {self.power} {where_seen}"
 
     def __str__(self) -> str:
         return (

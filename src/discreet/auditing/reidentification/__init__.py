@@ -4,6 +4,7 @@ They run on the Adult data and on generated tables. `tour` runs all of them; `di
 and writes a page.
 """
 
+from discreet.auditing.reidentification._memorized import Memorized, memorized, remember
 from discreet.auditing.reidentification.adult_attacks import k_anonymity, linkage, uniqueness
 from discreet.auditing.reidentification.count_attacks import differencing, membership, reconstruction
 from discreet.auditing.reidentification.demonstration import Demonstration
@@ -12,13 +13,16 @@ from discreet.auditing.reidentification.walk import tour
 
 __all__ = [
     "Demonstration",
+    "Memorized",
     "differencing",
     "governor",
     "k_anonymity",
     "linkage",
     "membership",
+    "memorized",
     "ratings",
     "reconstruction",
+    "remember",
     "tour",
     "uniqueness",
 ]

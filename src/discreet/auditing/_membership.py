@@ -1,9 +1,4 @@
-"""Audits of trainings, which are given as functions: canaries in one run, and attacks that guess who was trained on.
-
-A training runs too long to be repeated thousands of times. One run is enough for gross faults: many canaries, each
-included by its own fair coin. For small faults, audit the step instead: its noisy sum is a Gaussian, and
-`audit(step, claim, pairs, estimator="mu")` sees a tenth of missing noise.
-"""
+"""Attacks that guess who was trained on: one threshold for all, or a comparison with a few shadow models (LiRA)."""
 
 from __future__ import annotations
 
@@ -17,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from discreet import _check
 from discreet.auditing.claims import claimed
 from discreet.auditing.plotting import draw_membership
-from discreet.auditing.scores_test import of_scores
-from discreet.auditing.verdict import Audit
 from discreet.events import Event
 from discreet.guarantees import Guarantee
 from discreet.mechanisms.sampling import samplers
@@ -30,39 +23,6 @@ Bits = NDArray[np.bool_]
 _LEAST_SPREAD = 1e-6
 # Shadow models of either kind that a normal curve needs.
 _LEAST_MODELS = 2
-
-
-def audit_training(
-    train: Callable[[Bits], ArrayLike],
-    canaries: int,
-    claim: Event | Guarantee,
-    *,
-    alpha: float = 0.01,
-    delta: float | None = None,
-    estimator: str = "auto",
-) -> Audit:
-    """Audit a training in one run.
-
-    Args:
-        train: a function that gets one bool for each canary, trains on the data and on the canaries that are True, and
-            gives one score for each canary, high for those that seem to have been used. White box: the inner product of
-            the canary's gradient with the noisy sums. Black box: minus the loss of the canary under the final model.
-        canaries: how many canaries there are. They should be unlike the data and unlike each other.
-        claim: what the training claims: the event of its plan, or its guarantee.
-        alpha: the probability of reporting a violation where there is none.
-        delta: the δ at which ε is stated; by default that of the claim.
-        estimator: "one_run" (Steinke, Nasr & Jagielski 2023) or "one_run_f" (Mahloujifar, Melis & Chaudhuri 2024).
-
-    Guarantee: none: `train` sees public or generated data. The coins are drawn here, fair and independent, which is all
-    that the bounds assume.
-    """
-    number = _check.integer("canaries", canaries, "each is a coin to guess", at_least=10)
-    level = float(_check.delta(alpha, "alpha"))
-    included = samplers.uniform(2, number).astype(np.bool_)
-    scores = np.asarray(train(included.copy()), dtype=np.float64)
-    if scores.shape != (number,):
-        raise _check.fail("train", f"give {number} scores", scores.shape, "one for each canary")
-    return of_scores(scores, included, claim, estimator, level, delta)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +99,40 @@ def likelihood_scores(shadow_scores: ArrayLike, shadow_included: ArrayLike, scor
         shared = max(float(np.sqrt(np.nanmean(spread**2))), _LEAST_SPREAD * float(np.ptp(table)) + 1e-300)
         fits.append(-0.5 * ((given - mean) / shared) ** 2 - np.log(shared))
     return np.asarray(fits[0] - fits[1])
+
+
+def attack_training(train: Callable[[Bits], ArrayLike], examples: int, *, shadows: int = 8) -> Membership:
+    """Attack a training: guess who was trained on, by the scores of the model and of a few shadow models.
+
+    The training runs once on a random half of the examples, and `shadows` times on other random halves, each followed
+    by its complement, so that every example is in half of them. Without shadows, one threshold serves all examples.
+
+    Args:
+        train: a function that gets one bool for each example, trains on those that are True, and gives one score for
+            each example, such as ln(p/(1 − p)) of the probability p that the model gives its label.
+        examples: how many examples there are.
+        shadows: how many shadow models to train; an even number, at least four, or none.
+
+    Guarantee: none: `train` sees public or generated data.
+    """
+    number = _check.integer("examples", examples, "each is a member or not", at_least=10)
+    many = _check.integer("shadows", shadows, "it is the number of shadow models", at_least=0)
+    if many % 2 or many == 2:
+        raise _check.fail("shadows", "be even and at least 4, or 0", shadows, "each half is followed by its complement")
+    member = samplers.uniform(2, number).astype(np.bool_)
+    scores = _scored(train, member)
+    if many:
+        halves = [samplers.uniform(2, number).astype(np.bool_) for _ in range(many // 2)]
+        included = np.array([coins for half in halves for coins in (half, ~half)])
+        scores = likelihood_scores([_scored(train, coins) for coins in included], included, scores)
+    return membership(scores[member], scores[~member])
+
+
+def _scored(train: Callable[[Bits], ArrayLike], included: Bits) -> Floats:
+    scores = np.asarray(train(included.copy()), dtype=np.float64)
+    if scores.shape != included.shape:
+        raise _check.fail("train", f"give {len(included)} scores", scores.shape, "one for each example")
+    return scores
 
 
 def _numbers(name: str, given: ArrayLike) -> Floats:
