@@ -18,8 +18,9 @@ from typing import Any
 
 import torch
 
+from discreet._files import replace_file
 from discreet.errors import NotACheckpoint
-from discreet.learning.checkpoint import fingerprint, replace_file
+from discreet.learning.checkpoint import fingerprint
 from discreet.learning.noise import Pending
 from discreet.learning.noise.correlation import Kept
 from discreet.learning.plan import Plan

@@ -419,10 +419,8 @@ def _maker(
     """A function from a noise multiplier and a seed to the plan; all other arguments are checked here."""
     family = FAMILIES[_check.one_of("noise", noise, FAMILIES, "each has its own price")]
     sampler = make_sampler(sampling, batch_size, examples, largest_batch, groups)
-    if (epochs is None) == (steps is None):
-        raise _one_of_two("steps", steps, "epochs", epochs, "they say how long the training is")
-    if (clip_norm is None) == (clipping is None):
-        raise _one_of_two("clip_norm", clip_norm, "clipping", clipping, "they bound one example's gradient")
+    _check.exactly_one(steps=steps, epochs=epochs)
+    _check.exactly_one(clip_norm=clip_norm, clipping=clipping)
     if clip_norm is not None:
         clip_norm = checked_norm("clip_norm", clip_norm)
     if steps is None:
@@ -448,8 +446,3 @@ def _maker(
         )
 
     return make
-
-
-def _one_of_two(name: str, value: object, other_name: str, other: object, remedy: str) -> InvalidArgument:
-    given = "neither" if value is None else f"{value!r} and {other!r}"
-    return InvalidArgument(f"give exactly one of {name} and {other_name}, got {given}: {remedy}")

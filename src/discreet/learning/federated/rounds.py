@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet import _check
+from discreet._files import replace_file
 from discreet.errors import Exhausted, NotACheckpoint
 from discreet.events import Repeated
 from discreet.learning.allowance import Origin
-from discreet.learning.checkpoint import replace_file
 from discreet.learning.federated.plan import RoundsPlan
 from discreet.ledger.account import Account
 from discreet.ledger.receipt import Receipt
