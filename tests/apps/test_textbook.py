@@ -54,6 +54,18 @@ def test_the_page_is_what_the_claims_say():
     assert (make_textbook.DOCS / "textbook.md").read_text(encoding="utf-8") == textbook.text()
 
 
+def test_measured_accuracies_are_those_of_the_kept_results():
+    kept = json.loads((make_textbook.DOCS.parent / "benchmarks" / "results" / "accuracy.json").read_text())
+    rows = {row["case"]: row for row in kept["rows"] if "accuracy" in row["metric"] or "ε at" in row["metric"]}
+    by_name = {claim.name: claim for claim in textbook.claims()}
+    accuracies = [rows[case]["ours"] for case in rows if case.endswith(("60000 examples", "ε = 3"))]
+    assert [f"{accuracy:.1f}%" for accuracy in accuracies] == ["98.5%", "98.4%", "91.0%"]
+    assert all(f"{accuracy:.1f}%" in by_name["Heavy tails prevent convergence"].reason for accuracy in accuracies)
+    same = by_name["Same noise, similar accuracy, other ε"].reason
+    assert f"{rows['l2-laplace, same noise level']['ours']:.1f} under L2" in same
+    assert f"{rows['laplace, same noise level']['ours']:.0f} under L1" in same
+
+
 def test_the_page_shows_the_numbers_that_were_asked_for():
     by_name = {claim.name: claim for claim in textbook.claims()}
     for name, number in NUMBERS.items():

@@ -225,7 +225,7 @@ DILEMMA = Exercise(
     "dilemma",
     "Two demands on one ε",
     "A health agency publishes a count of cases with Laplace noise (sensitivity 1). The ethics board allows ε ≤ "
-    "0.5. The epidemiologists want an error above 10 cases in at most 5% of all releases.",
+    "0.5. The epidemiologists accept an error above 10 cases in at most 5% of all releases.",
     (
         Question(
             "Which is the smallest ε that satisfies the epidemiologists?",

@@ -74,7 +74,8 @@ def text() -> str:
         )
     ]
     for title, section in SECTIONS.items():
-        parts.append(f"## {title}\n")
+        rows = "\n".join(f"| {claim.name} | {claim.verdict} |" for claim in section)
+        parts.append(f"## {title}\n\n| claim | verdict |\n|---|---|\n{rows}\n")
         parts += [_claim_text(claim) for claim in section]
     return "\n".join([*parts, _OPINIONS])
 

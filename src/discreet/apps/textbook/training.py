@@ -136,8 +136,10 @@ squared_error, excess_kurtosis""",
         lambda error, kurtosis: error < 0.03 and kurtosis < 0.3,
         "SGD converges for any noise of finite variance. On a quadratic the expected squared error is {0:.4g} times "
         "the variance of the noise, whatever its shape. Averaging over steps also makes it nearly normal: the "
-        "excess kurtosis of the result is {1:.2g}, from 3 for a single Laplace draw. What hurts is that L1 clipping "
-        "needs more noise.",
+        "excess kurtosis of the result is {1:.2g}, from 3 for a single Laplace draw. Measured on MNIST at ε = 3 "
+        "(kept results, not run here): 98.5% with Gaussian noise, 98.4% with Laplace noise under L2 clipping, "
+        "although its standard deviation is 1.5 times as large. What hurts is L1 clipping, which needs 234 times "
+        "the noise there (91.0%).",
     ),
     Claim(
         "Same noise, similar accuracy, other ε",
@@ -151,8 +153,10 @@ variances[0] / variances[1], accounting.epsilon(laplace, 1e-5).upper""",
         "holds in part",
         lambda ratio, epsilon: ratio == 2 and epsilon < 3,
         "Laplace noise of scale 1 has {0:g} times the variance of Gaussian noise with σ = 1. At equal variance the "
-        "accuracy is the same in expectation (see heavy tails). The ε differ far less: for one coordinate, 1,000 "
-        "steps at rate 0.01 cost {1:.3g} with Laplace noise, and 1.83 with Gaussian noise (δ = 1e-5).",
+        "accuracy is the same in expectation (see heavy tails). How far the ε are apart depends on the clipping. "
+        "For one coordinate, 1,000 steps at rate 0.01 cost {1:.3g} with Laplace noise and 1.83 with Gaussian noise "
+        "(δ = 1e-5). Measured on MNIST at the noise of ε = 3 (kept results): 5.6 under L2 clipping, and 6144 under "
+        "L1 clipping.",
     ),
     Claim(
         "ε alone is no fair comparison",
