@@ -64,7 +64,6 @@ def _features(people: dict[str, np.ndarray]) -> tuple[Tensor, Tensor]:
 
 def plan(task: Task, epsilon: float, epochs: int, correlation: Correlation | None) -> Plan:
     """Fixed order with a correlation; Poisson batches without one."""
-    ordered = {} if correlation is None else {"sampling": "ordered", "correlation": correlation}
     return Plan.for_epsilon(
         epsilon,
         delta=_DELTA,
@@ -73,7 +72,8 @@ def plan(task: Task, epsilon: float, epochs: int, correlation: Correlation | Non
         epochs=epochs,
         clip_norm=_CLIP,
         relation="zero-out",
-        **ordered,
+        sampling="poisson" if correlation is None else "ordered",
+        correlation=correlation,
     )
 
 

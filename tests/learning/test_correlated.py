@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import signal
 import stat
+import subprocess
+import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -33,6 +38,7 @@ from discreet.learning.noise import GaussianNoise, Pending, Secret
 from discreet.learning.noise.correlation import covariance
 from discreet.learning.pending import PendingFile, beside
 from tests.learning import small
+from tests.learning.test_checkpoint import ROOT, SCRIPT
 from tests.learning.test_train import go, interrupt_after
 
 STEPS = 12
@@ -449,6 +455,25 @@ def test_the_ledger_counts_the_steps_of_one_event(tmp_path, monkeypatch):
     assert small.charges(account) == [made.event]
     assert [entry.kind for entry in account.history()].count("close") == 0
     assert not beside(path).exists()
+
+
+@pytest.mark.slow
+def test_a_training_killed_at_random_points_takes_no_noise_back_twice(tmp_path):
+    """SIGKILL in the middle of a step, three times: each step runs once, the event is charged once, no file is left."""
+    changed = "secure(steps=150, sampling='cyclic', correlation='banded', noise_multiplier=6.0)"
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT.replace("secure(steps=150)", changed)))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    for target in (7, 23, 12, 10**9):
+        command = [sys.executable, str(script), str(tmp_path), str(target)]
+        done = subprocess.run(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, check=False)
+        assert done.returncode == (0 if target == 10**9 else -signal.SIGKILL)
+        assert beside(tmp_path / "c.pt").exists() == (target != 10**9)
+    ran = [int(line) for line in (tmp_path / "ran").read_text().split()]
+    assert len(ran) == len(set(ran))
+    account = dp.Ledger(tmp_path / "x.ledger").account("x")
+    assert [entry.kind for entry in account.history()].count("reserve") == 1
+    assert dp.Ledger(tmp_path / "x.ledger").verify()
 
 
 def test_frameworks_resume_with_their_own_checkpoints(tmp_path):

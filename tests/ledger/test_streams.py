@@ -178,3 +178,20 @@ def test_a_kill_at_any_instant_repeats_no_noise_and_loses_no_release(place, tmp_
         assert stream.step(ONE).step == stream.taken
         assert ledger.account("visits").summary().charges == 1
         assert ledger.verify()
+
+
+def test_an_event_that_is_one_price_for_many_steps_counts_them_and_hands_nothing_back(tmp_path):
+    account = dp.Ledger(tmp_path / "a.ledger").account("a", dp.ApproxDP(9.0, 1e-6))
+    event = events.SquareRootNoise(4.0, 3, steps=12, participations=2, separation=6)
+    reservation = account.reserve(event, "training", steps=12)
+    assert (reservation.steps, reservation.start_block(5), reservation.started()) == (12, 5, 5)
+    before = account.summary()
+    assert reservation.close() == reservation.receipt
+    assert account.summary() == before
+    assert account.reserve(event, "training", steps=12).started() == 5
+    with pytest.raises(InvalidArgument, match="be None for repeated events"):
+        account.reserve(events.Repeated(events.Gaussian(9.0), 3), "other", steps=3)
+    for steps in (0, -1, 1.5):
+        with pytest.raises(InvalidArgument, match="steps"):
+            account.reserve(event, "another", steps=steps)
+    assert account.summary().charges == 1
