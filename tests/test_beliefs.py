@@ -156,7 +156,7 @@ def test_only_pure_dp_takes_a_failure_of_0(failure):
 
 
 def test_a_belief_is_drawn_and_said():
-    for form in (dp.PureDP(1.0), dp.ApproxDP(1.0, 1e-6), dp.GDP(1.0)):
+    for form in (dp.PureDP(1.0), dp.GDP(1.0)):
         belief = form.posterior(0.1)
         belief.plot().figure.savefig(os.devnull, format="svg")
         assert str(form) in str(belief)

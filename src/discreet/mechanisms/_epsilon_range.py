@@ -213,7 +213,7 @@ def epsilon_range(
     >>> from discreet.queries import count
     >>> found = epsilon_range(count([1, 2, 3]), max_epsilon=1.0, error=10, probability=0.05)
     >>> found.fits, round(found.low, 3)
-    (True, 0.287)
+    (True, 0.284)
     >>> epsilon_range(count([1, 2, 3]), max_epsilon=0.1, error=10, probability=0.05).fits
     False
     """

@@ -14,6 +14,9 @@ from discreet.errors import InvalidArgument
 from discreet.mechanisms import epsilon_range
 from discreet.neighbors import REPLACE_ONE
 
+#: A mean is bounded for a table of this many rows, which takes memory.
+_MOST_ROWS = 10**7
+
 
 @click.command(
     "choose",
@@ -90,8 +93,8 @@ def _query(of_sum: str | None, of_mean: str | None, rows: int | None) -> Bounded
     if of_sum is not None:
         return queries.sum([], bounds=_pair(of_sum, "--sum"))
     if of_mean is not None and rows is not None:
-        if not 1 <= rows <= 10**8:
-            raise InvalidArgument(f"--rows must be in [1, 1e8], got {rows}: it is the public number of rows")
+        if not 1 <= rows <= _MOST_ROWS:
+            raise InvalidArgument(f"--rows must be in [1, 1e7], got {rows}: it is the public number of rows")
         # Only the number of rows matters; their values are never looked at.
         return queries.mean(np.zeros(rows), bounds=_pair(of_mean, "--mean"), relation=REPLACE_ONE)
     return queries.count([])
