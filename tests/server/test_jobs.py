@@ -114,16 +114,15 @@ def test_a_training_that_is_killed_goes_on_and_is_charged_once(trainer):
 
 
 @pytest.mark.slow
-def test_a_training_without_room_is_refused_before_its_first_step(trainer):
-    body = {"model": "sexes", "plan": {"epsilon": 2.9}}
-    jobs = [trainer.call("ann", "POST", "/v1/jobs", body) for _ in range(2)]  # each fits, but not both
-    states = [
-        _until(trainer, job.json()["id"], state)["state"] for job, state in zip(jobs, ("done", "refused"), strict=True)
-    ]
-    assert states == ["done", "refused"]
-    assert trainer.call("ann", "GET", f"/v1/jobs/{jobs[1].json()['id']}/model").status_code == 409
-    assert _kinds(trainer).count("reserve") == 1
-    assert trainer.call("ann", "POST", "/v1/jobs", body).status_code == 402
+def test_a_training_that_is_not_allowed_any_more_is_refused_before_its_first_step(trainer):
+    assert trainer.call("ann", "POST", "/v1/jobs", {"model": "sexes", "plan": {"epsilon": 50}}).status_code == 402
+    assert trainer.call("sam", "POST", "/v1/accounts/training/freeze").status_code == 200
+    name = trainer.call("ann", "POST", "/v1/jobs", {"model": "sexes"}).json()["id"]
+    facts = _until(trainer, name, "refused")
+    assert facts["state"] == "refused"
+    assert "frozen" in facts["problem"]
+    assert trainer.call("ann", "GET", f"/v1/jobs/{name}/model").status_code == 409
+    assert _kinds(trainer).count("reserve") == 0
 
 
 @pytest.mark.parametrize(
