@@ -52,6 +52,12 @@ def trainer(tmp_path):
     yield from make_world(tmp_path, WITH_MODEL)
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """For calls that start nothing."""
+    yield from make_world(tmp_path_factory.mktemp("jobs"))
+
+
 def _until(world, job, state, seconds=60.0):
     deadline = time.monotonic() + seconds
     while True:
@@ -140,11 +146,11 @@ def test_a_training_that_is_not_allowed_any_more_is_refused_before_its_first_ste
     ],
     ids=str,
 )
-def test_a_client_sends_numbers_and_nothing_else(world, body):
-    assert world.call("ann", "POST", "/v1/jobs", body).status_code == 400
+def test_a_client_sends_numbers_and_nothing_else(shared, body):
+    assert shared.call("ann", "POST", "/v1/jobs", body).status_code == 400
 
 
-def test_an_unknown_model_is_not_found(world):
+def test_an_unknown_model_is_not_found(shared):
     for name in ("none", "..%2F..%2Fetc", "sexes.toml"):
-        assert world.call("ann", "POST", f"/v1/models/{name}/preview", {}).status_code == 404
-    assert world.call("ann", "POST", "/v1/jobs", {"model": "../sexes"}).status_code == 404
+        assert shared.call("ann", "POST", f"/v1/models/{name}/preview", {}).status_code == 404
+    assert shared.call("ann", "POST", "/v1/jobs", {"model": "../sexes"}).status_code == 404
