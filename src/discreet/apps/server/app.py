@@ -254,6 +254,8 @@ class Server:
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Look after alerts and jobs while the server runs, and let questions end when it stops."""
         watching = [asyncio.create_task(self.alerts.watch(self.quickly))]
+        if self.curator.anchoring is not None:
+            watching.append(asyncio.create_task(self.curator.anchoring.watch(self.quickly)))
         trains = bool(await self.quickly(self.curator.state.items, "model"))
         if trains:
             watching.append(asyncio.create_task(self.curator.jobs.watch(self.quickly)))
