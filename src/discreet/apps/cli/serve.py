@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import click
 
 from discreet.apps.cli.command import Command, with_output
@@ -14,8 +16,9 @@ from discreet.errors import MissingExtra
 @click.option("--host", help="Where to listen, instead of what CONFIG says.")
 @click.option("--port", type=int, help="The port to listen on, instead of what CONFIG says.")
 @click.option("--check", is_flag=True, help="Open the ledger, the accounts and the data, and stop before serving.")
+@click.option("--mcp", is_flag=True, help="Serve language models as well, at /mcp (Model Context Protocol).")
 @with_output
-def command(output: Output, config: str, host: str | None, port: int | None, check: bool) -> None:
+def command(output: Output, config: str, host: str | None, port: int | None, check: bool, mcp: bool) -> None:
     """Let analysts ask the datasets of CONFIG over HTTP, each within a share of the budget.
 
     The first start creates the ledger, the accounts and the users, and prints each user's token, once.
@@ -27,6 +30,8 @@ def command(output: Output, config: str, host: str | None, port: int | None, che
         from discreet.apps.server.starting import start
     except ModuleNotFoundError as missing:
         raise MissingExtra("the server needs Starlette and uvicorn: pip install 'discreet[server]'") from missing
+    if mcp and importlib.util.find_spec("mcp") is None:
+        raise MissingExtra("--mcp needs the SDK of the protocol: pip install 'discreet[server]'")
     parsed = read_config(config, read_text(config))
     started = start(parsed)
     where = host or parsed.host, parsed.port if port is None else port
@@ -42,4 +47,4 @@ def command(output: Output, config: str, host: str | None, port: int | None, che
         return
     if not output.json:
         output.say(f"serving on http://{where[0]}:{where[1]} (calls: /reference); stop with Ctrl-C")
-    serve(started.curator, *where)
+    serve(started.curator, *where, agents=mcp)

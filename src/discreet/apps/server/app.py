@@ -62,6 +62,8 @@ class Server:
         self._logged = Rates(_LOGGED_PER_MINUTE)
         self._waiting = 0
         self.alerts = Alerts(curator)
+        #: What else runs while the server does, such as the sessions of another protocol.
+        self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[Any]]] = []
         curator.after_charge = self.alerts.charged
 
     async def answer(self, route: Route, request: Request) -> Response:
@@ -252,11 +254,16 @@ class Server:
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Look after alerts and jobs while the server runs, and let questions end when it stops."""
         watching = [asyncio.create_task(self.alerts.watch(self.quickly))]
+        if self.curator.anchoring is not None:
+            watching.append(asyncio.create_task(self.curator.anchoring.watch(self.quickly)))
         trains = bool(await self.quickly(self.curator.state.items, "model"))
         if trains:
             watching.append(asyncio.create_task(self.curator.jobs.watch(self.quickly)))
         try:
-            yield
+            async with contextlib.AsyncExitStack() as stack:
+                for begin in self.beside:
+                    await stack.enter_async_context(begin())
+                yield
         finally:
             for task in watching:
                 task.cancel()
@@ -267,12 +274,16 @@ class Server:
             self._light.shutdown()
 
 
-def build(curator: Curator, more: tuple[StarletteRoute, ...] = ()) -> Starlette:
-    """The application: the table of calls, and what `more` adds, such as pages."""
+def build(curator: Curator, *, agents: bool = False) -> Starlette:
+    """The application: the table of calls, the pages, and with `agents` the door for language models."""
     server = Server(curator)
     routes = [StarletteRoute(route.path, _endpoint(server, route), methods=[route.method]) for route in ROUTES]
+    if agents:
+        from discreet.apps.server.mcp import door  # the only part that needs the SDK
+
+        routes.append(door(server))
     app = Starlette(
-        routes=[*routes, *page_routes(server), *more],
+        routes=[*routes, *page_routes(server)],
         lifespan=server.lifespan,
         exception_handlers={HTTPException: _http_error, Exception: _any_error},
     )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from discreet import codec
 from discreet.analytics import Answer, Result
+from discreet.apps.server.anchoring import Anchoring
 from discreet.apps.server.config import Dataset, Limits
 from discreet.apps.server.dummy import Trials
 from discreet.apps.server.oidc import SignIn
@@ -51,6 +52,7 @@ class Curator:
         self.ledger = ledger
         self.access = Access(ledger)
         self.sign_in = SignIn(self.access)
+        self.anchoring: Anchoring | None = None
         self.state = State(ledger)
         self.limits = limits
         self.folder = folder

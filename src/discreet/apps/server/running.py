@@ -13,15 +13,15 @@ _MOST_CONNECTIONS = 1000
 _KEPT_ALIVE, _ENDING = 15, 30
 
 
-def serve(curator: Curator, host: str, port: int) -> None:
-    """Serve until interrupted."""
-    server(curator, host, port).run()
+def serve(curator: Curator, host: str, port: int, *, agents: bool = False) -> None:
+    """Serve until interrupted; with `agents`, language models are served at /mcp as well."""
+    server(curator, host, port, agents=agents).run()
 
 
-def server(curator: Curator, host: str, port: int) -> uvicorn.Server:
+def server(curator: Curator, host: str, port: int, *, agents: bool = False) -> uvicorn.Server:
     """The server, not started yet. Its log has no addresses or tokens: requests are not logged."""
     config = uvicorn.Config(
-        build(curator),
+        build(curator, agents=agents),
         host=host,
         port=port,
         access_log=False,
