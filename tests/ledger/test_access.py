@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -32,8 +33,8 @@ def clock():
     return Clock()
 
 
-@pytest.fixture
-def access(place, clock):
+@contextlib.contextmanager
+def shared_ledger(place, clock):
     with dp.Ledger(place.location, clock=clock) as ledger:
         census = ledger.account("census", budget=dp.PureDP(1.0))
         census.allot("ada", dp.PureDP(0.5))
@@ -44,6 +45,12 @@ def access(place, clock):
         access.add_user("bob", "analyst")
         access.add_user("una", Role.AUDITOR)
         yield access
+
+
+@pytest.fixture
+def access(place, clock):
+    with shared_ledger(place, clock) as opened:
+        yield opened
 
 
 def signed_in(access: Access, user: str, **options) -> Identity:

@@ -87,7 +87,7 @@ def parent_not_charged(patch):
     patch.setattr(
         charging,
         "charge",
-        lambda transaction, path, request, time, on_step: charge(transaction, path[-1:], request, time, on_step),
+        lambda transaction, path, *rest: charge(transaction, path[-1:], *rest),
     )
 
 
@@ -118,7 +118,7 @@ def all_steps_handed_back(patch):
 
 
 def steps_not_counted(patch):
-    patch.setattr(charging, "start", lambda transaction, terms, reservation, steps, time, on_step: steps)
+    patch.setattr(charging, "start", lambda transaction, terms, reservation, steps, *rest: steps)
 
 
 def refusal_ignored(patch):

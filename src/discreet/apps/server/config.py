@@ -14,6 +14,7 @@ from typing import Any
 
 from discreet import _check
 from discreet.apps.sections import Section
+from discreet.apps.server.anchoring import AnchorConfig
 from discreet.apps.server.oidc import Provider
 from discreet.errors import InvalidArgument
 from discreet.guarantees import GDP, ZCDP, ApproxDP, Guarantee, PureDP
@@ -122,6 +123,7 @@ class CuratorConfig:
     limits: Limits
     webhook: str | None
     provider: Provider | None = None
+    anchors: AnchorConfig | None = None
 
 
 def read_config(path: str | Path, text: str) -> CuratorConfig:
@@ -152,6 +154,7 @@ def read_config(path: str | Path, text: str) -> CuratorConfig:
         limits=_limits(root.section("limits", optional=True)),
         webhook=server.text("webhook", "") or None,
         provider=_provider(root.section("oidc", optional=True), folder) if root.has("oidc") else None,
+        anchors=_anchors(root.section("anchors", optional=True), folder) if root.has("anchors") else None,
     )
     server.done()
     root.done()
@@ -304,6 +307,20 @@ def _provider(section: Section, folder: Path) -> Provider:
     )
     section.done()
     return provider
+
+
+def _anchors(section: Section, folder: Path) -> AnchorConfig:
+    command = [str(word) for word in section.values("command")] if section.has("command") else []
+    anchors = AnchorConfig(
+        key=folder / section.text("key"),
+        keys=folder / section.text("keys"),
+        to=folder / section.text("to"),
+        minutes=float(_check.positive("minutes", section.number("minutes", 15.0), "a head is signed this often")),
+        command=tuple(command),
+        webhook=section.text("webhook", "") or None,
+    )
+    section.done()
+    return anchors
 
 
 def _limits(section: Section) -> Limits:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from discreet.apps.server.anchoring import Anchoring
 from discreet.apps.server.config import AccountConfig, CuratorConfig
 from discreet.apps.server.curator import Curator
 from discreet.apps.server.oidc import SignIn
@@ -29,6 +30,8 @@ def start(config: CuratorConfig) -> Started:
     """
     ledger = Ledger(config.ledger)
     curator = Curator(ledger, config.limits, config.folder, config.webhook)
+    if config.anchors is not None:
+        curator.anchoring = Anchoring(ledger, config.anchors)
     curator.sign_in = SignIn(curator.access, config.provider)
     for account in config.accounts:
         _open(curator, account)

@@ -33,6 +33,8 @@ _TABLES = (
         PRIMARY KEY (owner, key)
     )""",
 )
+#: The names of the tables.
+TABLES = ("discreet_server_item", "discreet_server_answer")
 _PUT_ITEM = (
     "INSERT INTO discreet_server_item (kind, name, body) VALUES (?, ?, ?) "
     "ON CONFLICT (kind, name) DO UPDATE SET body = excluded.body"
@@ -56,7 +58,8 @@ class State:
 
     def __init__(self, ledger: Ledger) -> None:
         self._backend: Backend = ledger._backend
-        self._backend.write(_create)
+        if not self._backend.read(_exist):
+            self._backend.write(_create)
 
     def items(self, kind: str) -> list[tuple[str, Any]]:
         """All things of a kind, by name, as JSON."""
@@ -104,6 +107,11 @@ class State:
         """Remove answers that were stored before a time. Their keys stay spent: the ledger knows them."""
         sql = "DELETE FROM discreet_server_answer WHERE time < ?"
         self._backend.write(lambda transaction, time: transaction.run(sql, before))
+
+
+def _exist(transaction: Transaction) -> bool:
+    """Whether all tables are there. A role that may create none can still use them."""
+    return all(transaction.rows(transaction.table_exists, name) for name in TABLES)
 
 
 def _create(transaction: Transaction, time: str) -> None:

@@ -63,8 +63,8 @@ class Site:
             Route("/logout", self._logout, methods=["POST"]),
             Route("/audit.jsonl", self._export, methods=["GET"]),
             Route("/ask", self._ask, methods=["POST"]),
-            *(Route(path, self._get(path, scope, page), methods=["GET"]) for path, (scope, page) in shown.items()),
-            *(Route(path, self._post(path, scope, act), methods=["POST"]) for path, (scope, act) in done.items()),
+            *(Route(path, self._get(scope, page), methods=["GET"]) for path, (scope, page) in shown.items()),
+            *(Route(path, self._post(scope, act), methods=["POST"]) for path, (scope, act) in done.items()),
         )
 
     # --- the frame around every page
@@ -82,13 +82,13 @@ class Site:
             raise Problem(403, "access_denied", str(AccessDenied()))
         return session
 
-    def _get(self, path: str, scope: str, page: Callable[[Session, Form], str]) -> Callable[[Request], Any]:
+    def _get(self, scope: str, page: Callable[[Session, Form], str]) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
             return await self._guarded(request, scope, lambda session: page(session, dict(request.query_params)))
 
         return endpoint
 
-    def _post(self, path: str, scope: str, act: Callable[[Session, Form], str | None]) -> Callable[[Request], Any]:
+    def _post(self, scope: str, act: Callable[[Session, Form], str | None]) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
             try:
                 form = await self._form(request)
