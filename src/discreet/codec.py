@@ -350,7 +350,7 @@ def neighbors_text(neighbors: Neighbors) -> str:
 
 def decode_neighbors(value: Any) -> Neighbors:
     """The unit and the relation of plain JSON values."""
-    unit: Unit
+    unit: Unit | Client
     match value:
         case {"relation": str(relation), "unit": {"tag": "rows", **nothing}, **more} if not nothing and not more:
             unit = Rows()

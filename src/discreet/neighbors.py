@@ -101,7 +101,8 @@ class Client:
         return "one client" if self.per_person == 1 else f"one person (at most {self.per_person} clients)"
 
 
-Unit = Rows | Person | Client
+#: The units of a table.
+Unit = Rows | Person
 
 
 def rows() -> Rows:
@@ -143,7 +144,7 @@ class Neighbors:
     """A relation and its unit: what a guarantee protects."""
 
     relation: Relation = ADD_REMOVE
-    unit: Unit = Rows()
+    unit: Unit | Client = Rows()
 
     def __str__(self) -> str:
         verb = {ADD_REMOVE: "add or remove", REPLACE_ONE: "replace", ZERO_OUT: "zero out"}[self.relation]

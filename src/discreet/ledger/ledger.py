@@ -33,7 +33,7 @@ from discreet.ledger.stores.base import OnStep, no_step
 from discreet.ledger.stores.registry import open_store
 from discreet.ledger.terms import Terms
 from discreet.ledger.verify import Verification, verify
-from discreet.neighbors import ADD_REMOVE, Neighbors, Relation, Rows, Unit
+from discreet.neighbors import ADD_REMOVE, Client, Neighbors, Relation, Rows, Unit
 
 
 class Ledger:
@@ -84,7 +84,7 @@ class Ledger:
         self,
         name: str,
         budget: Guarantee | None = None,
-        unit: Unit | None = None,
+        unit: Unit | Client | None = None,
         relation: Relation | None = None,
         *,
         aside: float = 0.0,

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -180,6 +181,18 @@ def test_noise_is_fresh_in_every_round_and_drawn_once():
     assert not np.array_equal(ours.update["bias"], second.release(secret).update["bias"])
     with pytest.raises(InvalidArgument, match="once"):
         first.release(secret)
+
+
+def test_seeds_of_numpy_and_torch_repeat_neither_noise_nor_draws():
+    """Equal by chance with a probability below 2^−100."""
+    releases, draws = [], []
+    for _ in range(2):
+        np.random.seed(0)  # noqa: NPY002
+        torch.manual_seed(0)
+        releases.append(round_of(plan_of(1.0)).release(Secret()).update["bias"].tolist())
+        draws.append(draw_clients(plan_of(rate=0.5, number=200), tuple(range(200)), entropy.SYSTEM))
+    assert releases[0] != releases[1]
+    assert draws[0] != draws[1]
 
 
 @pytest.mark.parametrize("start", [0.1, 1.1, 30.0])

@@ -90,6 +90,11 @@ def free_ports(count):
     return ports
 
 
+def answers(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def wait_for(happened, seconds=150):
     end = time.monotonic() + seconds
     while not happened():
@@ -122,12 +127,12 @@ def test_two_nodes_over_the_network_sum_as_one_process_does(tmp_path):
     started = []
 
     def start(name, *arguments):
-        log = (tmp_path / f"{len(started)}.log").open("w")
         command = [str(tools / name), "--insecure", *arguments]
-        # A group of its own: the processes that it starts end with it.
-        process = subprocess.Popen(
-            command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=tmp_path, start_new_session=True
-        )
+        with (tmp_path / f"{len(started)}.log").open("w") as log:
+            # A group of its own: the processes that it starts end with it.
+            process = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=tmp_path, start_new_session=True
+            )
         started.append(process)
 
     def says(place, words):
@@ -135,7 +140,7 @@ def test_two_nodes_over_the_network_sum_as_one_process_does(tmp_path):
 
     try:
         start("flower-superlink", "--disable-runtime-dependency-installation", "--port", str(link))
-        wait_for(lambda: socket.socket().connect_ex(("127.0.0.1", link)) == 0)
+        wait_for(lambda: answers(link))
         for place, port in enumerate((first, second)):
             given = ["--superlink", f"127.0.0.1:{link}", "--port", str(port)]
             start("flower-supernode", *given, "--node-config", f"partition-id={place}")

@@ -31,7 +31,7 @@ def test_an_example_starts_with_one_command(name, said, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(EXAMPLES / name), str(tmp_path)]
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=180, cwd=tmp_path, check=False
+        command, env=environment, capture_output=True, text=True, timeout=600, cwd=tmp_path, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert said in done.stdout

@@ -93,6 +93,13 @@ def test_the_event_is_unamplified_and_counts_dropouts():
     assert plan.relation is ZERO_OUT
 
 
+def test_the_noise_grows_with_the_clip_norm():
+    """In units of the update, noise is in proportion to the norm: σ/s, with s integers in a unit."""
+    small, large = (SecurePlan.make(100, **{**GIVEN, "clip_norm": c}, noise_multiplier=2.0) for c in (1.0, 10.0))
+    spread = [math.sqrt(plan.variance) / plan.updates.scale for plan in (small, large)]
+    assert spread[1] == pytest.approx(10 * spread[0], rel=1e-6)
+
+
 def test_noise_is_calibrated_to_epsilon_with_all_dropouts():
     plan = SecurePlan.make(100, **GIVEN, epsilon=8.0)
     assert plan.guarantee.epsilon == 8.0

@@ -10,7 +10,7 @@ from discreet.apps.cli.command import options
 from discreet.errors import InvalidArgument
 from discreet.guarantees import GDP, ZCDP, ApproxDP, Guarantee, PureDP
 from discreet.ledger import Account, Ledger
-from discreet.neighbors import Person, Relation, Rows, Unit
+from discreet.neighbors import Client, Person, Relation, Rows, Unit
 
 # --- budgets ------------------------------------------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ relation_option = click.option(
 
 
 def unit_of(
-    column: str | None, max_rows: int | None, max_groups: int | None, account_unit: Unit | None = None
+    column: str | None, max_rows: int | None, max_groups: int | None, account_unit: Unit | Client | None = None
 ) -> Unit | None:
     """The unit that the flags describe, or None. The limits of the account's unit need not be repeated."""
     if column is None:
@@ -69,8 +69,8 @@ def unit_of(
         return None
     if column == "rows" and max_rows is None:
         return Rows()
-    same_column = isinstance(account_unit, Person) and account_unit.column == column
-    if same_column and max_rows is None and max_groups is None:
+    no_limits = max_rows is None and max_groups is None
+    if no_limits and isinstance(account_unit, Person) and account_unit.column == column:
         return account_unit
     if max_rows is None:
         raise InvalidArgument(f"--unit {column} must be used with --max-rows: it bounds what one person contributes")
