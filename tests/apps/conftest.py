@@ -124,9 +124,9 @@ epochs = 3
 
 [voting]
 kind = "confident"
-noise = 20
+noise = 100
 threshold = 5
-check_noise = 20
+check_noise = 100
 delta = 1e-6
 
 [student]
@@ -140,7 +140,7 @@ purpose = "labels for a student"
 
 [evaluate]
 file = "people.parquet"
-epsilon = 0.5
+epsilon = 0.1
 
 [output]
 folder = "labeled"

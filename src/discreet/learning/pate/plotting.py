@@ -56,9 +56,9 @@ def plot_votes(answers: Answers, voting: Voting, delta: float) -> Any:
     left.set_title("consensus of the teachers", fontsize=10, color=_INK)
     asked, given, prices = _prices(answers, voting, delta)
     by_order = np.cumsum(spent_by_order(answers, voting), axis=0)
-    dependent = [to_epsilon(by_order[until - 1], delta)[0] if until else 0.0 for until in asked]
+    dependent = np.array([to_epsilon(by_order[until - 1], delta)[0] if until else 0.0 for until in asked])
     right.plot(given, prices, color=_INK, linewidth=2, label="data-independent: charged, may be published")
-    right.plot(given, dependent, color=_SECRET, linewidth=2, label="data-dependent: secret")
+    right.plot(given, np.minimum(dependent, prices), color=_SECRET, linewidth=2, label="data-dependent: secret")
     right.set(xlabel="labels answered", ylabel=f"ε at δ = {delta:g}", ylim=(0, None))
     right.legend(frameon=False, fontsize=9)
     right.set_title("what the answers cost", fontsize=10, color=_INK)
