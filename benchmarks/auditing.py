@@ -211,7 +211,7 @@ def main() -> None:
     parser.add_argument("--mnist", metavar="DIR", type=Path, help="folder of MNIST's idx files")
     args = parser.parse_args()
     rows = [row for case in cases() for row in rows_of(case, 5 if args.quick else 40)]
-    rows += ideal_rows(3 if args.quick else 21)
+    rows += ideal_rows(1 if args.quick else 11)
     rows += training_rows(*((1, 1_000) if args.quick else (5, 2_000)))
     if args.mnist is not None:
         rows += mnist_rows(args.mnist, 20 if args.quick else 2_000)

@@ -28,7 +28,7 @@ from discreet.learning import Plan  # noqa: E402
 
 IMAGES = ROOT / "docs" / "img"
 PLAIN, PRIVATE, INK, MUTED = "#e76f51", "#2a9d8f", "#264653", "#999999"
-EXAMPLES, FEATURES = 400, 60
+EXAMPLES, FEATURES = 800, 60
 
 
 def canaries() -> None:
@@ -81,7 +81,7 @@ def attacked(plan: Plan | None, shadows: int) -> Membership:
 
 def members() -> None:
     """ROC curves on logarithmic axes, the claim's curve above the private one."""
-    plan = Plan.for_epsilon(2.0, delta=1e-5, examples=EXAMPLES // 2, batch_size=100, steps=60, clip_norm=1.0)
+    plan = Plan.for_epsilon(2.0, delta=1e-5, examples=EXAMPLES // 2, batch_size=200, steps=60, clip_norm=1.0)
     curves: list[tuple[str, Membership, Event | None]] = [
         ("without privacy", attacked(None, 16), None),
         ("ε = 2", attacked(plan, 16), plan.event),

@@ -21,6 +21,8 @@ Bits = NDArray[np.bool_]
 
 # Standard deviations below this share of the largest one are noise of the arithmetic.
 _LEAST_SPREAD = 1e-6
+# With fewer false alarms than this, a rate is mostly chance.
+_LEAST_ALARMS = 10
 # Shadow models of either kind that a normal curve needs.
 _LEAST_MODELS = 2
 
@@ -32,10 +34,12 @@ class Membership:
     Attributes:
         false_alarms: the share of others above each threshold, from 0 to 1.
         hits: the share of members above it.
+        others: how many examples the false alarms are a share of.
     """
 
     false_alarms: Floats
     hits: Floats
+    others: int
 
     @property
     def area(self) -> float:
@@ -47,8 +51,12 @@ class Membership:
         return float(np.max(self.hits[self.false_alarms <= false_alarms]))
 
     def plot(self, axes: Any = None, *, claim: Event | Guarantee | None = None) -> Any:
-        """Draw the curve on logarithmic axes, with the curve that a claim allows above it; return the axes."""
-        return draw_membership(self.false_alarms, self.hits, axes, None if claim is None else claimed(claim))
+        """Draw the curve on logarithmic axes, with the curve that a claim allows above it; return the axes.
+
+        Where there are fewer than ten false alarms the curve is pale: there it is mostly chance.
+        """
+        sure = self.false_alarms * self.others >= _LEAST_ALARMS
+        return draw_membership(self.false_alarms, self.hits, sure, axes, None if claim is None else claimed(claim))
 
 
 def membership(members: ArrayLike, others: ArrayLike) -> Membership:
@@ -64,7 +72,7 @@ def membership(members: ArrayLike, others: ArrayLike) -> Membership:
     thresholds = np.unique(np.concatenate([inside, outside]))[::-1]
     hits = 1 - np.searchsorted(inside, thresholds) / len(inside)
     alarms = 1 - np.searchsorted(outside, thresholds) / len(outside)
-    return Membership(np.concatenate([[0.0], alarms]), np.concatenate([[0.0], hits]))
+    return Membership(np.concatenate([[0.0], alarms]), np.concatenate([[0.0], hits]), len(outside))
 
 
 def likelihood_scores(shadow_scores: ArrayLike, shadow_included: ArrayLike, scores: ArrayLike) -> Floats:

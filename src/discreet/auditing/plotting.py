@@ -64,7 +64,9 @@ def draw(audit: Audit, axes: Any = None, *, log: bool = False) -> Any:
     return axes
 
 
-def draw_membership(alarms: NDArray[np.float64], hits: NDArray[np.float64], axes: Any, claim: Claim | None) -> Any:
+def draw_membership(
+    alarms: NDArray[np.float64], hits: NDArray[np.float64], sure: NDArray[np.bool_], axes: Any, claim: Claim | None
+) -> Any:
     """Draw the ROC curve of a membership attack on logarithmic axes, below what a claim allows; return the axes."""
     axes = new_axes() if axes is None else axes
     rates = np.geomspace(_LEAST_RATE, 1.0, 201)
@@ -72,7 +74,8 @@ def draw_membership(alarms: NDArray[np.float64], hits: NDArray[np.float64], axes
         allowed = np.max([curve.power(rates) for curve in claim.forward], axis=0)
         axes.fill_between(rates, allowed, 1.0, color=_CLAIM, alpha=0.15, linewidth=0)
         axes.plot(rates, allowed, color=_CLAIM, linewidth=2, label="the claim: no attacker is above")
-    axes.step(alarms, hits, where="post", color=_REACHED, linewidth=1.5, label="the attack")
+    axes.step(alarms, hits, where="post", color=_REACHED, linewidth=1, alpha=0.35)
+    axes.step(alarms[sure], hits[sure], where="post", color=_REACHED, linewidth=1.5, label="the attack")
     axes.plot(rates, rates, color=_MUTED, linestyle=":", linewidth=1, label="guessing")
     axes.set(xscale="log", yscale="log", xlim=(_LEAST_RATE, 1), ylim=(_LEAST_RATE, 1))
     axes.set(xlabel="false alarms", ylabel="members found")
