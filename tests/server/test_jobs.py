@@ -52,6 +52,12 @@ def trainer(tmp_path):
     yield from make_world(tmp_path, WITH_MODEL)
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """For calls that start nothing."""
+    yield from make_world(tmp_path_factory.mktemp("jobs"))
+
+
 def _until(world, job, state, seconds=60.0):
     deadline = time.monotonic() + seconds
     while True:
@@ -114,16 +120,15 @@ def test_a_training_that_is_killed_goes_on_and_is_charged_once(trainer):
 
 
 @pytest.mark.slow
-def test_a_training_without_room_is_refused_before_its_first_step(trainer):
-    body = {"model": "sexes", "plan": {"epsilon": 2.9}}
-    jobs = [trainer.call("ann", "POST", "/v1/jobs", body) for _ in range(2)]  # each fits, but not both
-    states = [
-        _until(trainer, job.json()["id"], state)["state"] for job, state in zip(jobs, ("done", "refused"), strict=True)
-    ]
-    assert states == ["done", "refused"]
-    assert trainer.call("ann", "GET", f"/v1/jobs/{jobs[1].json()['id']}/model").status_code == 409
-    assert _kinds(trainer).count("reserve") == 1
-    assert trainer.call("ann", "POST", "/v1/jobs", body).status_code == 402
+def test_a_training_that_is_not_allowed_any_more_is_refused_before_its_first_step(trainer):
+    assert trainer.call("ann", "POST", "/v1/jobs", {"model": "sexes", "plan": {"epsilon": 50}}).status_code == 402
+    assert trainer.call("sam", "POST", "/v1/accounts/training/freeze").status_code == 200
+    name = trainer.call("ann", "POST", "/v1/jobs", {"model": "sexes"}).json()["id"]
+    facts = _until(trainer, name, "refused")
+    assert facts["state"] == "refused"
+    assert "frozen" in facts["problem"]
+    assert trainer.call("ann", "GET", f"/v1/jobs/{name}/model").status_code == 409
+    assert _kinds(trainer).count("reserve") == 0
 
 
 @pytest.mark.parametrize(
@@ -141,11 +146,11 @@ def test_a_training_without_room_is_refused_before_its_first_step(trainer):
     ],
     ids=str,
 )
-def test_a_client_sends_numbers_and_nothing_else(world, body):
-    assert world.call("ann", "POST", "/v1/jobs", body).status_code == 400
+def test_a_client_sends_numbers_and_nothing_else(shared, body):
+    assert shared.call("ann", "POST", "/v1/jobs", body).status_code == 400
 
 
-def test_an_unknown_model_is_not_found(world):
+def test_an_unknown_model_is_not_found(shared):
     for name in ("none", "..%2F..%2Fetc", "sexes.toml"):
-        assert world.call("ann", "POST", f"/v1/models/{name}/preview", {}).status_code == 404
-    assert world.call("ann", "POST", "/v1/jobs", {"model": "../sexes"}).status_code == 404
+        assert shared.call("ann", "POST", f"/v1/models/{name}/preview", {}).status_code == 404
+    assert shared.call("ann", "POST", "/v1/jobs", {"model": "../sexes"}).status_code == 404

@@ -220,7 +220,7 @@ class Server:
             raise Problem(503, "busy", "no thread was free in time: nothing was charged; try again", retry_after=1)
         deadline = time.monotonic() + _GRACE
         while not done and time.monotonic() < deadline:
-            work.cancel()  # again and again: a query that starts after one interruption would run on
+            await self.quickly(work.cancel)  # again and again: a query may start after one interruption
             done, _ = await asyncio.wait({waiting}, timeout=_AGAIN)
         late = Problem(
             504,

@@ -6,7 +6,6 @@ Everything here runs in a thread and may wait. Pages, agents and the HTTP interf
 from __future__ import annotations
 
 import json
-import logging
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict
@@ -26,7 +25,7 @@ from discreet.apps.server.state import State
 from discreet.apps.server.tables import Tables, Work, mentioned
 from discreet.apps.wire.questions import Asked
 from discreet.apps.wire.results import preview_json, result_json
-from discreet.errors import ApprovalNeeded, BudgetExceeded, Exhausted
+from discreet.errors import AccessDenied, ApprovalNeeded, BudgetExceeded, Exhausted
 from discreet.ledger import Account, Ledger
 from discreet.ledger.access import Access, Identity
 from discreet.ledger.access.policy import cost_of
@@ -35,7 +34,6 @@ from discreet.ledger.names import checked_text
 if TYPE_CHECKING:
     from discreet.apps.server.jobs import Jobs
 
-_log = logging.getLogger("discreet.server")
 #: Idempotency keys are short texts; the user's name and a colon come before them in the ledger.
 LONGEST_KEY = 100
 
@@ -265,8 +263,8 @@ class Curator:
         for name in names:
             try:
                 found.append(self.standing(self.access.account(identity, name, scope="preview")))
-            except Exception as error:
-                _log.debug("no share of %s for %s: %s", name, identity.user, type(error).__name__)
+            except AccessDenied:
+                continue  # no part of this account
         return found
 
     # --- inside

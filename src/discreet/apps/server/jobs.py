@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import tomllib
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -38,6 +39,8 @@ PLAN = {"epsilon": float, "delta": float, "batch_size": int, "epochs": float, "c
 MODEL = {"learning_rate": float}
 #: Seconds between two looks at the queue, and the most times that a training is started again after it died.
 _EVERY, _MOST_ATTEMPTS = 0.5, 3
+#: Seconds between two notes of a training that it lives, and after how many without one it counts as dead.
+BEAT, _SILENCE = 20.0, 120.0
 #: The most steps of one training, so that one job does not keep the others waiting for days.
 MOST_STEPS = 200_000
 
@@ -143,6 +146,7 @@ class Jobs:
             "host": "",
             "pid": 0,
             "problem": "",
+            "beat": 0,
         }
         self._curator.state.put("job", job["id"], job)
         return self._shown(job)
@@ -186,11 +190,7 @@ class Jobs:
             if process.poll() is not None:
                 del self._running[name]
         for name, tree in self._curator.state.items("job"):
-            if (
-                tree["state"] == "running"
-                and tree["host"] == socket.gethostname()
-                and not self._lives(name, tree["pid"])
-            ):
+            if tree["state"] == "running" and name not in self._running and not _lives(tree):
                 self._curator.state.change("job", name, _taken_back)
         if self._running:
             return
@@ -224,15 +224,6 @@ class Jobs:
             pipe.write(json.dumps(facts).encode())  # not as arguments, which every user of the machine can read
         self._running[name] = process
         self._curator.state.change("job", name, lambda tree: None if tree is None else {**tree, "pid": process.pid})
-
-    def _lives(self, name: str, pid: int) -> bool:
-        if name in self._running:
-            return True
-        try:
-            os.kill(pid, 0)
-        except OSError:
-            return False
-        return pid != 0
 
     def _account(self, identity: Identity, name: str) -> Account:
         tree = self._curator.state.item("model", name)
@@ -275,17 +266,25 @@ def _checked_plan(given: Any) -> dict[str, Any]:
     return {name: kinds[name](value) for name, value in plan.items()}
 
 
+def _lives(tree: Mapping[str, Any]) -> bool:
+    """Whether a training's process runs on: it notes the time now and then, and on this machine it can be seen."""
+    if time.time() - tree["beat"] > _SILENCE:
+        return False
+    if tree["host"] != socket.gethostname():
+        return True
+    try:
+        os.kill(tree["pid"], 0)
+    except OSError:
+        return False
+    return True
+
+
 def _claimed(tree: Any) -> Any:
     """A queued job that this server runs from now on; None if it is not queued any more."""
     if tree is None or tree["state"] != "queued":
         return None
-    return {
-        **tree,
-        "state": "running",
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "attempts": tree["attempts"] + 1,
-    }
+    here = {"host": socket.gethostname(), "pid": os.getpid(), "beat": int(time.time())}
+    return {**tree, **here, "state": "running", "attempts": tree["attempts"] + 1}
 
 
 def _taken_back(tree: Any) -> Any:

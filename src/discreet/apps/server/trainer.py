@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from discreet.apps.server.config import Limits
 from discreet.apps.server.curator import Curator
-from discreet.apps.server.jobs import Jobs, numbers_of
+from discreet.apps.server.jobs import BEAT, Jobs, numbers_of
 from discreet.apps.training.workflow import fit
 from discreet.errors import AccessDenied, BudgetExceeded, DiscreetError, PolicyRefused
 from discreet.ledger import Ledger
@@ -39,11 +40,16 @@ def _run(curator: Curator, name: str) -> None:
     job = state.item("job", name)
     assert job is not None, "the server wrote it before it started this process"
     identity = Identity(job["user"], Role(job["role"]), frozenset(job["scopes"]), job["token"], job["share"])
-    noted = time.monotonic()
+    noted, ended = time.monotonic(), threading.Event()
     before = job["step"]
 
     def note(**changes: Any) -> None:
-        state.change("job", name, lambda tree: None if tree is None else {**tree, **changes})
+        now = {"beat": int(time.time())}
+        state.change("job", name, lambda tree: None if tree is None else {**tree, **now, **changes})
+
+    def beat() -> None:
+        while not ended.wait(BEAT):
+            note()
 
     def on_step(number: int) -> None:
         nonlocal noted
@@ -52,6 +58,7 @@ def _run(curator: Curator, name: str) -> None:
             note(step=min(job["steps"], before + number))
 
     folder = jobs.folder(name)
+    threading.Thread(target=beat, daemon=True).start()
     try:
         account = curator.access.account(identity, _account_of(curator, job["model"]), scope="train")
         config = jobs.config(job["model"], numbers_of(job["plan"]), account)
@@ -71,6 +78,8 @@ def _run(curator: Curator, name: str) -> None:
         note(state="failed", problem=str(error))
     except Exception as error:
         note(state="failed", problem=f"it failed ({type(error).__name__}); what was charged stays charged")
+    finally:
+        ended.set()
 
 
 def _account_of(curator: Curator, model: str) -> str:
