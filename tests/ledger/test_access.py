@@ -463,9 +463,10 @@ def test_an_edit_behind_the_record_is_found(access, place, edit):
     assert access.disagreement()
 
 
-def test_refused_attempts_are_logged_beside_the_chain(access):
+def test_refused_attempts_are_logged_beside_the_chain(access, clock):
     before = access.ledger.account("census").history()
     access.refused(None, "POST /ask", "not a token")
+    clock.time += timedelta(seconds=1)
     access.refused(signed_in(access, "ada"), "x" * 10_000 + "\0\n", "she tried")
     newest, first = access.refusals()
     assert (first.user, first.action, first.reason) == ("", "POST /ask", "not a token")

@@ -70,6 +70,7 @@ def test_a_server_spends_reserves_allots_and_verifies_through_functions(place):
         ledger.account("census").spend(EIGHTH)  # the owner writes as before
 
 
+@pytest.mark.slow
 def test_every_form_of_budget_is_spent_to_the_end_through_functions(place):
     server, _, _ = place
     with dp.Ledger(server.location) as ledger:

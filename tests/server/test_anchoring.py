@@ -67,6 +67,7 @@ def test_a_head_that_cannot_be_kept_is_logged_and_answers_go_on(keyed, caplog):
     assert "no signed head was kept" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_server_runs_behind_a_guarded_database(tmp_path, server_place):
     """Everything that a server does, as a role that owns nothing."""
     from discreet.ledger.stores.guarded import guard

@@ -97,12 +97,14 @@ def test_an_agent_lists_previews_tries_and_asks_until_its_share_is_used(agent, w
     assert world.curator.ledger.verify()
 
 
+@pytest.mark.slow
 def test_the_same_key_asks_once(agent, world):
     answers = [agent.call(world.tokens["bob"], "ask", **COUNT, key="k") for _ in range(2)]
     assert answers[0].structured_content["rows"] == answers[1].structured_content["rows"]
     assert world.spent("census/bob") == 1
 
 
+@pytest.mark.slow
 def test_groups_take_their_registered_values(agent, world):
     sql = "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex"
     found = agent.call(world.tokens["bob"], "ask", **{**COUNT, "sql": sql})
@@ -130,6 +132,7 @@ def test_a_role_that_may_not_ask_is_refused(agent, world):
     assert world.spent("census") == before
 
 
+@pytest.mark.slow
 def test_errors_quote_no_data_and_charge_nothing(agent, world):
     before = world.spent("census")
     for change in (
