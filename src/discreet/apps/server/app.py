@@ -60,7 +60,7 @@ class Server:
         self._rates = Rates(self.limits.requests_per_minute)
         self._failures = Rates(_FAILURES_PER_MINUTE)
         self._logged = Rates(_LOGGED_PER_MINUTE)
-        self._waiting = 0
+        self._working: set[Work] = set()
         self.alerts = Alerts(curator)
         #: What else runs while the server does, such as the sessions of another protocol.
         self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[Any]]] = []
@@ -195,20 +195,17 @@ class Server:
 
     async def slowly(self, work: Work, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a question in the threads for questions, within the limits of time and of how many wait."""
-        if self._waiting >= self.limits.waiting + self.limits.threads:
+        if len(self._working) >= self.limits.waiting + self.limits.threads:
             raise Problem(503, "busy", "the server has too many questions: try again", retry_after=1)
-        self._waiting += 1
+        self._working.add(work)
         running = self._slow.submit(function, *arguments)
-        running.add_done_callback(self._done_waiting(asyncio.get_running_loop()))
+        running.add_done_callback(self._ended(work, asyncio.get_running_loop()))
         return await self._within_time(running, work)
 
-    def _done_waiting(self, loop: asyncio.AbstractEventLoop) -> Callable[[Future[Any]], None]:
-        def count_down() -> None:
-            self._waiting -= 1
-
+    def _ended(self, work: Work, loop: asyncio.AbstractEventLoop) -> Callable[[Future[Any]], None]:
         def done(_: Future[Any]) -> None:
             with contextlib.suppress(RuntimeError):  # the server has stopped meanwhile
-                loop.call_soon_threadsafe(count_down)
+                loop.call_soon_threadsafe(self._working.discard, work)
 
         return done
 
@@ -270,7 +267,10 @@ class Server:
             await asyncio.gather(*watching, return_exceptions=True)
             if trains:
                 await self.quickly(self.curator.jobs.stop)
-            self._slow.shutdown(cancel_futures=True)
+            self._slow.shutdown(wait=False, cancel_futures=True)
+            for work in list(self._working):  # uvicorn has waited for them long enough; their charges stay
+                await self.quickly(work.cancel)
+            self._slow.shutdown()
             self._light.shutdown()
 
 
