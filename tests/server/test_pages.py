@@ -294,3 +294,14 @@ def test_public_values_are_the_keys_of_groups(shared):
     assert grouped_keys("select 1 GROUP  BY sex order by 1", people) == {"sex": ["F", "M"]}
     assert grouped_keys("select sex from people", people) == {}
     assert grouped_keys("select 1 group by sexes", people) == {}
+
+
+@pytest.mark.slow
+def test_an_analyst_sees_how_her_trainings_stand(world):
+    facts = {"id": "j1", "model": "income", "account": "census", "step": 30, "steps": 100, "guarantee": "(1, 1e-06)-DP"}
+    more = {"user": "ann", "state": "running", "queued": "2026-11-16", "problem": ""}
+    world.curator.state.put("job", "j1", {**facts, **more})
+    page = Visitor(world, "ann").get().text
+    assert "income" in page
+    assert "30 of 100" in page
+    assert "income" not in Visitor(world, "bob").get().text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -94,10 +95,13 @@ def make(
         content=content,
         artifact=artifact,
     )
-    if out is None:
-        output.say(text)
-    else:
+    if out is not None:
         output.write(out, text + "\n")
+    if output.json:
+        output.emit(json.loads(text))
+    elif out is None:
+        click.echo(text)
+    else:
         output.say(f"Wrote {out}.")
 
 

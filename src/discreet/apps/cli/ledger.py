@@ -238,8 +238,15 @@ def guard_database(output: Output, ledger: str, role: str, no_open: bool) -> Non
 @LEDGER
 @with_output
 def export_lines(output: Output, ledger: str) -> None:
-    """Print every entry, change of users and policies, and refused attempt, as JSON lines for an auditor."""
-    for line in export(open_ledger(ledger)):
+    """Print every entry, change of users and policies, and refused attempt, as JSON lines for an auditor.
+
+    With --json they are one list, which needs memory for all of them.
+    """
+    lines = export(open_ledger(ledger))
+    if output.json:
+        output.emit([json.loads(line) for line in lines])
+        return
+    for line in lines:
         click.echo(line)
 
 
