@@ -10,7 +10,6 @@ Searches are compared with publishing every run.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,7 +57,6 @@ def student_of(
 
 def pate_rows(digits: Digits, teachers: int, noise: float) -> list[Row]:
     """Labels and accuracy at several ε, and the goal on MNIST."""
-    began = time.perf_counter()
     order = spread_out(digits.public, 1000)  # which questions come first is decided on public images
     digits = replace(digits, public=digits.public[order], public_labels=digits.public_labels[order])
     trained = pate.train_teachers(
@@ -89,10 +87,6 @@ def pate_rows(digits: Digits, teachers: int, noise: float) -> list[Row]:
     rows.append(Row(case, "student's test accuracy, %, at ε = 3.2", accuracy, published, theirs, "higher", note))
     secret = "data-dependent, as the published one; computed from exact votes"
     rows.append(Row(case, "ε given the votes", price.epsilon, published, epsilon_of_theirs, "lower", secret))
-    seconds = time.perf_counter() - began
-    rows.append(
-        Row(case, "seconds for teachers, votes and students", seconds, "no reference", None, "lower", "no peer")
-    )
     return rows
 
 

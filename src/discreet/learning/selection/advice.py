@@ -88,9 +88,8 @@ class Advice:
             label = law if law == "all in the open" else f"random stopping, {law}"
             axes.plot([one.epsilon for one in mine], [one.best for one in mine], "o-", color=color, label=label)
             for one in mine:
-                axes.annotate(
-                    f"{one.mean:g}", (one.epsilon, one.best), (4, -10), textcoords="offset points", fontsize=8
-                )
+                place, offset = (one.epsilon, one.best), _OFFSETS[law]
+                axes.annotate(f"{one.mean:g}", place, offset, textcoords="offset points", fontsize=8, color=color)
         axes.axvline(self.run_epsilon, color="#999999", linestyle=":", label="one run")
         if self.budget is not None:
             axes.axvline(self.budget, color="#d62828", linestyle="--", label="budget")
