@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from discreet.learning import Engine, Flat
 from tests.learning.engine import truth
+from tests.learning.engine.test_operations import SINGLE
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -145,7 +146,7 @@ def exact_engine(make, compile):
     engine = Engine(model, loss, Flat(clip_norm), compile=compile)
     result = engine(batch, torch.ones(4, dtype=torch.bool))
     expected = truth.clipped(each, torch.clamp(clip_norm / truth.norms(each), max=1.0))
-    assert truth.worst(result.sums, expected) < 1e-5
+    assert truth.worst(result.sums, expected) < SINGLE
     return engine
 
 
