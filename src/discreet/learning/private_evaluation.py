@@ -22,7 +22,7 @@ from discreet.learning.rates import Estimate
 from discreet.ledger.account import Account
 from discreet.ledger.receipt import Receipt
 from discreet.mechanisms import Laplace
-from discreet.neighbors import ADD_REMOVE, Person, Relation
+from discreet.neighbors import ADD_REMOVE, Client, Person, Relation
 from discreet.queries.grid import column, numbers
 from discreet.queries.statistics.histogram import categorized
 from discreet.release import Release
@@ -133,6 +133,8 @@ def evaluate_privately(
     if account is not None:
         relation = account.neighbors.relation
         unit = account.neighbors.unit
+        if isinstance(unit, Client):
+            raise _check.fail("account", "protect rows or persons", str(unit), "open one with unit=dp.rows()")
         if isinstance(unit, Person) and persons is None:
             raise _check.fail("persons", "be given", None, f"the account protects {unit}")
         limit = unit.max_rows if isinstance(unit, Person) and max_rows is None else max_rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from fractions import Fraction
 
@@ -411,3 +412,16 @@ def test_a_student_learns_from_what_was_released():
 
 def test_the_grid_is_a_multiple_of_a_vote():
     assert pate.ConfidentVoting(1.0, threshold=Fraction(1, 3), check_noise=1e-3).check(np.array([[1, 0]])).all()
+
+
+def test_an_account_must_protect_what_one_shard_holds(teachers, tmp_path):
+    ledger = dp.Ledger(tmp_path / "units.ledger")
+    persons = ledger.account("persons", budget=dp.ApproxDP(1.0, 1e-5), unit=dp.person("id", max_rows=3))
+    phones = ledger.account("phones", budget=dp.ApproxDP(1.0, 1e-5), unit=dp.client())
+    voting = pate.ConfidentVoting(5.0, threshold=20, check_noise=20.0)
+    for account in (persons, phones):
+        with pytest.raises(
+            InvalidArgument, match=r"account must protect what one shard holds.*train_teachers\(persons="
+        ):
+            pate.Ensemble(dataclasses.replace(teachers, by_person=False), voting, account=account)
+    pate.Ensemble(dataclasses.replace(teachers, by_person=True), voting, account=persons)
