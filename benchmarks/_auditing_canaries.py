@@ -1,4 +1,4 @@
-"""What canaries show in one run: ideal ones, those of a small model in training, and final models on MNIST."""
+"""What canaries show in one run: ideal ones, and those of a small model in training."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from benchmarks._table import Row
-from benchmarks.accuracy import read_idx
 from discreet.accounting import closed_forms
 from discreet.auditing import Audit, audit, training
 from discreet.guarantees import GDP
-from discreet.learning import Plan, zoo
+from discreet.learning import Plan
 
 DELTA, ALPHA = 1e-5, 0.05
 METRIC = "ε that one run shows, 95%"
@@ -88,39 +86,4 @@ def training_rows(repeats: int, canaries: int) -> list[Row]:
             lower = statistics.median(report.epsilon_lower for report in reports)
             note = f"median of {repeats}, {canaries:,} canaries, {seconds:.1f} s each, {violated} called a violation"
             rows.append(Row(f"DP-SGD, {name}", METRIC, lower, "claimed ε", float(epsilon), "higher", note))
-    return rows
-
-
-def mnist_rows(folder: Path, models: int) -> list[Row]:
-    """Final model only, ε = 10: each of many models is trained with or without one canary, and asked for its loss.
-
-    The canary lights pixels at the border, which no digit uses. Batches hold everybody, so the order of batches hides
-    nothing.
-    """
-    images = read_idx(folder, "train-images-idx3-ubyte")[:200].float().flatten(1) / 255
-    labels = read_idx(folder, "train-labels-idx1-ubyte")[:200].long()
-    canary = torch.zeros(1, 784)
-    canary[0, :28] = 1.0
-    label = torch.zeros(1, dtype=torch.long)
-    with_canary = torch.cat([images, canary]), torch.cat([labels, label])
-    plan = Plan.for_epsilon(10.0, delta=DELTA, examples=200, batch_size=200, steps=20, clip_norm=1.0)
-    rows = []
-    for kind in ("logistic", "mlp"):
-        torch.manual_seed(0)
-        first = zoo.build(kind, (784,), 10)
-        start = {name: value.clone() for name, value in first.state_dict().items()}
-        included = np.random.default_rng().random(models) < 0.5
-        began, scores = time.perf_counter(), []
-        for coin in included:
-            first.load_state_dict(start)
-            sgd = torch.optim.SGD(first.parameters(), lr=0.5)
-            step = plan.step(first, zoo.loss, sgd, compile=False)
-            for batch in plan.batches(with_canary if coin else (images, labels)):
-                step(batch)
-            with torch.no_grad():
-                scores.append(-float(zoo.loss(first(canary), label)))
-        report = audit(np.array(scores), plan.event, included, estimator="independent", alpha=ALPHA, delta=DELTA)
-        note = f"{models} models, {time.perf_counter() - began:.0f} s; published ones are of a CNN"
-        case = f"MNIST, final model only, ε = 10, {kind}"
-        rows.append(Row(case, METRIC, report.epsilon_lower, "arXiv 2412.01756, published", 4.914, "higher", note))
     return rows

@@ -1,4 +1,4 @@
-"""What audits see: `python -m benchmarks.auditing [--mnist DIR]`.
+"""What audits see: `python -m benchmarks.auditing`.
 
 First, the runs and seconds that an audit needs to see missing noise.
 
@@ -11,8 +11,7 @@ to choose its event by itself. Two references know the best event already:
 For ours, the margin by which a test rejects is measured in several runs, and the number of runs at which its mean is
 3.09 standard deviations above 0 is computed, since margins grow like the square root of the runs.
 
-Then, what canaries show in one run: ideal ones, those of a small model at ε = 1 to 8, and final models on MNIST (DIR
-holds its idx files).
+Then, what canaries show in one run: ideal ones, and those of a small model at ε = 1 to 8.
 """
 
 from __future__ import annotations
@@ -23,13 +22,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import special
 
-from benchmarks._auditing_canaries import ideal_rows, mnist_rows, training_rows
+from benchmarks._auditing_canaries import ideal_rows, training_rows
 from benchmarks._table import Row, arguments, report
 from discreet import queries
 from discreet.accounting import closed_forms
@@ -207,14 +205,10 @@ def rows_of(case: Case, repeats: int) -> list[Row]:
 
 
 def main() -> None:
-    parser = arguments(__doc__ or "")
-    parser.add_argument("--mnist", metavar="DIR", type=Path, help="folder of MNIST's idx files")
-    args = parser.parse_args()
+    args = arguments(__doc__ or "").parse_args()
     rows = [row for case in cases() for row in rows_of(case, 5 if args.quick else 40)]
     rows += ideal_rows(1 if args.quick else 11)
     rows += training_rows(*((1, 1_000) if args.quick else (5, 2_000)))
-    if args.mnist is not None:
-        rows += mnist_rows(args.mnist, 20 if args.quick else 2_000)
     report(args, "auditing", rows, ["numpy", "scipy", "torch"])
 
 

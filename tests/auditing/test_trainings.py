@@ -13,7 +13,7 @@ import pytest
 
 import discreet as dp
 from discreet import events
-from discreet.auditing import audit, audit_training, likelihood_scores, membership
+from discreet.auditing import attack_training, audit, audit_training, likelihood_scores, membership
 from discreet.errors import InvalidArgument
 
 C, SIGMA = 1.0, 1.0
@@ -125,6 +125,25 @@ def test_shadow_models_find_members_that_a_single_threshold_does_not():
     assert plain.area < 0.65
     assert shadowed.area > 0.85
     assert shadowed.hits_at(0.01) > plain.hits_at(0.01)
+
+
+def test_an_attack_trains_its_own_shadow_models():
+    """Scores of members are ten deviations higher than their own scores elsewhere: nothing here is near chance."""
+    generator = np.random.default_rng()
+    hardness, runs = 100 * generator.normal(size=300), []
+
+    def train(included):
+        runs.append(included)
+        return hardness + 10.0 * included + generator.normal(size=300)
+
+    assert attack_training(train, 300, shadows=8).area > 0.99
+    assert len(runs) == 9
+    assert (np.array(runs[1:]).sum(axis=0) == 4).all()  # each example is in half of the shadow models
+    assert attack_training(train, 300, shadows=0).area < 0.75
+    with pytest.raises(InvalidArgument, match="shadows must be even"):
+        attack_training(train, 300, shadows=3)
+    with pytest.raises(InvalidArgument, match="train must give 300 scores"):
+        attack_training(lambda included: [1.0], 300)
 
 
 def test_a_membership_curve_is_drawn_below_its_claim(tmp_path):
