@@ -420,8 +420,6 @@ def test_an_account_must_protect_what_one_shard_holds(teachers, tmp_path):
     phones = ledger.account("phones", budget=dp.ApproxDP(1.0, 1e-5), unit=dp.client())
     voting = pate.ConfidentVoting(5.0, threshold=20, check_noise=20.0)
     for account in (persons, phones):
-        with pytest.raises(
-            InvalidArgument, match=r"account must protect what one shard holds.*train_teachers\(persons="
-        ):
+        with pytest.raises(InvalidArgument, match=r"protect what one shard holds.*train_teachers\(persons="):
             pate.Ensemble(dataclasses.replace(teachers, by_person=False), voting, account=account)
     pate.Ensemble(dataclasses.replace(teachers, by_person=True), voting, account=persons)
