@@ -264,3 +264,17 @@ def test_arithmetic_with_numbers_is_exact_as_in_sql(account_of, condition, rows)
 def test_a_number_that_is_none_is_refused(visits):
     with pytest.raises(InvalidArgument, match="use a number"):
         visits.plan("SELECT COUNT(*) FROM t WHERE cost <= 1e400+1")
+
+
+def test_intervals_follow_the_rows_that_stay_and_their_order(visits):
+    text = "SELECT ward, COUNT(*) AS n, SUM(age) AS s FROM visits GROUP BY ward"
+    whole = visits.sql(f"{text} ORDER BY ward", epsilon=EPSILON, keys={"ward": ["a", "b", "c"]})
+    turned = visits.sql(
+        f"{text} HAVING n > 0 ORDER BY ward DESC LIMIT 2", epsilon=EPSILON, keys={"ward": ["c", "a", "b"]}
+    )
+    assert turned.columns["ward"] == ("b", "a")
+    for result in (whole, turned):
+        for column in ("n", "s"):
+            low, high = result.confidence_interval(column=column)
+            middle = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
+            assert middle == pytest.approx(result.columns[column], abs=0.01)

@@ -131,15 +131,20 @@ class Result:
         return self.sources[name].interval(share)
 
     def where(self, kept: Sequence[bool]) -> Result:
-        """Some of the rows, one truth value for each. Intervals are left out: they belong to all rows.
+        """Some of the rows, one truth value for each.
 
         Guarantee: post-processing of released numbers, which is free.
         """
-        columns = {
-            name: tuple(value for value, stays in zip(column, kept, strict=True) if stays)
-            for name, column in self.columns.items()
-        }
-        return self if all(kept) else replace(self, columns=columns, sources={})
+        return self.taking([place for place, stays in enumerate(kept) if stays])
+
+    def taking(self, places: Sequence[int]) -> Result:
+        """The rows at some places, in this order, with their intervals.
+
+        Guarantee: post-processing of released numbers, which is free.
+        """
+        columns = {name: tuple(column[place] for place in places) for name, column in self.columns.items()}
+        sources = {name: source.taking(places) for name, source in self.sources.items()}
+        return replace(self, columns=columns, sources=sources)
 
     @property
     def event(self) -> Event:
@@ -201,7 +206,8 @@ class Result:
 class Source:
     """What a numeric column was made of: its release, that of its total, and what was asked to be consistent.
 
-    `place` is the column's place among the `width` columns of its aggregate.
+    `place` is the column's place among the `width` columns of its aggregate; `rows` are the places of the measured rows
+    that it holds, None for all of them.
     """
 
     release: Release[Any]
@@ -210,6 +216,7 @@ class Source:
     measurement: Sums
     width: int
     place: int = 0
+    rows: tuple[int, ...] | None = None
 
     def settled(self, level: float) -> Settled:
         """The consistent numbers, with their errors at a level."""
@@ -232,8 +239,13 @@ class Source:
             ends = [numbers.values - numbers.errors, numbers.values + numbers.errors]
             if self.wanted.nonnegative and (self.measurement.aggregate.counts or self.measurement.lower >= 0):
                 ends[0] = np.maximum(ends[0], 0)
-        low, high = (tuple(np.reshape(end, (-1, self.width))[:, self.place].tolist()) for end in ends)
-        return low, high
+        low, high = (np.reshape(end, (-1, self.width))[:, self.place].tolist() for end in ends)
+        places = range(len(low)) if self.rows is None else self.rows
+        return tuple(low[place] for place in places), tuple(high[place] for place in places)
+
+    def taking(self, places: Sequence[int]) -> Source:
+        """The same of the rows at some places."""
+        return replace(self, rows=tuple(place if self.rows is None else self.rows[place] for place in places))
 
 
 def _measured(release: Release[Any], step: float, level: float) -> Measured:

@@ -59,20 +59,20 @@ class Afterwards:
 
         Guarantee: looks at the released result alone.
         """
-        rows = result.rows()
-        rows = [{**row, **{name: compute(row) for name, compute in self.computed.items()}} for row in rows]
-        if self.kept is not None:
-            rows = [row for row in rows if self.kept(row)]
+        rows = [{**row, **{name: compute(row) for name, compute in self.computed.items()}} for row in result.rows()]
+        places = [place for place, row in enumerate(rows) if self.kept is None or self.kept(row)]
         for key, descending in reversed(self.order):
-            present = [row for row in rows if key(row) is not None]
-            missing = [row for row in rows if key(row) is None]
-            rows = sorted(present, key=lambda row, by=key: _rank(by(row)), reverse=descending) + missing  # type: ignore[misc]
-        rows = rows[self.offset :][: self.limit]
+            ranks = {place: _rank(value) for place in places if (value := key(rows[place])) is not None}
+            missing = [place for place in places if place not in ranks]
+            places = sorted(ranks, key=ranks.__getitem__, reverse=descending) + missing
+        places = places[self.offset :][: self.limit]
         gone = {name for output in result.outputs if output.name in self.hidden for name in output.columns}
         names = [name for name in (*result.columns, *self.computed) if name not in gone]
-        columns = {name: tuple(row[name] for row in rows) for name in names}
+        columns = {name: tuple(rows[place][name] for place in places) for name in names}
         outputs = tuple(output for output in result.outputs if output.name not in self.hidden)
-        return replace(result, columns=columns, outputs=outputs)
+        taken = result.taking(places)
+        sources = {name: source for name, source in taken.sources.items() if name not in self.hidden}
+        return replace(taken, columns=columns, outputs=outputs, sources=sources)
 
 
 @dataclass(frozen=True)
