@@ -7,7 +7,6 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from scipy import signal
 
 from discreet import _check, events
 from discreet.accounting import correlation
@@ -152,9 +151,7 @@ class BandedInverse(Encoded):
         return series.on_grid(series.inverse_square_root(self.bands) * decays, DECAY_BITS)
 
     def column(self, count: int) -> Vector:
-        impulse = np.zeros(count)
-        impulse[0] = 1.0
-        return np.asarray(signal.lfilter([1.0], self._diagonals, impulse))
+        return series.divided_out(self._diagonals, count)
 
     def _inverse(self, count: int) -> Vector:
         padded = np.zeros(count)

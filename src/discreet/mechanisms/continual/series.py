@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from scipy import optimize, signal
+from scipy import fft
 
 from discreet.accounting import correlation
 from discreet.mechanisms.continual.stream import Vector
@@ -26,23 +26,37 @@ def inverse(column: Vector, count: int) -> Vector:
     Short series are divided out term by term. The error is a few roundings of the largest term.
     """
     if len(column) <= 64:
-        impulse = np.zeros(count)
-        impulse[0] = 1.0
-        return np.asarray(signal.lfilter([1.0], column, impulse))
+        return divided_out(column, count)
     found = np.array([1 / column[0]])
     while len(found) < count:
         size = min(2 * len(found), count)
         short = column[:size]
-        error = -signal.fftconvolve(short, found)[:size]
+        error = -_convolved(short, found)[:size]
         error[0] += 2.0
-        found = signal.fftconvolve(found, error)[:size]
-    return np.asarray(found)
+        found = _convolved(found, error)[:size]
+    return found
+
+
+def divided_out(column: Vector | tuple[float, ...], count: int) -> Vector:
+    """The first `count` coefficients of 1/c(x), term by term."""
+    from scipy import signal  # on demand: it takes longer to import than the rest of this library
+
+    impulse = np.zeros(count)
+    impulse[0] = 1.0
+    return np.asarray(signal.lfilter([1.0], column, impulse))
+
+
+def _convolved(first: Vector, second: Vector) -> Vector:
+    """The product of two series, by fast Fourier transforms."""
+    length = len(first) + len(second) - 1
+    size = fft.next_fast_len(length, real=True)
+    return np.asarray(fft.irfft(fft.rfft(first, size) * fft.rfft(second, size), size))[:length]
 
 
 def product(first: Vector, second: Vector, count: int) -> Vector:
     """The first `count` coefficients of a product."""
     shorter, longer = sorted((first, second), key=len)
-    whole = np.convolve(shorter, longer) if len(shorter) <= 64 else signal.fftconvolve(shorter, longer)
+    whole = np.convolve(shorter, longer) if len(shorter) <= 64 else _convolved(shorter, longer)
     padded = np.zeros(count)
     padded[: min(count, len(whole))] = whole[:count]
     return padded
@@ -80,6 +94,8 @@ def fitted_buffers(buffers: int, steps: int, decay: float = 1.0) -> tuple[tuple[
     target = correlation.square_root_coefficients(int(places[-1]) + 1)[places]
     powers = decays[None, :] ** (places[:, None] - 1.0)
     wanted = target * decay ** places.astype(np.float64)
+    from scipy import optimize  # on demand, as it takes long to import
+
     scales, _ = optimize.nnls(powers / wanted[:, None], np.ones(len(places)))
     scales = np.maximum(np.array(on_grid(scales, DECAY_BITS)), 2.0**-DECAY_BITS)
     return tuple(float(value) for value in scales), tuple(float(value) for value in decays)
