@@ -1,4 +1,4 @@
-"""Opening the next period of a budget: a fresh account with the same terms, the same parts, and all of their policies."""
+"""Opening the next period of a budget: a fresh account with the same terms, the same parts, and their policies."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def renew(access: Access, name: str, who: str) -> Account:
     """What `Access.renew` does.
 
-    A part that is frozen, or has a limit of its own, stays so in the next period. Of two stewards who renew at once, the
-    second is refused: otherwise one period would have two budgets.
+    A part that is frozen, or has a limit of its own, stays so in the next period. Of two stewards who renew at
+    once, the second is refused: otherwise one period would have two budgets.
     """
     number, old_name = access.periods(name) + 1, access.current(name)
     ledger, policy = access.ledger, access.policy(old_name)
