@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from discreet.apps.server import curator
 from tests.server.conftest import COUNT
 
 BY_SEX = {
@@ -135,3 +136,11 @@ def test_of_two_renewals_at_once_one_is_refused(world, monkeypatch):
     monkeypatch.setattr(access, "periods", late)
     assert world.call("sam", "POST", "/v1/accounts/census/renew").status_code == 403
     assert access.current("census") == "census period 2"
+
+
+def test_nobody_fills_the_list_of_approvals(world, monkeypatch):
+    monkeypatch.setattr(curator, "MOST_WAITING", 2)
+    _policy(world, approval_above=0.05)
+    codes = [world.ask("ann", {**COUNT, "purpose": str(i)}).json()["error"]["code"] for i in range(4)]
+    assert codes == ["approval_needed", "approval_needed", "too_many", "too_many"]
+    assert world.ask("bob").json()["error"]["code"] == "approval_needed"

@@ -89,7 +89,11 @@ class SignIn:
                 leeway=_LEEWAY,
                 options={"require": _REQUIRED},
             )
-        except (jwt.PyJWTError, TypeError, ValueError) as error:  # TypeError: the key is not one of the algorithm's kind
+        except (
+            jwt.PyJWTError,
+            TypeError,
+            ValueError,
+        ) as error:  # TypeError: a key of another kind
             raise AccessDenied(f"a token of the identity provider is not valid ({type(error).__name__})") from None
         user = claims.get(provider.claim)
         # An address that the provider has not checked is whatever its user typed.

@@ -19,7 +19,7 @@ census/ada ada 0.125-DP, add or remove one row
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -266,6 +266,10 @@ class Access:
         """The policy of an account. Without one, everything is allowed that the budget allows."""
         return self._read(lambda transaction: guard.policy_of(transaction, account))
 
+    def has_policy(self, account: str) -> bool:
+        """Whether somebody has set a policy for an account."""
+        return self._state("policy", account) is not None
+
     def set_policy(self, account: str, policy: Policy, *, by: Identity | str = OPERATOR) -> None:
         """Change the policy of an account, for it and for all of its parts, from the next charge on."""
         given: object = policy
@@ -371,6 +375,13 @@ class Access:
         return self._decide(approval, by, approvals.REJECTED)
 
     # --- the record
+
+    def record_dataset(self, name: str, facts: Mapping[str, str | None], *, by: Identity | str = OPERATOR) -> None:
+        """Record what a server says about a dataset from now on, such as which account pays for its answers."""
+        who, body = _actor(by, "manage"), dict(facts)
+        self._backend.write(
+            lambda transaction, time: book.put(transaction, time, who, "dataset", name, body), keyed=True
+        )
 
     def refused(self, identity: Identity | None, action: str, reason: str) -> None:
         """Log an attempt that was refused, beside the chain."""

@@ -200,7 +200,7 @@ def register(call: Call) -> Any:
         description=given["description"] or "",
         version=given["version"] or "1",
     )
-    call.curator.register(dataset)
+    call.curator.register(dataset, call.identity)
     return call.curator.described(dataset)
 
 
