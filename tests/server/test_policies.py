@@ -65,6 +65,23 @@ def test_small_groups_are_withheld_by_their_released_counts(world):
     assert [row[0] for row in world.ask("bob", hidden).json()["rows"]] == ["F", "M"]
 
 
+def test_small_groups_do_not_come_back_by_totals_or_filters(world):
+    # Groups that add up to a released total would give the withheld one away by subtraction. Counts of 100 and 0 are off by
+    # 50 if the total's noise, of scale 5 and shared by three, or a group's, of scale 1.25, is: with less than 3 e^(−30).
+    _policy(world, min_group_size=50)
+    by_sex = {"calls": [["group_by", ["sex"], {"keys": ["F", "X"]}], ["count"]], "epsilon": 1.0, "total": True}
+    answer = world.ask("ann", by_sex).json()
+    assert [row[0] for row in answer["rows"]] == ["F"]
+    assert answer["totals"] == {}
+    # A count of 0 beside others with noise of scale 4 is at least 80 with probability e^(−20)/2 < 2e-9.
+    _policy(world, min_group_size=80)
+    filtered = "SELECT COUNT(*) AS n, COUNT(*) FILTER (WHERE sex = 'X') AS x FROM people"
+    assert world.ask("bob", {"sql": filtered, "epsilon": 0.5}).json()["rows"] == []
+    cells = {"$aggregate": ["marginal", {"categories": {"sex": ["F", "X"]}}]}
+    both = {"calls": [["aggregate", [], {"n": {"$aggregate": ["count"]}, "m": cells}]], "epsilon": 0.5}
+    assert world.ask("bob", both).json()["rows"] == []
+
+
 def test_a_frozen_account_takes_no_charge(world):
     assert world.call("sam", "POST", "/v1/accounts/census/freeze").json()["frozen"]
     assert world.ask("ann").json()["error"]["code"] == "policy_refused"
