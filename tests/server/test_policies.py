@@ -66,8 +66,8 @@ def test_small_groups_are_withheld_by_their_released_counts(world):
 
 
 def test_small_groups_do_not_come_back_by_totals_or_filters(world):
-    # Groups that add up to a released total would give the withheld one away by subtraction. Counts of 100 and 0 are off by
-    # 50 if the total's noise, of scale 5 and shared by three, or a group's, of scale 1.25, is: with less than 3 e^(−30).
+    # Groups that add up to a released total would give the withheld one away by subtraction. A count is off by 50 if a
+    # third of the total's noise, of scale 5, is, or a group's own, of scale 1.25: with a probability below 3 e^(−30).
     _policy(world, min_group_size=50)
     by_sex = {"calls": [["group_by", ["sex"], {"keys": ["F", "X"]}], ["count"]], "epsilon": 1.0, "total": True}
     answer = world.ask("ann", by_sex).json()
