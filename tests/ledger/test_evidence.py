@@ -129,6 +129,11 @@ def test_a_rollback_is_noticed_without_receipts(ledger, place, key, keys, tmp_pa
         assert restored.verify()  # consistent in itself
         assert "older copy was restored" in heads.check(restored, keys)
         assert not heads.verify(restored, keys)
+        # Nor does the next head, signed by a clock that knows of nothing, make the older copy the one that counts.
+        restored.account("census").spend(EVENT)
+        with pytest.raises(NotALedger, match="older copy was restored"):
+            heads.append(restored, key)
+        assert "older copy was restored" in heads.check(restored, keys)
 
 
 def _take_back(place, ledger, receipt) -> None:

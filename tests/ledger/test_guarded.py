@@ -296,3 +296,77 @@ def test_an_entry_that_sql_wrote_has_the_hash_and_seal_that_python_computes(plac
     [(body, stored)] = owner.query("SELECT body, hash FROM discreet_entry WHERE account='census/ada' AND sequence=1")
     assert (body, stored) == (receipt.body, receipt.hash)
     assert digest(body) == stored
+
+
+def test_an_entry_cannot_pretend_to_repeat_the_charge_of_a_part(place):
+    """A made-up origin must not hide from the check that the accounts above were charged."""
+    server, owner, _ = place
+    before = owner.query("SELECT * FROM discreet_account ORDER BY name")
+    for origin in (["census/ada/eve", 1, "0" * 64], ["census/ada", 1, "0" * 64], ["census", 0, "0" * 64], [], 7):
+        with contextlib.closing(psycopg.connect(server.location)) as connection:
+            connection.execute(*_append(server, "census/ada", change=["1/2^3"], state="1/2^3", origin=origin))
+            with pytest.raises(psycopg.Error, match="repeats no charge"):
+                connection.commit()
+    assert owner.query("SELECT * FROM discreet_account ORDER BY name") == before
+
+
+def test_parts_of_parts_are_charged_through_functions(place):
+    server, _, _ = place
+    with dp.Ledger(server.location, create=False) as ledger:
+        inner = ledger.account("census/ada").allot("agent", dp.PureDP(0.25))
+        inner.spend(EIGHTH)
+        plan = inner.reserve(dp.events.Repeated(dp.events.Laplace(100.0), 10), key="plan")
+        plan.start_block(4)
+        plan.close()
+        assert ledger.verify()
+
+
+def test_a_role_that_could_take_on_another_with_more_rights_is_refused(place):
+    """Without INHERIT it has no such right of its own, and gets it with SET ROLE."""
+    _, owner, role = place
+    with psycopg.connect(owner.location) as connection:
+        connection.execute(f"CREATE ROLE {role}_keeper")
+        connection.execute(f"ALTER ROLE {role} NOINHERIT")
+        connection.execute(f"GRANT {role}_keeper TO {role}")
+    try:
+        guard(owner.location, role)
+        with psycopg.connect(owner.location) as connection:
+            connection.execute(f"GRANT UPDATE ON discreet_entry TO {role}_keeper")
+        with pytest.raises(InvalidArgument, match="owns the tables"):
+            guard(owner.location, role)
+    finally:
+        with psycopg.connect(owner.location) as connection:
+            connection.execute(f"DROP OWNED BY {role}_keeper")
+            connection.execute(f"DROP ROLE {role}_keeper")
+
+
+def test_a_server_starts_and_answers_as_the_guarded_role(place, tmp_path):
+    """Its own tables are there for it, although it may create none."""
+    pytest.importorskip("starlette")
+    pytest.importorskip("ibis")
+    from discreet.apps.server.config import read_config
+    from discreet.apps.server.starting import start
+    from discreet.apps.server.tables import Work
+
+    server, owner, _ = place
+    (tmp_path / "people.csv").write_text("age\n31\n47\n")
+    config = f"""
+ledger = "{server.location}"
+[accounts.census]
+epsilon = 1.0
+[datasets.people]
+source = "people.csv"
+[users.ada]
+role = "analyst"
+"""
+    for _ in range(2):  # the second start finds everything
+        started = start(read_config(tmp_path / "curator.toml", config))
+        curator = started.curator
+        identity = curator.access.identity_of("ada")
+        question = {"sql": "SELECT COUNT(*) AS n FROM people", "epsilon": 0.1}
+        answered = curator.ask(identity, "people", question, "one", Work())
+        curator.close()
+    assert answered["replayed"]
+    with dp.Ledger(owner.location, create=False) as ledger:
+        assert ledger.verify()
+        assert ledger.account("census/ada").summary().charges == 1

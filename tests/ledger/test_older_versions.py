@@ -35,6 +35,7 @@ LATER = {
         "laplace-votes",
         "local-report",
         "may-fail",
+        "perturbed-objective",
         "randomly-allocated",
         "selected-from-repeats",
         "skellam",

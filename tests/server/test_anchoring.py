@@ -12,12 +12,12 @@ import pytest
 import discreet as dp
 from discreet.apps.server.config import read_config
 from discreet.apps.server.starting import start
-from discreet.apps.server.state import TABLES, State
+from discreet.apps.server.state import State
 from discreet.apps.server.tables import Work
 from discreet.errors import NotALedger
 from discreet.ledger.evidence import AnchorFile, PublicKeys, SigningKey
 from discreet.ledger.evidence.keys import append_line
-from discreet.ledger.stores import base
+from discreet.ledger.stores import base, served
 from tests.server.conftest import CONFIG, COUNT, World, make_world, write_people
 
 ANCHORS = """
@@ -75,7 +75,7 @@ def test_a_server_runs_behind_a_guarded_database(tmp_path, server_place):
     owner, role, url = server_place
     with dp.Ledger(owner) as ledger:
         State(ledger)
-    guard(owner, role, tables=TABLES)
+    guard(owner, role, tables=(served.ANSWERS, served.ITEMS))
     write_people(tmp_path)
     started = start(read_config(tmp_path / "curator.toml", CONFIG.replace('"curator.ledger"', f'"{url}"')))
     curator, tokens = started.curator, {user: token for user, _, token in started.tokens}

@@ -161,6 +161,9 @@ def test_json_that_is_not_json_is_refused(shared):
         b'{"sql": 1, "sql": 2}',
         b'{"epsilon": NaN}',
         b'{"epsilon": Infinity}',
+        b'{"sql": "SELECT COUNT(*) FROM people", "epsilon": 0.1, "error_target": 1e999}',
+        b'{"sql": "SELECT COUNT(*) AS \\"\\ud800\\" FROM people", "epsilon": 0.1}',
+        b'{"calls": [["aggregate", [], {"\\udfff": {"$aggregate": ["count"]}}]], "epsilon": 0.1}',
         deep,
     ):
         headers = {"Authorization": f"Bearer {shared.tokens['ann']}", "Content-Type": "application/json"}

@@ -7,9 +7,12 @@ import json
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from discreet.apps.server import jobs
+from discreet.apps.server.jobs import Jobs
 from tests.server.conftest import CONFIG, make_world
 
 MODEL = """
@@ -101,6 +104,35 @@ def test_a_training_is_charged_once_and_its_model_comes_back(trainer):
     [charge] = trainer.curator.ledger.account("training/ann").statement().lines[:1]
     assert charge.user == "ann"
     assert not trainer.curator.ledger.verify().problem
+
+
+def test_of_eight_at_once_with_one_key_one_job_is_queued(trainer, monkeypatch):
+    monkeypatch.setattr(Jobs, "_start", lambda jobs, name: None)
+    curator = trainer.curator
+    identity, body = curator.access.identity_of("ann"), {"model": "sexes", "plan": {"epsilon": 0.5}}
+    with ThreadPoolExecutor(8) as threads:
+        queued = list(threads.map(lambda _: curator.jobs.queue(identity, body, "once"), range(8)))
+    assert len({job["id"] for job in queued}) == 1
+    assert len(curator.jobs.listed(identity)) == 1
+    monkeypatch.setattr(jobs, "MOST_OPEN", 2)
+    assert trainer.call("ann", "POST", "/v1/jobs", body).status_code == 202
+    assert trainer.call("ann", "POST", "/v1/jobs", body).status_code == 429
+    assert trainer.call("ann", "POST", "/v1/jobs", body, Idempotency_Key="once").status_code == 202
+
+
+@pytest.mark.slow
+def test_a_training_that_fails_tells_nothing_about_the_data(tmp_path):
+    """How many rows have a known label is no public fact, although batches of a fixed size need it."""
+    pytest.importorskip("torch")
+    fixed = MODEL.replace("examples = 200", 'examples = 100\nsampling = "without replacement"')
+    (tmp_path / "sexes.toml").write_text(fixed)
+    for trainer in make_world(
+        tmp_path, WITH_MODEL.replace("delta = 1e-5\n", 'delta = 1e-5\nrelation = "replace-one"\n')
+    ):
+        name = trainer.call("ann", "POST", "/v1/jobs", {"model": "sexes"}).json()["id"]
+        facts = _until(trainer, name, "failed")
+        assert facts["state"] == "failed"
+        assert facts["problem"].startswith("it failed (InvalidArgument)")
 
 
 @pytest.mark.slow

@@ -7,11 +7,13 @@ import logging
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from discreet.apps.server.config import read_config
 from discreet.apps.server.starting import start
+from discreet.ledger.access import Access
 from discreet.ledger.chain import digest
-from tests.server.conftest import CONFIG, COUNT, write_people
+from tests.server.conftest import CONFIG, COUNT, make_world, write_people
 
 
 def test_a_new_analyst_gets_a_share_and_asks(world):
@@ -83,3 +85,29 @@ def test_a_second_start_opens_the_same_budget_and_shows_no_token(tmp_path):
     assert second.tokens == ()
     assert sorted(second.curator.datasets()) == ["people"]
     second.curator.close()
+
+
+def test_a_dataset_that_gets_another_budget_is_in_the_record(world):
+    """The same people under a fresh account are promised less: that must not happen silently."""
+    assert world.call("sam", "POST", "/v1/accounts", {"name": "fresh", "epsilon": 5.0}).is_success
+    body = {"name": "people", "source": "people.parquet", "account": "fresh"}
+    assert world.call("sam", "POST", "/v1/datasets", body).is_success
+    changes = [one for one in world.call("eve", "GET", "/v1/changes").json()["changes"] if one["kind"] == "dataset"]
+    assert [(one["by"], one["body"]["account"]) for one in changes] == [("operator", "census"), ("sam", "fresh")]
+    assert "parquet" not in str(changes)  # an address may hold a password
+    assert world.call("eve", "POST", "/v1/ledger/verify", {}).json()["ok"]
+
+
+def test_a_first_start_that_was_killed_leaves_no_account_without_its_policy(tmp_path, monkeypatch):
+    text = CONFIG.replace("[accounts.census.shares]", "policy = { approval_above = 0.05 }\n[accounts.census.shares]")
+    write_people(tmp_path)
+
+    def killed(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Access, "set_policy", killed)
+    with pytest.raises(KeyboardInterrupt):
+        start(read_config(tmp_path / "curator.toml", text))
+    monkeypatch.undo()
+    for world in make_world(tmp_path, text):
+        assert world.ask("ann").json()["error"]["code"] == "approval_needed"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from discreet.apps.server import oidc
 from discreet.apps.server.oidc import Provider
@@ -74,6 +74,7 @@ def test_what_the_provider_did_not_sign_for_us_is_refused(world, provider):
         "no signature": f"{unsigned}.{body}.",
         "another body": f"{head}.{stranger.token('sam').split('.')[1]}.{signature}",
         "a secret that is public": provider.token("sam", algorithm="HS256", key=(json.dumps(public) + "x" * 32)),
+        "a key of another kind": provider.token("ann", algorithm="RS256", key=rsa.generate_private_key(65537, 2048)),
         "expired": provider.token("ann", exp=now - 3600),
         "no end": provider.token("ann", exp=None),
         "not yet": provider.token("ann", nbf=now + 3600),
@@ -115,6 +116,13 @@ def test_a_new_key_is_found_and_strangers_cannot_make_the_server_fetch_again_and
     assert len(fetched) == 1
     monkeypatch.setattr(oidc, "_AT_THE_EARLIEST", -1.0)
     assert world.call(provider.token("ann", kid="two"), "GET", "/v1/me").status_code == 200
+
+
+def test_a_broken_key_of_the_provider_locks_nobody_out(world, provider, tmp_path):
+    listed = json.loads(provider.jwks())["keys"]
+    broken = [{"kty": "EC", "crv": "P-999", "kid": "x"}, {"kty": "RSA", "kid": "y"}, {"kty": "OKP", "x": 5, "kid": "z"}]
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": [*broken, *listed]}))
+    assert world.call(provider.token("ann"), "GET", "/v1/me").status_code == 200
 
 
 def test_an_address_counts_only_if_the_provider_checked_it(world, provider):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from discreet.apps.server import curator
 from tests.server.conftest import COUNT
 
 BY_SEX = {
@@ -61,6 +65,23 @@ def test_small_groups_are_withheld_by_their_released_counts(world):
     assert [row[0] for row in world.ask("bob", hidden).json()["rows"]] == ["F", "M"]
 
 
+def test_small_groups_do_not_come_back_by_totals_or_filters(world):
+    # Groups that add up to a released total would give the withheld one away by subtraction. A count is off by 50 if a
+    # third of the total's noise, of scale 5, is, or a group's own, of scale 1.25: with a probability below 3 e^(−30).
+    _policy(world, min_group_size=50)
+    by_sex = {"calls": [["group_by", ["sex"], {"keys": ["F", "X"]}], ["count"]], "epsilon": 1.0, "total": True}
+    answer = world.ask("ann", by_sex).json()
+    assert [row[0] for row in answer["rows"]] == ["F"]
+    assert answer["totals"] == {}
+    # A count of 0 beside others with noise of scale 4 is at least 80 with probability e^(−20)/2 < 2e-9.
+    _policy(world, min_group_size=80)
+    filtered = "SELECT COUNT(*) AS n, COUNT(*) FILTER (WHERE sex = 'X') AS x FROM people"
+    assert world.ask("bob", {"sql": filtered, "epsilon": 0.5}).json()["rows"] == []
+    cells = {"$aggregate": ["marginal", {"categories": {"sex": ["F", "X"]}}]}
+    both = {"calls": [["aggregate", [], {"n": {"$aggregate": ["count"]}, "m": cells}]], "epsilon": 0.5}
+    assert world.ask("bob", both).json()["rows"] == []
+
+
 def test_a_frozen_account_takes_no_charge(world):
     assert world.call("sam", "POST", "/v1/accounts/census/freeze").json()["frozen"]
     assert world.ask("ann").json()["error"]["code"] == "policy_refused"
@@ -83,3 +104,60 @@ def test_a_renewed_budget_says_what_it_promises(world):
     assert world.spent("census period 2/ann") == 1
     dataset = world.call("ann", "GET", "/v1/datasets/people").json()
     assert dataset["account"] == "census period 2"
+
+
+def test_rules_of_a_share_outlive_a_renewal(world):
+    """Otherwise the next period would undo what a steward decided about one analyst."""
+    assert world.call("sam", "POST", "/v1/accounts/census/ann/policy", {"max_epsilon_per_question": 0.05}).is_success
+    assert world.call("sam", "POST", "/v1/accounts/census/bob/freeze").is_success
+    _policy(world, period_days=1e-9)
+    assert world.call("sam", "POST", "/v1/accounts/census/renew").status_code == 200
+    assert world.ask("ann").json()["error"]["code"] == "policy_refused"
+    assert world.ask("bob").json()["error"]["code"] == "policy_refused"
+    assert world.ask("ann", {**COUNT, "epsilon": 0.05}).status_code == 200
+
+
+def test_freezing_a_renewed_account_by_its_name_holds_back_everybody(world):
+    _policy(world, period_days=1e-9)
+    assert world.call("sam", "POST", "/v1/accounts/census/renew").status_code == 200
+    assert world.call("sam", "POST", "/v1/accounts/census/bob/freeze").json()["account"] == "census period 2/bob"
+    assert (world.ask("ann").status_code, world.ask("bob").status_code) == (200, 403)
+    assert world.call("sam", "POST", "/v1/accounts/census/freeze").json()["account"] == "census period 2"
+    assert world.ask("ann").json()["error"]["code"] == "policy_refused"
+
+
+def test_changes_of_a_policy_at_once_all_hold(world):
+    """A rule that one steward sets must not take back the freeze of another, who acted in between."""
+    access = world.curator.access
+
+    def count_up(_):
+        access.change_policy("census", lambda rules: replace(rules, min_group_size=(rules.min_group_size or 0) + 1))
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(count_up, range(20)))
+    assert access.policy("census").min_group_size == 20
+
+
+def test_of_two_renewals_at_once_one_is_refused(world, monkeypatch):
+    """The second one has seen the old period end, and must not open a third."""
+    _policy(world, period_days=1e-9)
+    access = world.curator.access
+    number = access.periods
+
+    def late(name):
+        found = number(name)
+        monkeypatch.undo()
+        access.renew("census")
+        return found
+
+    monkeypatch.setattr(access, "periods", late)
+    assert world.call("sam", "POST", "/v1/accounts/census/renew").status_code == 403
+    assert access.current("census") == "census period 2"
+
+
+def test_nobody_fills_the_list_of_approvals(world, monkeypatch):
+    monkeypatch.setattr(curator, "MOST_WAITING", 2)
+    _policy(world, approval_above=0.05)
+    codes = [world.ask("ann", {**COUNT, "purpose": str(i)}).json()["error"]["code"] for i in range(4)]
+    assert codes == ["approval_needed", "approval_needed", "too_many", "too_many"]
+    assert world.ask("bob").json()["error"]["code"] == "approval_needed"

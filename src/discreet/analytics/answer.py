@@ -12,6 +12,7 @@ from ibis.common.exceptions import IbisError
 
 from discreet import _check
 from discreet.accounting.adaptive.budgets import form_of
+from discreet.analytics.aggregates.distinct import CountValues
 from discreet.analytics.aggregates.measurement import Sums
 from discreet.analytics.engine import running
 from discreet.analytics.engine.collation import require_exact, require_plain_numbers
@@ -233,20 +234,31 @@ class Answer:
         return Answer(self._question, self._account, self._part, afterwards)
 
     def withholding(self, least: int) -> Answer:
-        """The same answer without the groups whose released count is below `least`; it must count rows or persons.
+        """The same answer without the groups whose released counts are below `least`; it must count rows or persons.
+
+        Every count of a group is judged, also that of some of its rows, such as `COUNT(*) FILTER (WHERE …)`. Where a
+        group is withheld, so are totals, which would give it back. Conditions inside sums and means are not judged.
 
         Guarantee: looks at released counts alone, never at true ones, so it is free: post-processing keeps every
         guarantee (Dwork & Roth 2014, Proposition 2.1).
         """
         wanted = _check.integer("least", least, "groups with a smaller released count are withheld")
-        counts = [name for name, one in self._question.asked.items() if one.aggregate.counts_units]
-        if not counts:
+        asked = self._question.asked
+        if not any(one.aggregate.counts_units for one in asked.values()):
             remedy = "add COUNT(*), or n=count(), to the question: the smallest group is judged by its released count"
             raise _check.fail("question", "count the rows or persons of each group", str(self._question), remedy)
+        judged = [
+            output.name
+            for name, one in asked.items()
+            if one.aggregate.counts and not isinstance(one.aggregate, CountValues)
+            for output in one.aggregate.outputs(name)
+        ]
         before = self._afterwards
 
         def afterwards(result: Result) -> Result:
-            kept = result.where([count >= wanted for count in result.columns[counts[0]]])
+            counts = zip(*(result.columns[name] for name in judged), strict=True)
+            stays = [min(each) >= wanted for each in counts]
+            kept = result if all(stays) else replace(result.where(stays), totals={})
             return kept if before is None else before(kept)
 
         return Answer(self._question, self._account, self._part, afterwards)

@@ -149,3 +149,8 @@ def resolve_bounds(column: str, given: Bounds | Mapping[str, Bounds] | None, dec
         remedy = "give (lower, upper) from what you know without looking at the data, here or once on the table"
         raise _check.fail("bounds", f"be given for {column!r}", None, remedy)
     return bounds
+
+
+def rank_suffix(rank: float) -> str:
+    """What tells the columns of several quantiles apart: `_25` for 0.25."""
+    return f"_{float(100 * _check.real('quantile', rank, '0.5 is the median')):g}".replace(".", "_")

@@ -287,11 +287,6 @@ def _checked(candidates: object) -> tuple[float, ...]:
     return cuts
 
 
-def rank_suffix(rank: float) -> str:
-    """What tells the columns of several quantiles apart: `_25` for 0.25."""
-    return f"_{float(100 * _check.real('quantile', rank, '0.5 is the median')):g}".replace(".", "_")
-
-
 def quantile(
     column: str,
     quantile: float,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from discreet import _check
-from discreet.analytics.aggregates.aggregate import Aggregate, Bounds
+from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, rank_suffix
 from discreet.analytics.aggregates.count import Count, CountDistinct, count, count_distinct
 from discreet.analytics.aggregates.covariance import Correlation, Covariance, correlation, covariance
 from discreet.analytics.aggregates.distinct import CountValues, count_values
@@ -23,7 +23,6 @@ from discreet.analytics.aggregates.quantile import (
     max,
     median,
     min,
-    rank_suffix,
 )
 from discreet.analytics.aggregates.quantile import quantile as quantile_of
 from discreet.analytics.aggregates.rows_per_person import GroupsPerPerson as GroupsPerPerson
@@ -121,7 +120,7 @@ class Asking(ABC):
         `refine` an eighth of its ε first finds the right scale, and the levels are placed there: for skewed columns
         and wide bounds.
         """
-        listed = None if candidates is None else tuple(candidates)
+        listed = tuple(candidates) if isinstance(candidates, Iterator) else candidates  # it is read for each rank
 
         def asked(rank: float) -> Aggregate:
             return quantile_of(column, rank, bounds=bounds, levels=levels, candidates=listed, refine=refine)

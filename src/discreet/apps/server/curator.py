@@ -28,6 +28,7 @@ from discreet.apps.wire.results import preview_json, result_json
 from discreet.errors import AccessDenied, ApprovalNeeded, BudgetExceeded, Exhausted
 from discreet.ledger import Account, Ledger
 from discreet.ledger.access import Access, Identity
+from discreet.ledger.access.access import OPERATOR
 from discreet.ledger.access.policy import cost_of
 from discreet.ledger.names import checked_text
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 #: Idempotency keys are short texts; the user's name and a colon come before them in the ledger.
 LONGEST_KEY = 100
+#: Questions of one user that wait for a steward: each is recorded for good, and people read them.
+MOST_WAITING = 50
 
 
 class Curator:
@@ -76,14 +79,19 @@ class Curator:
 
     # --- datasets
 
-    def register(self, dataset: Dataset) -> None:
-        """Add a dataset, or replace what had its name. Its source must be readable, and its account must exist."""
+    def register(self, dataset: Dataset, by: Identity | str = OPERATOR) -> None:
+        """Add a dataset, or replace what had its name. Its source must be readable, and its account must exist.
+
+        Which account pays is recorded with who said so: another account is another budget for the same people.
+        """
         account = self.ledger.account(dataset.account)
         self._tables.private(dataset, account, Work())  # refuses bounds and a person's column that it does not have
         tree = asdict(dataset) | {
             "bounds": {name: [low.hex(), high.hex()] for name, (low, high) in dataset.bounds.items()}
         }
         tree["values"] = {name: [_kept(value) for value in values] for name, values in dataset.values.items()}
+        public = {name: tree[name] for name in ("account", "description", "person", "version")}
+        self.access.record_dataset(dataset.name, public, by=by)  # not the source, which may hold a password
         self.state.put("dataset", dataset.name, tree)
 
     def datasets(self) -> dict[str, Dataset]:
@@ -223,6 +231,7 @@ class Curator:
                 return answer.release(**asdict(asked.spending), purpose=what, key=charged)
         waiting = [one.id for one in mine if one.state == "pending"]
         if not waiting:
+            self._check_waiting(identity)
             account = self.access.account(identity, dataset.account)
             event = self._answer(dataset, account, asked, work).event(**asked.spending.planned())
             cost = max(cost_of(terms, event) for terms in account._path)
@@ -233,6 +242,13 @@ class Curator:
             f"{needed}: a steward was asked; send the same question again once it is approved",
             approval=waiting[0],
         )
+
+    def _check_waiting(self, identity: Identity) -> None:
+        """Refuse to bother the steward with more questions than people read."""
+        waiting = [one for one in self.access.approvals() if (one.user, one.state) == (identity.user, "pending")]
+        if len(waiting) >= MOST_WAITING:
+            message = f"at most {MOST_WAITING} questions of one user may wait for an approval: wait for a decision"
+            raise Problem(429, "too_many", message)
 
     # --- accounts
 

@@ -20,6 +20,7 @@ import time
 import tomllib
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ MODEL = {"learning_rate": float}
 _EVERY, _MOST_ATTEMPTS = 0.5, 3
 #: Seconds between two notes of a training that it lives, and after how many without one it counts as dead.
 BEAT, _SILENCE = 20.0, 120.0
+#: The most trainings of one user that are queued or running, so that nobody fills the queue.
+MOST_OPEN = 20
 #: The most steps of one training, so that one job does not keep the others waiting for days.
 MOST_STEPS = 200_000
 
@@ -120,14 +123,14 @@ class Jobs:
         facts = self.preview(identity, body["model"], given)
         if not facts["affordable"]:
             raise Problem(402, "budget_exceeded", "the share has no room for this training: nothing was charged")
-        found = [tree for _, tree in self._curator.state.items("job") if key is not None and tree["key"] == key]
-        for tree in found:
-            if tree["user"] == identity.user:
-                if (tree["model"], tree["plan"]) != (body["model"], _texts(given)):
-                    raise Problem(409, "key_reused", "an idempotency key must name one training: take a new key")
-                return self._shown(tree)
+        mine = [tree for _, tree in self._curator.state.items("job") if tree["user"] == identity.user]
+        for tree in mine:
+            if key is not None and tree["key"] == key:
+                return self._same(tree, body["model"], given)
+        if sum(tree["state"] in ("queued", "running") for tree in mine) >= MOST_OPEN:
+            raise Problem(429, "too_many", f"one user may have {MOST_OPEN} trainings in the queue: wait for one to end")
         job = {
-            "id": uuid.uuid4().hex[:16],
+            "id": uuid.uuid4().hex[:16] if key is None else _id_of(identity.user, key),
             "user": identity.user,
             "role": identity.role.value,
             "scopes": sorted(identity.scopes),
@@ -148,8 +151,17 @@ class Jobs:
             "problem": "",
             "beat": 0,
         }
-        self._curator.state.put("job", job["id"], job)
+        if self._curator.state.change("job", job["id"], lambda tree: job if tree is None else None) is None:
+            tree = self._curator.state.item("job", job["id"])  # a request with this key came in at the same time
+            assert tree is not None, "jobs are never deleted"
+            return self._same(tree, body["model"], given)
         return self._shown(job)
+
+    def _same(self, tree: Mapping[str, Any], model: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The job that a key names already, if it is the one that is asked for."""
+        if (tree["model"], tree["plan"]) != (model, _texts(given)):
+            raise Problem(409, "key_reused", "an idempotency key must name one training: take a new key")
+        return self._shown(tree)
 
     def listed(self, identity: Identity) -> list[dict[str, Any]]:
         """One's own jobs, oldest first."""
@@ -246,6 +258,11 @@ def numbers_of(plan: Mapping[str, str]) -> dict[str, Any]:
     """The numbers of a job's plan as they were given."""
     kinds = {**PLAN, **MODEL}
     return {name: kinds[name](float.fromhex(text)) for name, text in plan.items()}
+
+
+def _id_of(user: str, key: str) -> str:
+    """The name of a user's job with a key: the same one for requests that come in at the same time."""
+    return sha256(json.dumps([user, key]).encode()).hexdigest()[:16]
 
 
 def _texts(plan: Mapping[str, Any]) -> dict[str, str]:

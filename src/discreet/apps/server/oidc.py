@@ -6,6 +6,7 @@ is let in, with that user's role.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -88,7 +89,11 @@ class SignIn:
                 leeway=_LEEWAY,
                 options={"require": _REQUIRED},
             )
-        except jwt.PyJWTError as error:
+        except (
+            jwt.PyJWTError,
+            TypeError,
+            ValueError,
+        ) as error:  # TypeError: a key of another kind
             raise AccessDenied(f"a token of the identity provider is not valid ({type(error).__name__})") from None
         user = claims.get(provider.claim)
         # An address that the provider has not checked is whatever its user typed.
@@ -110,7 +115,7 @@ class SignIn:
 
 
 def _fetched(place: str) -> dict[str, Any]:
-    """The provider's public keys by name; keys of other uses and kinds are left out."""
+    """The provider's public keys by name; keys of other uses and kinds, and broken ones, are left out."""
     try:
         if "://" in place:
             with urllib.request.urlopen(place, timeout=_PATIENCE) as answer:
@@ -123,7 +128,8 @@ def _fetched(place: str) -> dict[str, Any]:
     keys = {}
     for one in listed:
         if isinstance(one, dict) and one.get("use", "sig") == "sig" and one.get("kty") in ("RSA", "EC", "OKP"):
-            key = jwt.PyJWK(one)
-            if key.key_id is not None:
-                keys[key.key_id] = key.key
+            with contextlib.suppress(jwt.PyJWTError, TypeError, ValueError):  # of a kind that is not known here
+                key = jwt.PyJWK(one)
+                if isinstance(key.key_id, str):
+                    keys[key.key_id] = key.key
     return keys

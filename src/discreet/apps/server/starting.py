@@ -25,8 +25,8 @@ class Started:
 def start(config: CuratorConfig) -> Started:
     """Open what the configuration names; what exists already is left as it is.
 
-    Accounts keep their terms forever, so a configuration that says otherwise is refused. Policies are set when an
-    account is opened, and changed by the steward's calls from then on. A user gets a token when they are added.
+    Accounts keep their terms forever, so a configuration that says otherwise is refused. Policies are set where
+    an account has none, and changed by the steward's calls from then on. A user gets a token when they are added.
     """
     ledger = Ledger(config.ledger)
     curator = Curator(ledger, config.limits, config.folder, config.webhook)
@@ -50,10 +50,9 @@ def start(config: CuratorConfig) -> Started:
 
 
 def _open(curator: Curator, wanted: AccountConfig) -> Account:
-    existing = {account.name for account in curator.ledger.accounts()}
     terms = wanted.neighbors
     account = curator.ledger.account(wanted.name, wanted.budget, terms.unit, terms.relation, aside=wanted.aside)
-    if wanted.name not in existing:
+    if not curator.access.has_policy(account.name):  # also after a first start that was killed at this point
         curator.access.set_policy(account.name, wanted.policy)
     current = curator.ledger.account(curator.access.current(wanted.name))
     for user, budget in wanted.shares.items():

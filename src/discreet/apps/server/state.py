@@ -13,28 +13,11 @@ from typing import Any, TypeVar
 from discreet.codec import canonical
 from discreet.ledger import Ledger
 from discreet.ledger.backend import Backend
+from discreet.ledger.stores import served
 from discreet.ledger.stores.base import Transaction
 
 T = TypeVar("T")
 
-_TABLES = (
-    """CREATE TABLE IF NOT EXISTS discreet_server_item (
-        kind TEXT NOT NULL,
-        name TEXT NOT NULL,
-        body TEXT NOT NULL,
-        PRIMARY KEY (kind, name)
-    )""",
-    """CREATE TABLE IF NOT EXISTS discreet_server_answer (
-        owner TEXT NOT NULL,
-        key TEXT NOT NULL,
-        question TEXT NOT NULL,
-        time TEXT NOT NULL,
-        body TEXT NOT NULL,
-        PRIMARY KEY (owner, key)
-    )""",
-)
-#: The names of the tables.
-TABLES = ("discreet_server_item", "discreet_server_answer")
 _PUT_ITEM = (
     "INSERT INTO discreet_server_item (kind, name, body) VALUES (?, ?, ?) "
     "ON CONFLICT (kind, name) DO UPDATE SET body = excluded.body"
@@ -58,8 +41,7 @@ class State:
 
     def __init__(self, ledger: Ledger) -> None:
         self._backend: Backend = ledger._backend
-        if not self._backend.read(_exist):
-            self._backend.write(_create)
+        self._backend.write(served.create)
 
     def items(self, kind: str) -> list[tuple[str, Any]]:
         """All things of a kind, by name, as JSON."""
@@ -107,18 +89,6 @@ class State:
         """Remove answers that were stored before a time. Their keys stay spent: the ledger knows them."""
         sql = "DELETE FROM discreet_server_answer WHERE time < ?"
         self._backend.write(lambda transaction, time: transaction.run(sql, before))
-
-
-def _exist(transaction: Transaction) -> bool:
-    """Whether all tables are there. A role that may create none can still use them."""
-    return all(transaction.rows(transaction.table_exists, name) for name in TABLES)
-
-
-def _create(transaction: Transaction, time: str) -> None:
-    if transaction.lock_accounts:
-        transaction.run(transaction.lock_accounts)
-    for statement in _TABLES:
-        transaction.run(statement)
 
 
 def _items(transaction: Transaction, kind: str) -> list[tuple[Any, ...]]:

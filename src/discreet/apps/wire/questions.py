@@ -206,10 +206,13 @@ def _exact(value: Any) -> Any:
     return [_exact(part) for part in value] if isinstance(value, list) else value
 
 
-def _check_depth(value: Any) -> None:
-    """Refuse what other parts would have to follow too deeply."""
+def _check_parsed(value: Any) -> None:
+    """Refuse half of a surrogate pair, which no store can keep, and what others would have to follow too deeply."""
     level = [value]
     for _ in range(MOST_NESTED + 1):
+        for text in (part for one in level for part in (one if isinstance(one, dict) else (one,))):
+            if isinstance(text, str):
+                text.encode()
         inside = [one for one in level if isinstance(one, dict | list)]
         level = [part for one in inside for part in (one.values() if isinstance(one, dict) else one)]
         if not level:
@@ -229,9 +232,13 @@ def checked_json(text: bytes) -> Any:
     def refuse(constant: str) -> Any:
         raise InvalidArgument(f"body must have finite numbers, got {constant}: JSON has no others")
 
+    def finite(number: str) -> float:
+        value = float(number)
+        return value if math.isfinite(value) else refuse(number[:20])
+
     try:
-        value = json.loads(text.decode(), object_pairs_hook=once, parse_constant=refuse)
-        _check_depth(value)
+        value = json.loads(text.decode(), object_pairs_hook=once, parse_constant=refuse, parse_float=finite)
+        _check_parsed(value)
         return value
     except InvalidArgument:
         raise

@@ -7,7 +7,7 @@
 ...     census = ledger.account("census", budget=dp.PureDP(1.0))
 ...     part = census.allot("ada", dp.PureDP(0.25))
 ...     access = Access(ledger)
-...     access.add_user("ada", Role.ANALYST)
+...     ada = access.add_user("ada", Role.ANALYST)
 ...     token = access.issue("ada", timedelta(days=30))
 ...     identity = access.authenticate(token)
 ...     receipt = access.account(identity, "census").spend(dp.events.Laplace(8.0), purpose="ages")
@@ -19,14 +19,14 @@ census/ada ada 0.125-DP, add or remove one row
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from discreet import _check
-from discreet.errors import AccessDenied, PolicyRefused, TermsDiffer
+from discreet.errors import AccessDenied, TermsDiffer
 from discreet.ledger import names
-from discreet.ledger.access import approvals, book, guard, tokens
+from discreet.ledger.access import approvals, book, guard, periods, tokens
 from discreet.ledger.access.approvals import Approval
 from discreet.ledger.access.book import Change, Refusal
 from discreet.ledger.access.identity import Identity, Role, User, checked_role, checked_scopes
@@ -266,19 +266,31 @@ class Access:
         """The policy of an account. Without one, everything is allowed that the budget allows."""
         return self._read(lambda transaction: guard.policy_of(transaction, account))
 
+    def has_policy(self, account: str) -> bool:
+        """Whether somebody has set a policy for an account."""
+        return self._state("policy", account) is not None
+
     def set_policy(self, account: str, policy: Policy, *, by: Identity | str = OPERATOR) -> None:
         """Change the policy of an account, for it and for all of its parts, from the next charge on."""
-        who = _actor(by, "manage")
         given: object = policy
         if not isinstance(given, Policy):
             raise _check.fail("policy", "be a Policy", type(given).__name__, "see discreet.ledger.access.Policy")
+        self.change_policy(account, lambda _: policy, by=by)
+
+    def change_policy(
+        self, account: str, change: Callable[[Policy], Policy], *, by: Identity | str = OPERATOR
+    ) -> Policy:
+        """Replace the policy by what `change` makes of it, in one transaction: two changes at once both hold."""
+        who = _actor(by, "manage")
         self._ledger.account(account)  # raises if there is no such account
 
-        def work(transaction: Transaction, time: str) -> None:
+        def work(transaction: Transaction, time: str) -> Policy:
             records.held(transaction, account)  # waits for the charges in flight
-            book.put(transaction, time, who, "policy", account, policy.tree())
+            after = change(guard.policy_of(transaction, account))
+            book.put(transaction, time, who, "policy", account, after.tree())
+            return after
 
-        self._backend.write(work, keyed=True)
+        return self._backend.write(work, keyed=True)
 
     def due_alerts(self, account: str) -> tuple[float, ...]:
         """The shares of the budget that were crossed since this was last asked, of those that the policy names."""
@@ -306,45 +318,14 @@ class Access:
         return name if renewed is None else str(renewed["current"])
 
     def renew(self, name: str, *, by: Identity | str = OPERATOR) -> Account:
-        """Open the next period's account with the same budget, parts and policy; the old one takes no more charges.
+        """Open the next period's account with the same budget, parts and policies; the old one takes no more charges.
 
         Returns the new account. `promise` says in words what people are promised over all periods.
 
         Raises:
             PolicyRefused: the policy names no period, or the current one is not over.
         """
-        who = _actor(by, "manage")
-        old_name = self.current(name)
-        old, policy = self._ledger.account(old_name), self.policy(old_name)
-        opened = datetime.fromisoformat(old.history()[0].time)
-        if policy.period is None or self.now() < opened + policy.period:
-            raise PolicyRefused(
-                f"account {old_name!r} must not be renewed now: "
-                + (
-                    "its policy names no period"
-                    if policy.period is None
-                    else f"its period ends {opened + policy.period}"
-                )
-            )
-        number = self.periods(name) + 1
-        acting = self._ledger.acting_for(who)
-        terms = old._terms
-        renewed = acting.account(f"{name} period {number}", terms.promise, aside=float(terms.aside))
-        for part in self._ledger.accounts():
-            inner = part._terms
-            if inner.parent == old_name:
-                renewed.allot(inner.name.rpartition("/")[2], inner.promise, aside=float(inner.aside))
-
-        def work(transaction: Transaction, time: str) -> None:
-            records.held(transaction, old_name)
-            book.put(transaction, time, who, "policy", renewed.name, policy.tree())
-            closed = Policy(**{**vars(policy), "frozen": True})
-            book.put(transaction, time, who, "policy", old_name, closed.tree())
-            body = {"current": renewed.name, "number": number}
-            book.put(transaction, time, who, "renewal", name, body)
-
-        self._backend.write(work, keyed=True)
-        return renewed
+        return periods.renew(self, name, _actor(by, "manage"))
 
     def periods(self, name: str) -> int:
         """How many periods an account has had, counting the current one."""
@@ -394,6 +375,13 @@ class Access:
         return self._decide(approval, by, approvals.REJECTED)
 
     # --- the record
+
+    def record_dataset(self, name: str, facts: Mapping[str, str | None], *, by: Identity | str = OPERATOR) -> None:
+        """Record what a server says about a dataset from now on, such as which account pays for its answers."""
+        who, body = _actor(by, "manage"), dict(facts)
+        self._backend.write(
+            lambda transaction, time: book.put(transaction, time, who, "dataset", name, body), keyed=True
+        )
 
     def refused(self, identity: Identity | None, action: str, reason: str) -> None:
         """Log an attempt that was refused, beside the chain."""

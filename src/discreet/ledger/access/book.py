@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from discreet.codec import canonical, parse
@@ -49,6 +50,8 @@ _HEAD = ("head", "")
 _PAGE = 2000
 # Characters of a refusal's texts that are kept: clients choose some of them.
 _LONGEST_REFUSAL = 500
+# Numbers refusals of this process, so that those of the same moment keep their order.
+_refused = count()
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Change:
         sequence: its number, from 1.
         time: when it was made, by the writer's clock.
         by: who made it.
-        kind: what was changed: "user", "token", "policy", "approval", "renewal" or "alert".
+        kind: what was changed: "user", "token", "policy", "approval", "renewal", "alert" or "dataset".
         name: which one.
         body: what it says from then on.
     """
@@ -182,7 +185,7 @@ def refuse(transaction: Transaction, time: str, user: str, token: str, action: s
     texts = [_printable(text) for text in (user, token, action, reason)]
     transaction.run(
         "INSERT INTO discreet_access_refusal (id, time, actor, token, action, reason) VALUES (?, ?, ?, ?, ?, ?)",
-        f"{time} {secrets.token_hex(8)}",
+        f"{time} {next(_refused):012d} {secrets.token_hex(8)}",
         time,
         *texts,
     )

@@ -48,8 +48,13 @@ class SignedHead:
     @classmethod
     def of_text(cls, text: str, keys: PublicKeys) -> SignedHead:
         """Read a head; one that none of `keys` signed is refused."""
+        keys.check(_KIND, parse(text))
+        return cls.unchecked(text)
+
+    @classmethod
+    def unchecked(cls, text: str) -> SignedHead:
+        """Read a head without its signature, where believing too much can only refuse too much."""
         value: Any = parse(text)
-        keys.check(_KIND, value)
         try:
             anchors = tuple(Anchor(name, *value["accounts"][name]) for name in sorted(value["accounts"]))
             changes = None if value["changes"] is None else (value["changes"][0], value["changes"][1])
@@ -114,10 +119,17 @@ class AnchorFile:
             raise _check.fail("webhook", "be an http:// or https:// URL", webhook, "heads are posted to it")
 
     def append(self, ledger: Ledger, key: SigningKey) -> SignedHead:
-        """Sign where the ledger stands and keep it outside. Nothing is kept if nothing changed since the last head."""
+        """Sign where the ledger stands and keep it outside. Nothing is kept if nothing changed since the last head.
+
+        Raises:
+            NotALedger: the ledger no longer has what the last head names. A head of an older copy would hide that from
+                everybody who looks at the last one. Whoever accepts the loss starts a new file.
+        """
         head = sign_head(ledger, key)
         last = self._last_line()
         if last is not None:
+            if gone := missing(ledger, SignedHead.unchecked(last)):
+                raise NotALedger(f"the ledger must have what the last head in {str(self._path)!r} names: {gone}")
             before = parse(last)
             now = parse(head.text)
             same = ("accounts", "changes", "key")

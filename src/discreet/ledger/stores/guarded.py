@@ -13,6 +13,7 @@ from discreet import _check
 from discreet.errors import LedgerUnavailable
 from discreet.ledger.access import Access
 from discreet.ledger.ledger import Ledger
+from discreet.ledger.stores import served
 from discreet.ledger.stores.postgres import driver
 
 # What the server's role may call: the rest is called by these.
@@ -24,7 +25,14 @@ _CALLABLE = (
 _OPEN = "discreet_open(text, text, text)"
 _DEFINER = (*_CALLABLE, _OPEN, "discreet_charged_above()")
 _LEDGER_TABLES = ("discreet_account", "discreet_entry", "discreet_schema")
+_SERVER_TABLES = (served.ITEMS, served.ANSWERS)
 _ACCESS_TABLES = ("discreet_access_state", "discreet_access_change", "discreet_access_refusal")
+# Whether a role could change a table: by its rights, by those of a role that it may take on with SET ROLE, or as owner.
+_COULD_WRITE = (
+    "SELECT bool_or(has_table_privilege(taken.oid, one.oid, 'insert, update, delete, truncate, trigger') "
+    "OR taken.oid = one.relowner) FROM pg_roles AS taken, pg_class AS one "
+    "WHERE pg_has_role(%s, taken.oid, 'member') AND one.oid = ANY (%s::regclass[])"
+)
 
 
 def guard(location: str, role: str, *, may_open: bool = True, tables: Sequence[str] = ()) -> None:
@@ -45,6 +53,7 @@ def guard(location: str, role: str, *, may_open: bool = True, tables: Sequence[s
         raise _check.fail("location", "be a postgresql:// URL", location, "a file has no roles")
     with Ledger(location) as ledger:
         Access(ledger)  # so that its tables exist, and belong to the owner
+        ledger._backend.write(served.create)
     psycopg = driver()
     try:
         with psycopg.connect(location) as connection:
@@ -57,10 +66,8 @@ def guard(location: str, role: str, *, may_open: bool = True, tables: Sequence[s
             connection.execute(functions.replace("@SCHEMA@", schema))
             for statement in _rights(schema, name, may_open, tables):
                 connection.execute(statement)
-            if connection.execute(
-                "SELECT has_table_privilege(%s, 'discreet_account', 'update')", (role,)
-            ).fetchone() != (False,):
-                remedy = "it owns the table, or is a member of a role that may change it"
+            if connection.execute(_COULD_WRITE, (role, list(_LEDGER_TABLES))).fetchone() != (False,):
+                remedy = "it owns the tables, or is a member of a role that does or that may change them"
                 raise _check.fail("role", "have no right of its own to change accounts", role, remedy)
     except psycopg.Error as error:
         text = str(error).strip().splitlines()
@@ -69,7 +76,7 @@ def guard(location: str, role: str, *, may_open: bool = True, tables: Sequence[s
 
 def _rights(schema: str, role: str, may_open: bool, more: Sequence[str]) -> list[str]:
     """Statements that give `role` what a server needs, and take everything else from everyone but the owner."""
-    tables = ", ".join((*_LEDGER_TABLES, *_ACCESS_TABLES))
+    tables = ", ".join((*_LEDGER_TABLES, *_ACCESS_TABLES, *_SERVER_TABLES))
     allowed = (*_CALLABLE, _OPEN) if may_open else _CALLABLE
     return [
         f"REVOKE ALL ON {tables} FROM PUBLIC, {role}",
@@ -79,6 +86,7 @@ def _rights(schema: str, role: str, may_open: bool, more: Sequence[str]) -> list
         f"GRANT SELECT ON {tables} TO {role}",
         f"GRANT INSERT, UPDATE ON discreet_access_state TO {role}",
         f"GRANT INSERT ON discreet_access_change, discreet_access_refusal TO {role}",
+        f"GRANT INSERT, UPDATE, DELETE ON {', '.join(_SERVER_TABLES)} TO {role}",
         f"GRANT EXECUTE ON FUNCTION {', '.join(allowed)} TO {role}",
         *(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {role}" for table in more),
     ]

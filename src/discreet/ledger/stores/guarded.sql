@@ -256,7 +256,8 @@ BEGIN
     VALUES (held.name, 0, NULL, NULL, new_body, held.head);
 END $$;
 
--- At commit: a charge to a part was also made to every account above it.
+-- At commit: a charge to a part was also made to every account above it. An entry that says it repeats the charge of a
+-- part further down must name one that is there and says the same; that one is then checked for the whole path.
 CREATE OR REPLACE FUNCTION discreet_charged_above() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, @SCHEMA@, pg_temp AS $$
 DECLARE
@@ -264,7 +265,20 @@ DECLARE
     above text;
     matched boolean;
 BEGIN
-    IF entry->>'kind' NOT IN ('spend', 'reserve', 'close') OR entry->'origin' <> 'null' THEN
+    IF entry->>'kind' NOT IN ('spend', 'reserve', 'close') THEN
+        RETURN NULL;
+    END IF;
+    IF entry->'origin' <> 'null' THEN
+        SELECT starts_with(other.account, NEW.account || '/') AND other.hash = entry->'origin'->>2
+            AND other.body::jsonb->'origin' = 'null' AND other.body::jsonb->'event' = entry->'event'
+            AND other.body::jsonb->>'kind' = entry->>'kind'
+            AND other.body::jsonb->'above' @> jsonb_build_array(jsonb_build_array(NEW.account, NEW.sequence))
+        INTO matched
+        FROM @SCHEMA@.discreet_entry AS other
+        WHERE other.account = entry->'origin'->>0 AND other.sequence = (entry->'origin'->>1)::bigint;
+        IF matched IS NOT TRUE THEN
+            RAISE EXCEPTION 'the entry repeats no charge of a part' USING ERRCODE = 'DSC03';
+        END IF;
         RETURN NULL;
     END IF;
     SELECT account.parent INTO above FROM @SCHEMA@.discreet_account AS account WHERE account.name = NEW.account;

@@ -12,8 +12,7 @@ from sqlglot import expressions as ast
 
 from discreet import _check
 from discreet.analytics.aggregates import registry
-from discreet.analytics.aggregates.aggregate import Aggregate
-from discreet.analytics.aggregates.quantile import rank_suffix
+from discreet.analytics.aggregates.aggregate import Aggregate, rank_suffix
 from discreet.analytics.plan.sql.constants import number
 from discreet.analytics.plan.sql.functions import clamp_of, is_clamp
 from discreet.analytics.plan.sql.refusals import only, refused

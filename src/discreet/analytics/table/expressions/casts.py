@@ -25,6 +25,8 @@ _LONG_MONTHS = ("01", "03", "05", "07", "08", "10", "12")
 _SHORT_MONTHS = ("04", "06", "09", "11")
 #: From this size on floats skip integers.
 _LARGEST_INTEGER = 2.0**53
+#: Unsigned columns may hold larger integers, on which a cast to 64 bits with a sign fails.
+_LARGEST_WHOLE = 2**63 - 1
 
 
 def _matches(value: Any, pattern: str) -> Any:
@@ -41,7 +43,10 @@ def _to_number(value: Any) -> Any:
 
 def _to_integer(value: Any) -> Any:
     """The nearest whole number; missing beyond 2^53, where floats skip integers."""
-    if value.type().is_integer():
+    kind = value.type()
+    if kind.is_unsigned_integer() and kind.nbytes >= ibis.dtype("int64").nbytes:
+        return ibis.cases((value <= _LARGEST_WHOLE, value.cast("int64")), else_=ibis.null("int64"))
+    if kind.is_integer():
         return value.cast("int64")
     given = _to_number(value)
     near = ROUND.build(given, 0)

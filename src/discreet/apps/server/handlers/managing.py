@@ -108,12 +108,13 @@ def allot(call: Call) -> Any:
 
 def policy(call: Call) -> Any:
     """The policy of an account."""
-    return _policy_json(call.names["account"], call.curator.access.policy(call.names["account"]))
+    account = _current(call)
+    return _policy_json(account, call.curator.access.policy(account))
 
 
 def set_policy(call: Call) -> Any:
     """Change some rules of an account; those that are not named stay as they are, and null removes one."""
-    account, body = call.names["account"], call.body
+    account, body = _current(call), call.body
     call.fields(
         max_epsilon_per_question=_NUMBER,
         min_group_size=int,
@@ -131,9 +132,9 @@ def set_policy(call: Call) -> Any:
         changed["period"] = None if days is None else dt.timedelta(days=float(days))
     if "alerts" in changed:
         changed["alerts"] = tuple(changed["alerts"] or ())
-    changed["frozen"] = bool(changed.get("frozen", call.curator.access.policy(account).frozen))
-    after = replace(call.curator.access.policy(account), **changed)
-    call.curator.access.set_policy(account, after, by=call.identity)
+    if "frozen" in changed:
+        changed["frozen"] = bool(changed["frozen"])
+    after = call.curator.access.change_policy(account, lambda rules: replace(rules, **changed), by=call.identity)
     return _policy_json(account, after)
 
 
@@ -199,7 +200,7 @@ def register(call: Call) -> Any:
         description=given["description"] or "",
         version=given["version"] or "1",
     )
-    call.curator.register(dataset)
+    call.curator.register(dataset, call.identity)
     return call.curator.described(dataset)
 
 
@@ -230,10 +231,18 @@ def _listed(column: str, listed: Any) -> list[Any]:
 
 
 def _frozen(call: Call, frozen: bool) -> Any:
-    account = call.names["account"]
-    after = replace(call.curator.access.policy(account), frozen=frozen)
-    call.curator.access.set_policy(account, after, by=call.identity)
+    account = _current(call)
+    after = call.curator.access.change_policy(account, lambda rules: replace(rules, frozen=frozen), by=call.identity)
     return _policy_json(account, after)
+
+
+def _current(call: Call) -> str:
+    """The account that an address means: of one that was renewed, and of its parts, those of the current period.
+
+    Questions are charged there, so a rule for the old one would hold back nobody.
+    """
+    top, slash, below = call.names["account"].partition("/")
+    return f"{call.curator.access.current(top)}{slash}{below}"
 
 
 def _policy_json(account: str, policy: Policy) -> dict[str, Any]:

@@ -246,9 +246,9 @@ class Site:
         decide(form.get("id", ""), session.identity)
 
     def _freeze(self, session: Session, form: Form) -> None:
-        account = form.get("account", "")
-        after = replace(self._curator.access.policy(account), frozen=form.get("frozen") == "yes")
-        self._curator.access.set_policy(account, after, by=session.identity)
+        frozen = form.get("frozen") == "yes"
+        change = self._curator.access.change_policy
+        change(form.get("account", ""), lambda rules: replace(rules, frozen=frozen), by=session.identity)
 
     def _revoke(self, session: Session, form: Form) -> None:
         self._curator.access.revoke(form.get("id", ""), by=session.identity)
