@@ -20,8 +20,9 @@ from discreet.learning.federated.registry import Registry, registry_of
 from discreet.neighbors import ZERO_OUT, Relation
 from discreet.numeric.rounding import rounded_up
 
-# A coordinate of the sum may have this many standard deviations before it wraps around.
-_DEVIATIONS = 8.0
+# A coordinate of the sum may have this many standard deviations before it wraps around. Rounding to integers may take
+# up to half of that away, where bits are few for the dimension.
+_DEVIATIONS, _FEWEST_DEVIATIONS = 8.0, 4.0
 
 
 @dataclass(frozen=True)
@@ -99,15 +100,18 @@ class SecurePlan(RoundsPlan):
             multiplier = pricing.least_noise(
                 lambda z: events.Repeated(central(z), rounds), float(_check.epsilon(epsilon)), delta, ZERO_OUT
             )
-        updates = _updates(clip_norm, dimension, bits, parties, dropouts, multiplier)
+        updates = _updates(clip_norm, dimension, bits, parties, dropouts, multiplier * registry.per_person)
         draft = cls(registry, rounds, delta, parties, dropouts, updates, multiplier)
-        if epsilon is None:
-            return draft
-        target = float(_check.epsilon(epsilon))
-        multiplier = pricing.least_noise(
-            lambda z: replace(draft, noise_multiplier=z)._rounds_event(draft.rounds), target, delta, ZERO_OUT
-        )
-        return replace(draft, noise_multiplier=multiplier, _target=target)
+        if epsilon is not None:
+            target = float(_check.epsilon(epsilon))
+            multiplier = pricing.least_noise(
+                lambda z: replace(draft, noise_multiplier=z)._rounds_event(draft.rounds), target, delta, ZERO_OUT
+            )
+            draft = replace(draft, noise_multiplier=multiplier, _target=target)
+        if _FEWEST_DEVIATIONS * draft.spread > 1 << (updates.bits - 1):
+            remedy = "noise must hide what rounding adds, and at this dimension sums modulo 2^bits would wrap around"
+            raise _check.fail("bits", "be more for so many parameters", bits, remedy)
+        return draft
 
     @property
     def relation(self) -> Relation:
@@ -133,6 +137,13 @@ class SecurePlan(RoundsPlan):
         )
 
     @property
+    def spread(self) -> float:
+        """A bound on the standard deviation of a coordinate of the sum, in integers, over rotations and the noise."""
+        updates, count = self.updates, self.parties
+        together = updates.scale * updates.clip_norm * count / math.sqrt(updates.size)
+        return math.sqrt(together**2 + count / 4 + count * float(self.variance))
+
+    @property
     def threshold(self) -> int:
         """How many clients must be left for a sum to be opened."""
         return self.parties - self.dropouts
@@ -156,7 +167,7 @@ def _updates(
     """The finest scale at which sums hardly ever wrap around.
 
     A coordinate of the rotated sum of n updates of norm C has a standard deviation of at most nC/√D, and the noise one
-    of zC√(n/(n−k)). Rounding adds at most √n/2 integers, which is little at this scale.
+    of zC√(n/(n−k)), or m times that for a person with m clients. What rounding adds is little at most scales.
     """
     norm = checked_norm("clip_norm", clip_norm)
     size = 1 << max(0, _check.integer("dimension", dimension, "it is the number of parameters") - 1).bit_length()
