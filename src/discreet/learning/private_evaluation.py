@@ -22,7 +22,7 @@ from discreet.learning.rates import Estimate
 from discreet.ledger.account import Account
 from discreet.ledger.receipt import Receipt
 from discreet.mechanisms import Laplace
-from discreet.neighbors import ADD_REMOVE, Person, Relation
+from discreet.neighbors import ADD_REMOVE, Person, Relation, Rows
 from discreet.queries.grid import column, numbers
 from discreet.queries.statistics.histogram import categorized
 from discreet.release import Release
@@ -110,7 +110,7 @@ def evaluate_privately(
             confidence in the prediction; a row then counts as positive where the prediction is right.
         groups: each row's group, to compare groups.
         group_keys: the public groups.
-        persons: each row's person, if one has many rows.
+        persons: each row's person, if one has many rows; with an account, one that protects persons.
         max_rows: with `persons`, how many rows of one person are used.
         bins: the number of bins of scores.
         level: the probability of each interval.
@@ -133,8 +133,12 @@ def evaluate_privately(
     if account is not None:
         relation = account.neighbors.relation
         unit = account.neighbors.unit
-        if isinstance(unit, Person) and persons is None:
+        if not isinstance(unit, Rows) and persons is None:
             raise _check.fail("persons", "be given", None, f"the account protects {unit}")
+        if isinstance(unit, Rows) and persons is not None:
+            # Without one of its rows, a person's next row would be used: two counts change, and the price is for one.
+            remedy = "it protects one row, and limits on a person's rows do not; use an account with unit=dp.person(…)"
+            raise _check.fail("persons", "be left out for this account", "a column", remedy)
         limit = unit.max_rows if isinstance(unit, Person) and max_rows is None else max_rows
     right, said = (
         categorized(column(one, name), names)[0] for name, one in (("truth", truth), ("predicted", predicted))

@@ -68,6 +68,7 @@ class Ensemble:
         for name, value, kind in (("teachers", teachers, Teachers), ("voting", voting, Voting)):
             if not isinstance(value, kind):
                 raise _check.fail(name, f"be a {kind.__name__}", type(value).__name__, "see discreet.learning.pate")
+        teachers.check_account(account)
         self.teachers, self.voting, self.account = teachers, voting, account
 
     def event(self, questions: int, answered: int | None = None) -> events.Event:

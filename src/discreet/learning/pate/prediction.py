@@ -118,6 +118,7 @@ class PrivatePredictor:
     def __init__(self, teachers: Teachers, *, clip_norm: float, noise: float, account: Account | None = None) -> None:
         if not isinstance(teachers, Teachers):
             raise _check.fail("teachers", "be Teachers", type(teachers).__name__, "see discreet.learning.pate")
+        teachers.check_account(account)
         self.teachers, self.account = teachers, account
         self._clip = _check.positive("clip_norm", clip_norm, "it is the largest length of one teacher's logits")
         self._mechanism = Gaussian(_check.positive("noise", noise, "it is in clip norms") * self._clip)
