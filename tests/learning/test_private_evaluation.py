@@ -122,7 +122,7 @@ def test_persons_and_the_unit_of_the_account_go_together(tmp_path, monkeypatch):
     given = {"classes": [0, 1], "epsilon": 0.5}
     with pytest.raises(InvalidArgument, match="persons must be left out"):
         evaluate_privately([0, 1], [0, 1], **given, persons=["a", "a"], max_rows=1, account=rows)
-    with pytest.raises(InvalidArgument, match="persons must be given"):
+    with pytest.raises(InvalidArgument, match="protect rows or persons"):
         evaluate_privately([0, 1], [0, 1], **given, account=clients)
     assert not rows.statement().lines
     seen, counted = [], private_evaluation._counted

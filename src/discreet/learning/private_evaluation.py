@@ -22,7 +22,7 @@ from discreet.learning.rates import Estimate
 from discreet.ledger.account import Account
 from discreet.ledger.receipt import Receipt
 from discreet.mechanisms import Laplace
-from discreet.neighbors import ADD_REMOVE, Person, Relation, Rows
+from discreet.neighbors import ADD_REMOVE, Client, Person, Relation
 from discreet.queries.grid import column, numbers
 from discreet.queries.statistics.histogram import categorized
 from discreet.release import Release
@@ -133,13 +133,15 @@ def evaluate_privately(
     if account is not None:
         relation = account.neighbors.relation
         unit = account.neighbors.unit
-        if not isinstance(unit, Rows) and persons is None:
+        if isinstance(unit, Client):
+            raise _check.fail("account", "protect rows or persons", str(unit), "open one with unit=dp.rows()")
+        if isinstance(unit, Person) and persons is None:
             raise _check.fail("persons", "be given", None, f"the account protects {unit}")
-        if isinstance(unit, Rows) and persons is not None:
+        limit = unit.max_rows if isinstance(unit, Person) and max_rows is None else max_rows
+        if not isinstance(unit, Person) and persons is not None:
             # Without one of its rows, a person's next row would be used: two counts change, and the price is for one.
             remedy = "it protects one row, and limits on a person's rows do not; use an account with unit=dp.person(…)"
             raise _check.fail("persons", "be left out for this account", "a column", remedy)
-        limit = unit.max_rows if isinstance(unit, Person) and max_rows is None else max_rows
     right, said = (
         categorized(column(one, name), names)[0] for name, one in (("truth", truth), ("predicted", predicted))
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from fractions import Fraction
 
@@ -307,22 +308,6 @@ def test_what_does_not_fit_is_refused_before_anybody_votes(teachers, account, mo
     assert not account.statement().lines
 
 
-def test_an_account_of_persons_needs_teachers_of_persons(teachers, tmp_path):
-    """Without `persons`, rows of one person reach many teachers, and move many votes and logits."""
-    persons = dp.neighbors.Person("who", 3)
-    account = dp.Ledger(tmp_path / "p.ledger").account("people", budget=dp.ApproxDP(40.0, 1e-5), unit=persons)
-    with pytest.raises(InvalidArgument, match="protect one row"):
-        pate.Ensemble(teachers, pate.GaussianVoting(20.0), account=account)
-    with pytest.raises(InvalidArgument, match="protect one row"):
-        pate.PrivatePredictor(teachers, clip_norm=1.0, noise=20.0, account=account)
-    inputs, labels = blobs(60)
-    people = pate.train_teachers(
-        Centroids(), inputs, labels, teachers=5, classes=range(3), persons=np.arange(60) // 3, progress=False
-    )
-    pate.Ensemble(people, pate.GaussianVoting(20.0), account=account).ask(np.zeros((2, 2)))
-    assert len(account.statement().lines) == 1
-
-
 def test_a_key_is_charged_and_answered_once(teachers, account, tmp_path):
     inputs, _ = blobs(5, seed=3)
     ensemble = pate.Ensemble(teachers, pate.GaussianVoting(20.0), account=account)
@@ -427,3 +412,14 @@ def test_a_student_learns_from_what_was_released():
 
 def test_the_grid_is_a_multiple_of_a_vote():
     assert pate.ConfidentVoting(1.0, threshold=Fraction(1, 3), check_noise=1e-3).check(np.array([[1, 0]])).all()
+
+
+def test_an_account_must_protect_what_one_shard_holds(teachers, tmp_path):
+    ledger = dp.Ledger(tmp_path / "units.ledger")
+    persons = ledger.account("persons", budget=dp.ApproxDP(1.0, 1e-5), unit=dp.person("id", max_rows=3))
+    phones = ledger.account("phones", budget=dp.ApproxDP(1.0, 1e-5), unit=dp.client())
+    voting = pate.ConfidentVoting(5.0, threshold=20, check_noise=20.0)
+    for account in (persons, phones):
+        with pytest.raises(InvalidArgument, match=r"protect what one shard holds.*train_teachers\(persons="):
+            pate.Ensemble(dataclasses.replace(teachers, by_person=False), voting, account=account)
+    pate.Ensemble(dataclasses.replace(teachers, by_person=True), voting, account=persons)

@@ -26,7 +26,7 @@ from discreet.learning.pate.classifier import Classifier
 from discreet.learning.pate.shards import identified, listed, shards_of
 from discreet.ledger.account import Account
 from discreet.mechanisms.sampling import entropy
-from discreet.neighbors import Rows
+from discreet.neighbors import Client, Person
 
 #: Generated rows per class on which an estimator is tried before it sees private rows.
 _TRIAL_ROWS = 4
@@ -40,22 +40,22 @@ class Teachers:
     Attributes:
         classes: the public labels, in the order of the counts.
         members: one estimator for each shard; None for a shard that could not be learned.
-        by_person: whether all rows of a person went to one teacher; None if that is not known, and whoever made the
-            teachers answers for it.
+        by_person: whether all rows of a person are in one shard; otherwise each row has a shard of its own.
     """
 
     classes: tuple[Any, ...]
     members: tuple[Any, ...]
-    by_person: bool | None = None
+    by_person: bool = False
 
     def __repr__(self) -> str:
         return f"Teachers({len(self.members)} of them, secret; classes {self.classes})"
 
     def check_account(self, account: Account | None) -> None:
-        """Refuse an account of persons if the rows of one person are spread over teachers."""
-        if account is not None and self.by_person is False and not isinstance(account.neighbors.unit, Rows):
-            remedy = "rows of one person are spread over teachers, so they move many votes; give persons= when training"
-            raise _check.fail("account", "protect one row", str(account.neighbors), remedy)
+        """Refuse an account whose unit these shards do not keep together."""
+        unit = None if account is None else account.neighbors.unit
+        if isinstance(unit, Client) or (isinstance(unit, Person) and not self.by_person):
+            remedy = "give train_teachers(persons=…), or open the account with unit=dp.rows()"
+            raise _check.fail("account", "protect what one shard holds", str(unit), remedy)
 
     def counts(self, inputs: ArrayLike) -> NDArray[np.int64]:
         """How many teachers vote for each class, one row for each public input: **not private**.
@@ -130,7 +130,7 @@ def train_teachers(
             if place is not None:
                 place.save(number, member)
             advance()
-    return Teachers(names, tuple(members[i] for i in range(count)), by_person=persons is not None)
+    return Teachers(names, tuple(members[i] for i in range(count)), persons is not None)
 
 
 def _maker(estimator: Any, classes: tuple[Any, ...]) -> Callable[[int], Any]:
