@@ -308,3 +308,21 @@ def test_bad_arguments_are_refused_by_name(change, message):
 def test_a_corner_has_a_sensible_width(width):
     with pytest.raises(InvalidArgument, match="width must"):
         SmoothHinge(width)
+
+
+def test_trying_tolerances_does_not_tell_the_number_of_rows():
+    """A mutant that compares with the number of rows itself refuses 5000 and takes 10 somewhere."""
+
+    def refused(rows, tolerance):
+        task = perturbation._Task(Logistic(), 3, Fraction(1), Fraction(1), Fraction(tolerance), True)
+        try:
+            task.check_rows(rows, 10.0)
+        except InvalidArgument:
+            return True
+        return False
+
+    for tolerance in np.geomspace(1e-12, 1e-2, 60):
+        assert refused(10, tolerance) == refused(5000, tolerance) == refused(1 << 16, tolerance)
+        assert refused((1 << 16) + 1, tolerance) == refused(1 << 18, tolerance)
+    assert refused(10, 1e-12)
+    assert not refused(1 << 18, 1e-4)

@@ -112,6 +112,26 @@ def test_a_person_s_rows_are_limited(tmp_path):
     assert replaced.event == ev.DiscreteLaplace(2, Fraction(4))
 
 
+def test_persons_and_the_unit_of_the_account_go_together(tmp_path, monkeypatch):
+    """With one row of a person used, a table without that row has the person's next row: the counts differ by 2."""
+    ledger = dp.Ledger(tmp_path / "x.ledger")
+    rows, clients = (
+        ledger.account(name, budget=dp.PureDP(1.0), unit=unit)
+        for name, unit in (("rows", dp.rows()), ("clients", dp.client()))
+    )
+    given = {"classes": [0, 1], "epsilon": 0.5}
+    with pytest.raises(InvalidArgument, match="persons must be left out"):
+        evaluate_privately([0, 1], [0, 1], **given, persons=["a", "a"], max_rows=1, account=rows)
+    with pytest.raises(InvalidArgument, match="protect rows or persons"):
+        evaluate_privately([0, 1], [0, 1], **given, account=clients)
+    assert not rows.statement().lines
+    seen, counted = [], private_evaluation._counted
+    monkeypatch.setattr(private_evaluation, "_counted", lambda *args: seen.append(counted(*args)) or seen[-1])
+    for start in (0, 1):
+        evaluate_privately([0, 1][start:], [0, 1][start:], **given, persons=["a", "a"][start:], max_rows=1)
+    assert np.abs(seen[0].values - seen[1].values).sum() == 2 > seen[0].sensitivity().l1
+
+
 def test_strange_rows_are_not_counted_and_raise_nothing(monkeypatch):
     exact(monkeypatch)
     strange = [None, math.nan, "x", 2, -1, [1], 1.5, 0]

@@ -110,7 +110,7 @@ def evaluate_privately(
             confidence in the prediction; a row then counts as positive where the prediction is right.
         groups: each row's group, to compare groups.
         group_keys: the public groups.
-        persons: each row's person, if one has many rows.
+        persons: each row's person, if one has many rows; with an account, one that protects persons.
         max_rows: with `persons`, how many rows of one person are used.
         bins: the number of bins of scores.
         level: the probability of each interval.
@@ -138,6 +138,10 @@ def evaluate_privately(
         if isinstance(unit, Person) and persons is None:
             raise _check.fail("persons", "be given", None, f"the account protects {unit}")
         limit = unit.max_rows if isinstance(unit, Person) and max_rows is None else max_rows
+        if not isinstance(unit, Person) and persons is not None:
+            # Without one of its rows, a person's next row would be used: two counts change, and the price is for one.
+            remedy = "it protects one row, and limits on a person's rows do not; use an account with unit=dp.person(…)"
+            raise _check.fail("persons", "be left out for this account", "a column", remedy)
     right, said = (
         categorized(column(one, name), names)[0] for name, one in (("truth", truth), ("predicted", predicted))
     )

@@ -19,6 +19,7 @@ from discreet.learning import Plan
 from discreet.learning.federated import CorrelatedPlan, PrivateFTRL, clients
 from discreet.learning.federated.correlated_plan import Calendar, CorrelatedNoise
 from discreet.learning.noise import GaussianNoise, Secret
+from discreet.neighbors import ZERO_OUT
 from tests.learning.federated.grids import FunctionGrid, record, reply, sent
 
 GIVEN = {
@@ -43,7 +44,34 @@ def test_the_event_is_the_banded_square_root_with_the_pattern_of_the_plan():
     assert plan_of().event == events.SquareRootNoise(1.5, 8, 12, 3, 4)
     assert plan_of().event_of(5) == events.SquareRootNoise(1.5, 5, 5, 3, 4)
     assert plan_of(clients(8, per_person=3)).event == events.SquareRootNoise(0.5, 8, 12, 3, 4)
-    assert str(plan_of().guarantee).endswith("add or remove one client")
+    assert str(plan_of().guarantee).endswith("zero out one client")
+
+
+def test_one_client_more_moves_the_others_so_the_relation_is_zero_out():
+    """Of three clients two are asked: if one of them were not there, the third would be, so sums move by two updates.
+
+    It is asked in one of 24 rounds at least, except with a probability of 3⁻²⁴ < 1e-11.
+    """
+    plan = plan_of(3, rounds=24, participations=24, separation=1)
+    calendar = Calendar.empty(plan, range(3))
+    assert any(len(calendar.choose(number, range(3)) - {2}) < 2 for number in range(1, 25))
+    assert plan.relation is ZERO_OUT
+
+
+def test_nothing_of_a_lost_round_is_taken_back():
+    """Row i of what is released is Σ_j C_ij n_j over the rounds that were not lost: fresh noise, used once."""
+    plan, secret, size = plan_of(bands=5), Secret(7), 3
+    stream, rows = CorrelatedNoise(plan), []
+    for number in range(1, plan.rounds + 1):
+        if number in (4, 5, 9):
+            stream.skip(size)
+            rows.append(np.zeros(size))
+        else:
+            rows.append(stream.next(size, secret))
+            encoded = sum(c * rows[number - 1 - j] for j, c in enumerate(square_root_coefficients(5)) if j < number)
+            own = secret.at("correlated", number)
+            fresh = GaussianNoise(1.5).flat(size, 3.0, own, dtype=torch.float64).numpy()
+            assert encoded == pytest.approx(fresh, abs=1e-12)
 
 
 def test_noise_is_calibrated_to_epsilon():
@@ -142,7 +170,8 @@ class TestOnFlower:
         return asked, result
 
     def test_a_training_keeps_its_calendar_and_its_noise_through_a_crash(self, tmp_path):
-        account = dp.Ledger(tmp_path / "a.ledger").account("fed", budget=dp.ApproxDP(50.0, 1e-4), unit=dp.client())
+        given = {"unit": dp.client(), "relation": dp.ZERO_OUT}
+        account = dp.Ledger(tmp_path / "a.ledger").account("fed", budget=dp.ApproxDP(50.0, 1e-4), **given)
         plan = plan_of()
         before, none = self.run(plan, tmp_path, die_at=6, account=account)
         assert none is None
@@ -155,6 +184,7 @@ class TestOnFlower:
         assert all(len(taken) <= 3 for taken in rounds.values())
         assert all(b - a >= 4 for taken in rounds.values() for a, b in itertools.pairwise(taken))
         assert [entry.event for entry in account.history() if entry.kind == "reserve"] == [plan.event]
+        assert PrivateFTRL(plan, checkpoint=tmp_path / "c", resume=True, account=account)._rounds.saved.secret == {}
 
     def test_the_mean_is_over_the_public_number(self, tmp_path):
         """Two of two clients in each of 2 rounds move by 0.25; the noise is 1e-9."""

@@ -10,8 +10,9 @@ import pytest
 import discreet as dp
 from discreet.errors import BudgetExceeded, Exhausted, InvalidArgument, NotACheckpoint
 from discreet.learning import Plan
-from discreet.learning.federated import clients
+from discreet.learning.federated import CorrelatedPlan, clients
 from discreet.learning.federated.rounds import RoundsTaken
+from discreet.ledger.reservation import Reservation
 
 ARRAYS = {"weight": np.arange(6, dtype=np.float32).reshape(2, 3), "steps": np.array(4)}
 SERVER = {"m_t": {"dict": {"weight": np.ones(2)}}, "momentum_vector": [np.zeros(2), np.ones(1)]}
@@ -25,6 +26,16 @@ def plan_of(rounds=4, **change):
 @pytest.fixture
 def account(tmp_path):
     return dp.Ledger(tmp_path / "a.ledger").account("fed", budget=dp.ApproxDP(10.0, 1e-4), unit=dp.client())
+
+
+def correlated_plan(**change):
+    given = {"clients_per_round": 2, "participations": 2, "separation": 1, "rounds": 4}
+    return CorrelatedPlan.make(clients(10), clip_norm=1.0, noise_multiplier=4.0, delta=1e-5, **{**given, **change})
+
+
+def account_for(plan, folder):
+    neighbors = {"unit": plan.neighbors.unit, "relation": plan.relation}
+    return dp.Ledger(folder / "n.ledger").account("fed", budget=dp.ApproxDP(20.0, 1e-4), **neighbors)
 
 
 def rounds_of(path, account=None, plan=None, key=None, resume=True):
@@ -109,6 +120,62 @@ def test_a_key_pays_for_one_training(tmp_path, account):
     take(rounds_of(None, account, key="run 1", resume=False), 1)
     with pytest.raises(Exhausted, match="run 1"):
         rounds_of(None, account, key="run 1", resume=False).charge()
+
+
+@pytest.mark.parametrize("plan", [plan_of(), correlated_plan()], ids=lambda plan: type(plan).__name__)
+def test_a_training_that_began_without_an_account_goes_on_with_one(tmp_path, plan):
+    path = tmp_path / "c"
+    take(rounds_of(path, plan=plan), 1)
+    take(rounds_of(path, plan=plan), 2)
+    account = account_for(plan, tmp_path)
+    paid = rounds_of(path, account, plan)
+    paid.charge()
+    assert paid.taken == 2
+    paid.start(3)
+    again = rounds_of(path, account, plan)
+    again.charge()
+    assert again.taken == 3
+    assert events_of(account) == [plan.event]
+
+
+def test_the_ledger_counts_the_rounds_of_correlated_noise_and_refuses_an_old_copy_of_the_file(tmp_path):
+    """A copy of the file does not know who took part since, nor which noise was used."""
+    path, plan = tmp_path / "c", correlated_plan()
+    account = account_for(plan, tmp_path)
+    first = rounds_of(path, account, plan)
+    take(first, 1)
+    copy = path.read_bytes()
+    first.start(2)  # and the server dies
+    kept = path.read_bytes()
+    path.write_bytes(copy)
+    with pytest.raises(NotACheckpoint, match="older than the ledger"):
+        rounds_of(path, account, plan).charge()
+    path.write_bytes(kept)
+    second = rounds_of(path, account, plan)
+    second.charge()
+    assert second.taken == 2
+    take(second, 3)
+    assert events_of(account) == [plan.event]
+
+
+def test_a_server_that_dies_between_its_file_and_the_ledger_continues(tmp_path, monkeypatch):
+    path, plan = tmp_path / "c", correlated_plan()
+    account = account_for(plan, tmp_path)
+    first = rounds_of(path, account, plan)
+    take(first, 1)
+
+    def die(self, steps=1):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reservation, "start_block", die)
+        with pytest.raises(KeyboardInterrupt):
+            first.start(2, {"who": np.ones(1)})
+    second = rounds_of(path, account, plan)
+    second.charge()
+    assert second.taken == 2
+    assert "who" in second.saved.secret
+    second.start(3)
 
 
 def test_two_servers_do_not_share_a_training(tmp_path, account):

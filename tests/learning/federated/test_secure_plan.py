@@ -20,6 +20,22 @@ ROTATION = bytes(range(32))
 GIVEN = {"rounds": 10, "delta": 1e-5, "parties": 20, "dropouts": 5, "dimension": 100, "clip_norm": 1.0}
 
 
+@pytest.mark.parametrize("per_person", [1, 5, 15])
+@pytest.mark.parametrize("more", [{"noise_multiplier": 3.0}, {"epsilon": 2.0}], ids=str)
+def test_the_noise_of_a_person_with_many_clients_does_not_wrap_around(per_person, more):
+    """It is per_person times as large, and the scale leaves room for that."""
+    plan = SecurePlan.make(clients(40, per_person=per_person), **{**GIVEN, **more})
+    deviation = math.sqrt(plan.parties * float(plan.variance))
+    assert 4 * deviation < 2 ** (plan.updates.bits - 1)
+
+
+def test_bits_that_are_too_few_for_the_dimension_are_refused():
+    given = {**GIVEN, "noise_multiplier": 1.0, "dimension": 1 << 20}
+    assert SecurePlan.make(clients(40), **given, bits=16).updates.bits == 16
+    with pytest.raises(InvalidArgument, match="bits must be more"):
+        SecurePlan.make(clients(40), **given, bits=8)
+
+
 def test_the_transform_keeps_norms_and_is_its_own_inverse():
     values = np.sin(np.arange(64.0))
     assert np.linalg.norm(hadamard(values)) == pytest.approx(np.linalg.norm(values))
@@ -110,7 +126,8 @@ def test_a_person_with_several_clients_moves_the_sum_several_times_as_far():
     one = SecurePlan.make(100, **GIVEN, noise_multiplier=2.0)
     three = SecurePlan.make(clients(100, per_person=3), **GIVEN, noise_multiplier=2.0)
     assert three.norm_squared == 9 * three.updates.norm_squared
-    assert float(three.variance) == pytest.approx(9 * float(one.variance), rel=1e-9)
+    over_norm = [float(plan.variance / plan.updates.norm_squared) for plan in (one, three)]
+    assert over_norm[1] == pytest.approx(9 * over_norm[0], rel=1e-9)
     assert three.guarantee.epsilon == pytest.approx(one.guarantee.epsilon)
 
 

@@ -40,6 +40,9 @@ _FOR_DISTANCE = Fraction(1, 100)
 _FOR_VOLUME, _MOST_VOLUME = 0.1, 1.0
 #: Grids are this much finer than the tolerance, so that rounding to them takes little of it.
 _FINER = 16
+#: Whether a tolerance can be certified is decided for so many rows, or for 4, 16, … times as many if there are more:
+#: the number of rows is private, and an error that depended on it would tell it to whoever tries tolerances.
+_SMALLEST_TABLE = 1 << 16
 #: b is longer than σ(√d + 12) with a probability below e^{−72}, whatever the data.
 _LONGEST_NOISE = 12
 
@@ -89,13 +92,14 @@ class _Task:
 
         At the minimizer Λ‖θ‖² ≤ n·pull + ‖b‖‖θ‖, so ‖θ‖ ≤ ‖b‖/Λ + √(n·pull/Λ).
         """
-        regular = float(self.regularization)
-        most = linear / regular + math.sqrt(rows * float(self.loss.pull) / regular) + 1
-        error = gradient_error(rows, self.columns, self.loss, float(self.norm), regular, most, linear)
+        regular, size = float(self.regularization), _SMALLEST_TABLE
+        while size < rows:
+            size *= 4
+        most = linear / regular + math.sqrt(size * float(self.loss.pull) / regular) + 1
+        error = gradient_error(size, self.columns, self.loss, float(self.norm), regular, most, linear)
         too_fine = most / float(self.step) > LARGEST / 2
         if error > float(self.tolerance) / 4 or too_fine:
-            # No number here: it would tell how many rows there are.
-            remedy = "floats cannot certify it for so many rows"
+            remedy = f"floats cannot certify it for tables of up to {size} rows with {self.columns} columns"
             raise _check.fail("tolerance", "be larger for a table of this size", float(self.tolerance), remedy)
 
     def reached(self, rows: Floats, targets: Floats, linear: Floats) -> Floats:
@@ -155,7 +159,8 @@ def minima_perturbation(
     Guarantee:
         (ε, δ)-DP for one row, added or removed. Enforced by scaling rows; a row with a value that is not finite counts
         as zeros. The event is `PerturbedObjective` and `Gaussian`. Not protected: the number and the types of the
-        columns, and how long it takes. The tolerance that was reached is public, the gradient is not: it is not kept.
+        columns, how long it takes, and, beyond 65,536 rows, their number up to a factor of 4, which a tolerance that is
+        too small tells. The tolerance that was reached is public, the gradient is not: it is not kept.
     """
     rows, given = _examples(features, labels)
     loss = _loss(loss)
@@ -232,7 +237,8 @@ def output_perturbation(
 
     Guarantee:
         ε-DP, or (ε, δ)-DP, for one row under `relation`. Enforced by scaling rows; a row with a value that is not
-        finite counts as zeros. Not protected: the number and the types of the columns, and how long it takes.
+        finite counts as zeros. Not protected: the number and the types of the columns, how long it takes, and, beyond
+        65,536 rows, their number up to a factor of 4, which a tolerance that is too small tells.
     """
     rows, given = _examples(features, labels)
     norm = _check.positive("feature_norm", feature_norm, "it is the largest norm of a row")

@@ -24,7 +24,7 @@ from discreet.learning.federated.plan import RoundsPlan
 from discreet.learning.federated.registry import Registry, registry_of
 from discreet.learning.noise import GaussianNoise, Secret
 from discreet.mechanisms.sampling import entropy, samplers
-from discreet.neighbors import ADD_REMOVE, Relation
+from discreet.neighbors import ZERO_OUT, Relation
 from discreet.numeric.rounding import float_down
 
 Floats = NDArray[np.float64]
@@ -45,7 +45,8 @@ class CorrelatedPlan(RoundsPlan):
         noise_multiplier: the standard deviation of the noise before it is correlated, over the clip norm.
 
     Guarantee:
-        Neighbors: add or remove one client (or a person with up to m clients). The releases are functions of Cx + z,
+        Neighbors: zero out one client (or a person with up to m clients): its data are replaced by none, while it is
+        still asked. (With a client more, others could be asked in other rounds.) The releases are functions of Cx + z,
         with x the sums of the rounds, z Gaussian noise and C the banded square root (Kalinin & Lampert 2024, arXiv
         2405.13763); DP-FTRL is this with the participations of clients kept by the server (Kairouz et al. 2021, arXiv
         2103.00039; Choquette-Choo et al. 2023, arXiv 2211.06530). The m clients of a person move Cx by the sum of their
@@ -113,13 +114,13 @@ class CorrelatedPlan(RoundsPlan):
             return draft
         target = float(_check.epsilon(epsilon))
         multiplier = pricing.least_noise(
-            lambda z: replace(draft, noise_multiplier=z)._rounds_event(number), target, delta, ADD_REMOVE
+            lambda z: replace(draft, noise_multiplier=z)._rounds_event(number), target, delta, ZERO_OUT
         )
         return replace(draft, noise_multiplier=multiplier, _target=target)
 
     @property
     def relation(self) -> Relation:
-        return ADD_REMOVE
+        return ZERO_OUT
 
     @property
     def expected_clients(self) -> float:
@@ -194,6 +195,15 @@ class CorrelatedNoise:
         self._plan, self.number = plan, number
         self.recent = [] if recent is None else recent
         self._coefficients = square_root_coefficients(plan.bands)
+
+    def skip(self, size: int) -> None:
+        """Leave out a round that was lost: nothing of its noise is taken back later.
+
+        Its noise is gone with the process that drew it, and perhaps its release was seen. No row of Cx + z is released
+        twice then, and none uses more of the data than before (docs/proofs/correlated-noise.md, section 5).
+        """
+        self.number += 1
+        self.recent = [np.zeros(size), *self.recent][: self._plan.bands - 1]
 
     def next(self, size: int, secret: Secret) -> Floats:
         """The noise of the next round, for sums of `size` numbers. Rows are drawn in order, each once."""

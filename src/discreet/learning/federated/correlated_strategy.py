@@ -26,18 +26,19 @@ class PrivateFTRL(RoundsStrategy):
     Args:
         plan: `CorrelatedPlan.make(…)`.
         strategy: the server's optimizer, as in `PrivateFedAvg`.
-        account: the account to charge; None charges nobody.
+        account: the account to charge, with `unit=dp.client()` and `relation=dp.ZERO_OUT`; None charges nobody.
         key: a name for this training in the ledger.
         purpose: what the training is for; the ledger records it.
         checkpoint: a file to save each round to. **It is secret**: it holds the noise of the last rounds, without which
-            the training could not go on. Only its owner can read it.
+            the training could not go on. Only its owner can read it. After the last round it holds no noise any more.
         resume: continue from `checkpoint` if the file exists.
 
     Guarantee:
         That of the plan, charged before the first message. The server chooses clients among those who are connected,
         and keeps each within `plan.participations` and `plan.separation`, after a crash too: who is asked is saved
-        before the first message of a round. What a round makes of replies, and what is logged, is as in
-        `PrivateFedAvg`.
+        before the first message of a round. With an account, the ledger counts the rounds, and a checkpoint that is
+        older than the ledger is refused: it does not know who took part since. What a round makes of replies, and what
+        is logged, is as in `PrivateFedAvg`.
     """
 
     plan: CorrelatedPlan
@@ -81,8 +82,8 @@ class PrivateFTRL(RoundsStrategy):
         record, message_type = self._payload(number, arrays, config)
         size = sum(current[name].size for name in trained(current))
         self._secret = self._secret or Secret(self.plan.insecure_seed)
-        while self._noise.number < number - 1:  # rounds that were lost in a crash released nothing
-            self._noise.next(size, self._secret)
+        while self._noise.number < number - 1:  # rounds that were lost in a crash
+            self._noise.skip(size)
         ids = self._frozen(grid).ids or ()
         self._calendar = self._calendar or Calendar.empty(self.plan, ids)
         present = set(grid.get_node_ids())
@@ -99,7 +100,9 @@ class PrivateFTRL(RoundsStrategy):
         self.counts.append(one.counts)
         released = one.release_with(self._noise.next(size, self._secret))
         mean = applied(current, released.update)
-        return self._released(number, mean, released.clip_norm, released.clip_norm, self._secrets())
+        # No later round takes anything back from the last one, so its noise is kept nowhere.
+        secret = self._secrets() if number < self.plan.rounds else None
+        return self._released(number, mean, released.clip_norm, released.clip_norm, secret)
 
     def _secrets(self) -> dict[str, Any]:
         assert self._calendar is not None

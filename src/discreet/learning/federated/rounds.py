@@ -77,8 +77,8 @@ class RoundsTaken:
         resume: bool,
     ) -> None:
         self._plan, self._account, self._purpose, self._path = plan, account, purpose, path
-        #: Whether the ledger counts the rounds: the steps of a repeated event.
-        self._counted = account is not None and isinstance(plan.event, Repeated)
+        #: Whether all rounds are one event that is not repeated, as with correlated noise.
+        self._whole = not isinstance(plan.event, Repeated)
         self._reservation: Reservation | None = None
         self.saved = Saved()
         origin, self._new = Origin(), True
@@ -117,18 +117,24 @@ class RoundsTaken:
             return
         assert self._key is not None
         plan = self._plan
-        reservation = self._account.reserve(plan.event, self._key, self._purpose, plan.neighbors)
+        steps = plan.rounds if self._whole else None
+        reservation = self._account.reserve(plan.event, self._key, self._purpose, plan.neighbors, steps=steps)
         started = reservation.started()
         if self._new and started > 0:
             raise Exhausted(
                 f"key {self._key!r} belongs to a training that has begun: continue from its checkpoint with "
                 "resume=True, or give this one another key"
             )
+        if self._whole and self._taken < started:
+            raise NotACheckpoint(
+                f"{self._path} is older than the ledger, which counts {started} rounds, and so does not know who took "
+                "part in the last ones: continue from the file that the training wrote, or begin a new one"
+            )
+        # The file may know of more rounds: they ran before there was an account, or were about to start.
+        if self._taken > started and reservation.start_block(self._taken - started) != self._taken:
+            raise self._shared()
         self._reservation, self._new = reservation, False
-        if self._counted:
-            self._taken = max(self._taken, started)
-        elif started == 0:
-            reservation.start_block()
+        self._taken = max(self._taken, started)
         self._write(self.saved)  # stores the receipt, before a round runs under it
 
     def start(self, number: int, secret: dict[str, Any] | None = None) -> None:
@@ -136,27 +142,33 @@ class RoundsTaken:
 
         Args:
             number: the round.
-            secret: what must be on disk before the round, for plans whose rounds the ledger does not count.
+            secret: what must be on disk before the round, where rounds depend on each other.
         """
         if number != self._taken + 1 or number > self._plan.rounds:
             raise Exhausted(
                 f"round {number} must not run: {self._taken} of {self._plan.rounds} rounds are taken, each runs once"
             )
-        if self._counted:
-            assert self._reservation is not None
-            if self._reservation.started() != self._taken or self._reservation.start_block() != number:
-                raise Exhausted(
-                    f"key {self._key!r} belongs to a training that another process is running: let one of them run, "
-                    "and give the other another key"
-                )
-        else:
-            if self._path is not None and _read(self._path, self._plan)[0].taken != self._taken:
+        reservation = self._reservation
+        assert self._account is None or reservation is not None, "a round starts after the charge"
+        if reservation is not None and reservation.started() != self._taken:
+            raise self._shared()
+        if reservation is None or self._whole:
+            if reservation is None and self._path is not None and _read(self._path, self._plan)[0].taken != self._taken:
                 raise Exhausted(
                     f"{self._path} belongs to a training that another process is running: let one of them run"
                 )
+            # Before the ledger, so that a file that is older than the ledger is known to be a copy.
             self.saved = replace(self.saved, taken=number, secret=self.saved.secret if secret is None else secret)
             self._write(self.saved)
+        if reservation is not None and reservation.start_block() != number:
+            raise self._shared()
         self._taken = number
+
+    def _shared(self) -> Exhausted:
+        return Exhausted(
+            f"key {self._key!r} belongs to a training that another process is running: let one of them run, and give "
+            "the other another key"
+        )
 
     def save(
         self,

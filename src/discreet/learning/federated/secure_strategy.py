@@ -27,7 +27,7 @@ class SecureFedAvg(RoundsStrategy):
     Args:
         plan: `SecurePlan.make(…)`; clients run `secure_updates(plan)` as a mod.
         strategy: the server's optimizer, as in `PrivateFedAvg`.
-        account: the account to charge, with `unit=dp.client()` and `relation="zero-out"`; None charges nobody.
+        account: the account to charge, with `unit=dp.client()` and `relation=dp.ZERO_OUT`; None charges nobody.
         key: a name for this training in the ledger.
         purpose: what the training is for; the ledger records it.
         checkpoint: a file to save each round to, so that a server that was killed can resume.
