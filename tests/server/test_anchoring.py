@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
-import discreet as dp
 from discreet.apps.server.config import read_config
 from discreet.apps.server.starting import start
-from discreet.apps.server.state import State
 from discreet.apps.server.tables import Work
 from discreet.errors import NotALedger
 from discreet.ledger.evidence import AnchorFile, PublicKeys, SigningKey
 from discreet.ledger.evidence.keys import append_line
-from discreet.ledger.stores import base, served
+from discreet.ledger.stores import base
 from tests.server.conftest import CONFIG, COUNT, World, make_world, write_people
 
 ANCHORS = """
@@ -73,9 +71,7 @@ def test_a_server_runs_behind_a_guarded_database(tmp_path, server_place):
     from discreet.ledger.stores.guarded import guard
 
     owner, role, url = server_place
-    with dp.Ledger(owner) as ledger:
-        State(ledger)
-    guard(owner, role, tables=(served.ANSWERS, served.ITEMS))
+    guard(owner, role)
     write_people(tmp_path)
     started = start(read_config(tmp_path / "curator.toml", CONFIG.replace('"curator.ledger"', f'"{url}"')))
     curator, tokens = started.curator, {user: token for user, _, token in started.tokens}

@@ -23,7 +23,6 @@ from discreet.apps.cli.shared_options import (
     unit_of,
     unit_options,
 )
-from discreet.apps.server.state import TABLES, State
 from discreet.errors import InvalidArgument, LedgerError
 from discreet.ledger import Account, Ledger
 from discreet.ledger.access import access_disagreement
@@ -224,10 +223,7 @@ def guard_database(output: Output, ledger: str, role: str, no_open: bool) -> Non
 
     Run it as the owner of the ledger's tables. It can be repeated.
     """
-    if "://" in ledger:
-        with Ledger(ledger) as opened:
-            State(opened)  # the server's own tables, which its role could not create
-    guard(ledger, role, may_open=not no_open, tables=TABLES)
+    guard(ledger, role, may_open=not no_open)
     if output.json:
         output.emit({"role": role, "may_open": not no_open})
     else:

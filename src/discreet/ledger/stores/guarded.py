@@ -6,7 +6,6 @@ role may read, and may call them, and has no right to change an account's totals
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import resources
 
 from discreet import _check
@@ -35,14 +34,13 @@ _COULD_WRITE = (
 )
 
 
-def guard(location: str, role: str, *, may_open: bool = True, tables: Sequence[str] = ()) -> None:
+def guard(location: str, role: str, *, may_open: bool = True) -> None:
     """Let a role write to the ledger at `location` through checked functions only.
 
     Args:
         location: the `postgresql://` URL of the ledger, as the owner of its tables.
         role: an existing role that the server connects as. It must not own the tables, nor be a superuser.
         may_open: whether the server may also open accounts and parts. Without it the steward opens them as the owner.
-        tables: further tables beside the ledger's, which exist and which the role may read and write.
 
     Guarantee:
         The role cannot lower a total, exceed a limit, change or delete an entry, or charge a part without the accounts
@@ -64,7 +62,7 @@ def guard(location: str, role: str, *, may_open: bool = True, tables: Sequence[s
             [name] = connection.execute("SELECT quote_ident(%s)", (role,)).fetchone()
             functions = resources.files("discreet.ledger.stores").joinpath("guarded.sql").read_text("utf-8")
             connection.execute(functions.replace("@SCHEMA@", schema))
-            for statement in _rights(schema, name, may_open, tables):
+            for statement in _rights(schema, name, may_open):
                 connection.execute(statement)
             if connection.execute(_COULD_WRITE, (role, list(_LEDGER_TABLES))).fetchone() != (False,):
                 remedy = "it owns the tables, or is a member of a role that does or that may change them"
@@ -74,7 +72,7 @@ def guard(location: str, role: str, *, may_open: bool = True, tables: Sequence[s
         raise LedgerUnavailable(f"the functions cannot be installed ({text[0] if text else type(error)})") from error
 
 
-def _rights(schema: str, role: str, may_open: bool, more: Sequence[str]) -> list[str]:
+def _rights(schema: str, role: str, may_open: bool) -> list[str]:
     """Statements that give `role` what a server needs, and take everything else from everyone but the owner."""
     tables = ", ".join((*_LEDGER_TABLES, *_ACCESS_TABLES, *_SERVER_TABLES))
     allowed = (*_CALLABLE, _OPEN) if may_open else _CALLABLE
@@ -88,5 +86,4 @@ def _rights(schema: str, role: str, may_open: bool, more: Sequence[str]) -> list
         f"GRANT INSERT ON discreet_access_change, discreet_access_refusal TO {role}",
         f"GRANT INSERT, UPDATE, DELETE ON {', '.join(_SERVER_TABLES)} TO {role}",
         f"GRANT EXECUTE ON FUNCTION {', '.join(allowed)} TO {role}",
-        *(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {role}" for table in more),
     ]
