@@ -197,7 +197,7 @@ def test_laplace_times_a_hundred_is_below_the_known_bound():
     assert found.width < 1e-5
 
 
-@pytest.mark.parametrize(("rate", "sigma", "at"), [(0.2, 0.5, 1.0), (0.01, 1.0, 0.2), (0.5, 2.0, 0.3), (0.3, 0.3, 4.0)])
+@pytest.mark.parametrize(("rate", "sigma", "at"), [(0.2, 0.5, 1.0), (0.3, 0.3, 4.0)])
 def test_two_sampled_gaussians_against_direct_integration(rate, sigma, at):
     with mp.workdps(25):
         q, mu = mp.mpf(rate), 1 / mp.mpf(sigma)

@@ -38,7 +38,7 @@ def truncated_step(values: list[float], rate: float, largest: int, sigma: float)
 
 
 @pytest.mark.parametrize("others", [[-1.0, -1.0], [-1.0, 1.0], [0.0, 0.0, 0.0]])
-@pytest.mark.parametrize("largest", [1, 2])
+@pytest.mark.parametrize("largest", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_price_covers_every_small_dataset(others, largest):
     """The exact δ of the truncated step, by integration, in both directions; here truncation matters a lot."""
     rate, sigma, units = 0.2, 1.0, len(others) + 1

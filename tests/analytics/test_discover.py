@@ -252,9 +252,11 @@ def test_the_mutant_that_searches_first_is_caught(account_with_delta, monkeypatc
         check_charge_first(cities(account_with_delta()), monkeypatch)
 
 
-@pytest.mark.parametrize("relation", list(dp.Relation), ids=str)
+SPENDS = ({"epsilon": 9.0}, {"epsilon": 9.0, "noise": "gaussian"}, {"rho": 3.0})
+
+
+@pytest.mark.parametrize(("relation", "spend"), list(zip(dp.Relation, SPENDS, strict=True)), ids=str)
 @pytest.mark.parametrize("unit", [dp.rows(), UNITS[0]], ids=str)
-@pytest.mark.parametrize("spend", [{"epsilon": 9.0}, {"epsilon": 9.0, "noise": "gaussian"}, {"rho": 3.0}], ids=str)
 def test_what_is_charged_is_what_was_previewed(account_with_delta, unit, relation, spend):
     """Under every relation, however few keys come out."""
     account = account_with_delta(unit, relation)

@@ -115,7 +115,7 @@ def test_the_installed_command_is_this_one():
 @pytest.mark.parametrize(
     "encoding", ["ascii", *(pytest.param(name, marks=pytest.mark.slow) for name in ("latin-1", "cp1252", "utf-8"))]
 )
-@pytest.mark.parametrize("flag", ["--json", "--delta=1e-6"])
+@pytest.mark.parametrize("flag", [pytest.param("--json", marks=pytest.mark.slow), "--delta=1e-6"])
 def test_a_terminal_without_greek_letters_is_no_reason_to_fail(encoding, flag):
     done = subprocess.run(
         [*COMMAND, "price", "gaussian", "--noise", "4", "--delta", "1e-6", flag],

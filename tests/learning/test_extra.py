@@ -21,7 +21,7 @@ except ImportError as error:
 """
 
 
-@pytest.mark.parametrize("missing", ["torch", "cryptography"])
+@pytest.mark.parametrize("missing", ["torch", pytest.param("cryptography", marks=pytest.mark.slow)])
 def test_a_missing_package_says_what_to_install(missing):
     done = subprocess.run([sys.executable, "-c", SCRIPT, missing], capture_output=True, text=True, check=True)
     assert done.stdout == f"MissingExtra private training needs {missing}: pip install 'discreet[learning]'\n"

@@ -188,6 +188,7 @@ def test_a_counter_in_the_model_is_incremented_in_every_type():
         assert float(model.calls) == 3.0
 
 
+@pytest.mark.slow
 def test_values_in_a_batch_other_than_tensors_are_not_cached():
     torch.manual_seed(0)
     model, mask = nn.Linear(4, 3), torch.ones(5, dtype=torch.bool)

@@ -94,7 +94,7 @@ def test_a_plain_recurrence_has_either_activation(relu, reverse):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("reverse", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", list(GATES))
 def test_custom_operations_pass_torchs_own_checks(kind, reverse, dtype):
     """No hidden aliasing or mutation, and fake tensors get the shapes of real ones."""
@@ -209,7 +209,7 @@ def test_under_autocast_only_the_products_with_inputs_are_narrow(layer):
     assert "fallback" not in engine.report
 
 
-@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("layer", [nn.LSTM, *(pytest.param(one, marks=pytest.mark.slow) for one in (nn.GRU, nn.RNN))])
 def test_the_graph_is_as_large_for_long_sequences_as_for_short_ones(layer, monkeypatch):
     sizes = []
     for length in (3, 40):
