@@ -43,9 +43,10 @@ def guard(location: str, role: str, *, may_open: bool = True) -> None:
         may_open: whether the server may also open accounts and parts. Without it the steward opens them as the owner.
 
     Guarantee:
-        The role cannot lower a total, exceed a limit, change or delete an entry, or charge a part without the accounts
-        above it. The functions do not price events: whoever controls the server can charge too little, or open accounts
-        if `may_open`. `Ledger.verify` finds a price that is too low afterwards.
+        The role cannot exceed a limit, change or delete an entry, or charge a part without the accounts above it. It
+        can lower a total only by handing back an open reservation: `Ledger.verify` finds if its steps had started.
+        The functions do not price events: whoever controls the server can charge too little, or open accounts if
+        `may_open`. `Ledger.verify` finds a price that is too low afterwards.
     """
     if "://" not in location:
         raise _check.fail("location", "be a postgresql:// URL", location, "a file has no roles")
