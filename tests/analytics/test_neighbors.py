@@ -263,7 +263,7 @@ def test_neighbors_differ_by_what_is_declared(engine, account_of):
 
 @pytest.mark.slow
 def test_neighbors_differ_by_what_is_declared_at_length(engine, account_of):
-    check(engine, account_of, range(100, 150))
+    check(engine, account_of, range(100, 125))
 
 
 # --- mutants ------------------------------------------------------------------------------------------------------
