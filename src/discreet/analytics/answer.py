@@ -12,7 +12,6 @@ from ibis.common.exceptions import IbisError
 
 from discreet import _check
 from discreet.accounting.adaptive.budgets import form_of
-from discreet.analytics.aggregates.distinct import CountValues
 from discreet.analytics.aggregates.measurement import Sums
 from discreet.analytics.engine import running
 from discreet.analytics.engine.collation import require_exact, require_plain_numbers
@@ -250,7 +249,7 @@ class Answer:
         judged = [
             output.name
             for name, one in asked.items()
-            if one.aggregate.counts and not isinstance(one.aggregate, CountValues)
+            if one.aggregate.counts_members
             for output in one.aggregate.outputs(name)
         ]
         before = self._afterwards

@@ -86,6 +86,11 @@ class Aggregate(ABC):
         return False
 
     @property
+    def counts_members(self) -> bool:
+        """Whether it counts rows or persons of a group, all or some of them."""
+        return self.counts
+
+    @property
     def cell_columns(self) -> tuple[str, ...]:
         """Those of its columns whose values decide in which public cell a row counts."""
         return ()

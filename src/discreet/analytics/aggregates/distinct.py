@@ -27,6 +27,11 @@ class CountValues(Aggregate):
         return (self.column,)
 
     @property
+    def counts_members(self) -> bool:
+        """No: it counts values, which many rows may share."""
+        return False
+
+    @property
     def cell_columns(self) -> tuple[str, ...]:
         """The column: different values must never be equal."""
         return self.columns
