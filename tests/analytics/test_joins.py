@@ -21,7 +21,7 @@ from tests.analytics.test_sensitivity import assert_within
 pytestmark = pytest.mark.filterwarnings(
     "ignore:unclosed <socket.*127.0.0.1:ResourceWarning",  # PySpark leaves its local sockets to the collector
 )
-many = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 WARDS = pa.table(
     {"ward": ["a", "a", "b", "c", None], "region": ["n", "s", "n", "s", "n"], "beds": [10, 20, 30, None, 50]}
 )

@@ -19,7 +19,7 @@ from discreet.bounded import Scores
 from discreet.errors import EngineFailed, InvalidArgument
 from tests.analytics.plans import ask, exact, ids, plans, row, table
 
-many = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 UNITS = [
     dp.person("id", max_rows=1),
     dp.person("id", max_rows=2, max_groups=1),
