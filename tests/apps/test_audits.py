@@ -73,5 +73,5 @@ def test_the_tour_prints_every_attack_and_writes_one_page(run: Run, folder):
         "Differencing",
     ):
         assert f">{name}</h2>" in page
-    assert page.count("<svg") == 8
+    assert page.count("<svg") == 9
     assert "http://" not in page.replace("http://www.w3.org/", "")

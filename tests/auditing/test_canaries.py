@@ -109,13 +109,14 @@ class TimesMean(Grouped):
 def test_both_mistakes_with_microbatches_are_caught_in_one_run(engine, monkeypatch):
     """One step on everybody with μ = 1. Clipping the sum of two rows moves it by 2C, four times a clipped mean by 5C.
 
-    A thousand scores on each side tell μ = 2 from a claim of 1 by thirteen standard errors, of which a false alarm of
-    1e-6 takes 5.6: the mutants pass with a probability below 1e-9.
+    Four thousand scores on each side tell μ = 2 from a claim of 1 by more than twenty standard errors, of which a false
+    alarm of 1e-6 takes 5.6.
     """
     monkeypatch.setattr(stepping, "Engine", engine)
-    everybody = 2 * CANARIES + ROWS
+    canaries = 4 * CANARIES
+    everybody = 2 * canaries + ROWS
     plan = Plan.for_noise(1.0, delta=1e-5, examples=everybody, batch_size=everybody, steps=1, clip_norm=1.0)
-    report = gradients(plan, opposed=True, estimator="independent")
+    report = gradients(plan, opposed=True, estimator="independent", canaries=canaries)
     assert report.violated is (engine is not Engine), str(report)
 
 
