@@ -153,7 +153,8 @@ def text(value: Any) -> str:
 def _numbers(result: Any) -> Numbers:
     """The numbers of a released table."""
     names = list(result.columns)
-    keys, errors = names[: result.group_columns], {output.error for output in result.outputs}
+    keys = names[: result.group_columns]
+    errors = {name for output in result.outputs for name in (output.error, *output.ends)}
     measured = [name for name in names[result.group_columns :] if name not in errors]
     return {tuple(text(row[key]) for key in keys): [row[name] for name in measured] for row in result.rows()}
 
