@@ -32,11 +32,11 @@ from benchmarks._table import Row, arguments, report
 from discreet import queries
 from discreet.accounting import closed_forms
 from discreet.auditing import audit
+from discreet.auditing._replay import Pair
 from discreet.auditing.claims import claimed
 from discreet.auditing.counts import clopper_pearson
 from discreet.auditing.normal import Separation
 from discreet.auditing.pair_test import PairTest
-from discreet.auditing.replay import Pair
 from discreet.auditing.targets import additive, opened
 from discreet.mechanisms import Gaussian, Laplace
 from discreet.mechanisms.additive import Additive

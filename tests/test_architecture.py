@@ -147,6 +147,16 @@ def test_all_is_a_literal_and_equals_what_is_importable():
         assert not hidden, f"{module.__name__} shows {hidden} without listing them"
 
 
+def test_no_public_module_is_hidden_by_a_name_of_its_package():
+    """`import discreet.accounting.pure as m` gives a module: a package that exports `pure` keeps it in `_pure`."""
+    hidden = []
+    for module in public_modules():
+        package, _, name = module.__name__.rpartition(".")
+        if package and getattr(sys.modules[package], name) is not module:
+            hidden.append(module.__name__)
+    assert not hidden
+
+
 def touches_data(function) -> bool:
     """Whether a public function takes data, something bounded, or turns one into the other."""
     names = set(inspect.signature(function).parameters)

@@ -126,6 +126,9 @@ def test_the_map_names_files_that_exist_and_covers_ten_changes_and_five_flows():
     missing = [name for name in named if not any((base / name).exists() for base in (ROOT, ROOT / "src" / "discreet"))]
     assert len(named) > 60
     assert not missing
+    packages = re.findall(r"^\| `(\w+/)` \|", page, re.MULTILINE)
+    folders = {f"{path.parent.name}/" for path in (ROOT / "src" / "discreet").glob("*/__init__.py")}
+    assert sorted(packages) == sorted(folders - {"events/"})  # each package once; events are among the nouns
     flows = page.split("## Five flows")[1].split("## Which files")[0]
     steps = [len(re.findall(r"^\d+\. ", flow, re.MULTILINE)) for flow in flows.split("\n**")[1:]]
     assert len(steps) == 5

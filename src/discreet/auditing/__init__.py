@@ -9,9 +9,9 @@ step by its noisy sum; `attack_training`, `exposure` and `extractions` ask a tra
 
 from discreet.auditing._audit import audit
 from discreet.auditing._membership import Membership, attack_training, likelihood_scores, membership
+from discreet.auditing._replay import Pair, Replay, Violation, replay
 from discreet.auditing.foreign import declared
 from discreet.auditing.numpy_noise import NumpyNoise
-from discreet.auditing.replay import Pair, Replay, Violation, replay
 from discreet.auditing.search_neighbors import neighboring_numbers, neighboring_tables, neighboring_values
 from discreet.auditing.secrets import exposure, extractions
 from discreet.auditing.training import audit_training

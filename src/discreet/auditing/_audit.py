@@ -15,9 +15,9 @@ import numpy as np
 
 from discreet import _check
 from discreet.auditing import targets, witnesses
+from discreet.auditing._replay import Pair
 from discreet.auditing.claims import claimed
 from discreet.auditing.pair_test import PairTest
-from discreet.auditing.replay import Pair
 from discreet.auditing.scores_test import of_scores
 from discreet.auditing.search_neighbors import neighboring_values
 from discreet.auditing.targets import Access

@@ -10,11 +10,11 @@ from scipy import special
 
 from discreet import _check, accounting
 from discreet.auditing import one_run, witnesses
+from discreet.auditing._replay import Pair
 from discreet.auditing.claims import Claim, claimed
 from discreet.auditing.counts import clopper_pearson
 from discreet.auditing.outputs import Encoder
 from discreet.auditing.pair_test import PairTest, drawn, least_missing
-from discreet.auditing.replay import Pair
 from discreet.auditing.targets import Source
 from discreet.auditing.verdict import ASSUMES, Audit, Power, Witness
 from discreet.events import Event

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from discreet import _check
-from discreet.auditing.replay import Pair
+from discreet.auditing._replay import Pair
 from discreet.bounded import Bounded, Sensitivity
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Relation
 from discreet.neighbors import relation as as_relation

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet import _check
+from discreet.auditing._replay import Pair
 from discreet.auditing.outputs import Encoder
-from discreet.auditing.replay import Pair
 from discreet.bounded import Bounded, Scaled, Scores
 from discreet.errors import InvalidArgument
 from discreet.events import Composed, Event

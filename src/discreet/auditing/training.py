@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet import _check
 from discreet.auditing._audit import audit
-from discreet.auditing.replay import Pair
+from discreet.auditing._replay import Pair
 from discreet.auditing.scores_test import KINDS, of_scores
 from discreet.auditing.targets import refuse_private
 from discreet.auditing.verdict import Audit
