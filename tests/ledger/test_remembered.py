@@ -169,7 +169,7 @@ def test_a_price_is_over_the_denominators_asked_for_whatever_another_thread_asks
     coarse, fine = Denominators([4]), Denominators([1024])
 
     class Shared(Amounts):
-        """A price whose cache another thread changes after so many looks at it."""
+        """A price whose cache another thread changes after some looks at it."""
 
         left, kept = 0, None
 

@@ -58,7 +58,7 @@ def square_root_error(count: int) -> float:
 
 
 def buffered_error(buffers: int) -> float:
-    """A bound on the relative error of each of `buffered_coefficients`, for so many buffers."""
+    """A bound on the relative error of each of `buffered_coefficients`, for this many buffers."""
     return (_POWER_ROUNDINGS + 2 * buffers) * UNIT
 
 

@@ -25,7 +25,7 @@ Noise = Literal["laplace", "gaussian"]
 _DIGITS = 7
 # Halvings of the search for a scale, which is then rounded to `_DIGITS`.
 _HALVINGS = 60
-# Discrete Gaussian noise is summed up to this standard deviation, out to so many of them; P beyond is below 1e-80.
+# Discrete Gaussian noise is summed up to this standard deviation, out to this many of them; P beyond is below 1e-80.
 _MOST_SUMMED, _REACH = 1e4, 20.0
 # Wider noise is bounded by its continuous form, one step further out: a sum of a falling function is at most the
 # integral from one step before, and the normalizer of the discrete noise is at least σ√(2π).

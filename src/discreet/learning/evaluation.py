@@ -14,7 +14,7 @@ from discreet.learning.run import History
 
 
 class Evaluation:
-    """Runs `evaluate(model)` every so many steps, in evaluation mode and without gradients.
+    """Runs `evaluate(model)` every `every` steps, in evaluation mode and without gradients.
 
     Guarantee:
         The model is restored to the modes it had, and a function that writes to a parameter is refused: what it wrote

@@ -17,7 +17,7 @@ from discreet.release import NoiseLaw
 
 Floats = NDArray[np.float64]
 
-#: An end is found on a grid of so many shares, which is refined so often: to 1e-6 of the way.
+#: An end is found on a grid of this many shares, which is refined this many times: to 1e-6 of the way.
 _GRID, _ROUNDS = 33, 4
 #: Sums of more noises than this get their width from moments, which is wider by a few percent and never degenerates.
 _FEW = 6
@@ -122,7 +122,7 @@ def _area(negatives: Floats, positives: Floats, undefined: float) -> float:
 
 
 def _width(noise: NoiseLaw, terms: tuple[int, int], shares: Floats, tail: float) -> Floats:
-    """A bound on |Σ (1 − r)·noise + Σ r·noise| for each share r, with so many terms in each sum.
+    """A bound on |Σ (1 − r)·noise + Σ r·noise| for each share r, with this many terms in each sum.
 
     For many terms a Chernoff bound: P(|S| > t) ≤ 2·e^{−λt}·E[e^{λS}], at the best of some λ. A discrete Laplace noise
     of scale b has E[e^{sX}] = (1 − q)²/((1 − q·e^s)(1 − q·e^{−s})) with q = e^{−1/b}, for |s| < 1/b.

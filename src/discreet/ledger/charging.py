@@ -22,7 +22,7 @@ from discreet.ledger.terms import Terms
 
 
 class Request(NamedTuple):
-    """What is to be charged: a "spend" at once, or a "reserve" of so many steps."""
+    """What is to be charged: a "spend" at once, or a "reserve" of a number of steps."""
 
     kind: str
     event: Event

@@ -10,7 +10,7 @@ from scipy import special
 _APART = 1.03
 #: Scales below this part of the largest one are raised to it: they hardly matter, and cannot be told from 0.
 _SMALLEST = 1e-3
-#: Newton's steps end when they move the quantile by less than this part of it, or after so many.
+#: Newton's steps end when they move the quantile by less than this part of it, or after this many steps.
 _CLOSE, _MOST_STEPS = 1e-12, 60
 #: More than the round-off of the sum of exponentials, whose weights stay below 1e6.
 _ROUND_OFF = 1e-9

@@ -188,7 +188,7 @@ def down(value: float) -> float:
 
 
 def raised(values: Floats, roundings: float = 64.0) -> Floats:
-    """Non-negative `values`, each moved up by the error of so many roundings and one float more, so above 0."""
+    """Non-negative `values`, each moved up by the error of this many roundings and one float more, so above 0."""
     return np.nextafter(values * (1 + roundings * UNIT), np.inf)
 
 

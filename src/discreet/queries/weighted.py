@@ -34,7 +34,7 @@ def scale(unit: Unit) -> int:
     if isinstance(unit, Rows):
         return 1
     if unit.max_rows > MAX_PERSON_ROWS:
-        remedy = "a person with so many rows would need too coarse a grid"
+        remedy = "a person with that many rows would need too coarse a grid"
         raise _check.fail("max_rows", f"be ≤ {MAX_PERSON_ROWS}", unit.max_rows, remedy)
     return WEIGHT
 

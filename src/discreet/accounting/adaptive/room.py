@@ -59,7 +59,7 @@ def round_down(value: float) -> float:
 
 
 def significant(value: Fraction, digits: int, *, up: bool) -> Fraction:
-    """`value` with so many significant digits, rounded up or down, but never down to 0."""
+    """`value` with this many significant digits, rounded up or down, but never down to 0."""
     if value == 0:
         return value
     unit = Fraction(10) ** (math.floor(math.log10(value)) - digits + 1)

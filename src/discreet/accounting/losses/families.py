@@ -28,7 +28,7 @@ Complexes = NDArray[np.complex128]
 _FEW_ATOMS = 8
 # Complex numbers of one chunk of members times nodes: 2 MiB, which stays in the cache.
 _CHUNK = 1 << 17
-# From so many equally spaced frequencies on, powers of e^{iωl} are multiplied instead of computed one by one.
+# From this many equally spaced frequencies on, powers of e^{iωl} are multiplied instead of computed one by one.
 _EQUALLY_SPACED = 64
 # Roundings of one member: its own (see `closed`), one product, and the power, whose phase is at most π.
 _MEMBER_ROUNDINGS = 96

@@ -20,7 +20,7 @@ from discreet.accounting.losses.loss import Cells, Loss
 
 Floats = NDArray[np.float64]
 
-# A loss is inverted in a table of this many points, and then by so many steps of Newton's method, each of which squares
+# A loss is inverted in a table of this many points, and then by this many steps of Newton's method. Each step squares
 # the error of 1e-5 that linear interpolation leaves.
 _TABLE, _NEWTON = 8193, 3
 # Where the table ends, in standard deviations beyond the outermost mean: Φ(−39) is below the smallest float.

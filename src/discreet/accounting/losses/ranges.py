@@ -293,7 +293,7 @@ class _Game:
 
     @classmethod
     def equal(cls, epsilon: float, steps: int) -> _Game:
-        """The game of so many selections of one range."""
+        """The game of this many selections of one range."""
         cells = max(_LEAST_CELLS, min(_MOST_CELLS, _CELLS // steps, math.isqrt(_MOST_CELLS**2 * 4 // steps)))
         return cls(epsilon / cells, cells, steps * cells, cells)
 
@@ -319,12 +319,12 @@ class _Game:
         return np.where(self.all_epsilons() < 0, 1.0, 0.0)
 
     def within(self, reach: int) -> slice:
-        """Where δ of steps whose ranges add up to so many cells is not that of none."""
+        """Where δ of steps whose ranges add up to this many cells is not that of none."""
         middle = self.half + self.margin
         return slice(middle - reach + 1, middle + reach)
 
     def pair_below(self, values: Floats, beyond: Floats, steps: int) -> AtomLoss:
-        """The pair of values and slopes from below, after so many steps."""
+        """The pair of values and slopes from below, after this many steps."""
         lowered, slopes = self.whole(values) * (1 - 2 * steps * _STEP_ERROR), self.whole(beyond)
         lowered[0] = values[self.margin]
         kept = lowered > _NEGLIGIBLE

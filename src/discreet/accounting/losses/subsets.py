@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 
 # Steps of one block.
 _BLOCK = 64
-# Choices of v that are told apart: ‖v‖² in so many intervals.
+# Choices of v are distinguished by ‖v‖², in this many intervals.
 _CHOICES = 8
 # Cells of the plane along u and across it, and how far out they go, in standard deviations of the noise.
 _CELLS_ALONG, _CELLS_ACROSS, _CELLS_REACH = 160, 320, 8.5
@@ -77,7 +77,7 @@ def rate_and_mu(leaf: SampledWithoutReplacement) -> tuple[float, float]:
 
 
 def triangle_gains(leaf: Event, count: int) -> bool:
-    """Whether so many subsets of fixed size are better attacked by `triangle`: the squares of their losses add up."""
+    """Whether this many subsets of fixed size are better attacked by `triangle`: the squares of their losses add up."""
     match leaf:
         case SampledWithoutReplacement(size, population, Gaussian(multiplier)):
             square = min(float(multiplier) ** -2, _LARGE_SQUARE)

@@ -1,6 +1,6 @@
 """δ at every ε from one computation: a formula, or the few inversions or grids that are tight near what is asked for.
 
-Each inversion and each grid is certified at every ε, so many ε cost little more than one.
+Each inversion and each grid is certified at every ε, so a list of ε costs little more than one.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _LARGEST_EXPONENT = 700
 _KEPT_ERROR = 8 * UNIT
 # An ε beyond this is as good as infinite, and doubling it again could overflow.
 _LARGEST_EPSILON = 1e300
-# Where `solve` stops: a few units in the last place, or after so many halvings if ε is tiny.
+# Where `solve` stops: a few units in the last place, or after this many halvings if ε is tiny.
 _TOLERANCE, _HALVINGS = 1e-15, 200
 
 

@@ -22,9 +22,9 @@ from discreet.accounting.methods.target import Target
 from discreet.numeric.rounding import UNIT
 
 # The relative width that smoothing may cause: a third of the width at which an answer is taken, or far less where that
-# takes little time, that is for so many losses.
+# takes little time, that is for up to this many losses.
 _WIDTH, _NARROW, _FEW = 1e-4, 2e-5, 5000
-# Where the contour would be too long, the answer may be wider, by this factor each time and so often.
+# Where the contour would be too long, the answer may be wider, by this factor each time, up to this many times.
 _WIDER, _TRIES = 8.0, 3
 # An ε below this, in units of 1/τ, is not resolved any further.
 _LEAST_EPSILON = 1e-2

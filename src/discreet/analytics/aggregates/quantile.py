@@ -54,7 +54,7 @@ MAX_REFINED = 1 << 14
 MAX_CANDIDATES = 1 << 10
 #: The part of ε that the first of two passes gets. It only has to find the right coarse interval or one beside it.
 FIRST_PASS = Fraction(1, 8)
-#: The second pass divides up to three intervals beside the coarse ones, into so many parts of `levels` in all.
+#: The second pass divides up to three intervals beside the coarse ones, into this many times `levels` parts in all.
 _PARTS_OF_LEVELS = 8
 
 
@@ -151,7 +151,7 @@ class _BestLevel(Choice):
         return _Gap(GridGap(self.aggregate), self.unit, self.terms, summed, lower=0.0, choice=self)
 
     def score_error(self, mechanism: Drawing, relation: Relation) -> float:
-        """In ranks: so many rows more than for the nearest candidate may lie between the answer and the quantile."""
+        """In ranks: how many rows more than for the nearest candidate may lie between the answer and the quantile."""
         assert isinstance(mechanism, Exponential | NoisyMax)
         scores = self.scores([0] * self.coordinates, relation)
         return mechanism.loss_bound(scores, LEVEL, relation) / (self.quantile.denominator * self.scale)
@@ -185,7 +185,7 @@ class _BestPlace(_Placed):
         return NoisyMax(epsilon) if pure else Exponential(epsilon)
 
     def score_error(self, mechanism: Drawing, relation: Relation) -> float:
-        """In ranks: so many rows may lie between the ends of the answer and the quantile."""
+        """In ranks: how many rows may lie between the ends of the answer and the quantile."""
         assert isinstance(mechanism, Exponential | NoisyMax)
         scores = self.scores([0] * self.coordinates, relation)
         return mechanism.loss_bound(scores, LEVEL, relation) / (self.quantile.denominator * self.scale)
@@ -219,7 +219,7 @@ class _BestMark(_Placed):
         return Refinement(kind(epsilon * FIRST_PASS), kind(epsilon * (1 - FIRST_PASS)))
 
     def score_error(self, mechanism: Drawing, relation: Relation) -> float:
-        """In ranks: so many rows may lie between the ends of the answer and the quantile, whatever came out first."""
+        """In ranks: how many rows may lie between the ends of the answer and the quantile, whatever came out first."""
         assert isinstance(mechanism, Refinement)
         empty = self._refined([0] * self.coordinates, relation)
         most = empty.fine(empty.coarse.candidates[self.marks.widest])

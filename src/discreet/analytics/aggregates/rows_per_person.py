@@ -22,7 +22,7 @@ _CUTS = tuple(
 
 @dataclass(frozen=True)
 class RowsPerPerson(Aggregate):
-    """How many persons have so many rows: a histogram with one column for each public cell, over all groups together.
+    """How many rows persons have: a histogram with one column for each public cell, over all groups together.
 
     `limit` is one more end of a cell, so that the persons above it can be told from those within it.
     """
@@ -71,7 +71,7 @@ class RowsPerPerson(Aggregate):
 
 @dataclass(frozen=True)
 class GroupsPerPerson(RowsPerPerson):
-    """How many persons are in so many of `listed` groups."""
+    """In how many of `listed` groups persons are."""
 
     name = "groups_per_person"
     groups = True

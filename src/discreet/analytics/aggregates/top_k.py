@@ -74,7 +74,7 @@ class _MostFrequent(Choice):
         return TopK(epsilon, self.k)
 
     def score_error(self, mechanism: Drawing, relation: Relation) -> float:
-        """In rows: so much rarer than the best category left may any of the chosen ones be."""
+        """In rows: by how much the rarest chosen category may fall short of the best one left out."""
         assert isinstance(mechanism, TopK)
         scores = self.scores([0] * len(self.categories), relation)
         return mechanism.loss_bound(scores, LEVEL, relation) / self.scale

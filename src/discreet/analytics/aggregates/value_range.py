@@ -63,7 +63,7 @@ class _BestBin(Choice):
         return NoisyMax(epsilon) if pure else Exponential(epsilon)
 
     def score_error(self, mechanism: Drawing, relation: Relation) -> float:
-        """In ranks: so many rows more than the quantile's share may lie beyond the end."""
+        """In ranks: how many rows more than the quantile's share may lie beyond the end."""
         assert isinstance(mechanism, Exponential | NoisyMax)
         scores = self.scores([0] * self.coordinates, relation)
         return mechanism.loss_bound(scores, LEVEL, relation) / (self.quantile.denominator * self.scale)

@@ -23,7 +23,7 @@ from discreet.errors import EngineFailed
 
 #: The column with the code of a row's key.
 CODE = "k"
-#: Up to so many values of a column are tried one after another; more are joined as a table.
+#: Up to this many values of a column are tried one after another; more are joined as a table.
 _FEW = 8
 
 

@@ -1,4 +1,4 @@
-"""Queries about persons as a whole: how many have so many rows, or are in so many groups; and sums over all groups."""
+"""Queries about persons as a whole: their numbers of rows and of groups; and sums over all groups."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def public_keys(columns: tuple[str, ...], keys: object) -> Keys:
         )
     keys = Keys(columns, values)
     if math.prod(len(one) for one in keys.by_column) > _MAX_CODE:
-        raise _check.fail("keys", "have fewer distinct values in so many columns", columns, "group by fewer columns")
+        raise _check.fail("keys", "have fewer distinct values in this many columns", columns, "group by fewer columns")
     return keys
 
 

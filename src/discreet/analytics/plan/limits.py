@@ -69,7 +69,7 @@ def of(question: Question) -> Question:
 
 
 def per_person(table: Any, keys: Keys | None, unit: Unit) -> Question:
-    """How many persons have so many rows and, where there are keys, are in so many groups; one charge for both."""
+    """How many rows persons have and, where there are keys, in how many groups they are; one charge for both."""
     limit = unit.max_rows if isinstance(unit, Person) else 1
     asked: dict[str, Measurement] = {ROWS: RowsPerPerson(limit).measurement(unit, {})}
     if keys is not None and isinstance(unit, Person):

@@ -206,7 +206,7 @@ def _clamped(result: Result, name: str) -> Clamped:
 
 
 def _total_error(source: Source, cells: int) -> float:
-    """The 95% error of the sum of so many cells."""
+    """The 95% error of the sum of this many cells."""
     if cells == 0:
         return 0.0
     assert source.release.error is not None

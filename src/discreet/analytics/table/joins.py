@@ -138,7 +138,7 @@ def _multiplicity_of(arrow: pa.Table, keys: list[str]) -> int:
 def copied(measured: Measurement, copies: int) -> Measurement:
     """A measurement of rows that a join may repeat.
 
-    A row that becomes `copies` rows moves a statistic as far as a person with so many rows does, each of weight 1.
+    A row that becomes `copies` rows moves a statistic as far as a person with that many rows does, each of weight 1.
     """
     return measured if copies == 1 else replace(measured, unit=Person(None, copies))
 

@@ -358,7 +358,7 @@ class Private(Asking):
         return Groups(self._spec, None).aggregate(**asked)
 
     def rows_per_person(self) -> Answer:
-        """How many persons have so many rows: `dp.analytics.advice` of the released histogram suggests `max_rows`."""
+        """How many rows persons have: `dp.analytics.advice` of the released histogram suggests `max_rows`."""
         return Groups(self._spec, None).rows_per_person()
 
     def __repr__(self) -> str:
@@ -404,7 +404,7 @@ class Groups(Asking):
         return Answer(question, spec.account, spec.part)
 
     def rows_per_person(self) -> Answer:
-        """How many persons have so many rows with one of the keys, and are in so many groups."""
+        """How many rows with one of the keys persons have, and in how many groups they are."""
         spec, known = self._spec, None if self._discover is not None else self._keys
         return Answer(limits.per_person(spec.table, known, spec.unit), spec.account, spec.part)
 

@@ -132,7 +132,7 @@ class _Recording(Asking):
         return self._asked("histogram", column, **{name: None if v is None else list(v) for name, v in options.items()})
 
     def rows_per_person(self) -> Any:
-        """How many persons have so many rows."""
+        """How many persons have how many rows."""
         return self._asked("rows_per_person")
 
     def find_bounds(self, column: str, *, inside: float = 0.98, exponents: tuple[int, int] = EXPONENTS) -> Any:

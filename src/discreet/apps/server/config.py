@@ -94,7 +94,7 @@ class Limits:
         requests_per_minute: how many requests one token may send; half as many may come at once.
         threads: how many questions run at the same time.
         waiting: how many requests may wait for a thread; more are turned away.
-        answer_step: answers to questions leave at the next multiple of so many seconds after the request came in.
+        answer_step: answers to questions leave at the next multiple of this many seconds after the request came in.
         keep_days: how long answers are kept for retries with the same idempotency key.
     """
 

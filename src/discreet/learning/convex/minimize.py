@@ -19,7 +19,7 @@ from discreet.numeric.rounding import SLACK, UNIT
 
 #: Rows that are summed at a time: the error of a sum grows with its length.
 CHUNK = 1024
-#: Newton's steps, each of which may be halved so many times, and the gradient steps that follow if none helps.
+#: Newton's steps, each of which may be halved this many times, and the gradient steps that follow if none helps.
 _MOST_STEPS, _HALVINGS, _GRADIENT_STEPS = 2_000, 40, 50
 #: Absolute error of what φ′ computes from a score before it multiplies by β₀, such as 1 + width − ys, where φ″ ≠ 0.
 _ARGUMENT_ERROR = 8 * UNIT

@@ -40,7 +40,7 @@ _FOR_DISTANCE = Fraction(1, 100)
 _FOR_VOLUME, _MOST_VOLUME = 0.1, 1.0
 #: Grids are this much finer than the tolerance, so that rounding to them takes little of it.
 _FINER = 16
-#: Whether a tolerance can be certified is decided for so many rows, or for 4, 16, … times as many if there are more:
+#: Whether a tolerance can be certified is decided for this many rows, or for 4, 16, … times as many if there are more:
 #: the number of rows is private, and an error that depended on it would tell it to whoever tries tolerances.
 _SMALLEST_TABLE = 1 << 16
 #: b is longer than σ(√d + 12) with a probability below e^{−72}, whatever the data.

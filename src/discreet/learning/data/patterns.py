@@ -1,6 +1,6 @@
 """Samplers for correlated noise: one unit's steps follow a pattern that the price knows.
 
-In a fixed order of epochs, or with groups that take turns, any two steps of one unit are at least so many steps apart.
+In a fixed order of epochs, or with groups that take turns, two steps of one unit are a known number of steps apart.
 `PatternGuard` checks each batch against that, as a second line of defense.
 """
 

@@ -66,7 +66,7 @@ class CorrelatedPlan(RoundsPlan):
         remedy = "it is the most clients in a round, so at most all of them"
         _check.settle_integers(self, "clients_per_round", remedy=remedy, at_most=self.clients.number)
         _check.settle_integers(self, "participations", remedy="it is the most rounds that one client takes part in")
-        _check.settle_integers(self, "separation", remedy="a client waits so many rounds until it takes part again")
+        _check.settle_integers(self, "separation", remedy="it is how many rounds a client waits until its next one")
         _check.settle_integers(self, "bands", remedy="it is the number of diagonals", at_most=self.rounds)
         if not isinstance(self.clipping, Flat) or self.clipping.order != 2:
             raise _check.fail("clipping", "be Flat(norm)", self.clipping, "correlated noise needs a fixed norm")

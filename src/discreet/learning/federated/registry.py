@@ -70,7 +70,7 @@ def clients(who: int | Iterable[int], *, per_person: int = 1) -> Registry:
         who: the node ids of the clients, or their public number. With a number, the nodes that are connected when the
             training starts are frozen as the registry; a node that connects later is never drawn.
         per_person: the most clients that hold data of one person. With more than 1 the unit of privacy is a person, and
-            the price is that of a group of so many clients.
+            the price is that of a group of that many clients.
 
     >>> clients(1000)
     Registry(number=1000, ids=None, per_person=1)

@@ -110,7 +110,7 @@ class SecurePlan(RoundsPlan):
             draft = replace(draft, noise_multiplier=multiplier, _target=target)
         if _FEWEST_DEVIATIONS * draft.spread > 1 << (updates.bits - 1):
             remedy = "noise must hide what rounding adds, and at this dimension sums modulo 2^bits would wrap around"
-            raise _check.fail("bits", "be more for so many parameters", bits, remedy)
+            raise _check.fail("bits", "be more for this many parameters", bits, remedy)
         return draft
 
     @property

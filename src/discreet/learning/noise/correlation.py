@@ -148,7 +148,7 @@ class Buffered(Correlation):
 
     @classmethod
     def for_steps(cls, steps: int, *, buffers: int = 4) -> Buffered:
-        """Buffers that imitate the square root of the prefix sums over so many steps."""
+        """Buffers that imitate the square root of the prefix sums over the given number of steps."""
         horizon = _check.integer("steps", steps, "it is the number of steps that the noise reaches over")
         count = _check.integer("buffers", buffers, "it is the number of buffers", at_most=32)
         return cls(*series.fitted_buffers(count, horizon))
@@ -245,7 +245,7 @@ INDEPENDENT = Banded((1.0,))
 # A banded encoder keeps this many tensors at most, unless it is given.
 _USUAL_BANDS = 16
 
-#: By the names that a plan accepts: correlations for so many steps, of which one unit's are so far apart.
+#: By the names that a plan accepts: correlations for a number of steps and a least separation of one unit's steps.
 CORRELATIONS: dict[str, Callable[[int, int], Correlation]] = {
     "independent": lambda steps, separation: INDEPENDENT,
     "banded": lambda steps, separation: SquareRoot(bands=min(steps, separation, _USUAL_BANDS)),

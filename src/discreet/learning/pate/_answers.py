@@ -72,7 +72,7 @@ class Ensemble:
         self.teachers, self.voting, self.account = teachers, voting, account
 
     def event(self, questions: int, answered: int | None = None) -> events.Event:
-        """What it costs to ask so many questions, of which at most so many are answered (by default all)."""
+        """What it costs to ask `questions` questions, of which at most `answered` are answered (by default all)."""
         return voting_event(self.voting, questions, answered)
 
     def ask(
@@ -89,7 +89,7 @@ class Ensemble:
         Args:
             inputs: the questions. They must be public: teachers see them, and answers are about them.
             answers: how many questions are answered at most, the first ones that pass the check. All is then charged at
-                once, as one event with a tight price, whether so many pass or not. Without it, a `ConfidentVoting`
+                once, as one event with a tight price, whether that many pass or not. Without it, a `ConfidentVoting`
                 charges the checks first, and then the votes of those that passed.
             purpose: what the labels are for; the ledger records it.
             key: a name for these answers. After a crash, the same call returns what was answered; if nothing was
@@ -150,7 +150,7 @@ class Ensemble:
 
 
 def voting_event(voting: Voting, questions: int, answered: int | None = None) -> events.Event:
-    """What it costs to ask so many questions, of which at most so many are answered (by default all).
+    """What it costs to ask `questions` questions, of which at most `answered` are answered (by default all).
 
     A batch is checked first and then voted on, so its mechanisms come in a fixed order; votes that are not cast are
     votes whose result is thrown away. Hence the price holds however many pass (docs/proofs/votes.md).

@@ -124,7 +124,7 @@ class PrivatePredictor:
         self._mechanism = Gaussian(_check.positive("noise", noise, "it is in clip norms") * self._clip)
 
     def event(self, questions: int) -> events.Event:
-        """What so many answers cost."""
+        """What this many answers cost."""
         count = _check.integer("questions", questions, "it is how many are asked", at_least=0)
         return events.Repeated(self._mechanism.event(self._bounded(np.zeros(len(self.teachers.classes)))), count)
 

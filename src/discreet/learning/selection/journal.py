@@ -66,7 +66,7 @@ class Journal:
         return int(done), best
 
     def save(self, done: int, best: Any) -> None:
-        """Remember that so many trials are done, and the best of them."""
+        """Remember how many trials are done, and the best of them."""
         if self._folder is not None:
             content = pickle.dumps((done, best))
             replace_file(self._folder / "best.pickle", lambda out: out.write(content))

@@ -79,7 +79,7 @@ def on_grid(values: Vector, bits: int = FINE_BITS) -> tuple[float, ...]:
 
 @lru_cache(maxsize=256)
 def fitted_buffers(buffers: int, steps: int, decay: float = 1.0) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Scales and decays of buffers that imitate the square root (1 − γx)^{−1/2} over so many steps.
+    """Scales and decays of buffers that imitate the square root (1 − γx)^{−1/2} over the given number of steps.
 
     The coefficients of the square root are a mixture of powers: C(2j, j)/4ʲ = (1/π)∫ λʲ (λ(1 − λ))^{−1/2} dλ. The
     memories −1/ln λ are spread evenly on a logarithmic scale, and the scales fitted with nonnegative least squares of

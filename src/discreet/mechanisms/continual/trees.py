@@ -43,7 +43,7 @@ def calibrated(stream: Stream, levels: int, branching: int, epsilon: float, delt
 
 
 def tree_event(stream: Stream, noise: Noise, levels: int, branching: int) -> events.Event:
-    """The event of noise on every node of a tree with so many levels."""
+    """The event of noise on every node of a tree with this many levels."""
     if isinstance(noise, Laplace):
         return events.DiscreteLaplace(levels * stream.most_participations * stream.sensitivity.l1, noise.scale)
     squares = tree_squares(stream, levels, branching) * stream.sensitivity.l2_squared

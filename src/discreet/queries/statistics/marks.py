@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet import _check
 
-#: At least half as many, and at most so many, intervals of equal width over the bounds.
+#: At least half as many as this, and at most this many, intervals of equal width over the bounds.
 _EQUAL = 32
 #: How often the intervals next to the anchor are halved: down to a millionth of their width.
 _HALVINGS = 20

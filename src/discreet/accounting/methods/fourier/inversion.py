@@ -54,14 +54,14 @@ _SAMPLE_ROUNDINGS = 16
 # The last sixteenth of the contour shows how far the integrand has fallen.
 _END = 16
 
-# A contour starts with so many standard deviations of the loss in frequency, and at least so many nodes.
+# A contour starts with this many standard deviations of the loss in frequency, and at least this many nodes.
 _FIRST_REACH, _FIRST_NODES = 7.5, 8
 # Where the sum over the nodes left out exceeds this share of the whole, the inversion declines.
 _MOST_LEFT_OUT = 1e-3
 # Orders, in standard deviations above the tilt, that are tried for Chernoff's bound on the alias from above. Each is
 # valid.
 _ALIAS_ORDERS = (1.0, 2.0, 3.0, 4.5, 6.5, 9.0)
-# And these where the period would be so many times longer than the alias from below needs: rare large losses rule then.
+# And these where the period would be this many times longer than the alias from below needs: rare large losses rule.
 _SMALL_ALIAS_ORDERS, _LONG = (0.3, 0.1, 0.03, 0.01), 4.0
 # ln √(2π), of the saddle's estimate of δ; and ln of how much larger than δ the integrand may be: e^25 of 1e-16 is 1e-5.
 _ROOT_LOG, _MOST_EXCESS = math.log(2 * math.pi) / 2, 25.0
@@ -71,13 +71,13 @@ _FORECAST_FALL, _FORECAST_START, _LEAST_POWER = 2, 0.05, 0.05
 
 # Newton's method in `solve`: rounds, the step of its difference quotient and its precision, both in units of 1/τ.
 _NEWTON_ROUNDS, _DIFFERENCE, _NEWTON_ERROR = 20, 1e-4, 1e-12
-# The search for a certified end: it starts 2% beyond the estimated gap, doubles at most so often, and gives up where
+# The search for a certified end: it starts 2% beyond the estimated gap, doubles at most 40 times, and gives up where
 # ln δ has changed by 3.
 _GAP_MARGIN, _EDGE_ROUNDS, _EDGE_REACH = 1.02, 40, 3
 # The gap taken where a bound is 0, and the least gap relative to ε.
 _UNKNOWN_GAP, _LEAST_GAP = 1e-3, 1e-13
 
-# Beyond the contour: octaves of frequency with so many points each, down to a bound of e^{−60}; then whole octaves.
+# Beyond the contour: octaves of frequency with this many points each, down to a bound of e^{−60}; then whole octaves.
 # Where no quadrature reaches that far, a geometric sequence of points, which also ends far beyond any decay.
 _NEAR_OCTAVES, _POINTS, _FAR_OCTAVES = 24, 16, 40
 _SMALL_ENOUGH = -60
@@ -225,7 +225,7 @@ def invert(smooth: Smooth, point: saddle.Saddle) -> Inversion | None:
         return None
     step = 2 * math.pi / period
     scale = 1 / (tilt * (tilt + 1))
-    # Off the saddle the integrand is larger than δ, and must fall by so much more.
+    # Off the saddle the integrand is larger than δ, and must fall by that much more.
     excess = smooth.cumulants(tilt)[0] - tilt * point.epsilon + math.log(scale / spread) - _ROOT_LOG - point.log_delta
     if not excess < _MOST_EXCESS:
         return None

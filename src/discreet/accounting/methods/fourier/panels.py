@@ -29,7 +29,7 @@ _ALONG, _ACROSS = (_RHO + 1 / _RHO) / 2, (_RHO - 1 / _RHO) / 2
 _LOG_ERROR = math.log(8 * _RHO / (_RHO - 1)) - 2 * _NODES * math.log(_RHO)
 # Half the width of a panel at most, how far ln |integrand| may change within that, and panels at most.
 _WIDEST, _CHANGE, _MOST_PANELS = 0.6, 12.0, 400
-# A panel is at most so many times as long as the one before, and gets shorter in such steps.
+# A panel is at most this many times as long as the one before, and gets shorter in such steps.
 _LONGER, _SHORTER = 2.0, 0.8
 # (1 + √2)/2, as in `quadrature`.
 _TURN = 1.2072

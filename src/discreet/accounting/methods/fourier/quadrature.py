@@ -38,7 +38,7 @@ _OCTAVE_ROUNDINGS = 64
 _NODE_ROUNDINGS = 16
 # `span` widens the right end until the tail is small: by 5% and a quarter each time, far enough for any μ.
 _WIDENINGS, _WIDER, _WIDER_BY = 400, 1.05, 0.25
-# A right end that was widened by more than this is looked for again, among the edges of so many cells: the bound that
+# A right end that was widened by more than this is looked for again, among the edges of this many cells: the bound that
 # it was found by is crude at large orders. The last edge had met the same limit, but for round-off.
 _MUCH_WIDER, _TAIL_CELLS, _ROUNDING_ROOM = 3.0, 256, 0.05
 # Nodes for each unit of max(1, μ)·u to begin with; fewer never converge.
@@ -259,7 +259,7 @@ def _enough_nodes(
 def _rule(
     events: SampledGaussians, tilt: float, low: Floats, high: Floats, nodes: int, reach: float
 ) -> tuple[Rule, Floats]:
-    """The rule with so many nodes, and the part of its error that more nodes would reduce."""
+    """The rule with this many nodes, and the part of its error that more nodes would reduce."""
     s = events.order(tilt)
     step = (high - low) / nodes
     u = low[:, None] + step[:, None] * (np.arange(nodes) + 0.5)

@@ -55,7 +55,7 @@ _BLOCK_EXPONENT = 300
 # Roundings allowed for each stage of an FFT, see `_fft_error`.
 _FFT_ROUNDINGS = 16
 # Large masses are transformed by formula from this number of compositions on (fewer do not magnify the error), at most
-# so many of them, while one makes up this share of what is left of the squared 2-norm. Roundings of such a term: the
+# this many of them, while one makes up this share of what is left of the squared 2-norm. Roundings of such a term: the
 # phase (up to 2π, in three operations), its sine and cosine, the product and the sums.
 _EXTRACT_FROM, _MOST_EXTRACTED, _WORTH = 1000, 4, 0.2
 _PHASE_ROUNDINGS, _SUM_ROUNDINGS = 32, 4

@@ -24,13 +24,13 @@ _WIDER = 1.25
 _LARGEST_VARIANCE = 0.25
 # Distances, in √v, at which R is bounded; beyond the last, Hoeffding's bound on R is below the bump (proof).
 _DISTANCES = np.linspace(0.0, 12.0, 601)
-# The bump is summed within so many w of ε. Beyond, e^{−9²/2} is 3e-18 of its height.
+# The bump is summed within this many w of ε. Beyond, e^{−9²/2} is 3e-18 of its height.
 _REACH = 9.0
 # Relative margin for the round-off of `bump` and of the sum in `added`: thousands of roundings.
 _ERROR = 1e-9
 # Relative error of the difference that a split is computed from (`losses.continuous.DIFFERENCE_ERROR`, twice and more).
 _SPLIT_ERROR = 4e-14
-# `solve_lower` aims so much further than a straight line says, grows its distance at least by a factor, starts with a
+# `solve_lower` aims this much further than a straight line says, grows its distance at least by a factor, starts with a
 # change of ln δ where nothing is known, and gives up after some rounds. Any ε that it finds is checked.
 _MARGIN, _GROWTH, _FIRST_PAD, _ROUNDS = 1.01, 1.02, 0.01, 40
 # Exponents are cut off here; a bound of e^700 decides nothing.
@@ -47,7 +47,7 @@ class Bump:
 
 
 def bump(splits: int, step: float) -> Bump | None:
-    """The bump for so many splits with this step; None where they move the sum too far."""
+    """The bump for this many splits with this step; None where they move the sum too far."""
     variance = splits * step * step / 4
     if variance > _LARGEST_VARIANCE:
         return None

@@ -32,7 +32,7 @@ _UNKNOWN_DELTA = 1e-12
 # Tails are not made smaller than this: the smallest normal float is 2e-308.
 _SMALLEST_TAIL = 1e-300
 
-# The first grid: so many points across the bulk of the narrowest loss (its support but for 1e-6), but no more than
+# The first grid: this many points across the bulk of the narrowest loss (its support but for 1e-6), but no more than
 # 2^16 across the longest one (but for 1e-30), or 2^20 where all losses are atoms on lattices.
 _BULK_TAIL, _FAR_TAIL = 1e-6, 1e-30
 _BULK_POINTS, _SMOOTH_POINTS, _LATTICE_POINTS = 400, 1 << 16, 1 << 20

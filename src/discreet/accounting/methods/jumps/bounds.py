@@ -15,7 +15,7 @@ from discreet.numeric.search import bisect
 
 #: The relative width at which refining stops.
 WIDE = 3e-4
-# Passes at most; each knows ε better than the one before. The first has about so many points.
+# The most passes; each knows ε better than the one before. The first has about this many points.
 _ROUNDS, _FIRST_POINTS = 9, 3000
 # The longest grid that is composed, and the length that is aimed at.
 _MOST, _ENOUGH = 1 << 20, 3 << 18

@@ -18,7 +18,7 @@ _MONTHS = {"YEAR": 12, "QUARTER": 3, "MONTH": 1}
 _DAYS = {"WEEK": 7, "DAY": 1}
 #: How deeply arithmetic with numbers alone is computed here; what is deeper is left to the engine.
 _FOLDED = 8
-#: More digits than any product of so many literals of a float's precision has.
+#: More digits than any product of that many literals of a float's precision has.
 _DECIMALS = Context(prec=400)
 
 

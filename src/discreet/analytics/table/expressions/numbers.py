@@ -271,7 +271,7 @@ class NumberMethods(Methods):
         return self._call(TRUNC)
 
     def round(self, digits: int = 0) -> Expression:
-        """The number rounded to so many digits after the point, halves away from zero."""
+        """The number rounded to this many digits after the point, halves away from zero."""
         if type(digits) is not int or abs(digits) > _MOST_DIGITS:
             raise _check.fail("digits", f"be a whole number within ±{_MOST_DIGITS}", digits, "such as round(2)")
         return self._call(ROUND, options=(digits,))

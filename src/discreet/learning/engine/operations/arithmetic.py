@@ -12,7 +12,7 @@ from torch import Tensor
 CHUNK_ELEMENTS = 1 << 26
 
 
-#: How many roundings of a float32 sum margins allow for, over the sum of its terms' sizes: the worst case of so many
+#: How many roundings of a float32 sum margins allow for, over the sum of its terms' sizes: the worst case of this many
 #: additions in a row; rounding errors of blocked sums of thousands of terms stay below it.
 _ROUNDINGS = 32
 #: The binary digits that products keep of a float32, by the name of torch's setting.
@@ -22,7 +22,7 @@ _NARROW_DIGITS = {torch.bfloat16: 8, torch.float16: 11}
 
 
 def accumulation(kind: torch.dtype, terms: int = _ROUNDINGS) -> float:
-    """The error of a sum of so many products in float32 or float64, over the sum of their sizes."""
+    """The error of a sum of this many products in float32 or float64, over the sum of their sizes."""
     unit = torch.finfo(torch.float64 if kind == torch.float64 else torch.float32).eps / 2
     return min(terms + 1, _ROUNDINGS) * unit
 
@@ -72,14 +72,14 @@ def float32_digits(device: torch.device, convolution: bool = False) -> int:
 
 
 def on_grid(value: Tensor, digits: int) -> Tensor:
-    """A float32 cut to so many binary digits, so that a product which keeps only these rounds nothing."""
+    """A float32 cut to this many binary digits, so that a product which keeps only these rounds nothing."""
     if value.dtype != torch.float32 or digits >= _FLOAT32_DIGITS:
         return value
     return (value.view(torch.int32) & -(1 << (_FLOAT32_DIGITS - digits))).view(torch.float32)
 
 
 def _nearest(value: Tensor, digits: int) -> Tensor:
-    """A float32 rounded to so many binary digits."""
+    """A float32 rounded to this many binary digits."""
     if value.dtype != torch.float32 or digits >= _FLOAT32_DIGITS:
         return value
     dropped = _FLOAT32_DIGITS - digits
