@@ -251,8 +251,9 @@ class Private(Asking):
         Args:
             columns: columns to keep apart, such as the month; a person then has a row for each of their values.
             values: `count()`, `count(column)`, `count_values(column)`, `sum`, `mean`, `min` and `max` by name. Here
-                `min` and `max` are exact; a sum or mean needs bounds for one row, which is clamped to them. The bounds
-                of the new columns are those of a row, times `max_rows` for a sum; counts reach to `max_rows`.
+                `min` and `max` are exact; a sum or mean needs bounds for one row. The bounds of the new columns are
+                those of a row, times `max_rows` for a sum; counts reach to `max_rows`. A row is clamped to bounds of
+                the aggregate itself; with declared ones, a row of a sum is clamped to those of the sum.
 
         Guarantee: a row depends on one person's rows alone; the sums are exact integers, so nobody else's rows change
         them. Releases about the new table protect persons as before (docs/proofs/per-person.md).
