@@ -19,6 +19,7 @@ from discreet.analytics.plan.question import Question
 from discreet.analytics.plan.sql import Parsed, parse
 from discreet.analytics.result.result import Result
 from discreet.analytics.table import joins
+from discreet.analytics.table.columns import mutated
 from discreet.analytics.table.expressions import Column, Expression, Unsupported, within_the_stack
 from discreet.analytics.table.opening import opened
 from discreet.analytics.table.partition import Partition
@@ -136,29 +137,11 @@ class Private(Asking):
         Guarantee: a new value depends on its own row alone, so every bound stays as it is. The person's id cannot be
         replaced.
         """
-        spec = self._spec
-        new: dict[str, Any] = {}
-        for name, expression in expressions.items():
-            if isinstance(spec.unit, Person) and name == spec.unit.column:
-                raise _check.fail("mutate", "leave the person's id alone", name, "choose another name")
-            _require(name, expression, Expression, "be an expression", "such as people.hours * 52")
-            if any(other != name and other.lower() == name.lower() for other in (*spec.table.columns, *new)):
-                remedy = "engines do not tell upper and lower case apart: choose another name"
-                raise _check.fail("mutate", "name columns that differ by more than case", name, remedy)
-            with within_the_stack():
-                spec.check(expression)
-                require_exact(spec.table, sorted(expression.exact_columns()))
-                new[name] = expression.to_ibis(spec.table)
-        columns = tuple(dict.fromkeys((*spec.columns, *new)))
-        spans = {name: expression.span(spec.bounds) for name, expression in expressions.items()}
-        domains = {name: expression.domain() for name, expression in expressions.items()}
-        bounds = {name: pair for name, pair in spec.bounds.items() if name not in new}
-        bounds |= {name: span for name, span in spans.items() if span is not None and span[0] < span[1]}
-        bins = {name: values for name, values in spec.bins.items() if name not in new}
-        bins |= {name: values for name, values in domains.items() if values is not None}
-        computed = spec.computed | new.keys()
-        table = spec.table.mutate(**new)
-        return Private._of(replace(spec, table=table, columns=columns, bounds=bounds, bins=bins, computed=computed))
+        return Private._of(mutated(self._spec, expressions))
+
+    def _replacing(self, expressions: Mapping[str, Expression]) -> Private:
+        """`mutate` as SQL names columns: a new one takes the place of a stored one whose name differs in case alone."""
+        return Private._of(mutated(self._spec, expressions, replacing=True))
 
     def join(
         self, other: Private | Public, on: object = None, *, how: str = "inner", rname: str = "{name}_right"
