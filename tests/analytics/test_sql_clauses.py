@@ -113,6 +113,8 @@ MONTHS = {"month": dp.months("2023-12", "2024-02")}
             None,
         ),
         ("SELECT COUNT_IF(urgent) AS u FROM visits", None),
+        ("SELECT urgent, COUNT(*) AS n FROM visits GROUP BY 1 ORDER BY 1", None),
+        ("SELECT urgent AS u, COUNT(*) AS n FROM visits GROUP BY u ORDER BY u", None),
         ("SELECT SUM(urgent::INT) AS u, AVG(SQRT(cost)) AS r FROM visits", None),
         (
             "SELECT UPPER(ward) AS Ward, COUNT(ward) AS n FROM visits WHERE ward = 'a' GROUP BY 1 ORDER BY Ward",

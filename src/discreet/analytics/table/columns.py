@@ -8,7 +8,7 @@ from typing import Any
 
 from discreet import _check
 from discreet.analytics.engine.collation import require_exact
-from discreet.analytics.table.expressions import Expression, within_the_stack
+from discreet.analytics.table.expressions import Column, Expression, within_the_stack
 from discreet.analytics.table.spec import TableSpec
 from discreet.neighbors import Person
 
@@ -32,7 +32,7 @@ def mutated(spec: TableSpec, expressions: Mapping[str, Expression], *, replacing
     gone = {other for other in spec.table.columns if any(_alike(name, other) for name in new)}
     replaced = gone | new.keys()
     spans = {name: expression.span(spec.bounds) for name, expression in expressions.items()}
-    domains = {name: expression.domain() for name, expression in expressions.items()}
+    domains = {name: _domain(expression, spec) for name, expression in expressions.items()}
     bounds = {name: pair for name, pair in spec.bounds.items() if name not in replaced}
     bounds |= {name: span for name, span in spans.items() if span is not None and span[0] < span[1]}
     bins = {name: values for name, values in spec.bins.items() if name not in replaced}
@@ -55,6 +55,11 @@ def _require_free(name: str, spec: TableSpec, new: Mapping[str, Any], replacing:
     if any(_alike(name, other) for other in (*(() if replacing else spec.table.columns), *new)):
         remedy = "engines do not tell upper and lower case apart: choose another name"
         raise _check.fail("mutate", "name columns that differ by more than case", name, remedy)
+
+
+def _domain(expression: Expression, spec: TableSpec) -> tuple[Any, ...] | None:
+    """The public keys of a new column: those that its expression has, or those of the column that it renames."""
+    return spec.bins.get(expression.name) if isinstance(expression, Column) else expression.domain()
 
 
 def _alike(name: str, other: str) -> bool:

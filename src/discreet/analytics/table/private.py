@@ -213,7 +213,8 @@ class Private(Asking):
             columns: the columns to group by.
             keys: the public keys: a list of values (of tuples, for several columns), a public table with these columns
                 (pandas, polars, Arrow or Ibis), or a mapping with a list for each column, for all combinations. Binned
-                columns have theirs already. Or `dp.discover()`: a private selection of keys that enough people have.
+                and boolean columns have theirs already. Or `dp.discover()`: a private selection of keys that enough
+                people have.
 
         Guarantee: public keys never come from the data, and a key without rows is answered as well, as a noisy zero.
         Discovered keys are a private release of their own, which is charged with the answer.
