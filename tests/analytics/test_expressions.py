@@ -245,10 +245,21 @@ def test_bounds_follow_from_the_bounds_of_columns(account):
         c=case((people.n > 2, people.x), otherwise=-1),
         e=people.n / people.x,
         f=abs(people.x - 4),
+        g=(people.n > 2).cast("integer"),
+        h=(people.n / 2).cast("integer"),
+        i=(people.x * 10 - 1).sqrt(),
+        j=people.n.ln(),
+        k=people.x.ln(),
     )
     bounds = named._spec.bounds
     assert {name: bounds[name] for name in "abcf"} == {"a": (-5, 19), "b": (0, 10), "c": (-1, 10), "f": (0, 6)}
-    assert "e" not in bounds
+    assert {name: bounds[name] for name in "ghij"} == {
+        "g": (0, 1),
+        "h": (0, 3),
+        "i": (0, 99**0.5),
+        "j": (0, math.log(5)),
+    }
+    assert not {"e", "k"} & bounds.keys()  # they divide by 0, or take its logarithm
 
 
 @pytest.mark.parametrize(

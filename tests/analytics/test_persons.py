@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -38,7 +39,9 @@ def questions(people):
         high=largest("x"),
     )
     by_group = people.per_person("g", s=total("x", bounds=(-5, 5)))
+    declared = people.mutate(y=people.x.clip(-1, 2)).mutate(x=people.x)  # y has bounds of its own
     return {
+        "declared bounds": declared.per_person(s=total("y")).aggregate(s=total("s"), n=count()),
         "values": people.count_values("g"),
         "values of numbers": people.count_values("x"),
         "values by group": grouped.aggregate(v=count_values("n"), n=count()),
@@ -109,6 +112,19 @@ def test_sums_of_a_person_do_not_depend_on_the_order_of_rows(account_of):
         sums.append(each._spec.table.to_pyarrow()["s"].to_pylist())
     assert sums[0] == sums[1] == sums[2]
     assert sums[0][0] == pytest.approx(0.6, abs=1e-6)
+
+
+def test_a_row_is_clamped_to_declared_bounds_times_max_rows_before_it_is_added(account_of):
+    """One row of 8 is within what three rows of at most 5 may add up to; a person's sum is limited to that."""
+    rows = pa.table({"id": ["p", "p", "q", "r"], "x": [8.0, 1.0, 100.0, -2.0]})
+    people = dp.Private(rows, account=account_of(UNIT), bounds={"x": (0, 5)})
+
+    def found(each):
+        (bounded,) = exact(each.aggregate(s=total("s")))["s"]
+        return float(np.ravel(bounded.finish.value(bounded.values))[0])
+
+    assert found(people.per_person(s=total("x"))) == pytest.approx(9.0 + 15.0 + 0.0, abs=1e-3)
+    assert found(people.per_person(s=total("x", bounds=(0, 5)))) == pytest.approx(6.0 + 5.0 + 0.0, abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,14 @@ MONTHS = {"month": dp.months("2023-12", "2024-02")}
             None,
         ),
         ("SELECT COUNT_IF(urgent) AS u FROM visits", None),
+        ("SELECT urgent, COUNT(*) AS n FROM visits GROUP BY 1 ORDER BY 1", None),
+        ("SELECT urgent AS u, COUNT(*) AS n FROM visits GROUP BY u ORDER BY u", None),
+        ("SELECT SUM(urgent::INT) AS u, AVG(SQRT(cost)) AS r FROM visits", None),
+        (
+            "SELECT UPPER(ward) AS Ward, COUNT(ward) AS n FROM visits WHERE ward = 'a' GROUP BY 1 ORDER BY Ward",
+            {"Ward": ["A"]},
+        ),
+        ("SELECT FLOOR(cost / 10) AS COST, AVG(cost) AS c FROM visits GROUP BY 1 ORDER BY 1", {"COST": [0, 1, 2]}),
     ],
 )
 def test_a_query_gives_what_the_engine_gives(visits, sql, keys):
@@ -153,10 +161,26 @@ def test_a_query_gives_what_the_engine_gives(visits, sql, keys):
             None,
         ),
         ("SELECT SUM(d) AS d FROM (SELECT person, MAX(cost) - MIN(cost) AS d FROM visits GROUP BY person)", None),
+        (
+            (
+                "SELECT cost, SUM(s) AS s FROM (SELECT person, FLOOR(cost / 10) AS cost, SUM(cost) AS s FROM visits "
+                "GROUP BY 1, 2) GROUP BY cost ORDER BY cost"
+            ),
+            {"cost": [0, 1, 2]},
+        ),
+        (
+            "SELECT WARD, COUNT(*) AS n FROM (SELECT person, ward || '!' AS WARD FROM visits) GROUP BY 1 ORDER BY 1",
+            {"WARD": ["a!", "b!"]},
+        ),
     ],
 )
 def test_a_sub_query_aggregates_each_persons_rows_first(persons, sql, keys):
     assert_same(persons, sql, keys)
+
+
+def test_the_person_s_id_keeps_its_name_in_every_case(persons):
+    with pytest.raises(InvalidArgument, match="person's id"):
+        persons.plan("SELECT UPPER(person) AS PERSON, COUNT(*) FROM visits GROUP BY 1", keys=["P"])
 
 
 def test_several_quantiles_have_a_column_each(visits):
@@ -230,6 +254,7 @@ REMEDIES = {
     "SELECT COUNT(*) FROM visits WHERE age = ?": "the value itself",
     "SELECT COUNT(*) FROM visits WHERE age > ALL (SELECT age FROM visits)": "MIN or MAX",
     "SELECT FIRST(ward) FROM visits": "private",
+    "SELECT ward FROM visits GROUP BY ward": "COUNT(*)",
 }
 
 

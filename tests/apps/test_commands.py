@@ -233,6 +233,11 @@ def test_keys_of_a_column_of_dates_are_written_as_dates(run: Run, folder):
         refused = run(f"{line} --keys {column}=yesterday --epsilon 1")
         assert refused.code == 2
         assert "2024-12-31" in refused.err
+    for computed, key in (("DATE_TRUNC('hour', at)", "2024-12-31T10:00"), ("DATE_TRUNC('month', day)", "1950-02-01")):
+        line = f'discreet query stays.csv "SELECT {computed} AS k, COUNT(*) AS n FROM t GROUP BY 1" --ledger c.ledger'
+        done = run(f"{line} --keys k={key} --epsilon 50 --json")
+        assert done.code == 0, done.err
+        assert json.loads(done.out)["rows"][0]["n"] == 40
     for day, code in (("2000-01-01", 0), ("yesterday", 2)):
         line = f"discreet query stays.csv \"SELECT COUNT(*) FROM t WHERE day > '{day}'\" --ledger c.ledger --epsilon 1"
         assert run(line).code == code

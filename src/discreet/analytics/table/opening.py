@@ -59,5 +59,10 @@ def opened(
     for bounded, pair in bounds.items():
         spec.require(bounded)
         _check.bounds(pair, f"bounds[{bounded!r}]")
-    truths = {column: (0.0, 1.0) for column in engine.columns if engine[column].type().is_boolean()}
-    return replace(spec, bounds={**truths, **bounds})
+    # What a type says is public: the bounds and the keys of a boolean column.
+    truths = [column for column in engine.columns if engine[column].type().is_boolean()]
+    return replace(
+        spec,
+        bounds={**dict.fromkeys(truths, (0.0, 1.0)), **bounds},
+        bins=dict.fromkeys(truths, (False, True)),
+    )

@@ -33,24 +33,26 @@ _ADDED = (OfPerson.SUM, OfPerson.MEAN)
 
 
 def rows_per_person(
-    table: Any, person: str, by: Sequence[str], values: Mapping[str, Aggregate], declared: Mapping[str, Bounds]
+    table: Any, unit: Person, by: Sequence[str], values: Mapping[str, Aggregate], declared: Mapping[str, Bounds]
 ) -> Any:
     """One row for each person and each value of the columns `by`, with the aggregates of the rows of each.
 
     Sums and means are computed from integers, so they do not depend on the order of rows: in floats, the presence of
     somebody else could change how a person's rows are added, and so the last digits of everybody's sums.
     """
+    person = str(unit.column)
     groups = [person, *by]
     for asked in values.values():
         if asked.of_person is None:
             raise _inexact(asked)
+    grids = {name: _grid(asked, declared, unit.max_rows) for name, asked in values.items() if asked.of_person in _ADDED}
     there = table.filter(table[person].notnull())
-    rows = there.select(*groups, **_parts(there, values, declared))
+    rows = there.select(*groups, **_parts(there, values, grids))
     summed: dict[str, Any] = {}
     for name, asked in values.items():
         summed |= _summed(rows, name, asked)
     pieces = rows.group_by(groups).aggregate(**summed)
-    return pieces.select(*groups, **{name: _finished(pieces, name, asked, declared) for name, asked in values.items()})
+    return pieces.select(*groups, **{name: _finished(pieces, name, asked, grids) for name, asked in values.items()})
 
 
 def ranges(values: Mapping[str, Aggregate], declared: Mapping[str, Bounds], max_rows: int) -> dict[str, Bounds]:
@@ -63,10 +65,14 @@ def ranges(values: Mapping[str, Aggregate], declared: Mapping[str, Bounds], max_
         if asked.of_person in _COUNTS:
             found[name] = (0.0, float(max_rows))
         elif (own := _bounds(asked, declared)) is not None:
-            low, high = own
-            most = max_rows if asked.of_person is OfPerson.SUM else 1
-            found[name] = (min(low, low * most), max(high, high * most))
+            found[name] = _of_sum(own, max_rows) if asked.of_person is OfPerson.SUM else own
     return found
+
+
+def _of_sum(bounds: Bounds, max_rows: int) -> Bounds:
+    """The bounds of the sum of one to `max_rows` rows."""
+    low, high = bounds
+    return min(low, low * max_rows), max(high, high * max_rows)
 
 
 def of_persons(table: Any, person: str, condition: Any, *, negate: bool) -> Any:
@@ -83,12 +89,21 @@ def _bounds(asked: Aggregate, declared: Mapping[str, Bounds]) -> Bounds | None:
     return resolve_bounds(asked.column, asked.bounds, declared)
 
 
-def _grid(asked: Aggregate, declared: Mapping[str, Bounds]) -> Grid:
+def _grid(asked: Aggregate, declared: Mapping[str, Bounds], max_rows: int) -> Grid:
+    """The integers that a person's rows are added as; its ends are those that a row is clamped to.
+
+    Bounds of the aggregate itself are part of the question: `sum("cost", bounds=(0, 100))` adds clamped rows. Bounds
+    that were declared for the column are there to limit what a person changes, and the person's sum is limited by its
+    own bounds. A row is then only clamped to those.
+    """
     assert isinstance(asked, OfColumn)
-    return Grid.over(resolve_bounds(asked.column, asked.bounds, declared), center=True, levels=_LEVELS)
+    bounds = resolve_bounds(asked.column, asked.bounds, declared)
+    if asked.of_person is OfPerson.SUM and asked.bounds is None:
+        bounds = _of_sum(bounds, max_rows)
+    return Grid.over(bounds, center=True, levels=_LEVELS)
 
 
-def _parts(table: Any, values: Mapping[str, Aggregate], declared: Mapping[str, Bounds]) -> dict[str, Any]:
+def _parts(table: Any, values: Mapping[str, Aggregate], grids: Mapping[str, Grid]) -> dict[str, Any]:
     """What each aggregate needs of a row."""
     parts: dict[str, Any] = {}
     for name, asked in values.items():
@@ -97,7 +112,7 @@ def _parts(table: Any, values: Mapping[str, Aggregate], declared: Mapping[str, B
         column = asked.columns[0]
         own = Column(column).to_ibis(table)
         if asked.of_person in _ADDED:
-            own = level(number(own, f"an aggregate of {column!r}"), _grid(asked, declared), None)
+            own = level(number(own, f"an aggregate of {column!r}"), grids[name], None)
         parts[f"{name}_part"] = own
     return parts
 
@@ -123,12 +138,12 @@ def _inexact(asked: Aggregate) -> InvalidArgument:
     return _check.fail("per_person", "aggregate a person's rows exactly", str(asked), remedy)
 
 
-def _finished(pieces: Any, name: str, asked: Aggregate, declared: Mapping[str, Bounds]) -> Any:
+def _finished(pieces: Any, name: str, asked: Aggregate, grids: Mapping[str, Grid]) -> Any:
     """A person's value: levels become numbers again, in floats, from two integers."""
     total = pieces[f"{name}_all"]
     if asked.of_person not in _ADDED:
         return total.cast("int64") if asked.of_person in _COUNTS else total
-    grid, count = _grid(asked, declared), pieces[f"{name}_count"].cast("float64")
+    grid, count = grids[name], pieces[f"{name}_count"].cast("float64")
     step, middle = exact(float(Fraction(grid.step))), exact(float(grid.center))
     if asked.of_person is OfPerson.SUM:
         return ibis.cases((count > 0, total.cast("float64") * step + count * middle), else_=ibis.null("float64"))
@@ -152,7 +167,7 @@ def per_person(spec: TableSpec, columns: Sequence[str], values: Mapping[str, Agg
         spec.require(name)
     require_exact(spec.table, (person, *by))
     with within_the_stack():
-        table = rows_per_person(spec.table, person, by, values, spec.bounds)
+        table = rows_per_person(spec.table, spec.unit, by, values, spec.bounds)
     bounds = {name: pair for name, pair in spec.bounds.items() if name in by}
     bins = {name: edges for name, edges in spec.bins.items() if name in by}
     unit = spec.unit if by else replace(spec.unit, max_rows=1)

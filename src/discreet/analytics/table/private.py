@@ -19,6 +19,7 @@ from discreet.analytics.plan.question import Question
 from discreet.analytics.plan.sql import Parsed, parse
 from discreet.analytics.result.result import Result
 from discreet.analytics.table import joins
+from discreet.analytics.table.columns import mutated
 from discreet.analytics.table.expressions import Column, Expression, Unsupported, within_the_stack
 from discreet.analytics.table.opening import opened
 from discreet.analytics.table.partition import Partition
@@ -136,29 +137,11 @@ class Private(Asking):
         Guarantee: a new value depends on its own row alone, so every bound stays as it is. The person's id cannot be
         replaced.
         """
-        spec = self._spec
-        new: dict[str, Any] = {}
-        for name, expression in expressions.items():
-            if isinstance(spec.unit, Person) and name == spec.unit.column:
-                raise _check.fail("mutate", "leave the person's id alone", name, "choose another name")
-            _require(name, expression, Expression, "be an expression", "such as people.hours * 52")
-            if any(other != name and other.lower() == name.lower() for other in (*spec.table.columns, *new)):
-                remedy = "engines do not tell upper and lower case apart: choose another name"
-                raise _check.fail("mutate", "name columns that differ by more than case", name, remedy)
-            with within_the_stack():
-                spec.check(expression)
-                require_exact(spec.table, sorted(expression.exact_columns()))
-                new[name] = expression.to_ibis(spec.table)
-        columns = tuple(dict.fromkeys((*spec.columns, *new)))
-        spans = {name: expression.span(spec.bounds) for name, expression in expressions.items()}
-        domains = {name: expression.domain() for name, expression in expressions.items()}
-        bounds = {name: pair for name, pair in spec.bounds.items() if name not in new}
-        bounds |= {name: span for name, span in spans.items() if span is not None and span[0] < span[1]}
-        bins = {name: values for name, values in spec.bins.items() if name not in new}
-        bins |= {name: values for name, values in domains.items() if values is not None}
-        computed = spec.computed | new.keys()
-        table = spec.table.mutate(**new)
-        return Private._of(replace(spec, table=table, columns=columns, bounds=bounds, bins=bins, computed=computed))
+        return Private._of(mutated(self._spec, expressions))
+
+    def _replacing(self, expressions: Mapping[str, Expression]) -> Private:
+        """`mutate` as SQL names columns: a new one takes the place of a stored one whose name differs in case alone."""
+        return Private._of(mutated(self._spec, expressions, replacing=True))
 
     def join(
         self, other: Private | Public, on: object = None, *, how: str = "inner", rname: str = "{name}_right"
@@ -230,7 +213,8 @@ class Private(Asking):
             columns: the columns to group by.
             keys: the public keys: a list of values (of tuples, for several columns), a public table with these columns
                 (pandas, polars, Arrow or Ibis), or a mapping with a list for each column, for all combinations. Binned
-                columns have theirs already. Or `dp.discover()`: a private selection of keys that enough people have.
+                and boolean columns have theirs already. Or `dp.discover()`: a private selection of keys that enough
+                people have.
 
         Guarantee: public keys never come from the data, and a key without rows is answered as well, as a noisy zero.
         Discovered keys are a private release of their own, which is charged with the answer.
@@ -251,8 +235,9 @@ class Private(Asking):
         Args:
             columns: columns to keep apart, such as the month; a person then has a row for each of their values.
             values: `count()`, `count(column)`, `count_values(column)`, `sum`, `mean`, `min` and `max` by name. Here
-                `min` and `max` are exact; a sum or mean needs bounds for one row, which is clamped to them. The bounds
-                of the new columns are those of a row, times `max_rows` for a sum; counts reach to `max_rows`.
+                `min` and `max` are exact; a sum or mean needs bounds for one row. The bounds of the new columns are
+                those of a row, times `max_rows` for a sum; counts reach to `max_rows`. A row is clamped to bounds of
+                the aggregate itself; with declared ones, a row of a sum is clamped to those of the sum.
 
         Guarantee: a row depends on one person's rows alone; the sums are exact integers, so nobody else's rows change
         them. Releases about the new table protect persons as before (docs/proofs/per-person.md).

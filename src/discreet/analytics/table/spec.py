@@ -28,7 +28,7 @@ class TableSpec:
         unit: who is protected.
         columns: the columns that may be asked about.
         bounds: the public bounds that were declared for columns.
-        bins: the public left edges of binned columns.
+        bins: the public keys that columns have themselves, such as the left edges of binned ones.
         origins: the stored tables that the private table is made of, from which keys must not come.
         computed: the columns that no stored row of a private table holds: made by `mutate`, or of a public table.
         identity: what tells the stored tables from others, in every process.
@@ -42,7 +42,7 @@ class TableSpec:
     unit: Unit
     columns: tuple[str, ...]
     bounds: Mapping[str, tuple[float, float]]
-    bins: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    bins: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     origins: frozenset[Any] = frozenset()
     computed: frozenset[str] = frozenset()
     identity: str = ""

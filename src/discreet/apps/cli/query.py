@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -177,6 +178,8 @@ def command(
     types = dict(private.schema())
     for table in tables.values():
         types |= table.schema() if isinstance(table, Private) else {}
+    with suppress(InvalidArgument):  # what is wrong with the question is said below
+        types |= private._parsed(sql, tables)[1].schema()  # of computed columns as well
     given = {name: dated("--keys", name, listed, types.get(name)) for name, listed in map(key_list, keys)} or None
     asked_keys = discovered() if discover else given
     if partition is None and (parts or max_parts is not None):

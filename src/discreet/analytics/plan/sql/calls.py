@@ -137,14 +137,14 @@ class Aggregates:
         self.values = values
         self.columns = columns
         self.asked: dict[str, Aggregate] = {}
-        self._replaced = set(replaced)
+        self._replaced = {name.lower() for name in replaced}
         self._by_text: dict[str, list[str]] = {}
 
     def column(self, node: Any, kept: Any = None) -> str:
         """The column of an argument; `kept` is the condition of FILTER, outside of which it is missing."""
         if kept is None and isinstance(node, ast.Column):
             name = self.values.scope.column(node)
-            if name not in self._replaced:
+            if name.lower() not in self._replaced:
                 return name
         value = self.values.value(node)
         if kept is not None:

@@ -102,6 +102,9 @@ class _Reader:
                     raise _check.fail("sql", "name each result once", labels[0], "use AS to name them")
                 measured[place] = labels[0]
         visible = tuple(aggregates.asked)
+        if not visible and all(groups.holds(item) for item in items):
+            remedy = "add COUNT(*): which groups have rows is private, and each group that is listed is answered"
+            raise _check.fail("sql", f"have an aggregate: {aggregates.names}", query.sql(), remedy)
         released = Released(lambda node: _released(node, groups, aggregates, items))
         computed = {}
         for place, item in enumerate(items):
@@ -151,27 +154,27 @@ class _Reader:
         rows = self._rows(query)
         items = _items(query)
         values = Values(rows.scope)
-        columns = Columns(rows.scope.columns)
-        aggregates = Aggregates(values, columns)
+        reader = Aggregates(values, Columns(rows.scope.columns))
         if query.args.get("group") is not None or any(
-            aggregates.is_aggregate(node) for item in items for node in item.node.walk()
+            reader.is_aggregate(node) for item in items for node in item.node.walk()
         ):
-            return self._per_person(query, rows, items, columns, aggregates)
+            return self._per_person(query, rows, items, values)
         if query.args.get("having") is not None:
             only(query, "expressions", "from_", "joins", "where", "with_")
         return _projected(rows, items, values)
 
-    def _per_person(
-        self, query: ast.Select, rows: Relation, items: list[_Item], columns: Columns, aggregates: Aggregates
-    ) -> Relation:
+    def _per_person(self, query: ast.Select, rows: Relation, items: list[_Item], values: Values) -> Relation:
         person = rows.scope.person
-        groups = _Groups(query, items, aggregates.values)
+        groups = _Groups(query, items, values)
         grouped = None if person is None else groups.renamed.get(person, person)
         if grouped not in groups.names:
             whom = "an account that protects persons" if person is None else f"GROUP BY {person}"
             remedy = f"a sub-query aggregates the rows of each person: it needs {whom}"
             raise _check.fail("sql", "aggregate per person in a sub-query", query.sql(), remedy)
         by = tuple(name for name in groups.names if name != grouped)
+        apart = {name: value for name, value in groups.computed.items() if name in by}
+        columns = Columns((*rows.scope.columns, *groups.names))
+        aggregates = Aggregates(values, columns, apart)
         own = str(person_of(rows.start))  # the id's own name, which a sub-query inside may have changed
         after = Values(Scope((*groups.names,), person, rows.scope.tables), aggregates.as_column)
         outputs: dict[str, Expression] = {}
@@ -186,7 +189,6 @@ class _Reader:
                 outputs[item.alias or columns.free("value")] = after.value(item.node)
         having = query.args.get("having")
         kept = None if having is None else after.condition(having.this)
-        apart = {name: value for name, value in groups.computed.items() if name in by}
         steps: list[Step] = [*rows.steps, Mutate({**apart, **columns.computed})]
         steps.append(PerPerson(by, dict(aggregates.asked)))
         if kept is not None:

@@ -23,13 +23,13 @@ class Where:
 
 @dataclass(frozen=True, eq=False)
 class Mutate:
-    """Add or replace columns."""
+    """Add or replace columns; names that differ in case alone are one name in SQL."""
 
     columns: Mapping[str, Expression]
 
     def apply(self, private: Any) -> Any:
         """The private table after this step."""
-        return private.mutate(**self.columns) if self.columns else private
+        return private._replacing(self.columns) if self.columns else private
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def _to_boolean(value: Any) -> Any:
 
 CASTS = {
     "number": Function("cast", _to_number, lambda spans: spans[0]),
-    "integer": Function("cast", _to_integer),
+    "integer": Function("cast", _to_integer, ROUND.span),
     "text": Function("cast", _to_text),
     "date": Function("cast", _to_date),
     "boolean": Function("cast", _to_boolean, domain=(False, True)),

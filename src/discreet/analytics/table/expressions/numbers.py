@@ -178,6 +178,13 @@ def _monotone(function: Callable[[float], float]) -> Callable[[Sequence[Range | 
     return span
 
 
+def _root_span(spans: Sequence[Range | None]) -> Range | None:
+    if spans[0] is None or spans[0][1] < 0:
+        return None
+    low, high = spans[0]
+    return math.sqrt(max(low, 0.0)), math.sqrt(high)
+
+
 def _outward(spans: Sequence[Range | None]) -> Range | None:
     return None if spans[0] is None else (float(math.floor(spans[0][0])), float(math.ceil(spans[0][1])))
 
@@ -215,10 +222,10 @@ CEIL = Function("ceil", lambda value: -_floored(-_operand(value, "ceil")), _mono
 TRUNC = Function("trunc", lambda value: _truncated(_operand(value, "trunc")), _outward)
 ROUND = Function("round", _round, _outward)
 SIGN = Function("sign", _sign, domain=(-1, 0, 1))
-SQRT = Function("sqrt", _sqrt)
-EXP = Function("exp", _exp)
-LN = Function("ln", _ln)
-LOG10 = Function("log10", _log10)
+SQRT = Function("sqrt", _sqrt, _root_span)
+EXP = Function("exp", _exp, _monotone(math.exp))
+LN = Function("ln", _ln, _monotone(math.log))
+LOG10 = Function("log10", _log10, _monotone(math.log10))
 GREATEST = Function("greatest", _extreme(larger=True), hull)
 LEAST = Function("least", _extreme(larger=False), hull)
 
