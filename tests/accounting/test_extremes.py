@@ -145,3 +145,20 @@ def test_a_mistake_of_ours_is_not_taken_for_an_extreme_number(
 
 def test_laplace_noise_far_below_its_sensitivity_costs_its_pure_epsilon() -> None:
     assert epsilon(ev.Laplace(1e-4), 1e-5).upper == pytest.approx(1e4, rel=1e-3)
+
+
+@pytest.mark.parametrize("steps", [10**7, 10**8, 10**10, 10**12])
+def test_any_number_of_steps_without_a_density_has_both_ends_near_each_other(steps: int) -> None:
+    # One discrete Gaussian of σ = 10 differs from a Gaussian by less than 1e-80, and 1e12 of them by less than 1e-68.
+    discrete = epsilon(ev.Repeated(ev.DiscreteGaussian(1, Fraction(100)), steps), 1e-6)
+    smooth = epsilon(ev.Gaussian(10 / math.sqrt(steps)), 1e-6)
+    assert discrete.lower <= smooth.upper
+    assert smooth.lower <= discrete.upper
+    # The loss of Laplace noise has mean a − 1 + e^{−a} at a = 1/b, and the sum concentrates around its mean.
+    for multiplier in (10.0, 1000.0):
+        found = epsilon(ev.Repeated(ev.Laplace(multiplier), steps), 1e-6)
+        mean = steps * (1 / multiplier + math.expm1(-1 / multiplier))
+        assert mean * (1 - 1e-5) < found.upper
+        assert found.upper < mean + 6 * math.sqrt(2 * mean)
+        assert found.width <= 0.01 * found.upper
+    assert discrete.width <= 0.01 * discrete.upper

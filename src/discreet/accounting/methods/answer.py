@@ -9,6 +9,7 @@ import numpy as np
 
 from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.composed import Losses
+from discreet.accounting.losses.continuous import ContinuousLoss
 from discreet.accounting.losses.families import has_closed_form, in_families
 from discreet.accounting.losses.mixtures import GroupLoss
 from discreet.accounting.methods import chernoff, concentration, single, smoothing
@@ -31,6 +32,9 @@ _LEAST_LOG_MASS = -700.0
 # Sampled Gaussians are cut at once below the first number of steps: few of them have no smooth sum. What is near then
 # goes to a grid first, and from the second number on to a contour. From the third on, round-off may leave no lower end.
 _FEW_STEPS, _MANY_STEPS, _VERY_MANY_STEPS = 20, 200, 10**5
+# From this many steps on, smoothing is as narrow as asked for and a hundred times faster than a grid, which rounds each
+# loss: the error of a grid grows with the number of steps.
+_TOO_MANY_FOR_A_GRID = 10**7
 # Orders whose moments are remembered during one Chernoff bound, which asks for about 110.
 _REMEMBERED = 512
 
@@ -39,11 +43,11 @@ Pair = tuple[float, float]
 
 
 def of_losses(losses: Losses, target: Target, adding: bool) -> Pair:
-    """Bounds on the answer in one direction, with a lower end from two moments where the method finds none."""
+    """Bounds on the answer in one direction, with a lower end from two moments where the method finds a poor one."""
     lower, upper = _by_method(losses, target, adding)
-    if lower > 0 or not upper > 0 or losses.concentrated > 0 or losses.steps < _VERY_MANY_STEPS:
+    if narrow((lower, upper)) or not upper > 0 or losses.concentrated > 0 or losses.steps < _VERY_MANY_STEPS:
         return lower, upper
-    return min(upper, concentration.lower(losses.for_grid(adding=adding), target)), upper
+    return max(lower, min(upper, concentration.lower(losses.for_grid(adding=adding), target))), upper
 
 
 def _by_method(losses: Losses, target: Target, adding: bool) -> Pair:
@@ -80,7 +84,22 @@ def _by_method(losses: Losses, target: Target, adding: bool) -> Pair:
         case "smoothed":
             return _rough(losses, target, adding, None)
         case _:
-            return _on_grid(losses, target, adding)
+            return _of_atoms(losses, target, adding)
+
+
+def _of_atoms(losses: Losses, target: Target, adding: bool) -> Pair:
+    """A few losses without a smooth density among them: on a grid, or smoothed if there are too many steps for one."""
+    many = losses.steps >= _TOO_MANY_FOR_A_GRID and all(has_closed_form(loss) for loss, _ in losses.others)
+    if not many:
+        return _on_grid(losses, target, adding)
+    smoothed = _by_fourier(losses, target, adding, smoothed=True)
+    if smoothed is not None and narrow(smoothed):
+        return smoothed
+    bounds = smoothed or (0.0, math.inf if target.epsilon is None else 1.0)
+    bounds = _intersection(bounds, (0.0, by_moments(losses, target, adding)))
+    # Atoms on a lattice are not rounded, and a grid may still be narrow.
+    rounded = any(isinstance(loss, ContinuousLoss) for loss, _ in losses.others)
+    return bounds if rounded else _intersection(bounds, _on_grid(losses, target, adding))
 
 
 def _rough(losses: Losses, target: Target, adding: bool, known: Pair | None) -> Pair:

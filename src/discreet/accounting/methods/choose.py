@@ -41,7 +41,7 @@ def choose(losses: Losses) -> Method:
     - "fourier": a part with a smooth density makes the integrand fall, and the other parts have moments with a formula.
       It may still decline (few steps, tiny rates): then "smoothed", "grid", or `jumps` for sampled Gaussians alone.
     - "smoothed": many different losses with formulas and no smooth density among them.
-    - "grid": everything else, that is atoms.
+    - "grid": everything else, that is atoms. From 10⁷ steps on they are smoothed first.
     """
     if losses.nothing_lost:
         return "nothing"

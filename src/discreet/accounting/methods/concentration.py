@@ -27,8 +27,10 @@ def lower(parts: Sequence[tuple[Loss, int]], target: Target) -> float:
     mean = variance = log_total = 0.0
     for loss, count in parts:
         low, high = loss.support(_TAIL)
-        grid = discretize.optimistic(loss, max((high - low) / _POINTS, _LEAST_STEP), _TAIL)
+        atoms = discretize.lattice(loss)
         step = max((high - low) / _POINTS, _LEAST_STEP)
+        step = discretize.common_step([] if atoms is None else [atoms], step, continuous=discretize.has_density(loss))
+        grid = discretize.optimistic(loss, step, _TAIL)
         losses, mass = grid.losses(step), grid.mass
         total = float(np.sum(mass))
         if not total > 0:
