@@ -86,6 +86,7 @@ DIFFERENT = {
     "scatter to some": lambda x: torch.scatter(x, 1, torch.zeros(3, K, dtype=torch.long), 9.0),
     "noise that grows": lambda x: x * torch.rand(B, 1).cumsum(0),
     "noise and numbers": lambda x: x * (NUMBERS + 0 * torch.rand(B, 1)),
+    "noise repeated too often": lambda x: x.repeat(2, 1) * torch.rand(3, K).repeat(4, 1),
     "noise in order": lambda x: x * torch.rand(B, K).sort(0).values,
     "noise with means": lambda x: x * torch.normal(100 * NUMBERS, 1.0),
     "noise with rates": lambda x: x * torch.bernoulli(NUMBERS.expand(B, K) / B),
@@ -124,6 +125,8 @@ SAME = {
     "noise": lambda x: x + 0.1 * torch.randn_like(x).clamp(-2, 2),
     "noise of another length": lambda x: x[:, None] + torch.rand(B, 3, K).exp() / 2,
     "flattened noise": lambda x: x.reshape(-1) * torch.rand(B * K).mul_(2),
+    "one noise for all": lambda x: torch.bmm(x[:, None], torch.rand(1, K, 2).repeat(B, 1, 1)),
+    "one noise for all heads": lambda x: torch.bmm(x.view(2 * B, 1, 4), torch.rand(2, 4, 2).repeat(B, 1, 1)),
     "random patches": lambda x: x.gather(1, torch.rand(B, K).argsort(1)[:, :3]),
     "noise in time": lambda x: (
         F.dropout(x.reshape(B, B, -1).transpose(0, 1), 0.5).transpose(0, 1) if x.shape[1] % B == 0 else x

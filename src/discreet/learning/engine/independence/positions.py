@@ -133,6 +133,14 @@ class Repeats:
         return list(readings)
 
 
+def copied(source: Tensor, repeats: Sequence[int], examples: int) -> list[Dependence]:
+    """How the copies of `source.repeat(*repeats)` follow each other, if there are as many for each example."""
+    lengths = [*(1 for _ in range(len(repeats) - source.dim())), *source.shape]
+    counts = enumerate(zip(lengths, repeats, strict=True))
+    each = [(dim, length * count // examples) for dim, (length, count) in counts if count and count % examples == 0]
+    return [Along(dim, inner) for dim, inner in each if inner]
+
+
 def covers(tensor: Tensor) -> bool:
     """Whether a tensor has each byte of its storage as one element, so that a write to it leaves nothing of before."""
     if tensor.numel() * tensor.itemsize != tensor.untyped_storage().nbytes():

@@ -30,7 +30,7 @@ from discreet.learning.engine.independence.dependence import (
     settled,
 )
 from discreet.learning.engine.independence.origin import Outside, Unproved, storage_of, where
-from discreet.learning.engine.independence.positions import Repeats, covers, every_example, repeat_values
+from discreet.learning.engine.independence.positions import Repeats, copied, covers, every_example, repeat_values
 from discreet.learning.engine.independence.rules.base import Answer, Call, Rule, alike
 from discreet.learning.engine.independence.table import DRAWS, FILLS, REFILLS, RESHAPES, RULES, UNSET, name_of
 
@@ -200,7 +200,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         ):
             self._repeats.draw(tensor)
         else:
-            self._repeats.note(tensor, readings)
+            copies = copied(given["self"], given["repeats"], self.examples) if name == "aten.repeat" else []
+            self._repeats.note(tensor, [*readings, *copies])
 
     def _answers(self, func: Any, call: Call, before: Sequence[Dependence]) -> list[Dependence]:
         count = len(call.results)
