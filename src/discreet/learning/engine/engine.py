@@ -318,11 +318,15 @@ class Engine:
                 self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage, self._isolated
             )
         if self._python_only:
-            # The model's code runs again, so what it does now is proved now.
+            # The model's code runs again, so what it does now is proved now: without data, and as it runs.
+            watch = Watch([leaves[i] for i in tensor_leaves], mask.shape[0])
             reason = self._unproved(trainable, rest, batch)
-            if reason:
-                raise InvalidArgument(f"examples must not affect each other, but it is no longer proved: {reason}")
-            return clip(self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage)
+            try:
+                if not reason:
+                    return clip(self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage, watch)
+            except Unproved as error:
+                reason = str(error)
+            raise InvalidArgument(f"examples must not affect each other, but it is no longer proved: {reason}")
         arguments = [*trainable.values(), *rest.values(), *(leaves[i] for i in tensor_leaves), mask, norm]
         arguments = [a.detach() for a in arguments]
         hashable = all(isinstance(leaf, Hashable) for _, _, leaf in constants)
