@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional as F
 
 from discreet.errors import DiscreetError
@@ -240,3 +241,21 @@ def test_a_backward_pass_in_python_that_mixes_is_refused_or_bounded():
         assert distance(engine, x, other, y) <= 2 * CLIP + 1e-9
     except DiscreetError:
         return
+
+
+def test_code_that_mixes_only_where_it_has_data_is_refused(monkeypatch):
+    """If tracing fails, the model's code runs for each batch, so the run itself is watched, not only its trace."""
+
+    def fails(*args, **options):
+        raise RuntimeError("no trace")
+
+    monkeypatch.setattr("discreet.learning.engine.engine.run_flat", fails)
+    mask = torch.ones(EXAMPLES, dtype=torch.bool)
+
+    def mixes(model, h):
+        return h if len(h) <= 3 or isinstance(h, FakeTensor) else h - h.mean(0)
+
+    honest = engine_of(Then(lambda model, h: F.dropout(h, 0.5)))
+    assert bool(honest(batch(), mask).finite.all())
+    with pytest.raises(DiscreetError, match=r"no longer proved: aten\.mean"):
+        engine_of(Then(mixes))(batch(), mask)

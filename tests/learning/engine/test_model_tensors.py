@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
+from discreet.learning import Engine, Flat
 from discreet.learning.engine.model_tensors import ModelTensors
+from tests.learning.engine import truth
 
 
 def model_and_tensors():
@@ -56,3 +60,32 @@ def test_modes_follow_the_modules():
     assert all(tensors.modes())
     model[1].eval()
     assert tensors.modes() == tuple(module.training for module in model.modules())
+
+
+class TwoNames(nn.Module):
+    """One layer under two names, used twice."""
+
+    def __init__(self, trainable):
+        super().__init__()
+        self.first = nn.Linear(4, 4).requires_grad_(trainable)
+        self.again, self.out = self.first, nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.out(self.again(torch.tanh(self.first(x))))
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_a_module_with_two_names_keeps_its_weights_and_is_exact(trainable):
+    torch.manual_seed(0)
+    model, batch = TwoNames(trainable), (torch.randn(6, 4), torch.arange(6) % 3)
+    weight = model.first.weight
+
+    def loss(model, batch):
+        return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    engine = Engine(model, loss, Flat(0.5), compile=False)
+    found = engine(batch, torch.ones(6, dtype=torch.bool))
+    assert model.first.weight is weight
+    each = truth.gradients(model, loss, batch)
+    weights = (0.5 / truth.norms(each)).clamp(max=1.0)
+    assert truth.worst(found.sums, truth.clipped(each, weights)) < 1e-5

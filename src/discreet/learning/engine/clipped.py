@@ -18,7 +18,7 @@ from discreet.errors import DiscreetError, InvalidArgument
 from discreet.learning.clipping import Clipping
 from discreet.learning.engine.fallback import Forward, one_example, per_example, private, row
 from discreet.learning.engine.graph.marks import mark
-from discreet.learning.engine.independence import Watch, verdict
+from discreet.learning.engine.independence import Watch, own_backward, verdict
 from discreet.learning.engine.isolation import common_state
 from discreet.learning.engine.layout import Layout
 from discreet.learning.engine.operations.arithmetic import power_sums, weighted_total
@@ -178,7 +178,10 @@ def clip(
     with torch.enable_grad():
         live = {name: tensor.detach().requires_grad_() for name, tensor in trainable.items()}
         recorder = ForwardRecorder(live, HANDLERS, examples, coverage.layouts, frozenset(coverage.fallback))
-        with recorder, watch or contextlib.nullcontext():
+        with recorder, contextlib.ExitStack() as proving:
+            if watch is not None:
+                proving.enter_context(own_backward())
+                proving.enter_context(watch)
             losses = forward({**frozen, **live}, batch)
         if watch is not None:
             verdict(watch, losses)

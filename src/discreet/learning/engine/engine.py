@@ -24,7 +24,7 @@ from discreet.learning.engine.dry_run.search import find_coverage
 from discreet.learning.engine.graph.compilation import Compiled, NotCompiled, compile_flat, run_flat
 from discreet.learning.engine.independence import Outside, Unproved, Watch, general_position, prove
 from discreet.learning.engine.isolation import Isolation, attributes_restored
-from discreet.learning.engine.model_tensors import ModelTensors
+from discreet.learning.engine.model_tensors import ModelTensors, everywhere
 from discreet.learning.engine.operations.arithmetic import precision_settings
 from discreet.learning.engine.operations.registry import HANDLERS
 from discreet.learning.engine.trace.checkpointing import without_checkpointing
@@ -248,13 +248,13 @@ class Engine:
         return trainable, rest
 
     def _forward(self, tensors: Mapping[str, Tensor], batch: Any) -> Tensor:
-        renamed = {f"model.{name}": tensor for name, tensor in tensors.items()}
+        replaced = everywhere(self._with_loss, self.model, tensors)
         device = next(iter(tensors.values())).device.type
         wide = any(t.dtype == torch.float64 for t in tensors.values())
         cast = torch.autocast(device, self.dtype) if self.dtype and not wide else contextlib.nullcontext()
         hooks = without_hooks(self.model) if self._model_tensors.sharded else contextlib.nullcontext()
         with cast, hooks, _recurrent_layers_unchanged(self.model), without_checkpointing():
-            losses = torch.func.functional_call(self._with_loss, renamed, (batch,))
+            losses = torch.func.functional_call(self._with_loss, replaced, (batch,), tie_weights=False)
         return losses_of.checked(losses, batch_size(batch))
 
     def start(self, batch: Any) -> None:
@@ -318,11 +318,15 @@ class Engine:
                 self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage, self._isolated
             )
         if self._python_only:
-            # The model's code runs again, so what it does now is proved now.
+            # The model's code runs again, so what it does now is proved now: without data, and as it runs.
+            watch = Watch([leaves[i] for i in tensor_leaves], mask.shape[0])
             reason = self._unproved(trainable, rest, batch)
-            if reason:
-                raise InvalidArgument(f"examples must not affect each other, but it is no longer proved: {reason}")
-            return clip(self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage)
+            try:
+                if not reason:
+                    return clip(self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage, watch)
+            except Unproved as error:
+                reason = str(error)
+            raise InvalidArgument(f"examples must not affect each other, but it is no longer proved: {reason}")
         arguments = [*trainable.values(), *rest.values(), *(leaves[i] for i in tensor_leaves), mask, norm]
         arguments = [a.detach() for a in arguments]
         hashable = all(isinstance(leaf, Hashable) for _, _, leaf in constants)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch import autograd_function
 from torch.utils import _pytree as pytree
 
 Forward = Callable[[Mapping[str, Tensor], Any], Tensor]
@@ -32,10 +35,39 @@ def per_example(
     batch_dims = pytree.tree_map(lambda x: 0 if isinstance(x, Tensor) else None, batch)
     both = torch.func.grad_and_value(loss_of_one)
     lifted = torch.func.vmap(both, in_dims=(None, batch_dims), randomness="different")
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _without_own_rules():
         warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)  # a fallback is slow by nature
         gradients, losses = lifted(differentiated, batch)
     return gradients, losses
+
+
+_functions: Any = autograd_function  # looks the name up whenever it lifts a function
+_has_own_rule = _functions.has_overridden_vmap_rule
+_lock = threading.Lock()
+_passes = 0
+
+
+def _refused(function: Any) -> bool:
+    if _has_own_rule(function):
+        raise RuntimeError("an autograd function has a vmap rule of its own, which sees all examples at once")
+    return False
+
+
+@contextlib.contextmanager
+def _without_own_rules() -> Iterator[None]:
+    """Let `vmap` fail where a function says itself how it is lifted; passes may overlap in several threads."""
+    _enter(1)
+    try:
+        yield
+    finally:
+        _enter(-1)
+
+
+def _enter(change: int) -> None:
+    global _passes
+    with _lock:
+        _passes += change
+        _functions.has_overridden_vmap_rule = _refused if _passes else _has_own_rule
 
 
 def row(batch: Any, position: int) -> Any:

@@ -7,7 +7,7 @@ the same modules, parameters and buffers is much faster, so the names are collec
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from operator import is_
 from typing import Any
 
@@ -72,3 +72,19 @@ class ModelTensors:
     def modes(self) -> tuple[bool, ...]:
         """Which modules are in training mode. Call `tensors` first: it notices new modules."""
         return tuple(module.training for module in self._modules)
+
+
+def everywhere(root: nn.Module, model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors to put in place of a model's own, at each place in `root` that holds them.
+
+    A parameter that several modules share has several places. A module that has several names (`self.b = self.a`) has
+    one: `functional_call` would replace its tensors once for each name, and then restore the replacement.
+    """
+    names = {id(held): name for name, held in (*model.named_parameters(), *model.named_buffers())}
+    places = {}
+    for prefix, module in root.named_modules():
+        for attribute, held in (*module._parameters.items(), *module._buffers.items()):
+            name = names.get(id(held)) if held is not None else None
+            if name is not None and name in tensors:
+                places[f"{prefix}.{attribute}" if prefix else attribute] = tensors[name]
+    return places

@@ -13,6 +13,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from discreet.errors import InvalidArgument
 
 
+class Unproved(Exception):
+    """Why the examples of a batch could not be proved independent, in words."""
+
+
 def storage_of(tensor: Tensor) -> StorageWeakRef:
     """The storage of a tensor, as a key that does not keep it alive."""
     with torch._C.DisableTorchFunction():

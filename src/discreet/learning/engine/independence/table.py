@@ -17,8 +17,7 @@ _POINTWISE = """
     _prelu_kernel rad2deg reciprocal relu relu6 remainder round rsqrt rsub selu sgn sigmoid sign signbit silu sin sinc
     sinh softplus softshrink special_entr special_erfcx special_i0 special_log_ndtr special_ndtr special_xlog1py sqrt
     square sub tan tanh threshold true_divide trunc where xlogy zero _to_copy _conj complex real imag
-    _fused_dropout bernoulli angle bucketize
-    _log_softmax_backward_data
+    _fused_dropout bernoulli angle
 """
 _REDUCTIONS = """
     sum mean amax amin prod var std var_mean std_mean any all argmax argmin logsumexp norm linalg_vector_norm max min
@@ -53,6 +52,8 @@ _LOSSES = "mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_l
 
 _OTHERS: dict[str, Rule] = {
     "copy": elementwise.overwritten,
+    "bucketize": elementwise.bucketized,
+    "_log_softmax_backward_data": elementwise.softmax_backward,
     "_trilinear": layers.trilinear,
     "linear": layers.linear,
     "convolution": layers.first_dimension("input", "weight", "bias"),
@@ -116,6 +117,11 @@ DRAWS = {f"aten.{name}" for name in _WRITTEN.split()}
 _FILLED = "zeros ones full scalar_tensor zeros_like ones_like full_like new_zeros new_ones new_full"
 #: Operations whose result has the same value everywhere.
 FILLS = {f"aten.{name}" for name in _FILLED.split()}
+#: Operations that fill a tensor in place.
+REFILLS = {"aten.zero", "aten.fill"}
+_UNSET = "empty empty_like empty_strided new_empty new_empty_strided"
+#: Operations whose result has no values yet.
+UNSET = {f"aten.{name}" for name in _UNSET.split()}
 _LOOKS = "transpose t squeeze unsqueeze swapaxes swapdims as_strided detach"
 #: Operations in place that change how a tensor looks at its memory, and no value.
 RESHAPES = {f"aten.{name}" for name in _LOOKS.split()}

@@ -34,8 +34,8 @@ class Call:
     of: Callable[[Any], Dependence]
     #: The value of a free tensor, or None where it is not known while tracing.
     value: Callable[[Tensor], Tensor | None]
-    #: Along which dimension a free tensor is known to repeat the same values for each example, by how it was made.
-    repeats: Callable[[Tensor], Dependence]
+    #: Whether a free tensor is known to repeat along a dimension from example to example, by how it was made.
+    repeats: Callable[[Tensor, Along], bool]
 
     @property
     def out(self) -> Tensor:
@@ -84,17 +84,14 @@ def aligned(call: Call, tensors: Sequence[Tensor], shape: Sequence[int]) -> Depe
 
 
 def alike(call: Call, constant: Tensor, along: Along, dims: int) -> bool:
-    """Whether a free tensor has the same values for every example, or random ones.
+    """Whether a free tensor has the same values for every example, or random ones that were drawn alike.
 
     Neighboring datasets put the same example at another position in the batch, so a value must not depend on that.
     """
     dim = along.dim - dims + constant.dim()
     if dim < 0 or constant.shape[dim] == 1 or constant.stride(dim) == 0:
         return True
-    own = call.of(constant)
-    if isinstance(own, Free) and own.random:
-        return True
-    if call.repeats(constant) == settled(Along(dim, along.inner), tuple(constant.shape), call.examples):
+    if call.repeats(constant, Along(dim, along.inner, along.offset)):
         return True
     value = call.value(constant)
     if value is None:

@@ -6,8 +6,9 @@ from discreet.learning.engine.independence.dependence import (
     FREE,
     RANDOM,
     Along,
+    Free,
 )
-from discreet.learning.engine.independence.rules.base import Answer, Call, Rule, aligned
+from discreet.learning.engine.independence.rules.base import Answer, Call, Rule, aligned, alike
 
 
 def pointwise(call: Call) -> Answer:
@@ -16,8 +17,27 @@ def pointwise(call: Call) -> Answer:
 
 
 def overwritten(call: Call) -> Answer:
-    """Values of the source, in place of what was there."""
-    return aligned(call, [call.given["src"]], tuple(call.out.shape))
+    """Values of the source, in place of what was there; free ones must be the same for each example there."""
+    source, target = call.given["src"], call.of(call.given["self"])
+    own = aligned(call, [source], tuple(call.out.shape))
+    if isinstance(own, Free) and isinstance(target, Along) and not alike(call, source, target, call.out.dim()):
+        return call.mixed("a constant differs from position to position in the batch")
+    return own
+
+
+def bucketized(call: Call) -> Answer:
+    """Where each element lies among borders, all of which it is compared with."""
+    if not isinstance(call.of(call.given["boundaries"]), Free):
+        return call.mixed("borders that depend on examples")
+    return aligned(call, [call.given["self"]], tuple(call.out.shape))
+
+
+def softmax_backward(call: Call) -> Answer:
+    """The gradient of a logarithmic softmax, which sums along its dimension."""
+    names = ("grad_output", "output")
+    own = aligned(call, [call.given[name] for name in names], tuple(call.out.shape))
+    across = isinstance(own, Along) and own.dim == call.given["dim"] % max(call.out.dim(), 1)
+    return call.mixed("sums over the examples") if across else own
 
 
 def constant(call: Call) -> Answer:

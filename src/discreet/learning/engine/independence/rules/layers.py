@@ -44,7 +44,15 @@ def product(call: Call) -> Answer:
     added = call.given.get("self") if "self" not in _FACTORS[call.name] else call.given.get("bias")
     if not isinstance(added, Tensor):
         return answer
-    return _joined(call, answer, aligned(call, [added], tuple(call.out.shape)), added)
+    term = aligned(call, [added], tuple(call.out.shape))
+    # A product of free matrices must be the same for every example that it is added to.
+    place = term.dim - rank if isinstance(term, Along) and isinstance(answer, Free) else 0
+    factors = {-1: (right,), -2: (left,), -3: (left, right)}.get(place, ())
+    for factor in factors:
+        dim = place + factor.dim()
+        if dim >= 0 and not alike(call, factor, Along(dim, term.inner, term.offset), factor.dim()):  # type: ignore[union-attr]  # place says so
+            return call.mixed("a constant differs from position to position in the batch")
+    return _joined(call, answer, term, added)
 
 
 def _joined(call: Call, answer: Dependence, added: Dependence, tensor: Tensor) -> Dependence:
@@ -69,10 +77,11 @@ _FACTORS = {
 def trilinear(call: Call) -> Answer:
     """A product of three tensors with dimensions of length 1 inserted, summed over some dimensions."""
     summed = sorted(call.given["sumdim"])
-    alongs = set()
+    alongs, free = set(), []
     for name, expanded in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
         own = call.of(call.given[name])
         if isinstance(own, Free):
+            free.append((call.given[name], sorted(call.given[expanded])))
             continue
         if not isinstance(own, Along):
             return call.mixed("not along a dimension")
@@ -81,8 +90,15 @@ def trilinear(call: Call) -> Answer:
             dim += inserted <= dim
         if dim in summed:
             return call.mixed("sums over the examples")
-        alongs.add(Along(dim - sum(other < dim for other in summed), own.inner, own.offset))
-    return alongs.pop() if len(alongs) == 1 else call.mixed("multiplies examples with each other")
+        alongs.add(Along(dim, own.inner, own.offset))
+    if len(alongs) != 1:
+        return call.mixed("multiplies examples with each other")
+    (own,) = alongs
+    for tensor, inserted in free:
+        dim = own.dim - sum(other < own.dim for other in inserted)
+        if own.dim not in inserted and not alike(call, tensor, Along(dim, own.inner, own.offset), tensor.dim()):
+            return call.mixed("a constant differs from position to position in the batch")
+    return Along(own.dim - sum(other < own.dim for other in summed), own.inner, own.offset)
 
 
 def linear(call: Call) -> Answer:
@@ -125,13 +141,16 @@ def batch_norm(call: Call) -> Answer:
     own = call.of(source)
     if not isinstance(own, Along):
         return call.mixed("not along a dimension")
+    channels = Along(0, own.inner, own.offset)
+    constants = [call.given[name] for name in names if isinstance(call.given.get(name), Tensor)]
+    if own.dim == 1 and not all(alike(call, constant, channels, 1) for constant in constants):
+        return call.mixed("a constant differs from position to position in the batch")
     if not training:
         kept = only(call, "input", names)
         return [kept, *(FREE for _ in call.results[1:])]
     if own.dim != 1:
         return call.mixed("normalizes over the batch")
     # Instance normalization puts examples and channels into one dimension; scales and statistics are repeated.
-    channels = Along(0, own.inner, own.offset)
     if any(not isinstance(call.of(call.given.get(name)), Free) for name in names):
         return call.mixed("statistics depend on examples")
     return [own, *(channels for _ in call.results[1:])]
@@ -139,6 +158,9 @@ def batch_norm(call: Call) -> Answer:
 
 def group_norm(call: Call) -> Answer:
     """Normalizes channels of each row of the first dimension; the statistics are one row each."""
+    source = call.given["input"]
+    if (call.given["N"], call.given["C"]) != (source.shape[0], source.shape[1]):
+        return call.mixed("takes other rows than those of the first dimension")
     return first_dimension("input", "weight", "bias")(call)
 
 
@@ -160,9 +182,14 @@ def embedding_bag(call: Call) -> Answer:
     length = own.inner
     if offsets is None or call.given["indices"].dim() != 1 or own.offset:
         return call.mixed("bags whose borders are not known")
+    count = call.given["indices"].shape[0] // length
     expected = torch.arange(offsets.numel(), device=offsets.device, dtype=offsets.dtype) * length
-    if not torch.equal(offsets, expected):
+    last = bool(call.given["include_last_offset"])
+    if offsets.numel() != count + last or call.out.shape[0] != count or not torch.equal(offsets, expected):
         return call.mixed("bags that are not one for each example")
+    weights = call.given.get("per_sample_weights")
+    if isinstance(weights, Tensor) and not alike(call, weights, own, 1):
+        return call.mixed("a constant differs from position to position in the batch")
     bags = Along(0)
     return [bags, *(call.mixed("which bag an index is in") for _ in call.results[1:])]
 
@@ -173,7 +200,8 @@ def attention(call: Call) -> Answer:
     owns = [call.of(call.given[name]) for name in names]
     alongs = {own for own in owns if not isinstance(own, Free)}
     own = next(iter(alongs))
-    if len(alongs) > 1 or not isinstance(own, Along) or own.dim > 1:
+    lengths = {call.given[name].shape[own.dim] for name in names} if isinstance(own, Along) else set()
+    if len(alongs) > 1 or not isinstance(own, Along) or own.dim > 1 or len(lengths) > 1:
         return call.mixed("attends from one example to another")
     if not all(isinstance(o, Along) or alike(call, call.given[n], own, 4) for n, o in zip(names, owns, strict=True)):
         return call.mixed("a constant differs from position to position in the batch")
@@ -182,9 +210,7 @@ def attention(call: Call) -> Answer:
         seen = aligned(call, [mask], (*call.out.shape[:2], *mask.shape[-2:]))
         if seen != own and not (isinstance(seen, Free) and alike(call, mask, own, 4)):
             return call.mixed("a mask that belongs to other examples")
-    return [
-        own if out.dim() > own.dim and out.shape[own.dim] == call.out.shape[own.dim] else FREE for out in call.results
-    ]
+    return [own, *(call.mixed("statistics of the kernel") for _ in call.results[1:])]
 
 
 def nll(call: Call) -> Answer:
@@ -213,7 +239,8 @@ def recurrent_layer(call: Call) -> Answer:
     for state in states:
         dim = state.dim() - 2
         seen = call.of(state)
-        if seen != Along(dim) and not (isinstance(seen, Free) and alike(call, state, Along(dim), state.dim())):
+        rows_of = Along(dim, own.inner, own.offset)
+        if seen != rows_of and not (isinstance(seen, Free) and alike(call, state, rows_of, state.dim())):
             return call.mixed("states of other examples")
     last = [Along(out.dim() - 2, own.inner, own.offset) for out in call.results[1:3]]
     return [own, *last, *(call.mixed("scratch space") for _ in call.results[3:])]
@@ -222,16 +249,16 @@ def recurrent_layer(call: Call) -> Answer:
 def recurrence(call: Call) -> Answer:
     """Our own recurrences: gates [time, examples, …], states [examples, …]; examples stay last but one."""
     own = only(call, "gates", [name for name in ("u", "c") if isinstance(call.given.get(name), Tensor)])
-    if dim_of(own) != 1:
+    if not isinstance(own, Along) or own.dim != 1:
         return own if isinstance(own, Mixed) else call.mixed("steps over the examples")
     for name in ("hidden", "cell"):
         state = call.given.get(name)
         if not isinstance(state, Tensor):
             continue
-        seen, rows_of = call.of(state), Along(0)
+        seen, rows_of = call.of(state), Along(0, own.inner, own.offset)
         if seen != rows_of and not (isinstance(seen, Free) and alike(call, state, rows_of, state.dim())):
             return call.mixed("states of other examples")
-    return [Along(out.dim() - 2) for out in call.results]
+    return [Along(out.dim() - 2, own.inner, own.offset) for out in call.results]
 
 
 def rows(call: Call) -> Answer:

@@ -14,18 +14,15 @@ from discreet.learning.engine.independence.dependence import (
     Dependence,
     Free,
     Mixed,
-    Single,
 )
 from discreet.learning.engine.independence.rules.base import Answer, Call, aligned, alike, dim_of
 
 
 def concatenated(call: Call) -> Answer:
-    """Side by side along another dimension; or along the examples' own, if whole turns or single examples follow."""
+    """Side by side along another dimension; or along the examples' own, if whole turns follow each other."""
     tensors = [t for t in call.given["tensors"] if t.numel()]
     dim = call.given.get("dim", 0) % call.out.dim()
     owns = [call.of(t) for t in tensors]
-    if all(isinstance(own, Single) for own in owns):
-        return _in_turn(call, tensors, owns, dim)
     alongs = [own for own in owns if not isinstance(own, Free)]
     own = alongs[0]
     if not isinstance(own, Along) or any(other != own for other in alongs):
@@ -39,24 +36,10 @@ def concatenated(call: Call) -> Answer:
     return own if whole else call.mixed("adds to the batch")
 
 
-def _in_turn(call: Call, tensors: Sequence[Tensor], owns: Sequence[Dependence], dim: int) -> Dependence:
-    """Results of single examples, put together in the order of the examples."""
-    lengths = {t.shape[dim] for t in tensors}
-    order = [own.example for own in owns if isinstance(own, Single)]
-    if len(lengths) == 1 and order == [i % call.examples for i in range(len(order))]:
-        return Along(dim, lengths.pop())
-    return call.mixed("puts examples in another order")
-
-
 def stacked(call: Call) -> Answer:
     """Side by side along a new dimension."""
     tensors = call.given["tensors"]
     dim = call.given.get("dim", 0) % call.out.dim()
-    owns = [call.of(t) for t in tensors]
-    if all(isinstance(own, Single) for own in owns):
-        order = [own.example for own in owns if isinstance(own, Single)]
-        right = order == [i % call.examples for i in range(len(order))]
-        return Along(dim) if right else call.mixed("puts examples in another order")
     own = aligned(call, tensors, tuple(tensors[0].shape))
     return Along(own.dim + (own.dim >= dim), own.inner, own.offset) if isinstance(own, Along) else own
 
@@ -99,6 +82,8 @@ def scattered(call: Call) -> Answer:
     own = alongs[0]
     if not isinstance(own, Along) or own.dim == dim or any(other != own for other in alongs):
         return call.mixed("puts values into other examples")
+    if index.shape[own.dim] != source.shape[own.dim]:
+        return call.mixed("puts values into some examples and not into others")
     free = [t for t, o in zip((source, index, *values), owns, strict=True) if isinstance(o, Free)]
     same = all(alike(call, t, own, t.dim()) for t in free)
     return own if same else call.mixed("a constant differs from position to position in the batch")
@@ -135,8 +120,20 @@ def indexed(call: Call) -> Answer:
         placed = _own_examples(call, layout, own)
         if placed is None or not (isinstance(answer, Free) or answer == placed):
             return call.mixed("picks from other examples")
+        if not _picks_alike(call, layout, own, placed):
+            return call.mixed("a constant differs from position to position in the batch")
         answer = placed
     return answer
+
+
+def _picks_alike(call: Call, layout: _Indexing, own: Along, placed: Along) -> bool:
+    """Whether free indices pick the same of every example; the one that picks the example itself is checked before."""
+    dim, rank = placed.dim - layout.start, len(layout.broadcast)
+    if not 0 <= dim < rank:
+        return True  # the examples are along a dimension that has no index
+    within = Along(dim, placed.inner, placed.offset)
+    others = [index for place, index in enumerate(layout.indices) if index is not None and place != own.dim]
+    return all(alike(call, index, within, rank) for index in others if isinstance(call.of(index), Free))
 
 
 @dataclass(frozen=True)
@@ -147,6 +144,7 @@ class _Indexing:
     broadcast: tuple[int, ...]
     #: Where the broadcast dimensions of the indices begin in the result.
     start: int
+    lengths: tuple[int, ...]
 
     @classmethod
     def of(cls, source: Tensor, indices: Sequence[Tensor | None]) -> _Indexing | None:
@@ -157,10 +155,10 @@ class _Indexing:
         adjacent = used == list(range(used[0], used[-1] + 1))
         shapes = [index.shape for index in padded if index is not None]
         shape = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]  # torch's own
-        return cls(padded, tuple(shape), used[0] if adjacent else 0)
+        return cls(padded, tuple(shape), used[0] if adjacent else 0, tuple(source.shape))
 
 
-def _own_examples(call: Call, layout: _Indexing, own: Along) -> Dependence | None:
+def _own_examples(call: Call, layout: _Indexing, own: Along) -> Along | None:
     """Where the examples of the source lie in the result, if the indices leave each example its own."""
     index = layout.indices[own.dim]
     if index is None:
@@ -170,8 +168,10 @@ def _own_examples(call: Call, layout: _Indexing, own: Along) -> Dependence | Non
     value = call.value(index) if isinstance(call.of(index), Free) else None
     if value is None:
         return None
-    example = ((value + own.offset) // own.inner) % call.examples
-    example = example.expand(layout.broadcast) if example.dim() else example
+    value = torch.where(value < 0, value + layout.lengths[own.dim], value)  # counted from the end
+    place = (value + own.offset).expand(layout.broadcast)
+    example = (place // own.inner) % call.examples
+    relative = place - example * own.inner  # where in its example
     for dim, length in enumerate(layout.broadcast):
         inner = length // call.examples
         if inner * call.examples != length or not inner:
@@ -179,7 +179,8 @@ def _own_examples(call: Call, layout: _Indexing, own: Along) -> Dependence | Non
         turn = torch.arange(length, device=value.device) // inner
         shape = [1] * len(layout.broadcast)
         shape[dim] = length
-        if torch.equal(example, turn.reshape(shape).expand(layout.broadcast)):
+        same = torch.equal(relative.narrow(dim, inner, length - inner), relative.narrow(dim, 0, length - inner))
+        if same and torch.equal(example, turn.reshape(shape).expand(layout.broadcast)):
             return Along(dim + layout.start, inner)
     return None
 
@@ -199,7 +200,10 @@ def put(call: Call) -> Answer:
                 return (
                     own if isinstance(own, Along) and alike(call, mask.reshape(shape), own, source.dim()) else _no(call)
                 )
-            return spread if isinstance(own, Free) or own == spread else _no(call)
+            if isinstance(own, Free):
+                same = isinstance(spread, Along) and alike(call, source, spread, source.dim())
+                return spread if same else _no(call)
+            return spread if own == spread else _no(call)
         return call.mixed("a shape that depends on values")
     own = call.of(source)
     picks = [index for index in call.given["indices"] if index is not None]
@@ -211,17 +215,18 @@ def put(call: Call) -> Answer:
             seen = aligned(call, [values], shape)
             if isinstance(seen, Along):
                 for dim in range(source.dim()):
-                    if layout.indices[dim] is None and _own_examples(call, layout, Along(dim)) == Along(seen.dim):
-                        return Along(dim, seen.inner, seen.offset)
-                    if layout.indices[dim] is not None:
-                        candidate = Along(dim, seen.inner, seen.offset)
-                        if _own_examples(call, layout, candidate) == seen:
-                            return candidate
+                    candidate = Along(dim, seen.inner, seen.offset)
+                    same = alike(call, source, candidate, source.dim()) and _picks_alike(call, layout, candidate, seen)
+                    if same and _own_examples(call, layout, candidate) == seen:
+                        return candidate
         return _no(call)
     placed = _own_examples(call, layout, along)
-    if placed is None:
+    if placed is None or not _picks_alike(call, layout, along, placed):
         return _no(call)
-    seen = aligned(call, [values], _put_shape(source, layout))
+    shape = _put_shape(source, layout)
+    seen = aligned(call, [values], shape)
+    if isinstance(seen, Free) and not alike(call, values, placed, len(shape)):
+        return _no(call)
     from_indices = aligned(call, picks, layout.broadcast)
     if isinstance(from_indices, Along):
         from_indices = Along(from_indices.dim + layout.start, from_indices.inner, from_indices.offset)

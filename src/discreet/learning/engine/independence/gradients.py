@@ -1,0 +1,65 @@
+"""That torch itself differentiates what was proved: no Python code may change gradients on the way back.
+
+The proof follows values. The gradient of a loss follows from it only if each operation's own backward formula runs, on
+the values that the operation saw.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from discreet.learning.engine.independence.origin import Unproved, where
+
+#: Our own operations have backward passes in Python too; their gradients are tested against torch's.
+_OUR_OPERATIONS, _OUR_FUNCTIONS = "GeneratedBackwardFor_discreet_", "discreet.learning.engine."
+
+_data: Any = Tensor.data
+_grad_fn: Any = Tensor.grad_fn
+#: What lets Python code change a backward pass, or exchange a value and keep its gradient.
+_REFUSED = {
+    _data.__set__: "replaces the memory of a tensor (.data = …), and its gradient stays that of the old values",
+    _grad_fn.__get__: "reads grad_fn, which lets hooks change gradients",
+}
+
+
+class _Functions(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        why = _REFUSED.get(func)
+        if why is not None:
+            raise Unproved(f"the model {why} {where()}")
+        return func(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def own_backward() -> Iterator[None]:
+    """End the proof at what would let Python code take part in the backward pass of the code inside."""
+    with (
+        torch.autograd.graph.disable_saved_tensors_hooks("hooks on saved tensors could change gradients"),
+        _Functions(),
+    ):
+        yield
+
+
+def check_graph(losses: Tensor) -> None:
+    """Raise `Unproved` if a backward pass in Python lies between the losses and anything that they depend on."""
+    pending: list[Any] = [losses.grad_fn]
+    seen: set[Any] = set()
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        name = node.name()
+        module = getattr(getattr(node, "_forward_cls", None), "__module__", "")
+        ours = name.startswith(_OUR_OPERATIONS) or module.startswith(_OUR_FUNCTIONS)
+        if isinstance(node, torch.autograd.function.BackwardCFunction) and not ours:
+            raise Unproved(f"{name} is a backward pass in Python, which may do anything")
+        pending += [following for following, _ in node.next_functions]
