@@ -105,6 +105,7 @@ class Replay:
         return "\n".join([f"{len(self.violations)} violations in {tried}:", *map(str, self.violations)])
 
 
+@observation.on_generated_data()
 def replay(
     pipeline: Callable[[Any], Any], pairs: Iterable[Pair | tuple[Any, Any]], *, noise: NumpyNoise | None = None
 ) -> Replay:
@@ -112,8 +113,9 @@ def replay(
 
     Args:
         pipeline: a function of a dataset, made of this library's queries, tables and mechanisms, or of other code whose
-            noise comes from numpy (`noise`) or is marked with `declared`. It must open a fresh
-            account in each call (in a temporary ledger), since what remains of a budget is visible.
+            noise comes from numpy (`noise`) or is marked with `declared`. It must open a fresh account in each call
+            (in a temporary ledger), since what remains of a budget is visible. An account that was there before is
+            refused.
         pairs: neighboring datasets, under the relation that the pipeline claims.
         noise: what the pipeline claims of noise that it draws from numpy; other noise is marked with `declared`.
 
