@@ -177,10 +177,7 @@ def test_no_disguise_lets_an_audit_charge_an_account_that_was_there_before(tmp_p
 
         claim, pairs = dp.PureDP(1.0), [(0, 1)]
         attempts = [
-            *(
-                partial(audit, target, claim, pairs, max_samples=500)
-                for target in (hidden, swallowed, reopened, divided)
-            ),
+            *(partial(audit, target, claim, pairs, max_samples=500) for target in (hidden, reopened, divided)),
             partial(audit, hidden, claim, pairs, access="white_box"),
             partial(audit, lambda rows: rows[0].count(), claim, (([private], [private]) for _ in range(2))),
             partial(replay, swallowed, pairs),
