@@ -97,12 +97,14 @@ class Replay:
         return not self.violations
 
     def __str__(self) -> str:
-        tried = f"{self.pairs} pairs, {self.arrivals} values at mechanisms"
+        pairs = "1 pair" if self.pairs == 1 else f"{self.pairs} pairs"
+        tried = f"{pairs}, {self.arrivals} {'value' if self.arrivals == 1 else 'values'} at mechanisms"
         if self.failed:
             tried += f" ({self.failed} pairs raised an error, the same on both sides: {'; '.join(self.errors)})"
         if self.passed:
             return f"no violation found: {tried}, at most {self.tightest:.0%} of a declared bound used"
-        return "\n".join([f"{len(self.violations)} violations in {tried}:", *map(str, self.violations)])
+        found = "1 violation" if len(self.violations) == 1 else f"{len(self.violations)} violations"
+        return "\n".join([f"{found} in {tried}:", *map(str, self.violations)])
 
 
 @observation.on_generated_data()
