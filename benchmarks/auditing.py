@@ -215,7 +215,7 @@ def main() -> None:
     args = parser.parse_args()
     rows: list[Row] = []
     if args.part in ("all", "noise"):
-        rows += [row for case in cases() for row in rows_of(case, 5 if args.quick else 100)]
+        rows += [row for case in cases() for row in rows_of(case, 5 if args.quick else 60)]
     if args.part in ("all", "canaries"):
         rows += ideal_rows(1 if args.quick else 11)
         rows += training_rows(*((1, 1_000) if args.quick else (5, 2_000)))
