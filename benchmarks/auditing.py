@@ -11,7 +11,8 @@ to choose its event by itself. Two references know the best event already:
 For ours, the margin by which a test rejects is measured in several runs, and the number of runs at which its mean is
 3.09 standard deviations above 0 is computed, since margins grow like the square root of the runs.
 
-Then, what canaries show in one run: ideal ones, and those of a small model at ε = 1 to 8.
+Then, what canaries show in one run: ideal ones, and those of a small model at ε = 1 to 8. Last, what the final model
+alone shows on MNIST at ε = 10, where the images are at hand: `--data DIR`; `--part noise|canaries|mnist` measures one.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import special
 
 from benchmarks._auditing_canaries import ideal_rows, training_rows
+from benchmarks._auditing_mnist import mnist_rows
 from benchmarks._table import Row, arguments, report
 from discreet import queries
 from discreet.accounting import closed_forms
@@ -205,10 +208,19 @@ def rows_of(case: Case, repeats: int) -> list[Row]:
 
 
 def main() -> None:
-    args = arguments(__doc__ or "").parse_args()
-    rows = [row for case in cases() for row in rows_of(case, 5 if args.quick else 40)]
-    rows += ideal_rows(1 if args.quick else 11)
-    rows += training_rows(*((1, 1_000) if args.quick else (5, 2_000)))
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/mnist"), help="folder of MNIST's idx files")
+    parts = ("all", "noise", "canaries", "mnist")
+    parser.add_argument("--part", choices=parts, default="all", help="which rows to measure")
+    args = parser.parse_args()
+    rows: list[Row] = []
+    if args.part in ("all", "noise"):
+        rows += [row for case in cases() for row in rows_of(case, 5 if args.quick else 60)]
+    if args.part in ("all", "canaries"):
+        rows += ideal_rows(1 if args.quick else 11)
+        rows += training_rows(*((1, 1_000) if args.quick else (5, 2_000)))
+    if args.part == "mnist" or (args.part == "all" and not args.quick):  # a thousand trainings take minutes
+        rows += mnist_rows(args.data, args.quick)
     report(args, "auditing", rows, ["numpy", "scipy", "torch"])
 
 

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 import discreet as dp
+from discreet.mechanisms import observation
 from tests.analytics import engines
 
 _numbers = itertools.count()
@@ -19,12 +20,13 @@ def account_of(tmp_path_factory):
 
     def account(unit=None, relation=dp.ADD_REMOVE, *, budget=None, fresh=False, aside=0.0):
         wanted = (unit or dp.rows(), relation)
-        if not fresh and wanted in known:
-            return known[wanted]
+        shared = (*wanted, observation._audit.get())  # a replay charges only accounts that it opened itself
+        if not fresh and shared in known:
+            return known[shared]
         name = f"account{next(_numbers)}"
         opened = ledger.account(name, budget or dp.PureDP(1e6), wanted[0], relation, aside=aside)
         if not fresh:  # a fresh account is one test's own, and may have little budget
-            known[wanted] = opened
+            known[shared] = opened
         return opened
 
     return account

@@ -24,6 +24,13 @@ def test_a_right_claim_is_recorded_and_shown_in_the_report(run: Run, folder):
     assert '<h2 id="audits-title">Audits</h2>' in page
     assert "no violation found; " in page
     assert "pipeline.py:release" in page
+    assert "runs on 15 pairs of datasets; ε ≥ " in page
+    assert (
+        run("discreet audit pipeline.py:exact --bounds 0,100 --epsilon 1 --samples 500 --ledger census.ledger").code
+        == 1
+    )
+    assert run("discreet report census.ledger --out report.html").code == 0
+    assert "<strong>Violation:</strong> pair " in (folder / "report.html").read_text()
 
 
 def test_a_violation_has_exit_code_1_and_a_witness(run: Run):

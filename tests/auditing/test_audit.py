@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,16 @@ import pytest
 
 import discreet as dp
 from discreet import events, queries
-from discreet.auditing import Pair, audit, neighboring_numbers, neighboring_tables, neighboring_values
+from discreet.auditing import (
+    Pair,
+    attack_training,
+    audit,
+    audit_training,
+    neighboring_numbers,
+    neighboring_tables,
+    neighboring_values,
+    replay,
+)
 from discreet.errors import InvalidArgument
 from discreet.mechanisms import Gaussian, Laplace, RandomizedResponse
 from discreet.mechanisms.local import GeneralizedResponse
@@ -138,6 +148,56 @@ def test_what_is_behind_an_account_is_refused(tmp_path):
                 audit(target, dp.PureDP(1.0), [(0, 1)])
         with pytest.raises(InvalidArgument, match="neighbors must not be behind an account"):
             audit(lambda table: 0, dp.PureDP(1.0), [(private, private)])
+
+
+def test_no_disguise_lets_an_audit_charge_an_account_that_was_there_before(tmp_path):
+    with dp.Ledger(tmp_path / "a.ledger") as ledger:
+        account = ledger.account("census", budget=dp.PureDP(1.0))
+        private = dp.Private({"age": [1.0]}, account=account)
+
+        def hidden(data):
+            return private.count().release(epsilon=0.001)
+
+        def swallowed(data):
+            try:
+                return hidden(data)
+            except Exception:
+                return 0.0
+
+        def reopened(data):
+            return dp.Private({"age": [1.0]}, account=ledger.account("census")).count().release(epsilon=0.001)
+
+        def divided(data):
+            share = account.allot("share", dp.PureDP(0.5))
+            return dp.Private({"age": [1.0]}, account=share).count().release(epsilon=0.001)
+
+        def trained(included):
+            hidden(included)
+            return [0.0] * len(included)
+
+        claim, pairs = dp.PureDP(1.0), [(0, 1)]
+        attempts = [
+            *(partial(audit, target, claim, pairs, max_samples=500) for target in (hidden, reopened, divided)),
+            partial(audit, hidden, claim, pairs, access="white_box"),
+            partial(audit, lambda rows: rows[0].count(), claim, (([private], [private]) for _ in range(2))),
+            partial(replay, swallowed, pairs),
+            partial(replay, lambda table: table.count().release(epsilon=0.001), [(private, private)]),
+            partial(attack_training, trained, 20, shadows=0),
+            partial(audit_training, trained, 20, claim),
+        ]
+        for attempt in attempts:
+            with pytest.raises(InvalidArgument, match="must not be behind an account"):
+                attempt()
+        assert [entry.kind for entry in account.history()] == ["open", "allot"]
+        assert hidden(0) is not None  # outside of an audit it is charged and answered
+
+
+def test_a_reserved_training_takes_no_step_in_an_audit(tmp_path):
+    with dp.Ledger(tmp_path / "a.ledger") as ledger:
+        plan = ledger.account("a", budget=dp.PureDP(1.0)).reserve(events.Repeated(events.Laplace(10.0), 5), "training")
+        with pytest.raises(InvalidArgument, match="must not be behind an account"):
+            audit(lambda data: plan.start_block(), dp.PureDP(1.0), [(0, 1)], max_samples=500)
+        assert plan.started() == 0
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 
 import numpy as np
@@ -30,10 +31,52 @@ def test_no_rate_on_the_line_is_rejected_more_often_than_alpha(line):
         assert weights[rejected].sum() <= alpha
 
 
+def tail(runs, line, rate, observed):
+    """P(T ≥ observed), summed up."""
+    alarms = np.arange(runs.below + 1)
+    least = np.ceil(runs.above * (observed + line.slope * alarms / runs.below) - 1e-9)
+    chances = stats.binom.pmf(alarms, runs.below, rate)
+    return chances @ stats.binom.sf(least - 1, runs.above, float(line.at(np.array(rate))))
+
+
+@pytest.mark.parametrize(
+    ("line", "rate"), [(Line(E, 0.0), 0.16), (Line(0.7, 0.45), 0.35), (Line(1 / E, 1 - 1 / E), 0.6)]
+)
+@pytest.mark.parametrize(("runs", "sharp"), [(Runs(60, 40), 60), (Runs(300, 250), 4), (Runs(2_000, 2_000), 2)])
+def test_a_tail_is_bounded_from_above_and_sharply(line, rate, runs, sharp):
+    """Chernoff's bound alone is twelve times too large at five standard deviations."""
+    spread = runs.spread(rate, float(line.at(np.array(rate))), line)
+    for deviations in (1, 2, 3, 4, 5, 6):
+        observed = line.intercept + deviations * spread
+        if observed < 1:
+            exact = tail(runs, line, rate, observed)
+            assert exact <= math.exp(runs._log_bound(observed, line, (rate, rate))) <= sharp * exact
+
+
+@pytest.mark.parametrize("line", [Line(E, 0.01), Line(0.7, 0.3)])
+def test_no_rate_is_rejected_more_often_than_alpha_with_more_runs(line):
+    """Exact, with enough runs for the normal part of the bound to count: for each X, the least Y that is rejected."""
+    runs, alpha = Runs(150, 120), 0.02
+    alarms, hits = np.arange(runs.below + 1), range(runs.above + 1)
+    least = [
+        bisect.bisect_left(hits, True, key=lambda y, x=x: rejects(runs, x, y, line, alpha)) for x in alarms.tolist()
+    ]
+    shares = [
+        stats.binom.pmf(alarms, runs.below, rate)
+        @ stats.binom.sf(np.array(least) - 1, runs.above, float(line.at(np.array(rate))))
+        for rate in np.linspace(0.01, 0.99, 50)
+    ]
+    assert 0.1 * alpha < max(shares) <= alpha
+
+
+def rejects(runs, alarms, hits, line, alpha):
+    return runs.p_value(alarms, hits, line, alpha) <= alpha
+
+
 def test_it_needs_few_runs_more_than_the_best_test():
     """Laplace noise at 80%: the normal test needs 5,500 runs for 99.9% at 1e-6, two Clopper–Pearson bounds 9,700."""
     line, truth = Line(E, 0.0), (0.5 * math.exp(-1.25), 0.5)
-    for size, seen in ((4_000, False), (7_100, True)):
+    for size, seen in ((5_400, False), (6_400, True)):
         runs = Runs(size, size)
         assert (runs.power(*truth, line, runs.critical(truth[0], line, 1e-6)) > 0.999) == seen
 

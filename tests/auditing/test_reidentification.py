@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from discreet.auditing import reidentification
+from discreet.auditing import reidentification, replay
 from discreet.auditing.reidentification.demonstration import balanced, cells_of, noisy_guesses
 
 SINGLE = ("uniqueness", "linkage", "governor", "differencing")
@@ -43,6 +43,15 @@ def test_k_anonymous_classes_give_secrets_away():
 def test_more_facts_single_out_more_people():
     cells = cells_of(np.array([1, 1, 2, 2]), np.array(["a", "b", "a", "a"]))
     assert np.bincount(cells)[cells].tolist() == [1, 1, 2, 2]
+
+
+def test_the_noise_covers_a_secret_that_changes():
+    """The attacker knows that a person is in the table and guesses the secret: both counts of the cell move."""
+    cells, secret = np.arange(50), np.arange(50) % 2 == 0
+    targets = balanced(cells, secret, 50, "test")
+    other = secret ^ (cells == 7)
+    seen = replay(lambda secrets: [noisy_guesses(cells, secrets, targets), None][1], [(secret, other)])
+    assert (seen.passed, seen.tightest) == (True, 1.0), str(seen)
 
 
 def test_noisy_guesses_are_no_better_than_the_limit_even_about_unique_people():

@@ -25,6 +25,7 @@ from discreet.auditing.verdict import ASSUMES, Audit
 from discreet.bounded import Bounded
 from discreet.events import Event
 from discreet.guarantees import Guarantee
+from discreet.mechanisms import observation
 from discreet.neighbors import ADD_REMOVE, Relation
 from discreet.neighbors import relation as as_relation
 
@@ -34,6 +35,7 @@ Estimator = Literal["auto", "threshold", "histogram", "mu", "one_run", "one_run_
 _SCREENING = 500
 
 
+@observation.on_generated_data()
 def audit(
     target: Any,
     claim: Event | Guarantee | None = None,
@@ -70,7 +72,7 @@ def audit(
         vectorized: the target takes a dataset and a number of runs, and gives that many outputs.
 
     Guarantee: none. An audit runs its target many times and quotes outputs, so it is for public or generated data. It
-    refuses what is behind an account.
+    refuses what is behind an account: a target that charges one must open it itself, in a temporary ledger.
 
     >>> import discreet as dp
     >>> from discreet.auditing import audit, neighboring_values

@@ -14,6 +14,7 @@ from discreet.auditing.claims import claimed
 from discreet.auditing.plotting import draw_membership
 from discreet.events import Event
 from discreet.guarantees import Guarantee
+from discreet.mechanisms import observation
 from discreet.mechanisms.sampling import samplers
 
 Floats = NDArray[np.float64]
@@ -109,6 +110,7 @@ def likelihood_scores(shadow_scores: ArrayLike, shadow_included: ArrayLike, scor
     return np.asarray(fits[0] - fits[1])
 
 
+@observation.on_generated_data()
 def attack_training(train: Callable[[Bits], ArrayLike], examples: int, *, shadows: int = 8) -> Membership:
     """Attack a training: guess who was trained on, by the scores of the model and of a few shadow models.
 

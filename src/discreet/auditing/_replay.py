@@ -97,14 +97,17 @@ class Replay:
         return not self.violations
 
     def __str__(self) -> str:
-        tried = f"{self.pairs} pairs, {self.arrivals} values at mechanisms"
+        pairs = "1 pair" if self.pairs == 1 else f"{self.pairs} pairs"
+        tried = f"{pairs}, {self.arrivals} {'value' if self.arrivals == 1 else 'values'} at mechanisms"
         if self.failed:
             tried += f" ({self.failed} pairs raised an error, the same on both sides: {'; '.join(self.errors)})"
         if self.passed:
             return f"no violation found: {tried}, at most {self.tightest:.0%} of a declared bound used"
-        return "\n".join([f"{len(self.violations)} violations in {tried}:", *map(str, self.violations)])
+        found = "1 violation" if len(self.violations) == 1 else f"{len(self.violations)} violations"
+        return "\n".join([f"{found} in {tried}:", *map(str, self.violations)])
 
 
+@observation.on_generated_data()
 def replay(
     pipeline: Callable[[Any], Any], pairs: Iterable[Pair | tuple[Any, Any]], *, noise: NumpyNoise | None = None
 ) -> Replay:
@@ -112,8 +115,9 @@ def replay(
 
     Args:
         pipeline: a function of a dataset, made of this library's queries, tables and mechanisms, or of other code whose
-            noise comes from numpy (`noise`) or is marked with `declared`. It must open a fresh
-            account in each call (in a temporary ledger), since what remains of a budget is visible.
+            noise comes from numpy (`noise`) or is marked with `declared`. It must open a fresh account in each call
+            (in a temporary ledger), since what remains of a budget is visible. An account that was there before is
+            refused.
         pairs: neighboring datasets, under the relation that the pipeline claims.
         noise: what the pipeline claims of noise that it draws from numpy; other noise is marked with `declared`.
 

@@ -233,7 +233,10 @@ def _guarded(value: Any) -> bool:
 
 
 def _held(value: Any, levels: int) -> Iterator[Any]:
-    """The value, and what it visibly holds: elements, and what a function is bound to. A closure is on trust."""
+    """The value, and what it visibly holds: elements, and what a function is bound to.
+
+    What else it reaches, such as in a closure, is refused when it is charged (`observation.on_generated_data`).
+    """
     yield value
     if not levels:
         return

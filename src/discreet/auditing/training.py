@@ -22,6 +22,7 @@ from discreet.auditing.targets import refuse_private
 from discreet.auditing.verdict import Audit
 from discreet.events import Event
 from discreet.guarantees import Guarantee
+from discreet.mechanisms import observation
 from discreet.mechanisms.sampling import samplers
 from discreet.neighbors import ADD_REMOVE, Relation
 from discreet.neighbors import relation as as_relation
@@ -33,6 +34,7 @@ Bits = NDArray[np.bool_]
 Collate = Callable[[list[Any]], Any]
 
 
+@observation.on_generated_data()
 def audit_training(
     train: Callable[[Bits], ArrayLike],
     canaries: int,

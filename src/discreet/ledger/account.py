@@ -309,6 +309,7 @@ class Account:
 
     def _charge(self, request: Request, neighbors: Neighbors | None) -> Receipt:
         self._check(request.event, neighbors)
+        observation.admit(self._backend.location, self._path[0].name)
         observation.charge(request.event)
         for terms in self._path:  # `terms` remembers its prices: nobody waits for one while the account is locked
             terms.priced(request.event)

@@ -16,6 +16,7 @@ from discreet.ledger.history import Kept
 from discreet.ledger.stores import records
 from discreet.ledger.stores.base import OnStep, Store, Transaction
 from discreet.ledger.terms import Terms
+from discreet.mechanisms import observation
 
 T = TypeVar("T")
 
@@ -33,8 +34,11 @@ def _to_the_second(seconds: int) -> str:
 class Backend:
     """The way of accounts to the database. Users of the package see `Ledger` and `Account` only."""
 
-    def __init__(self, store: Store, clock: Callable[[], datetime], on_step: OnStep, *, create: bool = True) -> None:
+    def __init__(
+        self, store: Store, clock: Callable[[], datetime], on_step: OnStep, location: str, *, create: bool = True
+    ) -> None:
         self.store = store
+        self.location = location
         self.create = create
         self.on_step = on_step
         self.histories = Kept()
@@ -114,6 +118,7 @@ class Backend:
                 )
                 records.append(transaction, parent, allotment, parent.filter_state())
             self.on_step("recorded")
+            observation.opened(self.location, wanted.name)
             return wanted
 
         existing = self.find_terms(wanted.name)

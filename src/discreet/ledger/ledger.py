@@ -71,7 +71,7 @@ class Ledger:
         seconds = float(_check.positive("timeout", timeout, "it is how many seconds to wait for others"))
         self._location = os.fspath(location)
         store = open_store(self._location, create=create, timeout=seconds, on_step=on_step)
-        self._backend = Backend(store, clock, on_step, create=create)
+        self._backend = Backend(store, clock, on_step, self._location, create=create)
         self._user: str | None = None
 
     def acting_for(self, user: str) -> Ledger:

@@ -10,6 +10,7 @@ from discreet.ledger.receipt import Receipt
 from discreet.ledger.stores import records
 from discreet.ledger.stores.base import Transaction
 from discreet.ledger.terms import Terms
+from discreet.mechanisms import observation
 
 
 class Reservation:
@@ -69,6 +70,7 @@ class Reservation:
         """
         wanted = _check.integer("steps", steps, "it is how many steps run before the next block is started")
         backend, terms = self._backend, self._path[-1]
+        observation.admit(backend.location, self._path[0].name)
         # Not keyed: after a lost answer, a second run would count the same steps twice.
         return backend.write(
             lambda transaction, time: charging.start(

@@ -3,6 +3,9 @@
 Nothing is watched unless code in the same process asks for it with `watched_by`. A watcher sees unprotected values, so
 it belongs in tests and audits on public or generated data. It can also answer in place of a mechanism, so that a second
 run on neighboring data receives exactly what the first run released (`discreet.auditing.replay`).
+
+An audit is a release without noise, so data behind an account must stay out of it. Within `on_generated_data`, only
+accounts that are opened there can be charged: the account of somebody's real data was there before.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from discreet.errors import InvalidArgument
 from discreet.events import Event
 from discreet.neighbors import Relation
 
@@ -63,8 +67,17 @@ class Watcher(Protocol):
         """Note a charge."""
 
 
+class _Audit:
+    """The accounts that an audit opened, by ledger and name, and the error that it raised where another was used."""
+
+    def __init__(self) -> None:
+        self.accounts: set[tuple[str, str]] = set()
+        self.refusal: InvalidArgument | None = None
+
+
 _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 _joint: ContextVar[str | None] = ContextVar("joint", default=None)
+_audit: ContextVar[_Audit | None] = ContextVar("audit", default=None)
 
 
 @contextmanager
@@ -122,3 +135,37 @@ def charge(event: Event) -> None:
     watcher = _watcher.get()
     if watcher is not None:
         watcher.charge(event)
+
+
+@contextmanager
+def on_generated_data() -> Iterator[None]:
+    """Refuse every charge to an account that was there before; raise at the end if the code inside hid a refusal."""
+    if _audit.get() is not None:
+        yield
+        return
+    audit = _Audit()
+    token = _audit.set(audit)
+    try:
+        yield
+    finally:
+        _audit.reset(token)
+    if audit.refusal is not None:
+        raise audit.refusal
+
+
+def opened(ledger: str, account: str) -> None:
+    """Note that an account was opened for the first time."""
+    audit = _audit.get()
+    if audit is not None:
+        audit.accounts.add((ledger, account))
+
+
+def admit(ledger: str, account: str) -> None:
+    """Raise if an audit is about to use an account that it did not open."""
+    audit = _audit.get()
+    if audit is not None and (ledger, account) not in audit.accounts:
+        audit.refusal = InvalidArgument(
+            f"target must not be behind an account, got one that uses {account!r}: an audit is a release without "
+            f"noise; run it on generated data, and open a new account in a temporary ledger inside of the function"
+        )
+        raise audit.refusal

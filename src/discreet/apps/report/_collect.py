@@ -12,6 +12,7 @@ import discreet
 from discreet.apps.report import questions
 from discreet.apps.report.document import Answer, Attested, Charge, Report, Training
 from discreet.apps.report.trade_off import trade_off
+from discreet.attestation import Attestation
 from discreet.ledger import Account
 from discreet.ledger.statement import Statement, events_of
 from discreet.ledger.terms import Terms
@@ -85,6 +86,16 @@ def _charges(account: Account, statement: Statement) -> tuple[Charge, ...]:
     )
 
 
+def _effort(audit: Attestation) -> str:
+    """How hard an audit looked, and what it is sure of."""
+    runs = "1 run" if audit.samples == 1 else f"{audit.samples:,} runs"
+    pairs = "1 pair" if audit.pairs == 1 else f"{audit.pairs:,} pairs"
+    return (
+        f"{runs} on {pairs} of datasets; ε ≥ {audit.epsilon_lower:.4g} at δ = {audit.delta:.3g}, which is wrong with "
+        f"probability {audit.alpha:.1g} at most"
+    )
+
+
 def _audits(account: Account) -> tuple[Attested, ...]:
     """The audits that the account keeps."""
     return tuple(
@@ -96,6 +107,7 @@ def _audits(account: Account) -> tuple[Attested, ...]:
             attestation.verdict,
             attestation.violated,
             attestation.method,
+            _effort(attestation),
         )
         for entry, attestation in account.attestations()
     )

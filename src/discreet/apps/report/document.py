@@ -45,6 +45,7 @@ class Attested:
     verdict: str
     violated: bool
     method: str
+    effort: str
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def k_anonymity() -> Demonstration:
         f"{nearly[kept].mean():.0%} (background knowledge).",
         "of all people in the table, the attacker is certain of the income bracket",
         float(same[kept].mean()),
-        0.0,
+        0.0,  # every noisy count is possible whatever a person's bracket is, so nobody is ever certain
         0.0,
         curve=(("homogeneity", float(same[kept].mean())), ("with background knowledge", float(nearly[kept].mean()))),
     )

@@ -11,11 +11,13 @@ from scipy import special
 
 from discreet.mechanisms import laplace
 from discreet.mechanisms.sampling import entropy
+from discreet.neighbors import REPLACE_ONE
 from discreet.queries import histogram
 
 Integers = NDArray[np.int64]
 
-#: The ε of every protected release of the tour. No attacker guesses a bit with more than 1/(1 + e^−ε) = 52.5%.
+#: The ε of every protected release of the tour, for whatever a person's row holds. No attacker guesses a bit about a
+#: person with more than 1/(1 + e^−ε) = 52.5%.
 EPSILON = 0.1
 # Generated tables are the same each time. The key is public: these tables hold nobody.
 _KEY = b"generated people of the tour    "
@@ -83,12 +85,13 @@ def balanced(candidates: Integers, secret: NDArray[np.bool_], people: int, name:
 def noisy_guesses(cells: Integers, secret: NDArray[np.bool_], targets: Integers) -> float:
     """How often an attacker is right who sees noisy counts of each target's cell, with and without the secret.
 
-    The counts are released with ε-DP: each person is in one of them.
+    The counts are released with ε-DP for a row that is replaced. Another secret takes a person out of one count and
+    puts them into the other, so noise for a row that is only added would leave 2ε to the attacker.
     """
     known = np.unique(cells[targets])
     keys = np.concatenate([2 * known, 2 * known + 1])
     counts = histogram(2 * cells + secret, categories=keys.tolist())
-    noisy = np.asarray(laplace(counts, epsilon=EPSILON).value, dtype=np.float64)
+    noisy = np.asarray(laplace(counts, epsilon=EPSILON, relation=REPLACE_ONE).value, dtype=np.float64)
     place = np.searchsorted(known, cells[targets])
     # Ties are broken by noise of their own: half of them are right.
     margin = noisy[len(known) + place] - noisy[place]

@@ -25,8 +25,8 @@ STOPS: tuple[Callable[[], Demonstration], ...] = (
 def tour() -> Iterator[Demonstration]:
     """All attacks, one after the other. Each takes seconds. The last one trains a model, if torch is installed.
 
-    Guarantee: none for the exact releases, which is the point. The protected ones are ε-DP for one person with ε = 0.1,
-    and the model with ε = 4. The data is public or generated.
+    Guarantee: none for the exact releases, which is the point. The protected ones are ε-DP with ε = 0.1 for all that
+    one person's row holds, and the model with ε = 4 for one sentence. The data is public or generated.
     """
     stops = STOPS if find_spec("torch") is None else (*STOPS, memorized)
     return (stop() for stop in stops)
