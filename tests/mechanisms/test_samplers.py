@@ -216,6 +216,19 @@ def test_bernoulli_refines_a_coin_on_the_edge():
     assert not bernoulli(third, 1, above)[0]
 
 
+@pytest.mark.parametrize("bound", [1, 2, 3, 7, 15, 16, 100, 129, 255, 256, 257, 1000, 40_000, 65_535, 65_536])
+def test_small_uniform_integers_take_each_value_from_as_many_words(bound):
+    """Exhaustively: every word once. Words that would favor small values are drawn again, here as zeros."""
+    kind = np.uint8 if bound <= 256 else np.uint16
+    every = np.arange(np.iinfo(kind).max + 1).astype(kind)
+    reads = [every.tobytes()]
+    bits = ScriptedBits()
+    bits.read = lambda count: reads.pop() if reads else bytes(count)
+    counts = np.bincount(samplers.uniform(bound, every.size, bits), minlength=bound)
+    counts[0] -= every.size % bound
+    assert counts.tolist() == [every.size // bound] * bound
+
+
 @pytest.mark.parametrize("bound", [1, 2, 3, 1000, (1 << 33) + 5])
 def test_uniform_integers_are_uniform(bound):
     draws = samplers.uniform(bound, DRAWS)

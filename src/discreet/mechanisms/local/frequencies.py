@@ -24,6 +24,9 @@ from discreet.queries.statistics.histogram import categorized
 
 Floats = NDArray[np.float64]
 
+# Reports that are encoded at once: their arrays fit in the processor's cache.
+_BLOCK = 1 << 15
+
 
 @dataclass(frozen=True)
 class Influence:
@@ -136,7 +139,10 @@ class FrequencyProtocol(Protocol):
         held = held.astype(np.int64)
         outside = np.flatnonzero(held < 0)
         held[outside] = samplers.uniform(len(labels), outside.size, bits)
-        return self.encode(held, bits)
+        payloads = np.empty((held.size, self.size), dtype=np.uint8)
+        for start in range(0, held.size, _BLOCK):
+            payloads[start : start + _BLOCK] = self.encode(held[start : start + _BLOCK], bits)
+        return payloads
 
     def estimate(self, reports: Reports | Iterable[bytes]) -> Estimate:
         """The shares of the categories. Malformed and foreign reports are rejected and counted.

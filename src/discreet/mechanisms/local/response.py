@@ -46,7 +46,8 @@ class GeneralizedResponse(FrequencyProtocol):
     def encode(self, held: NDArray[np.int64], bits: entropy.Bits) -> Payloads:
         count = len(self.categories)
         keep = coins(logistic(self.epsilon, Fraction(count - 1)), held.size, bits)
-        other = (held + 1 + samplers.uniform(count - 1, held.size, bits)) % count
+        other = held + 1 + samplers.uniform(count - 1, held.size, bits)
+        other = np.where(other >= count, other - count, other)
         return integers_to_bytes(np.where(keep, held, other), self.size)
 
     def valid(self, payloads: Payloads) -> NDArray[np.bool_]:
