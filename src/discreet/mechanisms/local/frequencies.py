@@ -163,3 +163,14 @@ class FrequencyProtocol(Protocol):
         p, q = self.truth, self.noise
         true = np.asarray(share, dtype=np.float64)
         return np.asarray((true * p * (1 - p) + (1 - true) * q * (1 - q)) / (people * (p - q) ** 2))
+
+
+def moved(held: NDArray[np.int64], stays: NDArray[np.bool_], count: int, bits: entropy.Bits) -> NDArray[np.int64]:
+    """Each value of [0, count) where it `stays`, and else a uniform one of the others.
+
+    A product with a boolean is several times as fast as a choice between two arrays: nothing is there to mispredict.
+    """
+    shift = (samplers.uniform(count - 1, held.size, bits) + 1) * ~stays
+    shift += held
+    shift -= count * (shift >= count)
+    return shift

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.mechanisms.local.frequencies import FrequencyProtocol, Influence
+from discreet.mechanisms.local.frequencies import FrequencyProtocol, Influence, moved
 from discreet.mechanisms.local.protocol import odds_of_disjoint_sets
 from discreet.mechanisms.local.reports import Payloads
-from discreet.mechanisms.sampling import entropy, samplers
+from discreet.mechanisms.sampling import entropy
 from discreet.mechanisms.sampling.fixed_point import coins, logistic
 
 # A seed names the hash function: 48 random bits, drawn afresh for each report and sent with it.
@@ -68,13 +68,11 @@ class LocalHashing(FrequencyProtocol):
         seeds = _seeds(held.size, bits)
         hashed = hashes(seeds, held.astype(np.uint64), self.values)
         keep = coins(logistic(self.epsilon, Fraction(self.values - 1)), held.size, bits)
-        other = hashed + 1 + samplers.uniform(self.values - 1, held.size, bits)
-        other = np.where(other >= self.values, other - self.values, other)
         # The seed in six bytes, then the value: fields without gaps are much faster than rows of bytes.
         report = np.dtype([("low", "<u4"), ("high", "<u2"), ("value", f"<u{self._value_bytes}")])
         packed = np.empty(held.size, dtype=report)
         packed["low"], packed["high"] = seeds & np.uint64(0xFFFFFFFF), seeds >> np.uint64(32)
-        packed["value"] = np.where(keep, hashed, other)
+        packed["value"] = moved(hashed, keep, self.values, bits)
         return packed.view(np.uint8).reshape(held.size, self.size)
 
     def _split(self, payloads: Payloads) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
