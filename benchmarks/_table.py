@@ -40,27 +40,33 @@ def arguments(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def median_seconds(function: Callable[[], object], repeats: int) -> float:
-    """The median wall-clock time of `repeats` calls, after a warm-up call."""
+#: Seconds since some instant: of the clock on the wall, or of the processor's work for this process.
+Clock = Callable[[], float]
+
+
+def median_seconds(function: Callable[[], object], repeats: int, clock: Clock = time.perf_counter) -> float:
+    """The median time of `repeats` calls, after a warm-up call."""
     function()
     times = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = clock()
         function()
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     return statistics.median(times)
 
 
-def in_turn(ours: Callable[[], object], theirs: Callable[[], object], repeats: int) -> tuple[float, float]:
+def in_turn(
+    ours: Callable[[], object], theirs: Callable[[], object], repeats: int, clock: Clock = time.perf_counter
+) -> tuple[float, float]:
     """The median times of both after one warm-up call each, measured in turn: a busy machine slows both."""
     times: tuple[list[float], list[float]] = ([], [])
     for call in (ours, theirs):
         call()
     for _ in range(repeats):
         for call, seconds in zip((ours, theirs), times, strict=True):
-            start = time.perf_counter()
+            start = clock()
             call()
-            seconds.append(time.perf_counter() - start)
+            seconds.append(clock() - start)
     return statistics.median(times[0]), statistics.median(times[1])
 
 

@@ -7,14 +7,14 @@ peer's is that of its streaming matrix, compiled.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from benchmarks._table import Row, arguments, report
+from benchmarks._table import Row, arguments, in_turn, median_seconds, report
 from discreet.accounting.closed_forms import gaussian_noise_multiplier
 from discreet.bounded import Bounded, Sensitivity
 from discreet.mechanisms import continual
@@ -45,38 +45,35 @@ def peer_errors(modules: Any, steps: int, bands: int) -> tuple[float, float]:
     return scale * float(errors.mean()), scale * float(errors.max())
 
 
-def steps_per_second(counter: Counter, count: int) -> float:
-    """The speed of `run`, from the first step."""
-    query = Bounded(np.asarray(1), Fraction(1), {ADD_REMOVE: Sensitivity(1, 1, 1, 1)}, "count")
-    list(counter.run(counter.start(), [query] * 10))
-    start = time.perf_counter()
-    for _ in counter.run(counter.start(), [query] * count):
+def all_steps(counter: Counter, count: int) -> None:
+    """The first steps of `run`."""
+    for _ in counter.run(counter.start(), [_one()] * count):
         pass
-    return count / (time.perf_counter() - start)
 
 
-def peer_steps_per_second(modules: Any, steps: int, count: int) -> float:
-    """The speed of the peer's buffered noise, one compiled step at a time."""
+def peer_steps(modules: Any, steps: int, count: int) -> Callable[[], None]:
+    """As many steps of the peer's buffered noise, one compiled step at a time."""
     jax, _, buffered = modules
     counter = Buffered.for_epsilon(Stream(steps), EPSILON, DELTA, buffers=6)
     matrix = buffered.BufferedToeplitz.build(
         buf_decay=np.array(counter.decays), output_scale=np.array(counter.scales)
     ).inverse_as_streaming_matrix()
     generator = np.random.default_rng()
-    state = matrix.init_multiply(np.zeros(1))
     step: Callable[..., Any] = jax.jit(matrix.multiply_next)
-    _, state = step(generator.normal(size=1), state)
-    start = time.perf_counter()
-    for _ in range(count):
-        noise, state = step(generator.normal(size=1), state)
-    jax.block_until_ready(noise)
-    return count / (time.perf_counter() - start)
+
+    def run() -> None:
+        noise, state = None, matrix.init_multiply(np.zeros(1))
+        for _ in range(count):
+            noise, state = step(generator.normal(size=1), state)
+        jax.block_until_ready(noise)
+
+    return run
 
 
 def main() -> None:
     args = arguments(__doc__ or "").parse_args()
     steps = 256 if args.quick else 1024
-    many, timed = 1 << 20, 2_000 if args.quick else 50_000
+    many, timed = 1 << 20, 1_000 if args.quick else 20_000
     modules = peer()
     rows = []
     for measure in ("mean", "max"):
@@ -106,11 +103,14 @@ def main() -> None:
         "refined binary tree": Tree.for_epsilon(Stream(many), EPSILON),
     }
     for name, counter in fast.items():
-        speed = steps_per_second(counter, timed)
-        theirs, note = None, "no such counter"
-        if "buffered" in name:
-            theirs = None if isinstance(modules, str) else peer_steps_per_second(modules, many, timed)
-            note = modules if isinstance(modules, str) else "theirs: noise alone, with numpy's generator"
+        take = partial(all_steps, counter, timed)
+        theirs, note = None, modules if isinstance(modules, str) else "no such counter"
+        if "buffered" in name and not isinstance(modules, str):
+            seconds, other = in_turn(take, peer_steps(modules, many, timed), 5)
+            theirs, note = timed / other, "theirs: noise alone, with numpy's generator"
+        else:
+            seconds = median_seconds(take, 5)
+        speed = timed / seconds
         rows.append(Row(f"{name}, T = 2^20", "steps per second", speed, PEER, theirs, "higher", note))
         state = next(iter(counter.run(counter.start(), [_one()])))[0]
         for after, _ in counter.run(counter.start(), [_one()] * 500):

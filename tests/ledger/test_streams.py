@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -107,6 +108,85 @@ def test_two_processes_cannot_continue_one_state(account, tmp_path, monkeypatch)
             stream.step(ONE)
 
 
+def test_of_two_states_of_one_step_only_the_recorded_one_continues(place, tmp_path, monkeypatch):
+    """A process is killed between the file and the ledger, a copy from before is restored, and then the killed state.
+
+    The killed state has the right number. Its release has other noise than the one that was shown for the same data.
+    """
+    path, killed = tmp_path / "state", tmp_path / "killed"
+
+    def open_stream(ledger):
+        return ledger.account("visits", dp.PureDP(1.0)).stream(COUNTER, path, key="visits")
+
+    with opened(place) as ledger, open_stream(ledger) as stream:
+        stream.step(ONE)
+        before = path.read_bytes()
+
+    def victim():
+        with opened(place) as ledger:
+            stream, write = open_stream(ledger), _files.replace_file
+            _files.replace_file = lambda *given: (write(*given), os.kill(os.getpid(), 9))
+            stream.step(ONE)
+
+    assert os.WIFSIGNALED(in_child(victim))
+    shutil.copy(path, killed)
+    path.write_bytes(before)
+    with opened(place) as ledger:
+        with open_stream(ledger) as stream:
+            shown = stream.step(ONE)
+        recorded = path.read_bytes()
+        shutil.copy(killed, path)
+        with pytest.raises(NotALedger, match="with other noise"):
+            open_stream(ledger)
+        path.write_bytes(recorded)
+        with open_stream(ledger) as stream:
+            assert (stream.taken, stream.last.value) == (2, shown.value)
+            third = [stream.step(ONE).value, path.read_bytes()]
+        # A state that was written ahead of the ledger, after a state that the ledger did not count, is refused as well.
+        monkeypatch.setattr("discreet.ledger.reservation.Reservation.latest", lambda _: (2, "another mark"))
+        path.write_bytes(third[1])
+        with pytest.raises(NotALedger, match="with other noise"):
+            open_stream(ledger)
+
+
+def test_two_files_of_one_stream_release_a_step_once(account, tmp_path, monkeypatch):
+    """The lock belongs to a file; the ledger decides between two files."""
+    ours, theirs = tmp_path / "a", tmp_path / "b"
+    with account.stream(COUNTER, theirs, key="visits") as stream:
+        monkeypatch.setattr("discreet.ledger.reservation.Reservation.start_block", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            stream.step(ONE)  # as if killed: the file is there, the record is not
+        monkeypatch.undo()
+    with account.stream(COUNTER, ours, key="visits") as stream:
+        stream.step(ONE)
+    with pytest.raises(NotALedger, match="with other noise"):
+        account.stream(COUNTER, theirs, key="visits")
+
+
+def test_a_forked_process_cannot_take_a_step(account, tmp_path):
+    path = tmp_path / "state"
+    with account.stream(COUNTER, path, key="visits") as stream:
+        stream.step(ONE)
+        before = path.read_bytes()
+
+        def child():
+            with pytest.raises(InvalidArgument, match="was forked"):
+                stream.step(ONE)
+            os._exit(42)
+
+        assert os.waitstatus_to_exitcode(in_child(child)) == 42
+        assert path.read_bytes() == before
+        assert stream.step(ONE).step == 2
+
+
+def test_threads_take_turns(account, tmp_path):
+    with account.stream(COUNTER, tmp_path / "state", key="visits") as stream, ThreadPoolExecutor(8) as pool:
+        taken = sorted(release.step for release in pool.map(stream.step, [ONE] * 24))
+    assert taken == list(range(1, 25))
+    with account.stream(COUNTER, tmp_path / "state", key="visits") as stream:
+        assert stream.taken == 24
+
+
 def test_a_key_belongs_to_one_counter_and_a_file_to_one_stream(account, tmp_path):
     path = tmp_path / "state"
     with account.stream(COUNTER, path, key="visits") as stream:
@@ -133,7 +213,21 @@ def test_bad_arguments_are_refused_before_the_charge(account, tmp_path):
     replaced = dp.Ledger(tmp_path / "b.ledger").account("b", dp.PureDP(9.0), relation=dp.REPLACE_ONE)
     with pytest.raises(InvalidArgument, match="neighbors"):
         replaced.stream(COUNTER, tmp_path / "state", key="visits")
+    with pytest.raises(InvalidArgument, match="path must be a file that can be written"):
+        account.stream(COUNTER, tmp_path / "no" / "folder", key="visits")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InvalidArgument, match="path must be a file that can be read"):
+        account.stream(COUNTER, tmp_path / "folder", key="visits")
+    (tmp_path / "state").write_bytes(b"not a state")
+    with pytest.raises(InvalidArgument, match="not the state of a stream"):
+        account.stream(COUNTER, tmp_path / "state", key="visits")
     assert account.summary().charges == replaced.summary().charges == 0
+    cheap = continual.Tree.for_epsilon(continual.Stream(50), 0.1)
+    with account.stream(cheap, tmp_path / "cheap", key="cheap") as stream:
+        stream.step(ONE)
+    with pytest.raises(InvalidArgument, match="another stream"):
+        account.stream(COUNTER, tmp_path / "cheap", key="visits")
+    assert account.summary().charges == 1
 
 
 def test_a_stream_of_unknown_length_and_a_histogram(tmp_path):

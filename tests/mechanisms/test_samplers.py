@@ -20,7 +20,7 @@ from discreet.errors import InvalidArgument
 from discreet.mechanisms.sampling import samplers
 from discreet.mechanisms.sampling.blocks import BlockSampler, Shape, Support
 from discreet.mechanisms.sampling.entropy import SYSTEM, SeededBits
-from discreet.mechanisms.sampling.fixed_point import bernoulli, exp_neg, uniform_below
+from discreet.mechanisms.sampling.fixed_point import bernoulli, coins, exp_neg, uniform_below
 from tests import exact
 from tests.exact import ScriptedBits
 
@@ -214,6 +214,34 @@ def test_bernoulli_refines_a_coin_on_the_edge():
     below, above = ScriptedBits(words=[edge], integers=[0]), ScriptedBits(words=[edge], integers=[(1 << 64) - 1])
     assert bernoulli(third, 1, below)[0]
     assert not bernoulli(third, 1, above)[0]
+
+
+def test_coins_from_bytes_have_their_probability_to_the_last_bit():
+    """Every first byte once: 85 of 256 are below 1/3, one is undecided, and more bits decide it, on both sides."""
+    third = lambda p: ((1 << p) // 3, (1 << p) // 3 + 1)  # noqa: E731
+    every, edge = bytes(range(256)), ((1 << 62) // 3 & (1 << 54) - 1) << 10
+    cases = [([0], [], 86), ([2**64 - 1], [], 85), ([edge], [0], 86), ([edge], [2**64 - 1], 85)]
+    for words, integers, heads in cases:
+        bits = ScriptedBits(words=words, integers=integers)
+        reads = [every]
+        bits.read = lambda count, reads=reads: reads.pop() if reads else bytes(count)
+        drawn = coins(third, 256, bits)
+        assert drawn[:85].all()
+        assert not drawn[86:].any()
+        assert drawn.sum() == heads
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3, 7, 15, 16, 100, 129, 255, 256, 257, 1000, 40_000, 65_535, 65_536])
+def test_small_uniform_integers_take_each_value_from_as_many_words(bound):
+    """Exhaustively: every word once. Words that would favor small values are drawn again, here as zeros."""
+    kind = np.uint8 if bound <= 256 else np.uint16
+    every = np.arange(np.iinfo(kind).max + 1).astype(kind)
+    reads = [every.tobytes()]
+    bits = ScriptedBits()
+    bits.read = lambda count: reads.pop() if reads else bytes(count)
+    counts = np.bincount(samplers.uniform(bound, every.size, bits), minlength=bound)
+    counts[0] -= every.size % bound
+    assert counts.tolist() == [every.size // bound] * bound
 
 
 @pytest.mark.parametrize("bound", [1, 2, 3, 1000, (1 << 33) + 5])

@@ -151,10 +151,11 @@ class Account:
             purpose: what it is for.
 
         Guarantee:
-            The event of all steps is charged, durably, before this returns, and once for each key. Every step is
-            recorded before it is released, and a state older than the record is refused, so that noise is never used
-            for two releases, whenever a process is killed. Not protected: two different states of one step, which exist
-            if an old copy is restored after a kill between the file and the ledger; so restore no copies.
+            The event of all steps is charged, durably, before this returns, and once for each key; a file that cannot
+            hold the state is refused before that. Every step is recorded before it is released, together with a random
+            mark of its state. A state that is older than the record is refused, and so is one with another mark: no
+            step is released twice with different noise, and no noise is used for two releases, whenever a process is
+            killed and whatever copy of the file is restored.
         """
         given: object = counter
         if not isinstance(given, Counter | Doubling):
@@ -164,9 +165,12 @@ class Account:
             raise _check.fail("key", "be given", key, "it finds the stream again after a crash")
         steps = counter.stream.steps if isinstance(counter, Counter) else UNLIMITED_STEPS
         request = self._request("reserve", counter.event, purpose, key, steps)
-        receipt = self._charge(request, counter.stream.neighbors)
-        reservation = Reservation(self._backend, self._path, receipt.sequence, steps, receipt, self._user)
-        return LedgerStream(counter, Path(path), reservation)
+
+        def charge() -> Reservation:
+            receipt = self._charge(request, counter.stream.neighbors)
+            return Reservation(self._backend, self._path, receipt.sequence, steps, receipt, self._user)
+
+        return LedgerStream(counter, Path(path), [self.name, key], charge)
 
     def would_afford(self, event: Event, neighbors: Neighbors | None = None, part: Part | None = None) -> bool:
         """Whether `spend` would be accepted now, here and in all accounts above. Charges and reserves nothing."""

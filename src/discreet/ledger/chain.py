@@ -88,7 +88,7 @@ class Entry:
         event: what was charged; for "close" the steps that were started, which replace those that were reserved.
         change: what was added to the account's totals, exactly; negative for "close", None where infinite.
         claimed: what was added to the total of the δ that events bring themselves.
-        purpose: what it was for, in the spender's words.
+        purpose: what it was for, in the spender's words; for "start" the mark of the block, if it has one.
         key: the key by which a retry finds this row.
         origin: the row of a sub-account that was charged here as well.
         above: the row in each account above that was written together with this one.

@@ -147,6 +147,7 @@ def start(
     time: str,
     on_step: OnStep,
     user: str | None = None,
+    mark: str = "",
 ) -> int:
     """Record that `steps` more steps of a reservation are about to run; return how many have started in all."""
     row = records.held(transaction, terms.name)
@@ -168,6 +169,7 @@ def start(
         neighbors=terms.neighbors,
         previous=row.head,
         change=(Fraction(0),) * len(terms.limits),
+        purpose=mark,
         reservation=reservation,
         steps=total,
         user=user,

@@ -6,6 +6,7 @@ from discreet import _check
 from discreet.events import Event, Repeated
 from discreet.ledger import charging
 from discreet.ledger.backend import Backend
+from discreet.ledger.names import checked_text
 from discreet.ledger.receipt import Receipt
 from discreet.ledger.stores import records
 from discreet.ledger.stores.base import Transaction
@@ -50,16 +51,25 @@ class Reservation:
 
     def started(self) -> int:
         """How many steps were started so far, by any process that uses this reservation."""
+        return self.latest()[0]
 
-        def work(transaction: Transaction) -> int:
+    def latest(self) -> tuple[int, str]:
+        """How many steps were started so far, and the mark of the last block ("" if it has none)."""
+
+        def work(transaction: Transaction) -> tuple[int, str]:
             records.existing(transaction, self._path[-1].name)  # refuses a ledger that was rolled back
             latest = records.latest_of(transaction, self._path[-1].name, self._sequence)
-            return 0 if latest is None else latest[0].steps or 0
+            return (0, "") if latest is None else (latest[0].steps or 0, latest[0].purpose)
 
         return self._backend.read(work)
 
-    def start_block(self, steps: int = 1) -> int:
+    def start_block(self, steps: int = 1, mark: str = "") -> int:
         """Record, durably, that `steps` more steps are about to run; call it before they do. Returns the total.
+
+        Args:
+            steps: how many steps the block has.
+            mark: a text that is kept with the block, as its purpose. `latest` gives it back. It is as public as the
+                ledger, so it must not depend on data.
 
         Raises:
             Exhausted: fewer steps are left, or the reservation is closed.
@@ -69,12 +79,13 @@ class Reservation:
             leaks nothing. A step that runs without this call is not covered.
         """
         wanted = _check.integer("steps", steps, "it is how many steps run before the next block is started")
+        checked_text("mark", mark)
         backend, terms = self._backend, self._path[-1]
         observation.admit(backend.location, self._path[0].name)
         # Not keyed: after a lost answer, a second run would count the same steps twice.
         return backend.write(
             lambda transaction, time: charging.start(
-                transaction, terms, self._sequence, wanted, time, backend.on_step, self._user
+                transaction, terms, self._sequence, wanted, time, backend.on_step, self._user, mark
             )
         )
 

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from discreet import events
 from discreet.errors import InvalidArgument
-from discreet.mechanisms.local import Rappor, rappor
+from discreet.mechanisms.local import Rappor
+from discreet.mechanisms.local.hashing import text
 from tests.exact import FALSE_ALARM
 
 SMALL = Rappor(bits=8, hashes=1, cohorts=2)
@@ -47,7 +49,7 @@ def test_permanent_and_instantaneous_bits_have_the_stated_chances():
     people = 3000
     clients = [SMALL.client() for _ in range(people)]
     permanent = np.array([SMALL._permanent_bits(client, "x") for client in clients])
-    truth = np.array([[i in SMALL._positions(client.cohort, "x") for i in range(8)] for client in clients])
+    truth = np.array([[i in SMALL._positions(client.cohort, text("x")) for i in range(8)] for client in clients])
     reports = np.array([unpacked(SMALL, client("x")) for client in clients])
     half = float(SMALL.lie) / 2
     checks = [
@@ -58,6 +60,35 @@ def test_permanent_and_instantaneous_bits_have_the_stated_chances():
     ]
     for seen, chance in checks:
         assert stats.binomtest(int(seen.sum()), seen.size, chance).pvalue > FALSE_ALARM
+
+
+def test_many_devices_at_once_report_like_single_ones():
+    """Every payload, against the law of one device's report: the cohort, then independent bits."""
+    people = 20_000
+    low, high = (float(chance) for chance in SMALL._marginals)
+    for value in ("x", "y"):
+        drawn = SMALL.simulate([value] * people)
+        assert drawn.payloads.shape == (people, SMALL.size)
+        assert drawn.event == SMALL.event
+        cohorts = drawn.payloads[:, 0]
+        assert stats.binomtest(int(np.sum(cohorts == 0)), people, 0.5).pvalue > FALSE_ALARM
+        for cohort in range(2):
+            bits = np.unpackbits(drawn.payloads[cohorts == cohort, 2:], axis=1, bitorder="little")
+            chances = np.where(np.isin(np.arange(8), SMALL._positions(cohort, text(value))), high, low)
+            law = [np.prod(np.where(pattern, chances, 1 - chances)) for pattern in itertools.product([0, 1], repeat=8)]
+            codes = bits @ (1 << np.arange(7, -1, -1))
+            observed = np.bincount(codes, minlength=256)
+            assert stats.chisquare(observed, np.array(law) * len(bits)).pvalue > FALSE_ALARM
+    repeated = [SMALL.simulate(["x", 1, None], insecure_seed=4) for _ in range(2)]
+    assert np.array_equal(repeated[0].payloads, repeated[1].payloads)
+    assert isinstance(repeated[0].event, events.Insecure)
+    assert len(SMALL.simulate([])) == 0
+
+
+def test_a_simulation_that_tells_the_truth_more_often_is_found(monkeypatch):
+    monkeypatch.setattr(Rappor, "_lied", lambda self, truth, drawn: np.where(drawn < 8, True, truth))
+    with pytest.raises(AssertionError):
+        test_many_devices_at_once_report_like_single_ones()
 
 
 def test_a_thousand_reports_reveal_the_permanent_response_and_no_more():
@@ -78,7 +109,7 @@ def test_a_thousand_reports_reveal_the_permanent_response_and_no_more():
 def test_the_server_finds_common_values_and_no_others():
     protocol = Rappor(bits=32, hashes=2, cohorts=4, lie=Fraction(1, 4))
     values = ["firefox"] * 2500 + ["chrome"] * 1500
-    reports = rappor.simulate(protocol, values)
+    reports = protocol.simulate(values)
     absent = [f"absent{i}" for i in range(20)]
     estimate = protocol.estimate(reports, ["firefox", "chrome", *absent])
     assert estimate.found(1e-6)[:2] == ("firefox", "chrome")

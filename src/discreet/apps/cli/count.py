@@ -74,8 +74,8 @@ def command(
 
     DATA is a file, or - for the standard input. A step is a time (--every), or ends at a line that something other than
     the data writes, such as a clock (--separator). A line counts when it has ended. The whole stream is charged once,
-    before the first step. If the command is stopped, even by kill -9, the same command continues the stream in the file
-    where it stopped. A pipe, or another file, continues it only with --new-lines: no line may be counted twice. The
+    before the first step. If the command is stopped, even by kill -9, the same command shows the last step again and
+    continues the stream in the file where it stopped. A pipe, or another file, continues it only with --new-lines: no line may be counted twice. The
     state in FILE holds raw counts and unused noise: it is secret, its mode is 0600, and an older copy of it is refused.
 
     Guarantee: ε-DP, or (ε, δ)-DP, for one line, added or removed, over all steps together, if with --new-lines no line
@@ -101,12 +101,16 @@ def command(
             counts = _by_separator(lines, separator.encode(), match)
         else:
             counts = _by_time(lines, seconds, match)
-        show = _Shown(output)
-        for number, (arrived, used) in enumerate(counts, stream.taken + 1):
-            if steps is not None and number > steps:
-                break
+        show, before = _Shown(output), stream.taken
+        if stream.last is not None:
+            show(stream.last)  # a process that was stopped has paid for it and may not have shown it
+        while (steps is None or stream.taken < steps) and (step := next(counts, None)) is not None:
+            arrived, used = step
             show(stream.step(queries.count(np.ones(arrived, dtype=np.int8)), source.note(used)))
-        show.end()
+        ended = "" if stream.taken > before else "no step has ended since the last one"
+        if steps is not None and stream.taken == steps:
+            ended = f"all {steps} steps are taken: more of them take another --key, and pay"
+        show.end(ended)
 
 
 def _counter(steps: int | None, epsilon: float, delta: float | None) -> Counter | Doubling:
@@ -269,12 +273,12 @@ class _Shown:
             )
         self._printed += 1
 
-    def end(self) -> None:
-        """Close what was begun."""
+    def end(self, reason: str) -> None:
+        """Close what was begun, and say why nothing follows, if there is something to say."""
         if self._output.json:
             click.echo("]" if self._printed else "[]")
-        elif not self._printed:
-            self._output.say("no step has ended since the last one")
+        elif reason:
+            self._output.say(reason)
 
     def _band(self, low: float, value: float, high: float) -> str:
         places = [round(min(max(edge, 0.0), self._top) / self._top * _WIDTH) for edge in (low, value, high)]

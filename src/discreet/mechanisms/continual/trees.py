@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,7 @@ class Tree(Counter):
         noise = calibrated(stream, _levels(stream.steps, branching), branching, epsilon, delta)
         return cls(stream, noise, branching, refined)
 
-    @property
+    @cached_property
     def levels(self) -> int:
         """h: the least number of digits in base k that write T."""
         return _levels(self.stream.steps, self.branching)
@@ -110,7 +111,7 @@ class Tree(Counter):
     def state_size(self) -> int:
         return 2 * self.levels
 
-    @property
+    @cached_property
     def _variances(self) -> list[float]:
         """vᵢ of a node's estimate on each level, in units of the noise's variance."""
         found = [1.0]
@@ -189,7 +190,7 @@ class SubtractionTree(Counter):
         noise = calibrated(stream, _balanced_levels(stream.steps, branching), branching, epsilon, delta)
         return cls(stream, noise, branching)
 
-    @property
+    @cached_property
     def levels(self) -> int:
         """h: the least number of digits with (kʰ − 1)/2 ≥ T."""
         return _balanced_levels(self.stream.steps, self.branching)
@@ -226,7 +227,10 @@ class SubtractionTree(Counter):
         half, zero = self.branching // 2, [0] * self.stream.dimension
         total = [a + b for a, b in zip(content["total"], query, strict=True)]
         added, ahead = list(content["added"]), list(content["ahead"])
-        for level, digit in enumerate(int(d[0]) for d in self._digits(np.array([step]))):
+        remaining = step
+        for level in range(self.levels):
+            remaining, digit = divmod(remaining + half, self.branching)
+            digit -= half
             if digit == -half:  # a carry: the answer now counts back from the next multiple of k^(level + 1)
                 added[level], ahead[level] = zero, [drawn.vector() for _ in range(half)]
                 continue

@@ -24,6 +24,9 @@ from discreet.queries.statistics.histogram import categorized
 
 Floats = NDArray[np.float64]
 
+# Reports that are encoded at once: their arrays fit in the processor's cache.
+_BLOCK = 1 << 15
+
 
 @dataclass(frozen=True)
 class Influence:
@@ -136,7 +139,10 @@ class FrequencyProtocol(Protocol):
         held = held.astype(np.int64)
         outside = np.flatnonzero(held < 0)
         held[outside] = samplers.uniform(len(labels), outside.size, bits)
-        return self.encode(held, bits)
+        payloads = np.empty((held.size, self.size), dtype=np.uint8)
+        for start in range(0, held.size, _BLOCK):
+            payloads[start : start + _BLOCK] = self.encode(held[start : start + _BLOCK], bits)
+        return payloads
 
     def estimate(self, reports: Reports | Iterable[bytes]) -> Estimate:
         """The shares of the categories. Malformed and foreign reports are rejected and counted.
@@ -157,3 +163,14 @@ class FrequencyProtocol(Protocol):
         p, q = self.truth, self.noise
         true = np.asarray(share, dtype=np.float64)
         return np.asarray((true * p * (1 - p) + (1 - true) * q * (1 - q)) / (people * (p - q) ** 2))
+
+
+def moved(held: NDArray[np.int64], stays: NDArray[np.bool_], count: int, bits: entropy.Bits) -> NDArray[np.int64]:
+    """Each value of [0, count) where it `stays`, and else a uniform one of the others.
+
+    A product with a boolean is several times as fast as a choice between two arrays: nothing is there to mispredict.
+    """
+    shift = (samplers.uniform(count - 1, held.size, bits) + 1) * ~stays
+    shift += held
+    shift -= count * (shift >= count)
+    return shift

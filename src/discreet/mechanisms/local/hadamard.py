@@ -56,8 +56,7 @@ class HadamardResponse(FrequencyProtocol):
         row = held + 1
         column = samplers.uniform(self.order, held.size, bits)
         wrong = _positive(row, column) != positive
-        column = np.where(wrong, column ^ (row & -row), column)
-        return integers_to_bytes(column, self.size)
+        return integers_to_bytes(column ^ ((row & -row) * wrong), self.size)
 
     def valid(self, payloads: Payloads) -> NDArray[np.bool_]:
         return bytes_to_integers(payloads) < self.order

@@ -22,12 +22,14 @@ from scipy import optimize, special
 from discreet import _check, events
 from discreet.guarantees import PureDP
 from discreet.mechanisms.local.hashing import text
-from discreet.mechanisms.local.reports import Payloads, Reports, header, opened
-from discreet.mechanisms.sampling import entropy
+from discreet.mechanisms.local.reports import Payloads, Reports, header, integers_to_bytes, opened
+from discreet.mechanisms.sampling import entropy, samplers
 from discreet.neighbors import REPLACE_ONE, Neighbors, Rows
 
 # Probabilities are multiples of 1/256, so that each bit needs one random byte, and coins are exact.
 _STEPS = 256
+# Reports that are encoded at once: it bounds the memory for random bytes.
+_ROWS = 1 << 13
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +82,10 @@ class RapporClient:
         replace-one, given that the key stays secret; one report alone is `protocol.instantaneous`-DP. A device whose
         value changes spends the permanent ε for each distinct value.
         """
-        (report,) = self._protocol._reports([value], [self], entropy.SYSTEM)
-        return report
+        protocol = self._protocol
+        permanent = protocol._permanent_bits(self, value)[None]
+        (payload,) = protocol._payloads(np.array([self.cohort]), permanent, entropy.SYSTEM)
+        return protocol._head + payload.tobytes()
 
     def __repr__(self) -> str:
         return f"<RapporClient, key hidden, cohort {self.cohort}>"
@@ -171,9 +175,8 @@ class Rappor:
     def _head(self) -> bytes:
         return header(self)
 
-    def _positions(self, cohort: int, value: Any) -> list[int]:
-        """The bits that a value sets in a cohort: public, and the same for everybody."""
-        name = text(value)
+    def _positions(self, cohort: int, name: bytes) -> list[int]:
+        """The bits that a value, given as its `text`, sets in a cohort: public, and the same for everybody."""
         positions: list[int] = []
         counter = 0
         while len(positions) < self.hashes:
@@ -187,24 +190,50 @@ class Rappor:
     def _permanent_bits(self, client: RapporClient, value: Any) -> NDArray[np.bool_]:
         """The permanent response: a function of the device's key and the value, so that it need not be stored."""
         truth = np.zeros(self.bits, dtype=np.bool_)
-        truth[self._positions(client.cohort, value)] = True
+        truth[self._positions(client.cohort, text(value))] = True
         name = f"{type(value).__name__}:{value}"
         stream = b"".join(
             entropy.derived(client.key, "permanent", name, block, size=64) for block in range(math.ceil(self.bits / 64))
         )
-        drawn = np.frombuffer(stream, dtype=np.uint8)[: self.bits]
+        return self._lied(truth, np.frombuffer(stream, dtype=np.uint8)[: self.bits])
+
+    def _lied(self, truth: NDArray[np.bool_], drawn: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Bits of which each is replaced by a fair coin with probability f, given a random byte for each."""
         half = int(self.lie / 2 * _STEPS)
         return np.where(drawn < half, True, np.where(drawn < 2 * half, False, truth))
 
-    def _reports(self, values: Sequence[Any], clients: Sequence[RapporClient], bits: entropy.Bits) -> list[bytes]:
-        permanent = np.array([self._permanent_bits(c, value) for c, value in zip(clients, values, strict=True)])
-        drawn = np.frombuffer(bits.read(permanent.size), dtype=np.uint8).reshape(permanent.shape)
+    def _payloads(self, cohorts: NDArray[np.int64], permanent: NDArray[np.bool_], bits: entropy.Bits) -> Payloads:
+        """The instantaneous response to each permanent one, after its cohort."""
+        drawn = _random_bytes(permanent.shape, bits)
         limit = np.where(permanent, int(self.one_if_one * _STEPS), int(self.one_if_zero * _STEPS))
         packed = np.packbits(drawn < limit, axis=1, bitorder="little")
-        return [
-            self._head + client.cohort.to_bytes(2, "little") + row.tobytes()
-            for client, row in zip(clients, packed, strict=True)
-        ]
+        return np.concatenate((integers_to_bytes(cohorts, 2), packed), axis=1)
+
+    def simulate(self, values: Sequence[Any], *, insecure_seed: int | None = None) -> Reports:
+        """One report of each of many fresh devices, in their order: for studies.
+
+        A device that reports once has no use for its key: its permanent response is drawn here and forgotten.
+
+        Guarantee: as `RapporClient`, for each person. With an `insecure_seed` the reports are repeatable and not
+        private.
+        """
+        bits = entropy.bits(insecure_seed)
+        names = [text(value) for value in values]
+        places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+        distinct, held = list(places), np.array([places[name] for name in names], dtype=np.int64)
+        cohorts = samplers.uniform(self.cohorts, held.size, bits)
+        pairs, which = np.unique(held * self.cohorts + cohorts, return_inverse=True)
+        patterns = np.zeros((pairs.size, self.bits), dtype=np.bool_)
+        for row, pair in enumerate(pairs.tolist()):
+            patterns[row, self._positions(pair % self.cohorts, distinct[pair // self.cohorts])] = True
+        payloads = np.empty((held.size, self.size), dtype=np.uint8)
+        for start in range(0, held.size, _ROWS):
+            rows = slice(start, start + _ROWS)
+            truth = patterns[which[rows]]
+            permanent = self._lied(truth, _random_bytes(truth.shape, bits))
+            payloads[rows] = self._payloads(cohorts[rows], permanent, bits)
+        event = self.event if insecure_seed is None else events.Insecure(self.event)
+        return Reports(self._head, payloads, event)
 
     # --- the server
 
@@ -239,7 +268,7 @@ class Rappor:
         design = np.zeros((self.cohorts, self.bits, len(names)))
         for cohort in range(self.cohorts):
             for place, name in enumerate(names):
-                design[cohort, self._positions(cohort, name), place] = share[cohort]
+                design[cohort, self._positions(cohort, text(name)), place] = share[cohort]
         spread = np.repeat(np.sqrt(np.maximum(present, 1) * low * (1 - low)) / apart, self.bits)
         matrix = design.reshape(-1, len(names)) / spread[:, None]
         counts, _ = optimize.nnls(matrix, observed / spread)
@@ -253,13 +282,5 @@ class Rappor:
         return RapporEstimate(names, counts, errors, p_values, int(cohorts.size), rejected)
 
 
-def simulate(protocol: Rappor, values: Sequence[Any]) -> Reports:
-    """One report of each of many fresh devices: for studies.
-
-    Guarantee: as `RapporClient`, for each person.
-    """
-    clients = [protocol.client() for _ in values]
-    reports = protocol._reports(values, clients, entropy.SYSTEM)
-    body = b"".join(report[len(protocol._head) :] for report in reports)
-    payloads: Payloads = np.frombuffer(body, dtype=np.uint8).reshape(len(values), protocol.size)
-    return Reports(protocol._head, payloads, protocol.event)
+def _random_bytes(shape: tuple[int, ...], bits: entropy.Bits) -> NDArray[np.uint8]:
+    return np.frombuffer(bits.read(math.prod(shape)), dtype=np.uint8).reshape(shape)

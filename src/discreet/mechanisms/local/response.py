@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet import events
-from discreet.mechanisms.local.frequencies import FrequencyProtocol, Influence
+from discreet.mechanisms.local.frequencies import FrequencyProtocol, Influence, moved
 from discreet.mechanisms.local.reports import Payloads, bytes_to_integers, integers_to_bytes
-from discreet.mechanisms.sampling import entropy, samplers
+from discreet.mechanisms.sampling import entropy
 from discreet.mechanisms.sampling.fixed_point import coins, logistic
 
 
@@ -46,8 +46,7 @@ class GeneralizedResponse(FrequencyProtocol):
     def encode(self, held: NDArray[np.int64], bits: entropy.Bits) -> Payloads:
         count = len(self.categories)
         keep = coins(logistic(self.epsilon, Fraction(count - 1)), held.size, bits)
-        other = (held + 1 + samplers.uniform(count - 1, held.size, bits)) % count
-        return integers_to_bytes(np.where(keep, held, other), self.size)
+        return integers_to_bytes(moved(held, keep, count, bits), self.size)
 
     def valid(self, payloads: Payloads) -> NDArray[np.bool_]:
         return bytes_to_integers(payloads) < len(self.categories)

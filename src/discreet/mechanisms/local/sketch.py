@@ -195,7 +195,10 @@ class PrefixTree(Protocol):
     def _randomized(self, values: Sequence[str], bits: entropy.Bits) -> Payloads:
         """The depth is drawn independently of the text; given it, the report is ε-DP."""
         depth = samplers.uniform(len(self.depths), len(values), bits)
-        prefixes = [self._prefix(text, int(d)) for text, d in zip(values, depth, strict=True)]
+        texts = [value if isinstance(value, str) else "" for value in values]
+        pairs = list(zip(texts, depth.tolist(), strict=True))
+        prefix = {pair: self._prefix(*pair) for pair in dict.fromkeys(pairs)}
+        prefixes = [prefix[pair] for pair in pairs]
         payloads = np.empty((len(values), self.size), dtype=np.uint8)
         payloads[:, 0] = depth
         payloads[:, 1:] = self._sketch._randomized(prefixes, bits)
@@ -206,8 +209,7 @@ class PrefixTree(Protocol):
 
     def _prefix(self, text: str, depth: int) -> str:
         """The prefix of a text at a depth; a text that ends earlier is padded with NUL, which is in no alphabet."""
-        characters = text if isinstance(text, str) else ""
-        ended = "".join(c if c in self.alphabet else "\0" for c in characters).partition("\0")[0]
+        ended = "".join(c if c in self.alphabet else "\0" for c in text).partition("\0")[0]
         return ended[: self.depths[depth]].ljust(self.depths[depth], "\0")
 
     def estimate(self, reports: Reports | Iterable[bytes], *, limit: int = 64, alpha: float = 0.05) -> Estimate:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from discreet.mechanisms.local.frequencies import FrequencyProtocol, Influence
 from discreet.mechanisms.local.protocol import bounded_share
 from discreet.mechanisms.local.reports import Payloads
-from discreet.mechanisms.sampling import entropy
+from discreet.mechanisms.sampling import entropy, samplers
 from discreet.mechanisms.sampling.fixed_point import coins, logistic
 
 # Reports that are encoded or decoded at once: it bounds the memory.
@@ -59,11 +59,13 @@ class SubsetSelection(FrequencyProtocol):
         count, chosen = len(self.categories), self.chosen
         out = np.empty((held.size, self.size), dtype=np.uint8)
         inside = coins(logistic(self.epsilon, Fraction(count - chosen, chosen)), held.size, bits)
-        for start in range(0, held.size, _ROWS):
-            rows, own = held[start : start + _ROWS], inside[start : start + _ROWS]
-            members = _random_sets(rows, np.where(own, chosen - 1, chosen), count, bits)
-            members[np.arange(rows.size), rows] = own
-            out[start : start + _ROWS] = np.packbits(members, axis=1, bitorder="little")
+        for own in (True, False):
+            persons = np.flatnonzero(inside == own)
+            for start in range(0, persons.size, _ROWS):
+                rows = persons[start : start + _ROWS]
+                members = _random_sets(held[rows], chosen - own, count, bits)
+                members[np.arange(rows.size), held[rows]] = own
+                out[rows] = np.packbits(members, axis=1, bitorder="little")
         return out
 
     def _members(self, payloads: Payloads) -> NDArray[np.uint8]:
@@ -96,25 +98,24 @@ class SubsetSelection(FrequencyProtocol):
         return Influence(one, self.chosen * one + (len(self.categories) - self.chosen) * zero)
 
 
-def _random_sets(
-    held: NDArray[np.int64], sizes: NDArray[np.int64], count: int, bits: entropy.Bits
-) -> NDArray[np.bool_]:
-    """Uniformly random sets of `sizes` categories without the person's own.
+def _random_sets(held: NDArray[np.int64], size: int, count: int, bits: entropy.Bits) -> NDArray[np.bool_]:
+    """Uniformly random sets of `size` categories without the person's own, one for each person.
 
-    Each category gets a random word, and those with the least words are chosen; rows with equal words are drawn again.
+    Floyd's algorithm (Bentley & Floyd 1987), for all persons at once: for j from d − 1 − size to d − 2, a uniform
+    number in [0, j] joins the set, or j itself if that number is in it already. Numbers count the categories after the
+    person's own.
     """
-    members = np.zeros((held.size, count), dtype=np.bool_)
-    pending = np.arange(held.size)
-    while pending.size:
-        words = bits.words(pending.size * count).reshape(pending.size, count).copy()
-        words[np.arange(pending.size), held[pending]] = np.uint64(2**64 - 1)
-        order = np.argsort(words, axis=1, kind="stable")
-        ranked = np.take_along_axis(words, order, axis=1)
-        tied = (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)
-        settled = np.flatnonzero(~tied)
-        first = np.arange(count) < sizes[pending[settled], None]
-        rows = np.zeros((settled.size, count), dtype=np.bool_)
-        np.put_along_axis(rows, order[settled], first, axis=1)
-        members[pending[settled]] = rows
-        pending = pending[tied]
-    return members
+    members = np.zeros(held.size * count, dtype=np.bool_)
+    start = np.arange(held.size, dtype=np.int64) * count
+    for last in range(count - 1 - size, count - 1):
+        drawn = _place(start, held, samplers.uniform(last + 1, held.size, bits), count)
+        members[np.where(members[drawn], _place(start, held, last, count), drawn)] = True
+    return members.reshape(held.size, count)
+
+
+def _place(
+    start: NDArray[np.int64], held: NDArray[np.int64], number: NDArray[np.int64] | int, count: int
+) -> NDArray[np.int64]:
+    """Where a category is kept: that of a number, counted from the one after the person's own."""
+    category = held + 1 + number
+    return start + np.where(category >= count, category - count, category)

@@ -78,20 +78,40 @@ def uniform(bound: int, size: int, bits: Bits = SYSTEM) -> NDArray[np.int64]:
     """Uniform integers in [0, bound). Draws outside are repeated, so there is no modulo bias."""
     bound = _check.integer("bound", bound, "samples lie in [0, bound)", at_most=1 << 62)
     width = max(1, (bound - 1).bit_length())
-    # Many small samples take one or two random bytes each: random bytes are most of the time.
-    size_of_word = 8 if size < _MANY or width > 16 else 1 if width <= 8 else 2
-    shift = 8 * size_of_word - width
-    out = np.empty(_size(size), dtype=np.int64)
+    if _size(size) >= _MANY and width <= 16:
+        return _many_small(bound, size, bits)
+    out = np.empty(size, dtype=np.int64)
     filled = 0
     while filled < size:
         # A draw is kept with probability bound/2^width > 1/2; a few more than needed on average are drawn.
         wanted = ((size - filled) << width) // bound
-        read = bits.read((wanted + wanted // 64 + 8) * size_of_word)
-        words: NDArray[np.unsignedinteger[Any]] = np.frombuffer(read, dtype=f"u{size_of_word}")
-        drawn = words >> words.dtype.type(shift)
+        drawn = bits.words(wanted + wanted // 64 + 8) >> np.uint64(64 - width)
         drawn = drawn[drawn < bound][: size - filled]
         out[filled : filled + len(drawn)] = drawn
         filled += len(drawn)
+    return out
+
+
+def _many_small(bound: int, size: int, bits: Bits) -> NDArray[np.int64]:
+    """The same from one or two random bytes each: random bytes are most of the time.
+
+    A word below the largest multiple of `bound` has a uniform remainder. The few others are drawn again in their place.
+    """
+    size_of_word = 1 if bound <= 1 << 8 else 2
+    values = 1 << 8 * size_of_word
+    limit = values - values % bound
+
+    def words(count: int) -> NDArray[np.unsignedinteger[Any]]:
+        return np.frombuffer(bits.read(count * size_of_word), dtype=f"u{size_of_word}")
+
+    drawn = words(size)
+    out = drawn.astype(np.int64) if bound == values else (drawn % drawn.dtype.type(bound)).astype(np.int64)
+    rejected = np.flatnonzero(drawn >= limit) if limit < values else np.empty(0, dtype=np.intp)
+    while rejected.size:
+        drawn = words(rejected.size)
+        kept = drawn < limit
+        out[rejected[kept]] = drawn[kept] % drawn.dtype.type(bound)
+        rejected = rejected[~kept]
     return out
 
 

@@ -100,6 +100,8 @@ def scores_of_counts(
 
 # Categories below this are looked up in a table.
 _TABLE = 1 << 20
+# Rows that are looked up at once: their arrays fit in the processor's cache.
+_BLOCK = 1 << 15
 
 
 def _bins(
@@ -135,7 +137,11 @@ def categorized(values: ArrayLike, categories: Sequence[Any]) -> tuple[NDArray[n
         # A table of all small integers: its size, and the time that it takes, depend on the categories alone.
         table = np.full(max(labels) + 2, -1, dtype=np.intp)
         table[list(labels)] = np.arange(len(labels))
-        inside = (entries >= 0) & (entries <= max(labels))
-        return table[np.where(inside, entries, max(labels) + 1).astype(np.intp)], labels
+        found = np.empty(entries.size, dtype=np.intp)
+        for start in range(0, entries.size, _BLOCK):
+            block = entries[start : start + _BLOCK]
+            inside = (block >= 0) & (block <= len(table) - 2)
+            found[start : start + _BLOCK] = table[np.where(inside, block, len(table) - 1).astype(np.intp)]
+        return found, labels
     places = (index.get(plain(value), -1) for value in entries.tolist())
     return np.fromiter(places, dtype=np.intp, count=entries.size), labels
