@@ -29,8 +29,6 @@ def require_unused(account: Account | None, key: str, stages: tuple[str, ...], l
     """Refuse a key that was charged before, for a folder that holds nothing of it."""
     if account is None:
         return
-    names = tuple(f"{key}/{stage}" for stage in stages)  # version 0.2 charged under these, without a token
-    prefixes = tuple(f"{name}/" for name in names)
-    charged = [entry.key for entry in account.history() if entry.key is not None]
-    if any(one in names or one.startswith(prefixes) for one in charged):
+    prefixes = tuple(f"{key}/{stage}/" for stage in stages)
+    if any(entry.key is not None and entry.key.startswith(prefixes) for entry in account.history()):
         raise InvalidArgument(f"key must be new, got {key!r}: it was charged, and {lost}; use another key")
