@@ -140,8 +140,19 @@ def smooth_sensitivity(gap: int, teachers: int, classes: int, noise: float, orde
 
     Guarantee: none. The number depends on the votes and must stay secret.
     """
+    return float(smooth_sensitivities((gap,), teachers, classes, noise, order, beta)[0])
+
+
+def smooth_sensitivities(
+    gaps: Sequence[int], teachers: int, classes: int, noise: float, order: float, beta: float
+) -> Floats:
+    """`smooth_sensitivity` at each of several gaps.
+
+    Guarantee: none. The numbers depend on the votes and must stay secret.
+    """
     most = _check.integer("teachers", teachers, "it is the number of votes")
-    lead = _check.integer("gap", gap, "it is the winner's votes less those of the second", at_least=0, at_most=most)
+    remedy = "it is the winner's votes less those of the second"
+    leads = np.array([_check.integer("gap", gap, remedy, at_least=0, at_most=most) for gap in gaps], dtype=np.int64)
     decay = float(
         _check.positive("beta", beta, "it is how fast the sensitivity may change from one teacher to another")
     )
@@ -151,8 +162,9 @@ def smooth_sensitivity(gap: int, teachers: int, classes: int, noise: float, orde
         change = np.abs(values[by:] - values[:-by])
         local[by:] = np.maximum(local[by:], change)
         local[:-by] = np.maximum(local[:-by], change)
-    distance = np.ceil(np.abs(np.arange(most + 1) - lead) / 2)
-    return up(float(np.max(np.exp(-decay * distance) * local)))
+    places = np.arange(most + 1)
+    table = [up(float(np.max(np.exp(-decay * np.ceil(np.abs(places - lead) / 2)) * local))) for lead in places]
+    return np.asarray(np.array(table)[leads], dtype=np.float64)
 
 
 def smooth_rdp(orders: Sequence[float], noise_ratio: float, beta: float) -> Floats:

@@ -308,6 +308,32 @@ def test_what_does_not_fit_is_refused_before_anybody_votes(teachers, account, mo
     assert not account.statement().lines
 
 
+def test_a_teacher_has_one_vote_whatever_it_predicts():
+    class Everything:
+        """Equal to each class, or to none with an error: what a teacher may have learned from one strange label."""
+
+        def __init__(self, fails):
+            self.fails = fails
+
+        def __eq__(self, other):
+            if self.fails:
+                raise ValueError("a fact about somebody's label")
+            return True
+
+        __hash__ = None
+
+    class Strange:
+        def __init__(self, fails):
+            self.fails = fails
+
+        def predict(self, inputs):
+            return np.array([Everything(self.fails)] * len(inputs), dtype=object)
+
+    greedy, failing = (pate.Teachers((0, 1, 2), (Strange(fails),)) for fails in (False, True))
+    assert greedy.counts(np.zeros((4, 1))).sum(axis=1).tolist() == [1] * 4
+    assert failing.counts(np.zeros((4, 1))).sum() == 0
+
+
 def test_a_key_is_charged_and_answered_once(teachers, account, tmp_path):
     inputs, _ = blobs(5, seed=3)
     ensemble = pate.Ensemble(teachers, pate.GaussianVoting(20.0), account=account)
@@ -317,8 +343,10 @@ def test_a_key_is_charged_and_answered_once(teachers, account, tmp_path):
     assert len(account.statement().lines) == 1
     for file in (tmp_path / "answers").glob("*.json"):
         file.unlink()  # as if the process had been killed between the charge and the file
-    with pytest.raises(InvalidArgument, match="lost in a crash"):
-        ensemble.ask(inputs, key="a", folder=tmp_path / "answers")
+    for folder in ("answers", "answers", "other", "other"):  # a refusal must not make the next call succeed
+        with pytest.raises(InvalidArgument, match="lost or kept in another folder"):
+            ensemble.ask(inputs, key="a", folder=tmp_path / folder)
+    assert len(account.statement().lines) == 1
     with pytest.raises(InvalidArgument, match="together with key"):
         ensemble.ask(inputs, key="b")
 
@@ -397,6 +425,15 @@ def test_charts_say_what_may_be_published():
     assert dependent[-1] < independent[-1]
     with pytest.raises(InvalidArgument, match="hold their votes"):
         pate.plot_votes(pate.Answers(answers.labels, answers.event), voting, 1e-5)
+
+
+@pytest.mark.parametrize("most", [1, 3, None])
+def test_a_chart_for_all_ends_at_the_price_of_the_event(most):
+    """One of three questions passed. What that one cost is known afterwards only, so the chart must not show it."""
+    voting = pate.ConfidentVoting(40.0, 150, 100.0)
+    answers = pate.Answers((0, None, None), pate.voting_event(voting, 3, most))
+    drawn = pate.plot_answers(answers, voting, 1e-5).axes[1].lines[0].get_ydata()
+    assert drawn[-1] == answers.epsilon(1e-5).upper
 
 
 def test_a_student_learns_from_what_was_released():

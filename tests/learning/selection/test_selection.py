@@ -137,8 +137,34 @@ def test_a_search_that_was_killed_continues_with_its_trials_and_its_charge(accou
     assert len(account.statement().lines) == 1
     again = search(lambda _: pytest.fail("it ran again"), **options)
     assert again.winner == chosen.winner
-    with pytest.raises(InvalidArgument, match="is lost"):
-        search(train, account=account, key="rates", folder=tmp_path / "other")
+    for _ in range(2):  # a refusal must not make the next call succeed
+        with pytest.raises(InvalidArgument, match="is lost or kept in another folder"):
+            search(train, account=account, key="rates", folder=tmp_path / "other")
+    assert len(account.statement().lines) == 1
+
+
+@pytest.mark.parametrize("method", [RandomStopping(GEOMETRIC), PrivateScores(0.1)], ids=["stopping", "scores"])
+def test_a_search_that_was_killed_in_its_first_run_is_not_charged_again(method, account, tmp_path):
+    options = {"method": method, "account": account, "key": "rates", "folder": tmp_path / "search"}
+
+    def killed(rate):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search(killed, **options)
+    assert search(**options).winner in range(6)
+    assert len(account.statement().lines) == 1
+
+
+def test_a_folder_belongs_to_one_search(account, tmp_path):
+    options = {"run_event": RUN, "account": account, "key": "rates", "folder": tmp_path / "search"}
+    method = RandomStopping(GEOMETRIC)
+    select([1, 2], lambda x: x, float, method=method, **options)
+    for other in ({"candidates": [3, 4]}, {"method": RandomStopping(ev.PoissonTrials(3))}):
+        arguments = {"candidates": [1, 2], "method": method, **other}
+        with pytest.raises(InvalidArgument, match="hold a search with the same"):
+            select(train=lambda x: x, score=float, **arguments, **options)
+    assert len(account.statement().lines) == 1
 
 
 def test_two_searches_at_once_do_not_share_a_charge(account, tmp_path):
@@ -168,8 +194,12 @@ def test_every_candidate_is_paid_for_and_the_choice_too(by, account):
     }[by]
     assert chosen.event == ev.Composed((ev.Repeated(RUN, 6), choice))
     assert (chosen.scores is not None) is (by == "laplace")
-    separate = PrivateScores(Fraction(1, 2), by=by, separate=True).event(RUN, 6)
-    assert separate == ev.Parallel((ev.Repeated(RUN, 6), choice))
+    log = ev.Repeated(ev.DiscreteLaplace(1, Fraction(2)), 6)  # every score for ε = 1/2
+    assert chosen.naive == ev.Composed((ev.Repeated(RUN, 6), log))
+    assert chosen.epsilon(1e-6).upper < chosen.naive_epsilon(1e-6).upper
+    separate = PrivateScores(Fraction(1, 2), by=by, separate=True)
+    assert separate.event(RUN, 6) == ev.Parallel((ev.Repeated(RUN, 6), choice))
+    assert separate.naive(RUN, 6) == ev.Parallel((ev.Repeated(RUN, 6), log))
 
 
 @pytest.mark.parametrize("by", ["noisy max", "exponential", "laplace"])
@@ -207,8 +237,9 @@ def test_bad_arguments_are_refused(bad, words):
 
 
 def test_a_fractional_score_is_refused():
-    with pytest.raises(InvalidArgument, match="whole number"):
-        search(score=lambda _: 0.5, method=PrivateScores(1.0))
+    for value in (0.5, math.nan, math.inf):
+        with pytest.raises(InvalidArgument, match="whole number"):
+            search(score=lambda _, value=value: value, method=PrivateScores(1.0))
 
 
 def test_seeded_bits_are_only_for_tests():

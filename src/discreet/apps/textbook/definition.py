@@ -96,6 +96,23 @@ laplace, gaussian, (gaussian / laplace) ** 2""",
         "coordinates that all move on, Gaussian noise is smaller.",
     ),
     Claim(
+        "Tasks that need a δ",
+        ("foundations",),
+        "Pure DP is so strict that some tasks cannot be done with it.",
+        """\
+def threshold(delta):
+    return 1 + math.log(1 / (2 * delta)) / 1.0
+
+
+[threshold(delta) for delta in (1e-3, 1e-6, 1e-12, 1e-300)]""",
+        "holds",
+        lambda thresholds: thresholds[1] < 15 and thresholds[3] > 600,
+        "Listing the values of a column that nobody knows in advance is one. A value that a single person has must not "
+        "show, so the noisy count has to reach 1 + ln(1/(2δ))/ε: {0[0]:.1f}, {0[1]:.1f} and {0[2]:.1f} at ε = 1 and "
+        "δ = 1e-3, 1e-6 and 1e-12. It grows without limit as δ goes to 0 "
+        "([keys that are discovered](decisions/0005-discovered-keys.md)).",
+    ),
+    Claim(
         "What counts as strong",
         ("noise", "glossary"),
         "One text calls ε below 1 strong, 1–3 moderate, 5–10 weak and more than 10 minimal; another calls up to 1 "
@@ -134,6 +151,31 @@ group.epsilon, group.delta, exact""",
         lambda right: right[0] < 0.53 and right[2] > 0.999,
         "It bounds them all, but the bound can be empty: of two equally likely worlds an attacker names the right "
         "one with probability at most {0[0]:.1%} at ε = 0.1, {0[1]:.1%} at 1 and {0[2]:.2%} at 8.",
+    ),
+    Claim(
+        "Whatever the attacker knows",
+        ("machine learning", "glossary"),
+        "The promise holds whatever else an attacker knows, even about everybody else, and whatever they can compute.",
+        """\
+alone = dp.PureDP(0.5).posterior(0.5).high
+family = dp.PureDP(0.5).group(5).posterior(0.5).high
+alone, family""",
+        "holds in part",
+        lambda alone, family: alone < 0.63 and family > 0.9,
+        "It bounds what your record adds. At ε = 0.5 somebody who knows all other records moves from 50% to at most "
+        "{0:.1%}. But if four relatives are in the data and share the fact, all five change together, and the bound is "
+        "{1:.1%}. And what holds for people in general is learned with or without you.",
+    ),
+    Claim(
+        "Almost the same output",
+        ("machine learning", "foundations"),
+        "The output is almost the same with and without you, so that you can plausibly deny that you took part.",
+        """\
+[math.tanh(epsilon / 2) for epsilon in (0.1, 1.0, 8.0)]""",
+        "holds in part",
+        lambda apart: apart[0] < 0.06 and apart[2] > 0.99,
+        "That is a matter of ε. Two output distributions of an ε-DP mechanism may be tanh(ε/2) apart in total "
+        "variation: {0[0]:.2f} at ε = 0.1, {0[1]:.2f} at 1 and {0[2]:.4f} at 8, where nothing is left to deny.",
     ),
     Claim(
         "k-anonymity and the homogeneity attack",

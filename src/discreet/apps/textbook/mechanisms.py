@@ -104,6 +104,22 @@ gaussian = gaussian_noise_multiplier(1.0, 1e-6)
         "dimension.",
     ),
     Claim(
+        "Irregular sensitivities",
+        ("noise",),
+        "Laplace noise is the choice for exploiting sensitivities that differ between coordinates.",
+        """\
+widths = np.array([1.0, 0.1, 0.01, 0.001])
+sigma = gaussian_noise_multiplier(1.0, 1e-6)
+laplace = [2 * len(widths) * widths.sum() ** 2, 2 * (widths ** (2 / 3)).sum() ** 3]
+gaussian = [sigma**2 * len(widths) * (widths**2).sum(), sigma**2 * widths.sum() ** 2]
+laplace[0] / laplace[1], gaussian[0] / gaussian[1]""",
+        "holds in part",
+        lambda laplace, gaussian: laplace > 1.5 and gaussian > 1.5,
+        "Both can exploit them. Four coordinates move by at most 1, 0.1, 0.01 and 0.001. With the same noise on each, "
+        "the total variance is {0:.2f} times that of the best Laplace noise (scales like the cube root of the width), "
+        "and {1:.2f} times that of the best Gaussian noise (variances like the width).",
+    ),
+    Claim(
         "Gaussian noise needs a δ",
         ("noise",),
         "Gaussian noise never gives δ = 0.",
@@ -235,6 +251,27 @@ released, thresholded""",
         lambda released, thresholded: thresholded <= released,
         "A count with Laplace noise at ε = 1 has δ = {0:.4f} at ε = 0.5. Told only whether the noisy count exceeds "
         "a threshold between the two worlds, an attacker is left with {1:.4f}.",
+    ),
+    Claim(
+        "Temperature, rounding and calibration",
+        ("deep learning",),
+        "Scaling released logits by a temperature, rounding them, or calibrating them on public data costs nothing.",
+        """\
+from scipy import stats
+
+
+def delta_after_rounding(step):
+    edges = np.arange(-40, 40, step)
+    masses = [np.diff(stats.laplace.cdf(edges, loc=center)) for center in (0, 1)]
+    return float(np.maximum(masses[0] - math.exp(0.5) * masses[1], 0).sum())
+
+
+closed_forms.laplace_delta(0.5, 1.0), [delta_after_rounding(s) for s in (0.3, 1.7)]""",
+        "holds",
+        lambda released, rounded: all(one <= released + 1e-12 for one in rounded),
+        "A score with Laplace noise at ε = 1 has δ = {0:.4f} at ε = 0.5. Rounded to steps of 0.3 and 1.7 it has "
+        "{1[0]:.4f} and {1[1]:.4f}; a temperature only changes the unit. Calibration on labels of private rows is not "
+        "free: it looks at the data again ([scores instead of labels](how-to/pate.md#scores-instead-of-labels)).",
     ),
     Claim(
         "Local noise costs accuracy",

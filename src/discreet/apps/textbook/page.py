@@ -52,6 +52,9 @@ The five texts also give advice and history that no computation can confirm. In 
 - *Gaussian noise has the more mature tools.* Right in 2026, too; the choice should still follow the task.
 - *A privacy accountant that was validated is indispensable.* We agree: `accounting.epsilon` certifies its answers from
   both sides.
+- *Differential privacy dates from 2006, DP-SGD from 2016, Laplace noise under an L2 bound from 2024.* Right: Dwork,
+  McSherry, Nissim & Smith; Abadi et al.; Andersson et al.
+- *Training data were extracted from language models that had no such defense.* Right (Carlini et al. 2021).
 - *Anonymous is not private: any fact can identify somebody.* [The tour](tutorials/tour.md) shows eight ways.
 """
 

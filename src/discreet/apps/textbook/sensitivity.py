@@ -4,6 +4,26 @@ from discreet.apps.textbook.claim import Claim
 
 CLAIMS = (
     Claim(
+        "Sensitivity belongs to the query",
+        ("deep learning", "foundations"),
+        "The sensitivity is a property of the query, a worst case over all data, and not of the data at hand.",
+        """\
+agreeing, split = np.zeros(101), np.repeat([0.0, 100.0], [51, 50])
+
+
+def largest_change(data):
+    changed = [np.median(np.append(data[1:], value)) for value in (0.0, 100.0)]
+    return float(max(abs(np.array(changed) - np.median(data))))
+
+
+[largest_change(data) for data in (agreeing, split)]""",
+        "holds",
+        lambda changes: changes == [0.0, 100.0],
+        "One changed value moves the median of 101 equal values by {0[0]:.0f}, and that of 51 zeros and 50 hundreds by "
+        "{0[1]:.0f}. Noise that is set to what the data at hand allow would be 0 in one case, which tells them apart. "
+        "Where a formula contains the number of rows, that number must be public.",
+    ),
+    Claim(
         "Accuracy on m examples",
         ("deep learning", "machine learning"),
         "The accuracy on m examples, like any mean of values in [0, 1], has sensitivity 1/m.",
@@ -130,7 +150,8 @@ float(np.linalg.norm(clipped)), accounting.epsilon(Gaussian(1.0), 1e-5).upper"""
         "holds",
         lambda norm, epsilon: abs(norm - 1) < 1e-12,
         "The norm is {0:g}. With noise σ = 1 on the sum, one step costs ε = {1:.3g} at δ = 1e-5. When one example "
-        "is replaced, the sensitivity is 2C.",
+        "is replaced, the sensitivity is 2C. One text says that a person's share of the mean is at most C; over a "
+        "batch of B it is at most C/B.",
     ),
     Claim(
         "A Lipschitz loss instead of clipping",

@@ -16,11 +16,15 @@ from numpy.typing import ArrayLike, NDArray
 from discreet import _check, accounting, events
 from discreet._files import locked, replace_file
 from discreet.accounting.interval import Interval
-from discreet.errors import InvalidArgument
+from discreet.learning._one_draw import charge_key, fresh_token, require_unused
 from discreet.learning.pate.teachers import Teachers
 from discreet.learning.pate.voting import Voting
 from discreet.ledger.account import Account
 from discreet.ledger.receipt import Receipt
+
+#: What may be charged for one key.
+_STAGES = ("labels", "check", "votes")
+_LOST = "its answers are lost or kept in another folder; its noise can't be drawn again"
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ class Ensemble:
             purpose: what the labels are for; the ledger records it.
             key: a name for these answers. After a crash, the same call returns what was answered; if nothing was
                 released yet, a charge with `answers` still counts, and others are lost. Needs `folder`.
-            folder: where answers are kept for `key`. Don't restore it from a copy: one charge pays for one draw.
+            folder: where answers are kept for `key`; a key that was charged is refused in another folder. Don't restore
+                it from a copy: one charge pays for one draw.
 
         Raises:
             BudgetExceeded: the questions do not fit. If the check of a `ConfidentVoting` fits and its votes do not, the
@@ -110,43 +115,38 @@ class Ensemble:
             kept.check(facts)
             if kept.winners is not None:
                 return Answers(tuple(self._named(winner) for winner in kept.winners), event)
+            if key is not None and kept.token is None:
+                require_unused(self.account, key, _STAGES, _LOST)
             receipts = []
+            token = kept.token or fresh_token()
             charges = {"labels": event} if answers is not None or self.voting.check_event() is None else {}
-            began_before = kept.began
             if charges:
-                kept.save({"facts": facts})  # on disk before the charge: a retry knows that nothing was released
+                kept.save({"facts": facts, "token": token})  # on disk before the charge: a retry continues with it
             elif len(questions):
                 charges = {"check": self.event(len(questions), 0)}
             for stage, charged in charges.items() if len(questions) else ():
-                receipts += self._charge(charged, purpose, key, stage, began_before and stage == "labels")
+                receipts += self._charge(charged, purpose, key, stage, token)
             counts = self.teachers.counts(questions)
             answered = self.voting.check(counts)
             answered[np.flatnonzero(answered)[most:]] = False
             if "check" in charges and answered.any():
                 votes = events.Repeated(self.voting.vote_event(), int(answered.sum()))
-                receipts += self._charge(votes, purpose, key, "votes", False)
+                receipts += self._charge(votes, purpose, key, "votes", token)
             winners: list[int | None] = [None] * len(questions)
             for place, winner in zip(np.flatnonzero(answered), self.voting.vote(counts[answered]), strict=True):
                 winners[place] = int(winner)
-            kept.save({"facts": facts, "winners": winners})
+            kept.save({"facts": facts, "token": token, "winners": winners})
             return Answers(tuple(self._named(winner) for winner in winners), event, tuple(receipts), counts)
 
     def _named(self, winner: int | None) -> Any:
         return None if winner is None else self.teachers.classes[winner]
 
-    def _charge(
-        self, event: events.Event, purpose: str, key: str | None, stage: str, unreleased: bool
-    ) -> list[Receipt]:
-        """Charge one stage. A charge that was made before counts only if `unreleased`: then no draw of it left."""
+    def _charge(self, event: events.Event, purpose: str, key: str | None, stage: str, token: str) -> list[Receipt]:
+        """Charge one stage. A charge that is found again was made by this folder, and no draw of it left."""
         if self.account is None:
             return []
-        receipt = self.account.spend(event, f"{purpose} ({stage})", None if key is None else f"{key}/{stage}")
-        if receipt.replayed and not unreleased:
-            raise InvalidArgument(
-                f"key must be new, got {key!r}: its {stage} was charged, and the answers were lost in a crash; its "
-                "noise can't be drawn again, so ask under another key"
-            )
-        return [receipt]
+        named = None if key is None else charge_key(key, stage, token)
+        return [self.account.spend(event, f"{purpose} ({stage})", named)]
 
 
 def voting_event(voting: Voting, questions: int, answered: int | None = None) -> events.Event:
@@ -196,9 +196,9 @@ class _Kept:
             yield cls(place / f"{name}.answers.json")
 
     @property
-    def began(self) -> bool:
-        """Whether these answers were asked for before."""
-        return self._content is not None
+    def token(self) -> str | None:
+        """The token under which these answers were charged; None if they were not asked for before."""
+        return None if self._content is None else self._content.get("token")
 
     @property
     def winners(self) -> list[int | None] | None:

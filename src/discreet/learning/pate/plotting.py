@@ -26,12 +26,12 @@ def plot_answers(answers: Answers, voting: Voting, delta: float) -> Any:
     """
     figure, (left, right) = _panels(9.0)
     _share(left, answers)
-    asked, given, prices = _prices(answers, voting, delta)
-    right.plot(given, prices, color=_INK, linewidth=2, marker="o", markersize=3)
-    right.set(xlabel="labels answered", ylabel=f"ε at δ = {delta:g}", ylim=(0, None))
+    asked, prices = _prices(answers, voting, delta)
+    right.plot(asked, prices, color=_INK, linewidth=2, marker="o", markersize=3)
+    right.set(xlabel="questions asked", ylabel=f"ε at δ = {delta:g}", ylim=(0, None))
     right.set_title("data-independent price: holds for all votes", fontsize=10, color=_INK)
-    if given[-1]:
-        each = f"{prices[-1] / given[-1]:.3g} for each of {given[-1]:,} labels, {asked[-1]:,} questions"
+    if given := int(answers.answered.sum()):
+        each = f"{prices[-1] / given:.3g} for each of {given:,} labels, {asked[-1]:,} questions"
         right.annotate(each, (0.98, 0.06), xycoords="axes fraction", ha="right", fontsize=9, color=_INK)
     return figure
 
@@ -54,12 +54,12 @@ def plot_votes(answers: Answers, voting: Voting, delta: float) -> Any:
     left.set(xlabel="votes for the most frequent class", ylabel="questions")
     left.legend(frameon=False, fontsize=9)
     left.set_title("consensus of the teachers", fontsize=10, color=_INK)
-    asked, given, prices = _prices(answers, voting, delta)
+    asked, prices = _prices(answers, voting, delta)
     by_order = np.cumsum(spent_by_order(answers, voting), axis=0)
     dependent = np.array([to_epsilon(by_order[until - 1], delta)[0] if until else 0.0 for until in asked])
-    right.plot(given, prices, color=_INK, linewidth=2, label="data-independent: charged, may be published")
-    right.plot(given, np.minimum(dependent, prices), color=_SECRET, linewidth=2, label="data-dependent: secret")
-    right.set(xlabel="labels answered", ylabel=f"ε at δ = {delta:g}", ylim=(0, None))
+    right.plot(asked, prices, color=_INK, linewidth=2, label="data-independent: charged, may be published")
+    right.plot(asked, np.minimum(dependent, prices), color=_SECRET, linewidth=2, label="data-dependent: secret")
+    right.set(xlabel="questions asked", ylabel=f"ε at δ = {delta:g}", ylim=(0, None))
     right.legend(frameon=False, fontsize=9)
     right.set_title("what the answers cost", fontsize=10, color=_INK)
     figure.suptitle(_SECRET_TITLE, color=_SECRET, fontsize=11)
@@ -85,11 +85,15 @@ def _share(axes: Any, answers: Answers) -> None:
     axes.set_title("answered so far", fontsize=10, color=_INK)
 
 
-def _prices(answers: Answers, voting: Voting, delta: float) -> tuple[list[int], list[int], list[float]]:
-    """ε of the first questions with the answers that they got, at a few numbers of questions."""
+def _prices(answers: Answers, voting: Voting, delta: float) -> tuple[list[int], list[float]]:
+    """ε of the first questions, at a few numbers of questions: as many answered as could be, so it holds for all votes.
+
+    The last one is ε of `answers.event`. How many passed is known afterwards only, and a price of it is no guarantee.
+    """
     total = len(answers.labels)
     asked = sorted({round(total * share) for share in np.linspace(0, 1, _POINTS)})
-    given = [int(answers.answered[:until].sum()) for until in asked]
-    pairs = zip(asked, given, strict=True)
-    prices = [accounting.epsilon(voting_event(voting, a, g), delta).upper if a else 0.0 for a, g in pairs]
-    return asked, given, prices
+    most = next((k for k in range(total + 1) if voting_event(voting, total, k) == answers.event), total)
+    declared = (voting_event(voting, until, min(until, most)) for until in asked)
+    return asked, [
+        accounting.epsilon(event, delta).upper if until else 0.0 for until, event in zip(asked, declared, strict=True)
+    ]

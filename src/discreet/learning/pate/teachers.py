@@ -66,9 +66,8 @@ class Teachers:
         questions = np.asarray(inputs)
         counts = np.zeros((len(questions), len(self.classes)), dtype=np.int64)
         for number, member in enumerate(self.members):
-            predicted = _predict(member, questions.copy(), number)  # a copy: predict may write into what it gets
-            if predicted is not None:
-                counts += np.stack([predicted == label for label in self.classes], axis=1)
+            copied = questions.copy()  # predict may write into what it gets
+            counts += _votes(member, copied, number, self.classes)
         return counts
 
 
@@ -199,15 +198,20 @@ def _fit(estimator: Any, rows: NDArray[Any], targets: NDArray[Any], seed: bytes)
     return estimator
 
 
-def _predict(member: Any, questions: NDArray[Any], number: int) -> NDArray[Any] | None:
+def _votes(member: Any, questions: NDArray[Any], number: int, classes: tuple[Any, ...]) -> NDArray[np.int64]:
+    """One teacher's votes: for each question one class at most, whatever it predicts."""
+    none = np.zeros((len(questions), len(classes)), dtype=np.int64)
     if member is None:
-        return None
+        return none
     try:
         with apart(number):
             predicted = np.asarray(member.predict(questions))
+            if predicted.shape != (len(questions),):
+                return none
+            matches = np.stack([np.asarray(predicted == label, dtype=np.bool_) for label in classes], axis=1)
     except Exception:
-        return None
-    return predicted if predicted.shape == (len(questions),) else None
+        return none
+    return np.asarray(matches & (np.cumsum(matches, axis=1) == 1), dtype=np.int64)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 from discreet import _check, accounting, events
 from discreet.accounting.interval import Interval
 from discreet.bounded import Scores
-from discreet.errors import InvalidArgument
+from discreet.learning._one_draw import charge_key, fresh_token, require_unused
 from discreet.learning.selection import trials as laws
 from discreet.learning.selection.journal import Journal
 from discreet.learning.selection.methods import Method, PrivateScores, RandomStopping
@@ -24,6 +25,10 @@ from discreet.neighbors import ADD_REMOVE, Relation
 
 #: A δ at which every private event has a finite ε.
 _ANY_DELTA = 1e-6
+_STAGE = "selection"
+_LOST = "its search is lost or kept in another folder"
+#: Where an object lies in memory: part of a default repr, and another one after a restart.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,8 @@ def select(
         account: the account to charge; None charges nobody.
         purpose: what the selection is for; the ledger records it.
         key: a name for this selection in the ledger, so that it can continue after a crash. Needs `folder`.
-        folder: where the search is kept for `key`. Secret.
+        folder: where the search is kept for `key`; a key that was charged is refused in another folder. Secret. Don't
+            restore it from a copy: one charge pays for one search.
         relation: the neighbors that a `PrivateScores` choice protects from; those of the account where there is one.
 
     Guarantee:
@@ -102,8 +108,19 @@ def select(
     if math.isinf(accounting.epsilon(event, _ANY_DELTA).upper):  # refuses what has no price, also without an account
         raise _check.fail("run_event", "have a finite price", run_event, "what is not private can't be selected from")
     with Journal(None if folder is None else Path(folder)) as journal:  # one process at a time
-        receipt = None if account is None else account.spend(event, purpose, key)
-        return _run(settings, train, score, run_event, method, event, journal, receipt, account, relation, key)
+        facts = {
+            "candidates": _ADDRESS.sub("", repr(settings)),
+            "method": repr(method),
+            "run_event": repr(run_event),
+        }
+        journal.check(facts)
+        if key is not None and journal.token is None:
+            require_unused(account, key, (_STAGE,), _LOST)
+        token = journal.token or fresh_token()
+        journal.begin(facts, token)  # on disk before the charge: a retry continues with it
+        named = None if key is None else charge_key(key, _STAGE, token)
+        receipt = None if account is None else account.spend(event, purpose, named)
+        return _run(settings, train, score, run_event, method, event, journal, receipt, account, relation)
 
 
 def _run(
@@ -117,13 +134,8 @@ def _run(
     receipt: Receipt | None,
     account: Account | None,
     relation: Relation,
-    key: str | None,
 ) -> Selected:
     """The search that was charged."""
-    if receipt is not None and receipt.replayed and not journal.began:
-        raise InvalidArgument(
-            f"folder must hold the search of key {key!r}, got an empty one: it was charged and is lost; use another key"
-        )
     protects = relation if account is None else account.neighbors.relation
     if isinstance(method, RandomStopping):
         best = _search(settings, train, score, method, journal)
@@ -131,8 +143,7 @@ def _run(
         shown: tuple[int, ...] | None = None
     else:
         chosen, model, shown = _compare(settings, train, score, _private(method), journal, protects)
-    naive = events.Repeated(run_event, len(settings))
-    return Selected(chosen, model, event, naive, shown, receipt)
+    return Selected(chosen, model, event, method.naive(run_event, len(settings)), shown, receipt)
 
 
 def _private(method: Method) -> PrivateScores:
@@ -202,6 +213,6 @@ def _choose(values: list[int], method: PrivateScores, relation: Relation) -> tup
 
 
 def _whole(value: float) -> int:
-    if float(value) != int(value):
-        raise _check.fail("score", "be a whole number", "a fraction", "count the rows that a model gets right")
+    if not float(value).is_integer():
+        raise _check.fail("score", "be a whole number", "another one", "count the rows that a model gets right")
     return int(value)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from discreet import _check
 from discreet._files import locked, replace_file
 
 
@@ -18,10 +19,13 @@ class Journal:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._lock: IO[bytes] | None = None
+        self._begun: dict[str, Any] | None = None
         if folder is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             refusal = f"folder must not be in use, and another process searches in {folder}"
             self._lock = locked(folder / "lock", refusal)  # two processes would draw twice for one charge
+            file = folder / "search.json"
+            self._begun = json.loads(file.read_text()) if file.exists() else None
 
     def __enter__(self) -> Self:
         return self
@@ -33,9 +37,26 @@ class Journal:
             self._lock.close()  # which gives up the lock
 
     @property
-    def began(self) -> bool:
-        """Whether a search was started here before."""
-        return self._folder is not None and any(self._folder.glob("*.*"))
+    def token(self) -> str | None:
+        """The token under which the search in this folder was charged; None before it began."""
+        return None if self._begun is None else str(self._begun["token"])
+
+    def begin(self, facts: dict[str, str], token: str) -> None:
+        """Write down what is searched for and the token of its charge, before the charge."""
+        if self._folder is not None and self._begun is None:
+            content = json.dumps({"facts": facts, "token": token}).encode()
+            replace_file(self._folder / "search.json", lambda out: out.write(content))
+
+    def check(self, facts: dict[str, str]) -> None:
+        """Refuse a folder that holds another search: its trials are numbers of other candidates."""
+        if self._begun is None:
+            if self._folder is not None and any(self._folder.glob("*.*")):
+                raise _check.fail("folder", "be empty or hold a search", "other files", "give each search its folder")
+            return
+        differ = [name for name, value in facts.items() if self._begun["facts"].get(name) != value]
+        if differ:
+            remedy = "a folder and its key belong to one search; use others"
+            raise _check.fail("folder", f"hold a search with the same {differ[0]}", "another search", remedy)
 
     def order(self, draw: Callable[[], list[int]]) -> list[int]:
         """The candidates of the trials, drawn once: a search that continues runs the same ones."""

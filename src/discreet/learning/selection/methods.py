@@ -20,6 +20,10 @@ class Method(ABC):
     def event(self, run: events.Event, candidates: int) -> events.Event:
         """What it costs to choose among `candidates`, each of whose runs costs `run`."""
 
+    def naive(self, run: events.Event, candidates: int) -> events.Event:
+        """What a log of every candidate's run and score costs, if the score is part of the run."""
+        return events.Repeated(run, candidates)
+
 
 @dataclass(frozen=True)
 class RandomStopping(Method):
@@ -89,3 +93,9 @@ class PrivateScores(Method):
         """All runs, and the choice."""
         runs, choice = events.Repeated(run, candidates), self.choice(candidates)
         return events.Parallel((runs, choice)) if self.separate else events.Composed((runs, choice))
+
+    def naive(self, run: events.Event, candidates: int) -> events.Event:
+        """All runs, and every score with the noise that `epsilon` takes for one."""
+        one = events.DiscreteLaplace(self.sensitivity, self.scale(1))
+        runs, scores = events.Repeated(run, candidates), events.Repeated(one, candidates)
+        return events.Parallel((runs, scores)) if self.separate else events.Composed((runs, scores))
