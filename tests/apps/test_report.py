@@ -335,6 +335,21 @@ def test_samplers_and_persons_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("unit", "words"),
+    [
+        (dp.client(), "the bound is that of two clients"),
+        (dp.client(per_person=2), "at most 2 clients of the federation, which hold data of nobody else"),
+        (dp.client(shared=True), "at most one client of the federation, which may hold data of others too"),
+    ],
+    ids=str,
+)
+def test_people_who_share_a_client_are_not_promised_what_a_client_is(unit, words, tmp_path):
+    account = dp.Ledger(tmp_path / "c.ledger").account("c", budget=dp.ApproxDP(3.0, 1e-6), unit=unit)
+    asked = {one.question: one.answer for one in collect(account).promise}
+    assert words in asked["Who is protected?"]
+
+
+@pytest.mark.parametrize(
     "rows",
     [
         (),
