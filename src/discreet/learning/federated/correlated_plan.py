@@ -47,11 +47,11 @@ class CorrelatedPlan(RoundsPlan):
     Guarantee:
         Neighbors: zero out one client (or a person, as a group of m = `clients.group` clients): its data are replaced
         by none, while it is still asked. (With a client more, others could be asked in other rounds.) The releases are
-        functions of Cx + z, with x the sums of the rounds, z Gaussian noise and C the banded square root (Kalinin & Lampert 2024, arXiv
-        2405.13763); DP-FTRL is this with the participations of clients kept by the server (Kairouz et al. 2021, arXiv
-        2103.00039; Choquette-Choo et al. 2023, arXiv 2211.06530). The m clients of a group move Cx by the sum of their
-        moves, at most m times as far as one, so the event has a noise multiplier m times smaller. Who takes part when
-        is not secret.
+        functions of Cx + z, with x the sums of the rounds, z Gaussian noise and C the banded square root (Kalinin &
+        Lampert 2024, arXiv 2405.13763); DP-FTRL is this with the participations of clients kept by the server (Kairouz
+        et al. 2021, arXiv 2103.00039; Choquette-Choo et al. 2023, arXiv 2211.06530). The m clients of a group move Cx
+        by the sum of their moves, at most m times as far as one, so the event has a noise multiplier m times smaller.
+        Who takes part when is not secret.
     """
 
     clients_per_round: int
