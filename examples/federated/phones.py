@@ -1,12 +1,13 @@
 """A hundred phones train one model with PrivateFedAvg, in Flower's simulation: `python examples/federated/phones.py`.
 
 Each phone holds 300 rows of the Adult data. The guarantee protects a phone with all of its rows. The data are split at
-random here, so that the example is short; nothing depends on it.
+random here, so that the example is short; nothing depends on it. The report at the end needs the extra `report`.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -20,11 +21,12 @@ from flwr.serverapp import ServerApp
 from flwr.simulation import run_simulation
 
 import discreet as dp
+from discreet.apps.report import collect, federated_training, render
 from discreet.learning import Plan
 from discreet.learning.federated import PrivateFedAvg, clients
 
 PHONES, ROWS = 100, 300
-FOLDER = Path(tempfile.mkdtemp())
+FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
 
 
 def rows():
@@ -72,8 +74,11 @@ def main(grid, context) -> None:
     result = strategy.start(grid, start, num_rounds=plan.rounds, evaluate_fn=evaluate)
     for number, measured in result.evaluate_metrics_serverapp.items():
         print(f"round {number:2d}: accuracy {measured['accuracy']:.3f}")
+    section = federated_training(plan, result, "A model of income, over a hundred phones")
+    (FOLDER / "report.html").write_text(render(collect(account, trainings=[section])), encoding="utf-8")
     charged = [entry for entry in account.history() if entry.kind == "reserve"]
     print(f"each phone: {plan.guarantee}; charges in the ledger: {len(charged)}")
+    print(f"the curves of accuracy and budget: {FOLDER / 'report.html'}")
 
 
 if __name__ == "__main__":

@@ -337,7 +337,7 @@ def encode_neighbors(neighbors: Neighbors) -> dict[str, Any]:
             "max_groups": unit.max_groups,
         }
     elif isinstance(unit, Client):
-        shown = {"tag": "client", "per_person": unit.per_person}
+        shown = {"tag": "client", "per_person": unit.per_person} | ({"shared": True} if unit.shared else {})
     else:
         shown = {"tag": "rows"}
     return {"relation": neighbors.relation.value, "unit": shown}
@@ -362,10 +362,10 @@ def decode_neighbors(value: Any) -> Neighbors:
             unit = Person(column, rows, groups)
         case {
             "relation": str(relation),
-            "unit": {"tag": "client", "per_person": per_person, **nothing},
+            "unit": {"tag": "client", "per_person": per_person, **shared},
             **more,
-        } if not nothing and not more:
-            unit = Client(per_person)
+        } if shared in ({}, {"shared": True}) and not more:
+            unit = Client(per_person, bool(shared))
         case _:
             raise unreadable("a unit and a relation", value)
     if relation not in {known.value for known in Relation}:

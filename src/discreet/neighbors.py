@@ -89,16 +89,22 @@ class Client:
     """The unit is one client of a federation, such as a phone or a hospital, with all the data that it holds.
 
     With `per_person` above 1 the unit is a person whose data lie with at most that many clients, all of which may
-    change together.
+    change together. If clients are `shared`, they hold data of others too: without the person they are still there, and
+    behave differently.
     """
 
     per_person: int = 1
+    shared: bool = False
 
     def __post_init__(self) -> None:
         _check.settle_integers(self, "per_person", remedy="it is the most clients that hold data of one person")
+        _instance("shared", self.shared, bool, "it says whether a client may hold data of several people")
 
     def __str__(self) -> str:
-        return "one client" if self.per_person == 1 else f"one person (at most {self.per_person} clients)"
+        if self.per_person == 1 and not self.shared:
+            return "one client"
+        kind = "shared " if self.shared else ""
+        return f"one person (at most {self.per_person} {kind}client{'s' if self.per_person > 1 else ''})"
 
 
 #: The units of a table.
@@ -130,13 +136,17 @@ def person(column: str, *, max_rows: int, max_groups: int | None = None) -> Pers
     return Person(column, max_rows, max_groups)
 
 
-def client(*, per_person: int = 1) -> Client:
+def client(*, per_person: int = 1, shared: bool = False) -> Client:
     """Protect one client of a federation with all of its data, or a person with up to `per_person` clients.
+
+    `shared` says that a client may hold data of several people, as a hospital does.
 
     >>> str(client()), str(client(per_person=2))
     ('one client', 'one person (at most 2 clients)')
+    >>> str(client(shared=True))
+    'one person (at most 1 shared client)'
     """
-    return Client(per_person)
+    return Client(per_person, shared)
 
 
 @dataclass(frozen=True)

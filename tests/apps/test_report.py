@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import types
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -17,8 +18,10 @@ import discreet as dp
 from discreet import events as ev
 from discreet.accounting import closed_forms
 from discreet.apps import report as report_package
-from discreet.apps.report import Answer, Charge, Evaluation, Training, charts, collect, render
+from discreet.apps.report import Answer, Charge, Evaluation, Training, charts, collect, federated_training, render
 from discreet.apps.report.titles import charge_title
+from discreet.learning import Plan
+from discreet.learning.clipping import Adaptive
 
 CSS = (Path(report_package.__file__).parent / "report.css").read_text()
 ATTACK = "</script><script>alert(1)</script>"
@@ -332,6 +335,48 @@ def test_samplers_and_persons_are_named(tmp_path):
     asked = {one.question: one.answer for one in collect(account).promise}
     assert "probability 0.01" in asked["Which sampling?"]
     assert "more than 3 of their rows" in asked["Who is protected?"]
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_federated_training_is_a_section_with_the_curves_of_accuracy_and_budget(adaptive, tmp_path):
+    account = dp.Ledger(tmp_path / "f.ledger").account("f", budget=dp.ApproxDP(3.0, 1e-5), unit=dp.client())
+    clipping = {"clipping": Adaptive(1.0, count_noise=5.0)} if adaptive else {"clip_norm": 1.0}
+    plan = Plan.federated(100, rate=0.5, rounds=4, epsilon=1.0, delta=1e-5, **clipping)
+    account.reserve(plan.event, "a key", "a federated training", plan.neighbors).start_block()
+    # As after a restart: the last process took rounds 3 and 4.
+    facts = {number: {"epsilon": number / 4, "clip-norm": 1 - adaptive / (number - 1)} for number in (3, 4)}
+    measured = {number: {"accuracy": number / 5, "confusion": [1, 2]} for number in (2, 3, 4)}
+    result = types.SimpleNamespace(train_metrics_clientapp=facts, evaluate_metrics_serverapp=measured)
+    training = federated_training(plan, result)
+    spent, *others = (values for _, values in training.series)
+    assert training.steps == (2, 3, 4)
+    assert spent == (plan.guarantee_after(2).epsilon, 0.75, 1.0)
+    assert others == [(0.4, 0.6, 0.8), *([(0.5, 0.5, 1 - 1 / 3)] if adaptive else [])]
+    page = render(collect(account, trainings=[training]))
+    assert "accuracy went from 0.4 to 0.8 in 4 rounds" in page
+    assert "ε so far went from" in page
+    assert "add or remove one client" in page
+
+
+def test_a_federated_training_without_a_round_has_no_curve():
+    plan = Plan.federated(100, rate=0.5, rounds=4, epsilon=1.0, delta=1e-5, clip_norm=1.0)
+    nothing = types.SimpleNamespace(train_metrics_clientapp={}, evaluate_metrics_serverapp={})
+    assert federated_training(plan, nothing).series == ()
+
+
+@pytest.mark.parametrize(
+    ("unit", "words"),
+    [
+        (dp.client(), "the bound is that of two clients"),
+        (dp.client(per_person=2), "at most 2 clients of the federation, which hold data of nobody else"),
+        (dp.client(shared=True), "at most one client of the federation, which may hold data of others too"),
+    ],
+    ids=str,
+)
+def test_people_who_share_a_client_are_not_promised_what_a_client_is(unit, words, tmp_path):
+    account = dp.Ledger(tmp_path / "c.ledger").account("c", budget=dp.ApproxDP(3.0, 1e-6), unit=unit)
+    asked = {one.question: one.answer for one in collect(account).promise}
+    assert words in asked["Who is protected?"]
 
 
 @pytest.mark.parametrize(

@@ -213,10 +213,20 @@ def test_budgets_come_back_exactly(budget):
 
 
 @pytest.mark.parametrize("relation", [ADD_REMOVE, REPLACE_ONE, ZERO_OUT])
-@pytest.mark.parametrize("unit", [Rows(), Person("id", 3), Person(None, 2, 1), Client(), Client(3)], ids=repr)
+@pytest.mark.parametrize(
+    "unit", [Rows(), Person("id", 3), Person(None, 2, 1), Client(), Client(3), Client(2, shared=True)], ids=repr
+)
 def test_neighbors_come_back_exactly(relation, unit):
     neighbors = Neighbors(relation, unit)
     assert codec.decode_neighbors(codec.encode_neighbors(neighbors)) == neighbors
+
+
+def test_a_client_of_its_own_is_written_as_before_and_another_word_is_refused():
+    written = codec.encode_neighbors(Neighbors(ADD_REMOVE, Client(2)))
+    assert written["unit"] == {"tag": "client", "per_person": 2}
+    for more in ({"shared": False}, {"shared": 1.5}, {"other": True}):
+        with pytest.raises(NotALedger):
+            codec.decode_neighbors({**written, "unit": {**written["unit"], **more}})
 
 
 @pytest.mark.parametrize("bad", [None, {}, {"tag": "pure"}, {"tag": "pure", "epsilon": "1"}, {"tag": "dp"}], ids=repr)

@@ -36,3 +36,5 @@ def test_an_example_starts_with_one_command(name, said, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     assert said in done.stdout
     assert "round 10: accuracy" in done.stdout
+    if name == "phones.py":
+        assert "accuracy went from" in (tmp_path / "report.html").read_text()

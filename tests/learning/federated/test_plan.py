@@ -13,7 +13,7 @@ from discreet import accounting, events
 from discreet.errors import InvalidArgument
 from discreet.learning import Plan
 from discreet.learning.clipping import Adaptive, Automatic, Flat
-from discreet.learning.federated import FederatedPlan, Registry, clients
+from discreet.learning.federated import CorrelatedPlan, FederatedPlan, Registry, SecurePlan, clients
 from discreet.neighbors import ADD_REMOVE, Client, Neighbors
 
 GIVEN = {"clients_per_round": 100, "rounds": 100, "clip_norm": 1.0, "noise_multiplier": 1.0, "delta": 1e-5}
@@ -39,6 +39,64 @@ def test_a_person_with_several_clients_is_priced_as_a_group_in_every_round():
     assert plan.event == events.Repeated(events.Group(events.PoissonSampled(0.1, events.Gaussian(1.0)), 2), 100)
     assert plan.guarantee.epsilon > 2 * 7.05
     assert "one person (at most 2 clients)" in str(plan.guarantee)
+
+
+def test_the_price_for_a_person_at_a_shared_client_covers_an_update_that_turns_around():
+    """A hospital without one of its patients sends another update, and may move a sum by twice the clip norm.
+
+    One round of noise 2 at rate 1/2, with an update of +C or of −C: δ at the plan's ε by a sum over a fine grid. For a
+    client of their own, the price is lower, and it does not cover this.
+    """
+    given = {"rate": 0.5, "rounds": 1, "clip_norm": 1.0, "noise_multiplier": 2.0, "delta": 1e-5}
+    grid, step = np.linspace(-40, 40, 400_001, retstep=True)
+
+    def density(update):
+        normal = [np.exp(-((grid - center) ** 2) / 8) / math.sqrt(8 * math.pi) for center in (0.0, update)]
+        return (normal[0] + normal[1]) / 2
+
+    def delta_of(plan):
+        return float(np.sum(np.maximum(density(1) - math.exp(plan.guarantee.epsilon) * density(-1), 0)) * step)
+
+    shared, own = Plan.federated(clients(10, shared=True), **given), Plan.federated(10, **given)
+    assert shared.event == events.Repeated(events.Group(events.PoissonSampled(0.5, events.Gaussian(2.0)), 2), 1)
+    assert "one person (at most 1 shared client)" in str(shared.guarantee)
+    assert delta_of(shared) <= 1.001e-5
+    assert delta_of(own) > 1e-4
+
+
+@pytest.mark.parametrize("per_person", [1, 2])
+def test_every_plan_prices_shared_clients_as_twice_as_many(per_person):
+    plans = [
+        lambda who: (
+            SecurePlan.make(
+                who,
+                rounds=2,
+                delta=1e-5,
+                parties=6,
+                dropouts=1,
+                dimension=8,
+                clip_norm=1.0,
+                noise_multiplier=3.0,
+            ).norm_squared
+        ),
+        lambda who: (
+            CorrelatedPlan.make(
+                who,
+                rounds=2,
+                delta=1e-5,
+                clients_per_round=2,
+                participations=1,
+                separation=1,
+                clip_norm=1.0,
+                noise_multiplier=8.0,
+            ).event.noise_multiplier
+        ),
+    ]
+    shared, twice = (clients(8, per_person=per_person, shared=True), clients(8, per_person=2 * per_person))
+    assert [plan(shared) for plan in plans] == [plan(twice) for plan in plans]
+    assert shared.frozen(range(8)).group == 2 * per_person
+    with pytest.raises(InvalidArgument, match="shared"):
+        clients(8, shared=1)
 
 
 def test_noise_is_calibrated_to_epsilon():

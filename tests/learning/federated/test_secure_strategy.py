@@ -94,6 +94,75 @@ def test_nothing_is_opened_if_more_clients_leave_than_the_price_allows(stage):
     assert SecureSum(plan, grid, 1).run(IDS, content(), ROTATION) is None
 
 
+def other_curve():
+    """A key of another curve than the protocol's."""
+    ec = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ec")
+    asymmetric = flower("flwr.supercore.primitives.asymmetric")
+    return asymmetric.public_key_to_bytes(ec.generate_private_key(ec.SECP256R1()).public_key())
+
+
+#: What a client may send instead of its answer, by the stage at which it does.
+NONSENSE = {
+    "no key": ("setup", {"pk1": b"key", "pk2": b"key"}),
+    "a number for a key": ("setup", {"pk1": 10**15, "pk2": 10**15}),
+    "another curve": ("setup", other_curve),
+    "lists of two lengths": ("share_keys", {"dsts": [11, 12], "ctxts": [b"a"]}),
+    "a client twice": ("share_keys", {"dsts": [11, 11], "ctxts": [b"a", b"b"]}),
+    "no lists": ("share_keys", {"dsts": 3, "ctxts": 4}),
+    "a number for a vector": ("collect_masked_vectors", {"masked_params": 7}),
+    "a short vector": ("collect_masked_vectors", {"masked_params": [b"1234"]}),
+    "nothing at all": ("collect_masked_vectors", {}),
+    "shares of two lengths": ("unmask", {"nids": [11, 12], "shares": [b"a"]}),
+}
+
+
+@pytest.mark.parametrize(("stage", "answer"), NONSENSE.values(), ids=NONSENSE)
+def test_an_answer_that_cannot_be_used_counts_as_leaving_and_is_never_fatal(sums, stage, answer):
+    app, names = flower("flwr.app"), flower("flwr.common.secure_aggregation.secaggplus_constants")
+    if answer is other_curve:
+        answer = dict.fromkeys(("pk1", "pk2"), other_curve())
+    plan = plan_of()
+    grid, _ = federation(plan)
+    honest = grid.client
+
+    def client(message):
+        now = message.content.config_records[names.RECORD_KEY_CONFIGS][names.Key.STAGE]
+        if message.metadata.dst_node_id == 12 and now == stage:
+            record = app.RecordDict({names.RECORD_KEY_CONFIGS: app.ConfigRecord(answer)})
+            return [app.Message(record, reply_to=message), app.Message(record, reply_to=message)]
+        return honest(message)
+
+    grid.client = client
+    protocol = SecureSum(plan, grid, 1)
+    opened = protocol.run(IDS, content(), ROTATION)
+    assert np.array_equal(opened, sum(sums) & (2**32 - 1))
+    summed = 6 if stage == "unmask" else 5
+    assert (protocol.counts.drawn, protocol.counts.summed) == (6, summed)
+    assert (protocol.counts.refused, protocol.counts.ignored) == (1, 1)
+
+
+def test_forged_shares_open_nothing_and_are_not_fatal():
+    """The share of one client for all others is of another length, so no secret can be put together."""
+    app, plan = flower("flwr.app"), plan_of()
+    grid, _ = federation(plan)
+    honest = grid.client
+
+    def client(message):
+        given = honest(message)
+        (sent_record,) = given.content.config_records.values()
+        if message.metadata.dst_node_id == 12 and "shares" in sent_record:
+            forged = {"nids": sent_record["nids"], "shares": [b"1234"] * len(sent_record["nids"])}
+            record = app.RecordDict({"secaggplus_configs": app.ConfigRecord(forged)})
+            return app.Message(record, reply_to=message)
+        return given
+
+    grid.client = client
+    strategy = SecureFedAvg(plan)
+    result = strategy.start(grid, record(INITIAL))
+    assert not result.arrays["weight"].numpy().any()
+    assert [counts.summed for counts in strategy.counts] == [0, 0]
+
+
 def test_what_a_client_sends_is_masked_and_nothing_else_of_its_reply(sums):
     """A masked vector equals an unmasked one with probability 2^−256."""
     plan = plan_of()

@@ -92,6 +92,18 @@ def test_a_plan_that_does_not_fit_sends_no_message(account):
     assert grid.asked == []
 
 
+def test_an_optimizer_that_needs_more_than_arrays_is_refused_before_the_charge(account):
+    """QFedAvg weighs replies by their losses, which are private and dropped."""
+    kind = flower("flwr.serverapp.strategy").QFedAvg
+    grid = FunctionGrid(IDS, moving())
+    with pytest.raises(InvalidArgument, match="QFedAvg"):
+        PrivateFedAvg(plan_of(noise_multiplier=2.0), kind(client_learning_rate=0.1), account=account).start(
+            grid, record(INITIAL)
+        )
+    assert grid.asked == []
+    assert [entry.kind for entry in account.history()].count("reserve") == 0
+
+
 def test_a_finished_training_is_returned_again_and_asks_nobody(account, tmp_path):
     plan, path = plan_of(noise_multiplier=2.0), tmp_path / "c"
     _, first = run(plan, moving(), account=account, checkpoint=path)

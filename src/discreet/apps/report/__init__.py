@@ -2,6 +2,7 @@
 
 from discreet.apps.report._collect import collect
 from discreet.apps.report.document import Answer, Charge, Evaluation, Report, Training
+from discreet.apps.report.federated import federated_training
 from discreet.apps.report.page import render
 
-__all__ = ["Answer", "Charge", "Evaluation", "Report", "Training", "collect", "render"]
+__all__ = ["Answer", "Charge", "Evaluation", "Report", "Training", "collect", "federated_training", "render"]

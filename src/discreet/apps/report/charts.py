@@ -121,7 +121,8 @@ def training(shown: Training, index: int) -> str:
             all_axes[-1].errorbar(steps, heights, yerr=errors, color=ACCENT, ecolor=INK, marker="o", capsize=3)
             all_axes[-1].set_ylabel("score, 95%")
             _plain(all_axes[-1])
-        all_axes[-1].set_xlabel("step")
+        all_axes[-1].set_xlabel(shown.unit)
+        all_axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
 
     return svg(f"training-{index}", draw_panels, 0.5 + 1.7 * panels, panels=True)
 

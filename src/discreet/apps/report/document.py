@@ -104,7 +104,10 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Training:
-    """A training run: its plan in words, what may be shown of each step, and private scores along the way."""
+    """A training run: its plan in words, what may be shown of each step, and private scores along the way.
+
+    `unit` says what a step is called, such as "round".
+    """
 
     title: str
     plan: str
@@ -113,6 +116,7 @@ class Training:
     guarantee: str
     evaluations: tuple[Evaluation, ...] = ()
     scores: tuple[tuple[int, Evaluation], ...] = ()
+    unit: str = "step"
 
 
 @dataclass(frozen=True)

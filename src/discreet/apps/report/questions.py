@@ -83,10 +83,16 @@ def _who(neighbors: Neighbors) -> str:
             f"uses more than {neighbors.unit.max_rows} of their rows."
         )
     if isinstance(neighbors.unit, Client):
-        if neighbors.unit.per_person == 1:
-            return "Every client of the federation, with all of its data, and so every person whose data lie with one."
-        most = neighbors.unit.per_person
-        return f"Every person, as long as at most {most} clients of the federation hold their data."
+        most, shared = neighbors.unit.per_person, neighbors.unit.shared
+        if most == 1 and not shared:
+            return (
+                "Every client of the federation, with all of its data, and so every person who has a client to "
+                "themselves. For one of several people whose data lie with the same client, the bound is that of two "
+                "clients."
+            )
+        whose = "which may hold data of others too" if shared else "which hold data of nobody else"
+        number = "one client" if most == 1 else f"{most} clients"
+        return f"Every person whose data lie with at most {number} of the federation, {whose}."
     return "Every row of the data. That protects every person only if each person has one row."
 
 

@@ -45,13 +45,13 @@ class CorrelatedPlan(RoundsPlan):
         noise_multiplier: the standard deviation of the noise before it is correlated, over the clip norm.
 
     Guarantee:
-        Neighbors: zero out one client (or a person with up to m clients): its data are replaced by none, while it is
-        still asked. (With a client more, others could be asked in other rounds.) The releases are functions of Cx + z,
-        with x the sums of the rounds, z Gaussian noise and C the banded square root (Kalinin & Lampert 2024, arXiv
-        2405.13763); DP-FTRL is this with the participations of clients kept by the server (Kairouz et al. 2021, arXiv
-        2103.00039; Choquette-Choo et al. 2023, arXiv 2211.06530). The m clients of a person move Cx by the sum of their
-        moves, at most m times as far as one, so the event has a noise multiplier m times smaller. Who takes part when
-        is not secret.
+        Neighbors: zero out one client (or a person, as a group of m = `clients.group` clients): its data are replaced
+        by none, while it is still asked. (With a client more, others could be asked in other rounds.) The releases are
+        functions of Cx + z, with x the sums of the rounds, z Gaussian noise and C the banded square root (Kalinin &
+        Lampert 2024, arXiv 2405.13763); DP-FTRL is this with the participations of clients kept by the server (Kairouz
+        et al. 2021, arXiv 2103.00039; Choquette-Choo et al. 2023, arXiv 2211.06530). The m clients of a group move Cx
+        by the sum of their moves, at most m times as far as one, so the event has a noise multiplier m times smaller.
+        Who takes part when is not secret.
     """
 
     clients_per_round: int
@@ -133,7 +133,7 @@ class CorrelatedPlan(RoundsPlan):
         return self.noise_multiplier
 
     def _rounds_event(self, rounds: int) -> Event:
-        each = float_down(Fraction(self.noise_multiplier) / self.clients.per_person)
+        each = float_down(Fraction(self.noise_multiplier) / self.clients.group)
         return events.SquareRootNoise(each, min(self.bands, rounds), rounds, self.participations, self.separation)
 
     def explain(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from discreet.errors import InvalidArgument
 from discreet.learning.federated._flower import flower
 from discreet.learning.federated.aggregation import Counts, Round, applied, trained
 from discreet.learning.federated.correlated_plan import Calendar, CorrelatedNoise, CorrelatedPlan
-from discreet.learning.federated.registry import Registry
 from discreet.learning.federated.replies import arrays_of, arrays_of_reply
 from discreet.learning.federated.rounds_strategy import RoundsStrategy
 from discreet.learning.noise import Secret
@@ -65,7 +65,7 @@ class PrivateFTRL(RoundsStrategy):
             self._calendar = Calendar(plan, saved["ids"], saved["times"], saved["last"])
             self._noise = CorrelatedNoise(plan, list(saved["noise"]), int(saved["number"]))
             ids = tuple(int(each) for each in saved["ids"])
-            self._registry = Registry(plan.clients.number, ids, plan.clients.per_person)
+            self._registry = replace(plan.clients, ids=ids)
         #: What happened to the replies of each round of this process. **Not private**: never log or publish it.
         self.counts: list[Counts] = []
 

@@ -102,7 +102,7 @@ class RoundsPlan(ABC):
 
     def of_person(self, step: Event) -> Event:
         """A round's event for the unit: a client, or a person with several, who may all change together."""
-        return step if self.clients.per_person == 1 else events.Group(step, self.clients.per_person)
+        return step if self.clients.group == 1 else events.Group(step, self.clients.group)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class FederatedPlan(RoundsPlan):
         secret_sample: whether nobody but the server learns who was drawn. Only then sampling amplifies privacy.
 
     Guarantee:
-        Neighbors: add or remove one client (or a person with up to `clients.per_person` clients). Each round is
+        Neighbors: add or remove one client (or a person, as a group of `clients.group` clients). Each round is
         DP-FedAvg with Poisson sampling over the registry (McMahan et al. 2018, arXiv 1710.06963, Algorithm 1 with
         estimator f̃_f): a client is in the sum with probability at most `rate`, moves it by at most the clip norm, and
         is otherwise ignored. Absent, failed and refused replies count as zero, which is what an absent client

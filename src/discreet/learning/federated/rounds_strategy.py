@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from abc import abstractmethod
@@ -16,7 +17,7 @@ from discreet import _check
 from discreet.learning import pricing
 from discreet.learning.allowance import checked_account
 from discreet.learning.federated._flower import LOGGER, flower, quiet, strategy_base
-from discreet.learning.federated.aggregation import trained
+from discreet.learning.federated.aggregation import applied, trained
 from discreet.learning.federated.plan import RoundsPlan
 from discreet.learning.federated.registry import Registry
 from discreet.learning.federated.replies import arrays_of
@@ -131,9 +132,11 @@ class RoundsStrategy(_Strategy):  # type: ignore[misc] # Flower is optional, so 
         self._wait(grid, timeout)
         if evaluate_fn is not None and (first := evaluate_fn(self.taken, arrays)) is not None:
             result.evaluate_metrics_serverapp[self.taken] = first  # an evaluation that fails, fails before the charge
-        # What cannot be trained, and a strategy that cannot make a message, fail before the charge too.
-        self._check_arrays(arrays_of(arrays))
+        # What cannot be trained, and a strategy that cannot be used, fail before the charge too.
+        current = arrays_of(arrays)
+        self._check_arrays(current)
         self._payload(self.taken + 1, arrays, _config(train_config))
+        self._rehearse(self.taken + 1, current)
         while True:
             # The charge may find rounds in the ledger that the checkpoint does not know of: they are taken too.
             self._rounds.charge()
@@ -197,6 +200,24 @@ class RoundsStrategy(_Strategy):  # type: ignore[misc] # Flower is optional, so 
         record = app.RecordDict({"arrays": arrays, "config": config})
         self._sent = app.Message(record, dst_node_id=0, message_type=app.MessageType.TRAIN)
         return record, app.MessageType.TRAIN
+
+    def _rehearse(self, server_round: int, current: dict[str, NDArray[Any]]) -> None:
+        """Let a copy of the server's strategy take a made-up mean: some need what no reply has."""
+        try:
+            copied = copy.deepcopy(self.server)
+        except Exception:  # a strategy of the user may hold anything; without a copy there is no rehearsal
+            return
+        kept, self.server = self.server, copied
+        try:
+            self._optimized(server_round, applied(current, {name: np.array(1e-3) for name in trained(current)}))
+        except Exception as error:
+            remedy = (
+                "it sees the noisy mean as its only reply, with no metrics; FedAvg, FedAdam and others do with that"
+            )
+            name = f"{type(kept).__name__}, which raises {type(error).__name__}"
+            raise _check.fail("strategy", "aggregate one reply of arrays", name, remedy) from error
+        finally:
+            self.server = kept
 
     def _optimized(self, server_round: int, mean: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """What the server's strategy makes of the noisy mean, given as its only reply. This is post-processing."""

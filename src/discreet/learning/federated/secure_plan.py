@@ -36,11 +36,11 @@ class SecurePlan(RoundsPlan):
         noise_multiplier: the standard deviation of the noise that is left with all dropouts, over the sensitivity.
 
     Guarantee:
-        Neighbors: zero out one client (or a person with up to `clients.per_person` clients): its data are replaced by
+        Neighbors: zero out one client (or a person, as a group of `clients.group` clients): its data are replaced by
         none, while it still adds its noise. Each client clips and adds discrete Gaussian noise itself, and the server
         sees the sum modulo 2^bits of at least parties − dropouts of them (Kairouz, Liu & Steinke 2021, Theorem 1; our
         bound on the sum of noises: docs/proofs/secure-aggregation.md, Lemma 1). A client moves the integers by at most
-        √`updates.norm_squared`, and m clients of one person by m times that. There is no amplification, because the
+        √`updates.norm_squared`, and a group of m clients by m times that. There is no amplification, because the
         server draws the sample. Assumed: clients run this code, the server follows the protocol (it may keep and
         analyze all it sees), and who drops out does not depend on the data.
     """
@@ -100,7 +100,7 @@ class SecurePlan(RoundsPlan):
             multiplier = pricing.least_noise(
                 lambda z: events.Repeated(central(z), rounds), float(_check.epsilon(epsilon)), delta, ZERO_OUT
             )
-        updates = _updates(clip_norm, dimension, bits, parties, dropouts, multiplier * registry.per_person)
+        updates = _updates(clip_norm, dimension, bits, parties, dropouts, multiplier * registry.group)
         draft = cls(registry, rounds, delta, parties, dropouts, updates, multiplier)
         if epsilon is not None:
             target = float(_check.epsilon(epsilon))
@@ -120,7 +120,7 @@ class SecurePlan(RoundsPlan):
     @property
     def norm_squared(self) -> int:
         """How far the unit moves the sum of integers: a person with m clients moves it m times as far as one."""
-        return self.updates.norm_squared * self.clients.per_person**2
+        return self.updates.norm_squared * self.clients.group**2
 
     @property
     def variance(self) -> Fraction:

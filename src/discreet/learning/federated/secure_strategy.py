@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from discreet import _check
 from discreet.errors import InvalidArgument
-from discreet.learning.federated.aggregation import applied, trained
+from discreet.learning.federated.aggregation import Counts, applied, trained
 from discreet.learning.federated.replies import arrays_of
 from discreet.learning.federated.rounds_strategy import RoundsStrategy
 from discreet.learning.federated.secure_client import fresh_rotation
@@ -55,6 +55,8 @@ class SecureFedAvg(RoundsStrategy):
         if not isinstance(plan, SecurePlan):
             raise _check.fail("plan", "be a SecurePlan", type(plan).__name__, "make one with SecurePlan.make(…)")
         super().__init__(plan, strategy, account, key, purpose, checkpoint, resume)
+        #: What happened to the replies of each round of this process, over all stages of the protocol.
+        self.counts: list[Counts] = []
 
     def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Iterable[Any]:
         """Refused: a round of secure aggregation takes four stages of messages, which `start` sends."""
@@ -78,7 +80,9 @@ class SecureFedAvg(RoundsStrategy):
         # Which clients take part is not secret and amplifies nothing; a random choice spreads the work.
         chosen = [present[place] for place in samplers.permutation(len(present))[: self.plan.parties]]
         rotation, updates = fresh_rotation(), self.plan.updates
-        opened = SecureSum(self.plan, grid, number, timeout).run(chosen, record, rotation)
+        protocol = SecureSum(self.plan, grid, number, timeout)
+        opened = protocol.run(chosen, record, rotation)
+        self.counts.append(protocol.counts)
         mean = np.zeros(updates.dimension) if opened is None else updates.decoded(opened, rotation) / self.plan.parties
         parts, place = {}, 0
         for name in trained(current):
