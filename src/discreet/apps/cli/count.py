@@ -75,8 +75,9 @@ def command(
     DATA is a file, or - for the standard input. A step is a time (--every), or ends at a line that something other than
     the data writes, such as a clock (--separator). A line counts when it has ended. The whole stream is charged once,
     before the first step. If the command is stopped, even by kill -9, the same command shows the last step again and
-    continues the stream in the file where it stopped. A pipe, or another file, continues it only with --new-lines: no line may be counted twice. The
-    state in FILE holds raw counts and unused noise: it is secret, its mode is 0600, and an older copy of it is refused.
+    continues the stream in the file where it stopped. A pipe, or another file, continues it only with --new-lines: no
+    line may be counted twice. The state in FILE holds raw counts and unused noise: it is secret, its mode is 0600, and
+    an older copy of it is refused.
 
     Guarantee: ε-DP, or (ε, δ)-DP, for one line, added or removed, over all steps together, if with --new-lines no line
     was counted before. When steps end, and how many there are, is public.
