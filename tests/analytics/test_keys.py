@@ -5,11 +5,12 @@ from __future__ import annotations
 from decimal import Decimal
 
 import ibis
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import discreet as dp
-from discreet.analytics.engine.grouping import with_codes
+from discreet.analytics.engine.grouping import _offset, with_codes
 from discreet.analytics.plan.keys import Keys
 
 ROWS = [None, -2, -1, 0, 1, 2, 3, 4, 5, 2**62]
@@ -28,6 +29,22 @@ def test_keys_select_the_rows_that_hold_them_whether_in_a_row_or_not(keys, kind)
     found = with_codes(table.select(g0=table.x, x=table.x), listed).to_pyarrow().to_pylist()
     assert sorted(row["x"] for row in found) == sorted(value for value in values if value in keys)
     assert all(keys[listed.codes.tolist().index(row["k"])] == row["x"] for row in found)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [*((kind, first) for kind in ("int8", "int32", "int64") for first in (0, 2, -3)), ("uint64", 0), ("uint64", 2)],
+)
+def test_no_integer_makes_the_place_among_keys_overflow(kind, first, alone):
+    """An engine may compute it before it filters, so no row of the whole table may fail."""
+    ends = np.iinfo(kind)
+    values = [ends.min, ends.min + 1, *range(max(first, 0), first + 4), ends.max - 1, ends.max, None]
+    table = ibis.duckdb.connect().create_table("t", pa.table({"x": pa.array(values, pa.type_for_alias(kind))}))
+    placed = table.select(x=table.x, place=_offset(table.x, first, first + 3, alone)).to_pyarrow().to_pylist()
+    for row in placed:
+        if row["x"] is not None and first <= row["x"] < first + 4:
+            assert row["place"] == row["x"] - first
 
 
 def test_decimals_are_grouped_by_keys_that_are_floats(account):

@@ -48,7 +48,7 @@ def with_codes(rows: Any, keys: Keys) -> Any:
     """The rows of public groups, with the code of their key in place of g0, g1, …"""
     names = [f"g{i}" for i in range(len(keys.columns))]
     for name, values in zip(names, keys.by_column, strict=True):
-        rows = _with_place(rows, name, values)
+        rows = _with_place(rows, name, values, alone=len(names) == 1)
     rows = rows.mutate(**{CODE: _combined([rows[f"{name}_place"] for name in names], keys)})
     if not keys.complete:
         rows = rows.filter(rows[CODE].isin(keys.codes.tolist()))
@@ -70,13 +70,15 @@ def _combined(places: Sequence[Any], keys: Keys) -> Any:
     return code
 
 
-def _with_place(rows: Any, name: str, values: Sequence[Any]) -> Any:
-    """The rows that hold one of some public values in a column, with its place among them."""
+def _with_place(rows: Any, name: str, values: Sequence[Any], *, alone: bool) -> Any:
+    """The rows that hold one of some public values in a column, with its place among them.
+
+    `alone` says that the place is the whole code, and nothing else is computed with it.
+    """
     column = rows[name]
     if _in_a_row(values) and column.type().is_integer():
         first, last = values[0], values[-1]
-        # The place is computed without overflow for all integers, in case an engine does so before it filters.
-        place = ibis.least(ibis.greatest(column, first), last).cast("int64") - _int64(first)
+        place = _offset(column, first, last, alone)
         return rows.filter((column >= first) & (column <= last)).mutate(**{f"{name}_place": place})
     typed = _typed(column, values)
     if len(typed) <= _FEW:
@@ -84,6 +86,22 @@ def _with_place(rows: Any, name: str, values: Sequence[Any]) -> Any:
         return rows.filter(held).mutate(**{f"{name}_place": _place(column, values)})
     listed = _key_table(name, typed, column.get_backend().name)
     return rows.join(listed, column == listed[f"{name}_key"]).drop(f"{name}_key")
+
+
+def _offset(column: Any, first: int, last: int, alone: bool) -> Any:
+    """How far an integer is from the first key. What it is for other rows than those of the keys does not matter.
+
+    No integer makes it overflow, in case an engine computes it before it filters. To clamp a column takes DuckDB longer
+    than all the rest of a count, so a side is clamped only where the difference might not fit 64 bits.
+    """
+    kind = column.type()
+    if not (alone and kind.is_signed_integer()):
+        return ibis.least(ibis.greatest(column, first), last).cast("int64") - _int64(first)
+    if first == 0:
+        return column.cast("int64")
+    if kind.nbytes == ibis.dtype("int64").nbytes:
+        column = ibis.greatest(column, first) if first > 0 else ibis.least(column, last)
+    return column.cast("int64") - _int64(first)
 
 
 def _place(column: Any, values: Sequence[Any]) -> Any:

@@ -21,9 +21,7 @@ def mutated(spec: TableSpec, expressions: Mapping[str, Expression], *, replacing
     """
     new: dict[str, Any] = {}
     for name, expression in expressions.items():
-        if not isinstance(expression, Expression):
-            remedy = "such as people.hours * 52"
-            raise _check.fail(name, "be an expression", type(expression).__name__, remedy)
+        _require_expression(name, expression)
         _require_free(name, spec, new, replacing)
         with within_the_stack():
             spec.check(expression)
@@ -45,6 +43,11 @@ def mutated(spec: TableSpec, expressions: Mapping[str, Expression], *, replacing
         bins=bins,
         computed=(spec.computed - gone) | new.keys(),
     )
+
+
+def _require_expression(name: str, given: object) -> None:
+    if not isinstance(given, Expression):
+        raise _check.fail(name, "be an expression", type(given).__name__, "such as people.hours * 52")
 
 
 def _require_free(name: str, spec: TableSpec, new: Mapping[str, Any], replacing: bool) -> None:
