@@ -1,11 +1,12 @@
 """How long a price takes, how wide its interval is and how much memory it needs, beside the accountants in use.
 
-    python -m benchmarks.accounting [--quick] [--json FILE] [--seed N] [--peer-cases N]
+    python -m benchmarks.accounting [--quick] [--json FILE] [--part grid|cases] [--seed N] [--peer-cases N]
 
 Everything is measured in this run, one thread, in seconds of CPU time, which other programs on the machine change
 little. A peer runs in its own process with a limit on time and memory; where it passes one, its row says so. The random
 grid is drawn from a new seed in every run, which is printed; `--seed` repeats it. `--peer-cases` lets the peer price
-only the first cases of the grid, because it takes up to a minute for each.
+only the first cases of the grid, because it takes up to a minute for each. `--part` runs the random grid alone, or
+the chosen cases alone.
 """
 
 from __future__ import annotations
@@ -278,12 +279,16 @@ def main() -> None:
     parser = arguments(__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seed", type=int, default=None, help="of the random grid; drawn anew if not given")
     parser.add_argument("--peer-cases", type=int, default=PEER_CASES, help="of the random grid, that the peer prices")
+    parser.add_argument("--part", choices=("grid", "cases"), help="run the random grid or the chosen cases alone")
     args = parser.parse_args()
-    seed = secrets.randbits(32) if args.seed is None else args.seed
-    print(f"random grid: seed {seed}", flush=True)
-    rows: list[Row] = random_grid(seed, quick=args.quick, peer_cases=args.peer_cases)
-    for case in (one_epsilon, other_cases, calibration, heterogeneous, many_scales):
-        rows += case(args.quick)
+    rows: list[Row] = []
+    if args.part != "cases":
+        seed = secrets.randbits(32) if args.seed is None else args.seed
+        print(f"random grid: seed {seed}", flush=True)
+        rows += random_grid(seed, quick=args.quick, peer_cases=args.peer_cases)
+    if args.part != "grid":
+        for case in (one_epsilon, other_cases, calibration, heterogeneous, many_scales):
+            rows += case(args.quick)
     report(args, "accounting", rows, ("dp-accounting", "prv-accountant", "numpy", "scipy"))
 
 

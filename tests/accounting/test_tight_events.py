@@ -92,7 +92,13 @@ def test_just_below_and_just_above_the_summing_limit_agree():
 
 def test_noise_far_below_the_sensitivity_is_refused_by_name():
     with pytest.raises(UnknownEvent, match="DiscreteGaussian"):
-        delta(DiscreteGaussian(10**10, Fraction(10**4)), 5e5)
+        delta(DiscreteGaussian(10**10, Fraction(16)), 5e5)
+
+
+def test_noise_below_the_sensitivity_costs_what_a_gaussian_costs():
+    discrete, smooth = epsilon(DiscreteGaussian(10**10, Fraction(10**4)), 1e-6), epsilon(Gaussian(1e-3), 1e-6)
+    assert discrete.contains(smooth.upper)
+    assert discrete.width < 1e-3 * discrete.upper
 
 
 def test_discrete_gaussians_with_several_coordinates_are_bounded():

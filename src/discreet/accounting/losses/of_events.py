@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from discreet.accounting.forms.gdp import gaussian_multiplier
-from discreet.accounting.losses import atoms, mixtures, ranges, shuffles, subsets
+from discreet.accounting.losses import atoms, mixtures, ranges, shuffles, subsets, wide
 from discreet.accounting.losses.atoms import AtomLoss, DiscreteGaussianLoss, DiscreteLaplaceLoss
 from discreet.accounting.losses.collapse import ACCOUNTANT, Way
 from discreet.accounting.losses.composed import Losses
@@ -45,19 +45,6 @@ from discreet.events import (
 )
 from discreet.neighbors import REPLACE_ONE, Relation
 from discreet.numeric.rounding import exact, float_down, float_up
-
-# Discrete noise with more atoms than this is not summed one by one, but compared with its continuous limit.
-_MOST_ATOMS = 200_000
-
-# Discrete noise near its continuous limit (docs/proofs/pld-discretization.md, `_near_gaussian` and `_near_laplace`):
-# |discrete/rounded − 1| ≤ ratio wherever P exceeds _NEGLIGIBLE, which a normal density does within 37.5 σ.
-_NEGLIGIBLE = 1e-300
-_NORMAL_REACH = 37.5
-# (reach/σ)² of `atoms.discrete_gaussian`, 2·690 and a little more.
-_ATOM_REACH_SQUARED = 1400
-# ln((1 + x)/(1 − x)) ≤ 2.1 x for every ratio x that is accepted; a larger one means noise far below the sensitivity.
-_LOG_RATIOS = 2.1
-_MOST_GAUSSIAN_RATIO, _MOST_LAPLACE_RATIO = 0.3, 0.05
 
 # Lower bounds try a few members of a family and keep the best. Any member is valid; these cover the usual shapes.
 _COORDINATES = (1, 9, 64)
@@ -169,16 +156,16 @@ def _unsampled(leaf: Event, view: View) -> Losses:
         case L2Laplace():
             return _l2_laplace(leaf, view)
         case DiscreteGaussian(sensitivity_squared, variance, coordinates):
+            near = wide.gaussian(leaf, upper=view.upper)
+            if near is not None:
+                return near
             if coordinates > 1 and sensitivity_squared > 1 and view.upper:
                 # Canonne, Kamath & Steinke 2020: ρ = Δ₂²/2σ² in any number of coordinates (ρ adds up over them).
                 return Losses(concentrated=float(Fraction(sensitivity_squared) / variance) / 2)
-            near = _near_gaussian(leaf, view)
-            if near is not None:
-                return near
             return Losses.of(DiscreteGaussianLoss(math.isqrt(sensitivity_squared), float(variance)))
         case DiscreteLaplace(sensitivity, scale):
-            if sensitivity > _MOST_ATOMS:
-                return _near_laplace(leaf, view)
+            if sensitivity > wide.MOST_ATOMS:
+                return wide.laplace(leaf, upper=view.upper)
             return Losses.of(DiscreteLaplaceLoss(sensitivity, float(scale)))
         case PoissonSampled():
             return _poisson(leaf, view)
@@ -246,30 +233,6 @@ def _l2_laplace(leaf: L2Laplace, view: View) -> Losses:
     return Losses.of(ContinuousLoss(LaplaceShift(epsilon))).times(coordinates)
 
 
-def _near_gaussian(leaf: DiscreteGaussian, view: View) -> Losses | None:
-    """A discrete Gaussian too wide to sum, as a Gaussian rounded to integers (docs/proofs/pld-discretization.md)."""
-    variance, shift = float(leaf.variance), math.isqrt(leaf.sensitivity_squared)
-    if math.sqrt(variance * _ATOM_REACH_SQUARED) + shift < _MOST_ATOMS / 2:
-        return None
-    mu = shift / math.sqrt(variance)
-    ratio = 1.05 * ((_NORMAL_REACH + mu) ** 2 + 1) / 24 / variance  # the κ of the proof
-    if ratio > _MOST_GAUSSIAN_RATIO:
-        raise unknown(leaf, ACCOUNTANT, "its noise is far smaller than its sensitivity: choose more noise")
-    moved = _LOG_RATIOS * ratio + (0.0 if view.upper else shift / variance)
-    return Losses(mu_squared=mu * mu, shift=moved, inflation=ratio + _NEGLIGIBLE, exact=False)
-
-
-def _near_laplace(leaf: DiscreteLaplace, view: View) -> Losses:
-    """A discrete Laplace too wide to sum, as a Laplace rounded to integers."""
-    scale = float(leaf.scale)
-    ratio = 0.3 / scale + 0.3 / scale**2  # the κ of the proof
-    if ratio > _MOST_LAPLACE_RATIO:
-        raise unknown(leaf, ACCOUNTANT, "its ε is above 30000: choose a larger scale")
-    moved = _LOG_RATIOS * ratio + (0.0 if view.upper else 2 / scale)
-    epsilon = float(leaf.sensitivity / leaf.scale)
-    return replace(Losses.of(ContinuousLoss(LaplaceShift(epsilon))), shift=moved, inflation=ratio, exact=False)
-
-
 def _poisson(event: PoissonSampled, view: View) -> Losses:
     """A leaf on a Poisson sample (Zhu, Dong & Wang 2022, Theorem 11: the pair for adding and that for removing)."""
     if view.relation is REPLACE_ONE:
@@ -312,18 +275,22 @@ def _mixed(event: Event, leaf: Event, rate: float, view: View) -> Losses:
             return Losses(sampled=((rate, 1 / float(multiplier), 1),))
         case Laplace(multiplier):
             return Losses.of(ContinuousLoss(LaplaceShift(1 / float(multiplier)), rate, view.adding))
-        case DiscreteGaussian(sensitivity_squared, _, coordinates) if coordinates == 1 or sensitivity_squared == 1:
-            near = _near_gaussian(leaf, view)
+        case DiscreteGaussian(sensitivity_squared, _, coordinates):
+            near = wide.gaussian(leaf, upper=view.upper)
             if near is not None:
                 return replace(near, mu_squared=0.0, sampled=((rate, math.sqrt(near.mu_squared), 1),))
+            if coordinates > 1 and sensitivity_squared > 1 and view.upper:
+                raise unknown(
+                    event, ACCOUNTANT, "no dominating pair is known for several coordinates of so little noise"
+                )
             return Losses.of(_direction(_atoms_of(leaf, view).sampled(rate), view))
-        case DiscreteLaplace(sensitivity, _) if sensitivity > _MOST_ATOMS:
-            near = _near_laplace(leaf, view)
+        case DiscreteLaplace(sensitivity, _) if sensitivity > wide.MOST_ATOMS:
+            near = wide.laplace(leaf, upper=view.upper)
             shift = LaplaceShift(float(leaf.sensitivity / leaf.scale))
             return replace(near, others=((ContinuousLoss(shift, rate, view.adding), 1),))
         case L2Laplace(shift=(only,)):
             return Losses.of(ContinuousLoss(LaplaceShift(float(only)), rate, view.adding))
-        case L2Laplace() | Composed() | Repeated() | DiscreteGaussian():
+        case L2Laplace() | Composed() | Repeated():
             return _composite(event, leaf, rate, view)
         case PoissonSampled() | SampledWithoutReplacement():
             raise unknown(event, ACCOUNTANT, "no theorem here covers a sample of several samples")

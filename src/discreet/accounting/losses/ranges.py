@@ -26,6 +26,8 @@ from discreet.accounting.losses import atoms, envelopes
 from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.collapse import Way
 from discreet.accounting.losses.composed import Losses
+from discreet.accounting.losses.loss import Loss
+from discreet.accounting.losses.one_range import RangeLoss
 from discreet.events import DeclaredExponentials, Exponential
 
 Floats = NDArray[np.float64]
@@ -81,7 +83,7 @@ def selections(way: Way, *, upper: bool, variant: int) -> Losses:
         if variant == 1:
             return total + Losses(concentrated=math.fsum(count * epsilon**2 / 8 for epsilon, count in chosen))
         if variant == 2 and len(chosen) > 1:
-            return sum((Losses.of(single(epsilon)).times(count) for epsilon, count in chosen), total)
+            return sum((Losses.of(_alone(epsilon)).times(count) for epsilon, count in chosen), total)
         return total + adaptive_above(chosen[-1][0], sum(count for _, count in chosen)) if chosen else total
     # One family of attacks at most can be chosen for the result that all other parts lead to: the last one to run.
     if together is not None:
@@ -164,6 +166,11 @@ def _in_blocks(pair: Callable[[float, int], AtomLoss], epsilon: float, count: in
 def single(epsilon: float) -> AtomLoss:
     """A pair that dominates one selection of range ε, whatever its scores are."""
     return atoms.randomized_response(epsilon) if epsilon > _LARGEST_LOSS else steered_above(epsilon, 1)
+
+
+def _alone(epsilon: float) -> Loss:
+    """The same pair as that of `single`, by its formula."""
+    return atoms.randomized_response(epsilon) if epsilon > _LARGEST_LOSS else RangeLoss(epsilon)
 
 
 def fixed(epsilon: float, variant: int) -> AtomLoss:
