@@ -179,7 +179,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         def ask(supposed: Sequence[Dependence]) -> Sequence[Dependence]:
             with _outside():
                 answer = _asked(rule, self._call(func, given, inputs, supposed, results))
-            each = list(answer) if isinstance(answer, (list, tuple)) else [answer] * len(results)
+            each: list[Any] = list(answer) if isinstance(answer, (list, tuple)) else [answer] * len(results)
             return [own if _fits(own, tuple(t.shape)) else FREE for own, t in zip(each, results, strict=True)]
 
         return self._repeats.of_results(inputs, ask, len(results))
