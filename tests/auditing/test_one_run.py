@@ -50,6 +50,18 @@ def test_the_table_of_ideal_canaries_is_reproduced(epsilon, first, second):
     assert second * 0.93 < best < min(epsilon, second * 1.15)
 
 
+@pytest.mark.parametrize(("epsilon", "published"), [(2, 1.16), (4, 2.45), (8, 4.88)])
+def test_the_claim_says_how_many_guesses_get_most_of_alpha(epsilon, published):
+    """So the published medians, which know the best number of guesses, are reached although six are tried."""
+    mu = 1 / closed_forms.gaussian_noise_multiplier(epsilon, 1e-5)
+    levels = one_run.levels(5_000, mu, 0.05, Guesses.mu_lower)
+    assert sum(levels) == pytest.approx(0.05)
+    attempts = one_run.expected_attempts(5_000, mu, 0.5)
+    best = max(guesses.mu_lower(level) for guesses, level in zip(attempts, levels, strict=True))
+    assert published <= one_run.epsilon_of(best, 1e-5) < epsilon
+    assert one_run.levels(5_000, math.inf, 0.06, Guesses.mu_lower) == pytest.approx([0.01] * 6)
+
+
 def ideal(mu, canaries=2_000, seed=3):
     generator = np.random.default_rng(seed)
     included = generator.random(canaries) < 0.5

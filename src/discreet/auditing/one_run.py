@@ -30,6 +30,8 @@ Floats = NDArray[np.float64]
 
 # Shares of the canaries that are guessed, of which the best is taken; each costs a part of α.
 _SHARES = (0.01, 0.03, 0.1, 0.2, 0.4, 0.7)
+# The part of α that goes to the share that should show most if the claim is true. The others divide the rest.
+_BEST_PART = 0.75
 _LARGEST_EPSILON = 64.0
 
 
@@ -143,6 +145,23 @@ def expected_attempts(canaries: int, mu: float, probability: float) -> list[Gues
         least = 2 * half * chance + special.ndtri(1 - probability) * math.sqrt(2 * half * chance * max(0.0, 1 - chance))
         results.append(Guesses(canaries, 2 * half, max(0, min(2 * half, math.floor(least)))))
     return results
+
+
+def levels(canaries: int, mu: float, alpha: float, shown: Callable[[Guesses, float], float]) -> list[float]:
+    """The part of α that each number of guesses gets. It depends on the claim alone, never on scores.
+
+    Args:
+        canaries: how many canaries there are.
+        mu: the μ of the claim; where it has none (0 or infinite), all parts are equal.
+        alpha: what the parts add up to.
+        shown: what guesses show at a level, such as a lower bound on ε.
+    """
+    many = len(_SHARES)
+    if not 0 < mu < math.inf:
+        return [alpha / many] * many
+    expected = expected_attempts(canaries, mu, 0.5)
+    best = int(np.argmax([shown(guesses, _BEST_PART * alpha) for guesses in expected]))
+    return [alpha * (_BEST_PART if place == best else (1 - _BEST_PART) / (many - 1)) for place in range(many)]
 
 
 def epsilon_of(mu: float, delta: float) -> float:

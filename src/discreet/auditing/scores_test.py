@@ -44,7 +44,7 @@ def of_scores(
     delta: float | None,
     relation: Relation,
 ) -> Audit:
-    """One run with many canaries; α is divided among the numbers of guesses that are tried."""
+    """One run with many canaries; α is divided among the numbers of guesses that are tried, as the claim suggests."""
     _check.one_of("estimator", estimator, KINDS, "these are for the scores of one run")
     if claim is None:
         raise _check.fail("claim", "be given", None, "scores do not say what was promised")
@@ -55,12 +55,17 @@ def of_scores(
     promise = claimed(claim, relation=relation, delta=delta)
     kind = "one_run_f" if estimator == "auto" else estimator
     attempts = one_run.attempts(numbers, coins)
-    level = alpha / len(attempts)
-    refuted = [_refuted(guesses, promise, kind, level, relation) for guesses in attempts]
-    if kind == "one_run":
-        lower = max(guesses.epsilon_lower(promise.delta, level) for guesses in attempts)
-    else:
-        lower = one_run.epsilon_of(max(guesses.mu_lower(level) for guesses in attempts), promise.delta)
+
+    def shown(guesses: one_run.Guesses, level: float) -> float:
+        return guesses.epsilon_lower(promise.delta, level) if kind == "one_run" else guesses.mu_lower(level)
+
+    levels = one_run.levels(len(numbers), _mu(promise), alpha, shown)
+    refuted = [
+        _refuted(guesses, promise, kind, level, relation) for guesses, level in zip(attempts, levels, strict=True)
+    ]
+    lower = max(shown(guesses, level) for guesses, level in zip(attempts, levels, strict=True))
+    if kind == "one_run_f":
+        lower = one_run.epsilon_of(lower, promise.delta)
     place = refuted.index(True) if True in refuted else int(np.argmax([each.right / each.made for each in attempts]))
     top = float(np.sort(numbers)[-attempts[place].made // 2])
     event = witnesses.Distinguisher(witnesses.Scored("score", lambda rows: rows[:, 0]), top, False, (), 0.5, 0.0)
@@ -84,7 +89,7 @@ def of_scores(
         witness=found,
         epsilon_lower=lower,
         delta=promise.delta,
-        power=Power(_missing(promise, kind, len(numbers), level, relation), _PROBABILITY),
+        power=Power(_missing(promise, kind, len(numbers), levels, relation), _PROBABILITY),
         alpha=alpha,
         samples=1,
         pairs=1,
@@ -161,14 +166,21 @@ def _epsilon(promise: Claim, relation: Relation) -> float:
     return max(float(np.log(np.min(slopes[intercepts <= promise.delta * (1 + 1e-9)]))) for slopes, intercepts in lines)
 
 
-def _missing(promise: Claim, kind: str, canaries: int, level: float, relation: Relation) -> float | None:
+def _mu(promise: Claim) -> float:
+    """The μ of the claim: of a Gaussian that stays within it."""
+    return min(curve.largest_mu() for curve in (*promise.forward, *promise.backward))
+
+
+def _missing(promise: Claim, kind: str, canaries: int, levels: list[float], relation: Relation) -> float | None:
     """The least share of missing noise that ideal canaries would have shown, if noise is Gaussian."""
-    mu = min(curve.largest_mu() for curve in (*promise.forward, *promise.backward))
+    mu = _mu(promise)
     if not 0 < mu < np.inf:
         return None
 
     def seen(missing: float) -> bool:
         expected = one_run.expected_attempts(canaries, mu / (1 - missing), _PROBABILITY)
-        return any(_refuted(guesses, promise, kind, level, relation) for guesses in expected)
+        return any(
+            _refuted(guesses, promise, kind, level, relation) for guesses, level in zip(expected, levels, strict=True)
+        )
 
     return least_missing(seen)
