@@ -153,7 +153,7 @@ def all_simulations(values: np.ndarray[Any, Any], categories: int) -> dict[str, 
 def main() -> None:
     args = arguments(__doc__ or "").parse_args()
     people, turns = (100_000, 3) if args.quick else (1_000_000, 9)
-    few, rounds = (500, 20) if args.quick else (1000, 400)
+    few, rounds = (500, 20) if args.quick else (1000, 100)
     categories = 16
     values = np.random.default_rng(0).integers(0, categories - 1, people)
     rows, peers = [], []
