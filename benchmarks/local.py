@@ -183,8 +183,8 @@ def main() -> None:
     case = f"best_for: {type(best).__name__}, {categories} categories"
     note = "exact, the best of those above" if peers else "pure-ldp cannot run"
     rows.append(Row(case, RARE, stated, PEER, min(peers, default=None), "lower", note))
-    for name, simulate in all_simulations(values, categories).items():
-        seconds = median_seconds(simulate, 3, time.process_time) * 1_000_000 / people
+    for name, everybody in all_simulations(values, categories).items():
+        seconds = median_seconds(everybody, 3, time.process_time) * 1_000_000 / people
         rows.append(Row(f"{name}, n={people:.0e}", "seconds for a million", seconds, "the target", 1.0, "lower"))
     report(args, "local", rows, ["numpy", "pure-ldp"])
 
