@@ -153,7 +153,7 @@ def all_simulations(values: np.ndarray[Any, Any], categories: int) -> dict[str, 
 def main() -> None:
     args = arguments(__doc__ or "").parse_args()
     people, turns = (100_000, 3) if args.quick else (1_000_000, 9)
-    few, rounds = (500, 20) if args.quick else (1000, 400)
+    few, rounds = (500, 20) if args.quick else (1000, 100)
     categories = 16
     values = np.random.default_rng(0).integers(0, categories - 1, people)
     rows, peers = [], []
@@ -183,8 +183,8 @@ def main() -> None:
     case = f"best_for: {type(best).__name__}, {categories} categories"
     note = "exact, the best of those above" if peers else "pure-ldp cannot run"
     rows.append(Row(case, RARE, stated, PEER, min(peers, default=None), "lower", note))
-    for name, simulate in all_simulations(values, categories).items():
-        seconds = median_seconds(simulate, 3, time.process_time) * 1_000_000 / people
+    for name, everybody in all_simulations(values, categories).items():
+        seconds = median_seconds(everybody, 3, time.process_time) * 1_000_000 / people
         rows.append(Row(f"{name}, n={people:.0e}", "seconds for a million", seconds, "the target", 1.0, "lower"))
     report(args, "local", rows, ["numpy", "pure-ldp"])
 

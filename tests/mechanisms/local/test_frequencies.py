@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections import Counter
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -159,6 +161,36 @@ def test_seeded_reports_are_repeatable_and_marked(kind):
     assert isinstance(first.event, events.Insecure)
     assert protocol.simulate(["a"]).event == protocol.event
     assert not np.array_equal(first.payloads, protocol.simulate(["a", "b"] * 20).payloads)
+
+
+def test_the_influences_are_those_of_the_table_in_the_documents():
+    page = (Path(__file__).parents[3] / "docs" / "topics" / "trust.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
+    assert {name for name, *_ in rows} == {kind.__name__ for kind in KINDS}
+    for name, *stated in rows:
+        protocols = [getattr(local, name)(epsilon, tuple(range(16))) for epsilon in (1.0, 4.0)]
+        found = [number for one in (p.influence() for p in protocols) for number in (one.category, one.total)]
+        assert [f"{number:.1f}" for number in found] == stated
+
+
+@every_kind
+@pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(2)])
+def test_intervals_for_dishonest_devices_hold_the_shares_of_all_people(kind, epsilon):
+    """400 of 4,000 devices send what supports the first category most, though their owners hold the last one."""
+    protocol = kind(epsilon, tuple("abcde"))
+    honest, liars = ["b"] * 1800 + ["c"] * 1800, ["e"] * 400
+    reports = list(protocol.simulate([*honest, *liars]))
+    alone = {report: protocol.support(np.frombuffer(report[5:], dtype=np.uint8)[None])[0] for report in reports}
+    reports[-400:] = [max(alone, key=alone.get)] * 400
+    estimate = protocol.estimate(reports)
+    truth = np.array([0, 0.45, 0.45, 0, 0.1])
+    low, high = estimate.intervals(1 - FALSE_ALARM, dishonest=400)
+    assert np.all((low <= truth) & (truth <= high))
+    low, high = estimate.intervals(1 - FALSE_ALARM)
+    assert not np.all((low <= truth) & (truth <= high))  # ten percent of the devices are far too many to ignore
+    for bad in (-1, 0.5, None):
+        with pytest.raises(InvalidArgument, match="dishonest"):
+            estimate.intervals(dishonest=bad)
 
 
 @every_kind

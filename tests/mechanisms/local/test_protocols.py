@@ -124,6 +124,26 @@ def test_a_prefix_tree_counts_only_bad_reports_as_rejected():
     assert tree.influence().category > local.CountMeanSketch(Fraction(3), 63).influence().category
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("epsilon", [1e-6, 60, 256])
+def test_tiny_and_huge_epsilons_work_in_every_protocol(epsilon):
+    for kind in (
+        local.GeneralizedResponse,
+        local.SubsetSelection,
+        local.UnaryEncoding,
+        local.LocalHashing,
+        local.HadamardResponse,
+    ):
+        frequencies = kind(epsilon, tuple("abc"))
+        estimate = frequencies.estimate(frequencies.simulate(["a"] * 300))
+        assert np.isfinite(estimate.shares).all()
+        assert epsilon < 1 or estimate.shares[0] == pytest.approx(1, abs=0.5)
+    for mean in (local.OneBit, local.Piecewise, local.Hybrid):
+        assert math.isfinite(mean(epsilon, (0, 1)).estimate(mean(epsilon, (0, 1)).simulate([0.5] * 300)).mean)
+    with pytest.raises(InvalidArgument, match="epsilon must be ≤ 256"):
+        local.UnaryEncoding(257, ("a", "b"))
+
+
 def test_no_answer_makes_a_device_fail():
     """An exception would be a report about the value."""
     odd = ["\ud800", "\0", "", None, math.nan, 2**70, b"\xff", ("a",), "é" * 3]

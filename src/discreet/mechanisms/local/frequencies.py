@@ -51,6 +51,7 @@ class Estimate:
         standard_errors: their standard errors.
         reports: the number of valid reports.
         rejected: the number of reports that were malformed or belong to another protocol.
+        influence: how many persons one dishonest report can add to, or take from, the count of a category.
     """
 
     categories: tuple[Any, ...]
@@ -58,20 +59,27 @@ class Estimate:
     standard_errors: Floats
     reports: int
     rejected: int
+    influence: float
 
     @property
     def counts(self) -> Floats:
         """The estimated number of persons in each category."""
         return self.shares * self.reports
 
-    def intervals(self, confidence: float = 0.95) -> tuple[Floats, Floats]:
+    def intervals(self, confidence: float = 0.95, dishonest: int = 0) -> tuple[Floats, Floats]:
         """Ranges that hold all shares at once with probability `confidence`.
 
         They use the normal approximation of the number of supporting reports, which is a sum of independent coins, and
         divide the error probability among the categories (Bonferroni).
+
+        Args:
+            confidence: the probability that all ranges hold.
+            dishonest: ranges that hold although so many devices sent whatever they liked. Such a device moves a count
+                by at most `influence`, and what its owner holds is missing from it.
         """
         tail = float(1 - _check.probability("confidence", confidence, "such as 0.95")) / len(self.categories)
-        half = -special.ndtri(tail / 2) * self.standard_errors
+        devices = _check.integer("dishonest", dishonest, "it is the number of devices that may lie", at_least=0)
+        half = -special.ndtri(tail / 2) * self.standard_errors + devices * (self.influence + 1) / self.reports
         return self.shares - half, self.shares + half
 
     def projected(self) -> Floats:
@@ -152,7 +160,7 @@ class FrequencyProtocol(Protocol):
         payloads, rejected = self._accepted(reports)
         shares = (self.support(payloads) / len(payloads) - self.noise) / (self.truth - self.noise)
         errors = np.sqrt(self.variance(np.clip(shares, 0, 1), len(payloads)))
-        return Estimate(self.categories, shares, errors, len(payloads), rejected)
+        return Estimate(self.categories, shares, errors, len(payloads), rejected, self.influence().category)
 
     def variance(self, share: ArrayLike, people: int) -> Floats:
         """The exact variance of an estimated share, for a true share and a number of people.

@@ -20,6 +20,9 @@ from discreet.mechanisms.sampling import entropy
 from discreet.neighbors import REPLACE_ONE, Neighbors, Rows
 from discreet.numeric.rounding import SLACK, float_up, rounded_down
 
+# Beyond this ε the formulas overflow floats in some protocols.
+_LARGEST_EPSILON = 256
+
 
 @dataclass(frozen=True)
 class Protocol(ABC):
@@ -32,7 +35,11 @@ class Protocol(ABC):
     epsilon: Fraction
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", rounded_down(_check.epsilon(self.epsilon)))
+        exact = rounded_down(_check.epsilon(self.epsilon))
+        if exact > _LARGEST_EPSILON:
+            remedy = "a report with a larger ε hides nothing: send the value itself"
+            raise _check.fail("epsilon", f"be ≤ {_LARGEST_EPSILON}", self.epsilon, remedy)
+        object.__setattr__(self, "epsilon", exact)
 
     # --- what each protocol defines
 

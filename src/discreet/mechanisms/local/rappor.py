@@ -84,8 +84,8 @@ class RapporClient:
         """
         protocol = self._protocol
         permanent = protocol._permanent_bits(self, value)[None]
-        (payload,) = protocol._payloads(np.array([self.cohort]), permanent, entropy.SYSTEM)
-        return protocol._head + payload.tobytes()
+        payloads = protocol._payloads(np.array([self.cohort]), permanent, entropy.SYSTEM)
+        return protocol._head + payloads.tobytes()
 
     def __repr__(self) -> str:
         return f"<RapporClient, key hidden, cohort {self.cohort}>"

@@ -129,7 +129,8 @@ class _Table:
         clipped = np.clip(shares, 0, 1)
         variance = clipped * truth * (1 - truth) + (1 - clipped) * noise * (1 - noise)
         errors = np.sqrt(variance / self.reports) / (truth - noise)
-        return Estimate(tuple(candidates), shares, errors, self.reports, self.rejected)
+        influence = self.sketch.influence().category
+        return Estimate(tuple(candidates), shares, errors, self.reports, self.rejected, influence)
 
 
 def _number(payloads: Payloads) -> NDArray[np.int64]:
@@ -244,6 +245,7 @@ class PrefixTree(Protocol):
                 found.standard_errors[kept],
                 found.reports,
                 rejected,
+                found.influence,
             )
             prefixes = [candidates[i] for i in kept]
             if not prefixes:

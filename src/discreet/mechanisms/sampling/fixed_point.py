@@ -104,7 +104,7 @@ def logistic(epsilon: Fraction, others: Fraction = Fraction(1)) -> Enclosure:
         one, top, below = 1 << guard, others.numerator, others.denominator
         return (
             (one * below << precision) // (one * below + top * high),
-            (one * below << precision) // (one * below + top * low) + 1,
+            min(1 << precision, (one * below << precision) // (one * below + top * low) + 1),
         )
 
     return enclosed
