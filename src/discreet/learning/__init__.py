@@ -5,6 +5,7 @@
 - `gradients` leaves the loop to others and `integrations` connects frameworks; `allowance` keeps both in the ledger;
 - `step` takes one private step, from `data` (records, samplers, batches), `clipping`, `engine` and `noise`;
 - `private_evaluation` measures a model on private rows, with `rates` and their intervals;
+- `lipschitz` holds networks whose gradients are bounded by construction;
 - `compatibility` checks and repairs models, `zoo` holds small ones, `losses` makes any loss per-example.
 """
 
@@ -23,6 +24,7 @@ from discreet.learning.data.sampling import (
 )
 from discreet.learning.engine import ClippedSum, Engine, clipped_sum
 from discreet.learning.gradients import PrivateGradients
+from discreet.learning.lipschitz import LipschitzNetwork
 from discreet.learning.noise import Correlation, GaussianNoise, L2LaplaceNoise, LaplaceNoise
 from discreet.learning.noise.correlation import Banded, Buffered, Canceling, SquareRoot, Tree
 from discreet.learning.plan import Plan
@@ -48,6 +50,7 @@ __all__ = [
     "History",
     "L2LaplaceNoise",
     "LaplaceNoise",
+    "LipschitzNetwork",
     "OrderedEpochs",
     "PadTo",
     "PerLayer",
