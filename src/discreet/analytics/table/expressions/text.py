@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _LOWER, _UPPER = string.ascii_lowercase, string.ascii_uppercase
 #: No text that engines hold is longer.
 _LONGEST = float(2**31)
-#: The most characters of a text that a function has made longer. Without it, `concat` and `replace` could make one row's
-#: text so long that the engine fails, and the failure would tell that the row is there.
+#: The most characters of a text that a function has made longer. Without a limit, `concat` and `replace` could make one
+#: row's text so long that the engine fails, and the failure would tell that the row is there.
 LONGEST_MADE = 10_000
 
 
