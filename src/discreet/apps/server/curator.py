@@ -27,6 +27,7 @@ from discreet.apps.server.tables import Tables, Work, mentioned
 from discreet.apps.wire.questions import Asked
 from discreet.apps.wire.results import preview_json, result_json
 from discreet.errors import AccessDenied, ApprovalNeeded, BudgetExceeded, EngineFailed, Exhausted
+from discreet.events import Event
 from discreet.ledger import Account, Ledger
 from discreet.ledger.access import Access, Approval, Identity, Role
 from discreet.ledger.access.access import OPERATOR
@@ -248,14 +249,37 @@ class Curator:
             approval=waiting[0],
         )
 
+    def approval_for(self, identity: Identity, account: Account, what: str, event: Event) -> str:
+        """The approval that a training may use, "" if it needs none; otherwise ask for one, once, and say so."""
+        cost = max(cost_of(terms, event) for terms in account._path)
+        if not any(self.access.policy(terms.name).needs_approval(cost) for terms in account._path):
+            return ""
+        asked = [
+            one
+            for one in self.access.approvals()
+            if (one.user, one.account, one.what) == (identity.user, account.name, what)
+        ]
+        for one in asked:
+            if one.state == "approved":
+                return one.id
+        waiting = [one.id for one in asked if one.state == "pending"]
+        if not waiting:
+            self._check_waiting(identity)
+            waiting = [self.access.request_approval(identity, account.name, what, cost)]
+        message = "this training needs a steward's approval: one was asked for; send the same again once it is approved"
+        raise Problem(403, "approval_needed", message, approval=waiting[0])
+
     def question_of(self, approval: Approval) -> dict[str, Any] | None:
         """The question that an approval is about, as it was sent; a purpose alone could say anything.
 
-        None if it is not the one whose digest the approval holds, which is the one that can be asked.
+        None if it is not the one whose digest the approval holds, which is the one that can be asked. A training is
+        nothing but a registered model and numbers, and the approval's own words say all of it.
         """
         found = _DIGEST.search(approval.what)
-        for digest, stored in self.state.items("question") if found is not None else ():
-            if found is None or not digest.startswith(found[1]):
+        if found is None:
+            return {"training": approval.what}
+        for digest, stored in self.state.items("question"):
+            if not digest.startswith(found[1]):
                 continue
             body = json.loads(stored["body"])
             if _digest(stored["dataset"], Asked.of(body)) == digest:
