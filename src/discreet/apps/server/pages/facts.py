@@ -124,6 +124,8 @@ def asked(curator: Curator, approval: Approval) -> str:
     question = curator.question_of(approval)
     if question is None:
         return "The question is not on record: do not approve it."
+    if "training" in question:
+        return str(question["training"])
     sql, rest = question.get("sql"), {name: part for name, part in question.items() if name != "sql"}
     return "\n".join(([sql] if sql else []) + [json.dumps(rest, ensure_ascii=False)])
 
