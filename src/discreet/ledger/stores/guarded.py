@@ -30,7 +30,8 @@ _ACCESS_TABLES = ("discreet_access_state", "discreet_access_change", "discreet_a
 # ROLE, or as owner.
 _COULD_WRITE = (
     "SELECT bool_or(has_table_privilege(taken.oid, one.oid, 'insert, update, delete, truncate, trigger') "
-    "OR has_any_column_privilege(taken.oid, one.oid, 'insert, update') OR taken.oid = one.relowner) FROM pg_roles AS taken, pg_class AS one "
+    "OR has_any_column_privilege(taken.oid, one.oid, 'insert, update') OR taken.oid = one.relowner) "
+    "FROM pg_roles AS taken, pg_class AS one "
     "WHERE pg_has_role(%s, taken.oid, 'member') AND one.oid = ANY (%s::regclass[])"
 )
 
