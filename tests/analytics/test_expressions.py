@@ -299,3 +299,27 @@ def test_sql_stays_short_however_deep_arithmetic_is(account):
     for _ in range(6):
         deep = deep * 2 + 1
     assert len(ibis.to_sql(people.mutate(k=deep)._spec.table)) < 10_000
+
+
+@pytest.mark.parametrize("grow", [lambda value: value.concat(value), lambda value: value.replace("e", "e" * 900)])
+def test_one_rows_text_never_grows_until_the_engine_fails(account, grow):
+    """The failure would tell, for next to no budget, that a row of this name is there."""
+    people = dp.Private(pa.table({"name": ["Ann"] * 9 + ["Zebedee"]}), account=account)
+    grown = people.where(people.name == "Zebedee")
+    for _ in range(13):
+        grown = grown.mutate(name=grow(grown.name))
+    (found,) = exact(grown.where(grown.name.length().between(5_000, 10_000)).count())["count"]
+    assert found.values == 1
+
+
+def test_an_expression_whose_sql_would_never_end_is_refused(account):
+    people = dp.Private(pa.table({"x": [1.0, 2.0]}), account=account)
+    nested = people.x
+    for _ in range(6):
+        nested = nested % 3
+    with pytest.raises(InvalidArgument, match="nest fewer functions"):
+        people.where(nested > 1)
+    stepwise = people.mutate(x=people.x % 3)
+    stepwise = stepwise.mutate(x=stepwise.x % 3)
+    with pytest.raises(InvalidArgument, match="nest fewer functions"):
+        stepwise.mutate(x=stepwise.x % 3)

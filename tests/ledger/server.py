@@ -6,6 +6,7 @@ import glob
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -72,6 +73,13 @@ class Server:
         main = int((self._data / "postmaster.pid").read_text().split()[0])
         for process in (main, *self._children(main)):
             os.kill(process, number)
+
+    def kill(self) -> None:
+        """Kill the server and all of its child processes, as kill -9 does."""
+        self.signal(signal.SIGKILL)
+        # Where nobody collects a dead process, its number stays taken, and the next start would take it for running.
+        for left in (self._data / "postmaster.pid", *self.folder.glob(".s.PGSQL.*")):
+            left.unlink()
 
     @staticmethod
     def _children(process: int) -> list[int]:

@@ -321,7 +321,8 @@ def test_parts_of_parts_are_charged_through_functions(place):
         assert ledger.verify()
 
 
-def test_a_role_that_could_take_on_another_with_more_rights_is_refused(place):
+@pytest.mark.parametrize("right", ["UPDATE ON discreet_entry", "UPDATE (state) ON discreet_account"])
+def test_a_role_that_could_take_on_another_with_more_rights_is_refused(place, right):
     """Without INHERIT it has no such right of its own, and gets it with SET ROLE."""
     _, owner, role = place
     with psycopg.connect(owner.location) as connection:
@@ -331,7 +332,7 @@ def test_a_role_that_could_take_on_another_with_more_rights_is_refused(place):
     try:
         guard(owner.location, role)
         with psycopg.connect(owner.location) as connection:
-            connection.execute(f"GRANT UPDATE ON discreet_entry TO {role}_keeper")
+            connection.execute(f"GRANT {right} TO {role}_keeper")
         with pytest.raises(InvalidArgument, match="owns the tables"):
             guard(owner.location, role)
     finally:

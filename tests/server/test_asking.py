@@ -182,3 +182,25 @@ def test_the_facts_about_a_dataset_are_public_ones(shared):
     assert listed["columns"][1]["bounds"] == [0.0, 100.0]
     assert shared.call("ann", "GET", "/v1/datasets/nobody").status_code == 404
     assert shared.call("ann", "GET", "/v1/me").json()["shares"][0]["account"] == "census/ann"
+
+
+def test_from_names_a_dataset(shared):
+    """Any other name would be answered about this dataset, whatever its writer meant."""
+    response = shared.call("ann", "POST", "/v1/datasets/people/ask", {**COUNT, "sql": "SELECT COUNT(*) AS n FROM labs"})
+    assert response.status_code == 400
+    assert "read a table that is known" in response.text
+
+
+def test_a_question_that_takes_long_to_plan_is_refused(shared):
+    means = {f"m{number}": {"$aggregate": ["mean", {"column": "hours"}]} for number in range(101)}
+    response = shared.call(
+        "ann", "POST", "/v1/datasets/people/ask", {"calls": [["aggregate", [], means]], "epsilon": 1}
+    )
+    assert response.status_code == 400
+    assert "at most 100 aggregates" in response.text
+
+
+def test_a_token_that_may_only_preview_sees_its_own_share(shared):
+    token = shared.call("sam", "POST", "/v1/tokens", {"user": "ann", "days": 1, "scopes": ["preview"]}).json()["token"]
+    preview = shared.call(token, "POST", "/v1/datasets/people/preview", COUNT).json()
+    assert preview["budget"] == {"tag": "pure", "epsilon": (1.0).hex()}  # ann's part, and not the account's 2

@@ -106,6 +106,27 @@ def test_a_training_is_charged_once_and_its_model_comes_back(trainer):
     assert not trainer.curator.ledger.verify().problem
 
 
+def test_a_large_training_waits_for_a_steward(trainer, monkeypatch):
+    monkeypatch.setattr(Jobs, "_start", lambda jobs, name: None)
+    trainer.call("sam", "POST", "/v1/accounts/training/policy", {"approval_above": 0.1})
+    body = {"model": "sexes", "plan": {"epsilon": 0.5, "epochs": 1}}
+    refused = trainer.call("ann", "POST", "/v1/jobs", body)
+    assert refused.json()["error"]["code"] == "approval_needed"
+    [pending] = trainer.call("sam", "GET", "/v1/approvals").json()["approvals"]
+    assert pending["question"] == {"training": 'training of sexes: {"epochs": 1.0, "epsilon": 0.5}'}
+    assert trainer.call("sam", "POST", f"/v1/approvals/{pending['id']}/approve").status_code == 200
+    larger = {"model": "sexes", "plan": {"epsilon": 0.6, "epochs": 1}}
+    assert trainer.call("ann", "POST", "/v1/jobs", larger).status_code == 403
+    job = trainer.call("ann", "POST", "/v1/jobs", body)
+    assert job.status_code == 202, job.text
+    tree = trainer.curator.state.item("job", job.json()["id"])
+    identity = trainer.curator.access.authenticate(trainer.tokens["ann"])
+    account = trainer.curator.access.account(identity, "training", scope="train", approval=tree["approval"])
+    plan = trainer.curator.jobs._plan("sexes", {"epsilon": 0.5, "epochs": 1.0}, account)
+    account.reserve(plan.event, "job", tree["purpose"])  # as the job's own process charges it
+    assert [one.state for one in trainer.curator.access.approvals()] == ["used", "pending"]
+
+
 def test_of_eight_at_once_with_one_key_one_job_is_queued(trainer, monkeypatch):
     monkeypatch.setattr(Jobs, "_start", lambda jobs, name: None)
     curator = trainer.curator

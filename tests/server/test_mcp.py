@@ -91,6 +91,7 @@ def test_an_agent_lists_previews_tries_and_asks_until_its_share_is_used(agent, w
     assert tried.structured_content["dummy"] is True
     assert [answer.is_error for answer in asked] == [False, False, True, True, True]
     assert "budget_exceeded" in asked[2].content[0].text
+    assert [one.reason for one in world.curator.access.refusals()] == ["budget_exceeded"] * 3
     assert world.spent("census/ann/agent") == 2
     assert world.curator.ledger.account("census/ann/agent").history()[-1].user == "ann"
     assert isinstance(asked[0].structured_content["rows"][0]["n"], int | float)

@@ -236,12 +236,20 @@ def test_what_people_type_is_shown_as_text(world):
         assert "&lt;script&gt;alert" in page.text
 
 
+def test_what_a_page_is_refused_is_logged(world):
+    world.curator.access.set_policy("census", Policy(max_epsilon_per_question=0.01))
+    assert "rules do not allow" in Visitor(world, "ann").ask("ask").text
+    [refusal] = world.curator.access.refusals()
+    assert (refusal.user, refusal.action, refusal.reason) == ("ann", "page /ask", "policy_refused")
+
+
 def test_an_approval_goes_round(world):
     world.curator.access.set_policy("census", Policy(approval_above=0.1))
     ann, sam = Visitor(world, "ann"), Visitor(world, "sam")
     page = ann.ask("ask", purpose="hours")
     assert "needs an approval" in page.text
     assert "hours" in sam.get().text
+    assert "SELECT" in sam.get().text  # the question itself, and not only its purpose
     [pending] = world.curator.access.approvals()
     assert sam.post("/decide", id=pending.id, decision="approve").status_code == 303
     assert "<svg" in ann.ask("ask", purpose="hours").text

@@ -42,6 +42,18 @@ def test_a_large_question_waits_for_a_steward_and_is_answered_once(world):
     assert [one["user"] for one in world.call("ann", "GET", "/v1/my/approvals").json()["approvals"]] == ["ann"] * 3
 
 
+def test_a_steward_sees_what_is_asked_whatever_its_purpose_says(world):
+    _policy(world, approval_above=0.05)
+    sql = "SELECT COUNT(*) AS n FROM people WHERE age = 33 AND hours = 13"
+    world.ask("ann", {"sql": sql, "epsilon": 0.1, "purpose": "people in all wards"})
+    [pending] = world.call("sam", "GET", "/v1/approvals").json()["approvals"]
+    assert pending["question"]["sql"] == sql
+    [(digest, stored)] = world.curator.state.items("question")
+    world.curator.state.put("question", digest, {**stored, "body": stored["body"].replace("33", "34")})
+    [edited] = world.call("sam", "GET", "/v1/approvals").json()["approvals"]
+    assert edited["question"] is None  # not the one that the approval is bound to
+
+
 def test_a_cap_holds_and_refusals_are_logged(world):
     _policy(world, max_epsilon_per_question=0.05)
     assert world.ask("ann").json()["error"]["code"] == "policy_refused"
@@ -163,3 +175,9 @@ def test_nobody_fills_the_list_of_approvals(world, monkeypatch):
     codes = [world.ask("ann", {**COUNT, "purpose": str(i)}).json()["error"]["code"] for i in range(4)]
     assert codes == ["approval_needed", "approval_needed", "too_many", "too_many"]
     assert world.ask("bob").json()["error"]["code"] == "approval_needed"
+
+
+def test_a_period_that_no_calendar_has_is_refused(world):
+    response = world.call("sam", "POST", "/v1/accounts/census/policy", {"period_days": 1e100})
+    assert response.status_code == 400
+    assert "a year has 365" in response.text

@@ -15,7 +15,8 @@ def _tests(path: Path) -> set[str]:
 
 def test_every_cell_names_a_test_that_exists():
     named = set(re.findall(r"`(test_\w+)`", PAGE.read_text(encoding="utf-8")))
-    files = [*HERE.glob("test_*.py"), *(HERE.parent / "ledger").glob("test_*.py")]
+    folders = (HERE, HERE.parent / "ledger", HERE.parent / "analytics")
+    files = [path for folder in folders for path in folder.glob("test_*.py")]
     existing = set().union(*map(_tests, files))
     assert len(named) > 20
     assert named <= existing, named - existing

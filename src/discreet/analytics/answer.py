@@ -67,6 +67,11 @@ class Answer:
         return str(self._question)
 
     @property
+    def aggregates(self) -> int:
+        """How many aggregates are asked for."""
+        return len(self._question.asked)
+
+    @property
     def size(self) -> tuple[int, int]:
         """How many groups are listed, and how many integers the engine returns for each at most: public facts."""
         return self._question.groups, max(one.coordinates for one in self._question.asked.values())

@@ -32,7 +32,7 @@ from discreet.analytics.aggregates.terms import (
 from discreet.analytics.engine.grouping import CODE, code_of, key_columns, with_codes
 from discreet.analytics.engine.levels import Levels, level, levels
 from discreet.analytics.plan.keys import Keys
-from discreet.analytics.table.expressions import Column
+from discreet.analytics.table.expressions import Column, compilable
 from discreet.analytics.table.semantics import exact, number
 from discreet.neighbors import Person, Unit
 from discreet.queries.aggregated import groups_of
@@ -271,7 +271,7 @@ class _Compiler:
         """A term as the engine computes it."""
         match term:
             case Holds(condition):
-                return RowTerm.plain(name, _one_if(condition.to_ibis(self._table)))
+                return RowTerm.plain(name, _one_if(compilable(condition.to_ibis(self._table))))
             case Level():
                 return RowTerm.of_level(*self._level(term), term.missing)
             case Combined(levels=(only,), combine=combine):

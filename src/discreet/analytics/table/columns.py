@@ -8,7 +8,7 @@ from typing import Any
 
 from discreet import _check
 from discreet.analytics.engine.collation import require_exact
-from discreet.analytics.table.expressions import Column, Expression, within_the_stack
+from discreet.analytics.table.expressions import Column, Expression, compilable, within_the_stack
 from discreet.analytics.table.spec import TableSpec
 from discreet.neighbors import Person
 
@@ -26,7 +26,7 @@ def mutated(spec: TableSpec, expressions: Mapping[str, Expression], *, replacing
         with within_the_stack():
             spec.check(expression)
             require_exact(spec.table, sorted(expression.exact_columns()))
-            new[name] = expression.to_ibis(spec.table)
+            new[name] = compilable(expression.to_ibis(spec.table))
     gone = {other for other in spec.table.columns if any(_alike(name, other) for name in new)}
     replaced = gone | new.keys()
     spans = {name: expression.span(spec.bounds) for name, expression in expressions.items()}

@@ -17,7 +17,7 @@ from discreet import _check
 from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, OfColumn, OfPerson, resolve_bounds
 from discreet.analytics.engine.collation import require_exact
 from discreet.analytics.engine.levels import level
-from discreet.analytics.table.expressions import Column, within_the_stack
+from discreet.analytics.table.expressions import Column, compilable, within_the_stack
 from discreet.analytics.table.semantics import exact, number
 from discreet.analytics.table.spec import TableSpec
 from discreet.errors import InvalidArgument
@@ -77,7 +77,7 @@ def _of_sum(bounds: Bounds, max_rows: int) -> Bounds:
 
 def of_persons(table: Any, person: str, condition: Any, *, negate: bool) -> Any:
     """The rows of persons who have a row for which the condition holds; with `negate`, those of the other persons."""
-    chosen = table.filter(condition.to_filter(table)).select(person).distinct()
+    chosen = table.filter(compilable(condition.to_filter(table))).select(person).distinct()
     there = table.filter(table[person].notnull())
     return (there.anti_join if negate else there.semi_join)(chosen, person)
 

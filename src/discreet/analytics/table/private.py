@@ -20,7 +20,7 @@ from discreet.analytics.plan.sql import Parsed, parse
 from discreet.analytics.result.result import Result
 from discreet.analytics.table import joins
 from discreet.analytics.table.columns import mutated
-from discreet.analytics.table.expressions import Column, Expression, Unsupported, within_the_stack
+from discreet.analytics.table.expressions import Column, Expression, Unsupported, compilable, within_the_stack
 from discreet.analytics.table.opening import opened
 from discreet.analytics.table.partition import Partition
 from discreet.analytics.table.persons import of_persons, per_person
@@ -117,7 +117,7 @@ class Private(Asking):
             with within_the_stack():
                 self._spec.check(condition)
                 require_exact(table, sorted(condition.exact_columns()))
-                table = table.filter(condition.to_filter(table))
+                table = table.filter(compilable(condition.to_filter(table)))
         return Private._of(replace(self._spec, table=table))
 
     def select(self, *names: str) -> Private:

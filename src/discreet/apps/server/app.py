@@ -132,15 +132,21 @@ class Server:
         problem: Problem,
         error: Exception | None = None,
     ) -> None:
-        """Log what a known user was refused for: their budget, a policy, a share that is not theirs."""
-        if identity is None or problem.status not in (402, 403) or problem.code == "approval_needed":
+        """Log what a known user was refused; a missing scope was logged where it was found."""
+        if identity is None or error is None or isinstance(error, Problem):
             return
-        if isinstance(error, Problem) or error is None:
-            return  # the missing scope was logged where it was found
-        reason = error.reason if isinstance(error, AccessDenied) else problem.code
         host = "" if request.client is None else request.client.host
         with contextlib.suppress(Exception):  # the refusal itself matters more than its record
-            await self.quickly(self.log_refusal, identity, host, f"{route.method} {route.path}", reason)
+            await self.quickly(self.refused_by_rule, identity, host, f"{route.method} {route.path}", problem, error)
+
+    def refused_by_rule(
+        self, identity: Identity, host: str, action: str, problem: Problem, error: Exception | None = None
+    ) -> None:
+        """Log what a user was refused for their budget, a policy or a share that is not theirs, at whichever door."""
+        if problem.status not in (402, 403) or problem.code == "approval_needed":
+            return
+        reason = error.reason if isinstance(error, AccessDenied) else problem.code
+        self.log_refusal(identity, host, action, reason)
 
     # --- what they send
 

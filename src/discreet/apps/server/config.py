@@ -25,6 +25,8 @@ _SEE = "docs/how-to/server.md"
 #: Names that appear in addresses: letters, digits and a few signs, never a slash or a dot at the start.
 _NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 _LONGEST_NAME = 64
+#: Days: a century.
+_LONGEST_PERIOD = 36_525
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,13 @@ def budget_of(epsilon: float | None, delta: float | None, rho: float | None, mu:
     return PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta)
 
 
+def period_of(days: float) -> dt.timedelta:
+    """A period of so many days."""
+    if not 0 < days <= _LONGEST_PERIOD:
+        raise _check.fail("period_days", f"be above 0 and at most {_LONGEST_PERIOD}", days, "a year has 365")
+    return dt.timedelta(days=float(days))
+
+
 def _budget(section: Section) -> Guarantee:
     return budget_of(*(section.optional_number(name) for name in ("epsilon", "delta", "rho", "mu")))
 
@@ -247,7 +256,7 @@ def _policy(section: Section) -> Policy:
         approval_above=section.optional_number("approval_above"),
         expires=expires,
         frozen=section.flag("frozen", False),
-        period=None if days is None else dt.timedelta(days=days),
+        period=None if days is None else period_of(days),
         alerts=tuple(float(share) for share in section.get("alerts", list, "a list of shares", [0.5, 0.8, 1.0])),
     )
     section.done()

@@ -6,6 +6,7 @@ Everything here runs in a thread and may wait. Pages, agents and the HTTP interf
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict
@@ -25,9 +26,10 @@ from discreet.apps.server.state import State
 from discreet.apps.server.tables import Tables, Work, mentioned
 from discreet.apps.wire.questions import Asked
 from discreet.apps.wire.results import preview_json, result_json
-from discreet.errors import AccessDenied, ApprovalNeeded, BudgetExceeded, Exhausted
+from discreet.errors import AccessDenied, ApprovalNeeded, BudgetExceeded, EngineFailed, Exhausted
+from discreet.events import Event
 from discreet.ledger import Account, Ledger
-from discreet.ledger.access import Access, Identity
+from discreet.ledger.access import Access, Approval, Identity, Role
 from discreet.ledger.access.access import OPERATOR
 from discreet.ledger.access.policy import cost_of
 from discreet.ledger.names import checked_text
@@ -149,8 +151,7 @@ class Curator:
                 one.name: self._trials.private(self._tables.private(one, account, work), one, account)
                 for one in (dataset, *others)
             }
-            main = tables.pop(dataset.name)
-            answer = self._withholding(asked.answer(main, tables), account)
+            answer = self._withholding(asked.answer(tables[dataset.name], tables), account)
             try:
                 result = answer.release(**asdict(asked.spending), purpose="trial")
             except BudgetExceeded:
@@ -167,7 +168,7 @@ class Curator:
         dataset, asked = self.dataset(name), Asked.of(body)
         if key is not None:
             _checked_key(key)
-        question = sha256(f"{name}\n{asked.digest_text()}".encode()).hexdigest()
+        question = _digest(name, asked)
         if key is not None and (stored := self._stored(identity, key, question)) is not None:
             return {**stored, "replayed": True}
         used = key or uuid.uuid4().hex
@@ -177,6 +178,9 @@ class Curator:
         purpose = checked_text("purpose", answer.description if asked.purpose is None else asked.purpose)
         try:
             result = answer.release(**asdict(asked.spending), purpose=purpose, key=charged)
+        except EngineFailed:
+            self.after_charge(account.name)  # it was charged all the same
+            raise
         except ApprovalNeeded as needed:
             result = self._approved(identity, dataset, asked, work, purpose, question, charged, needed)
         except Exhausted:
@@ -235,6 +239,8 @@ class Curator:
             account = self.access.account(identity, dataset.account)
             event = self._answer(dataset, account, asked, work).event(**asked.spending.planned())
             cost = max(cost_of(terms, event) for terms in account._path)
+            # Before the request, so that a steward never sees one without its question.
+            self.state.put("question", question, {"dataset": dataset.name, "body": json.dumps(asked.body)})
             waiting = [self.access.request_approval(identity, account.name, what, cost)]
         raise Problem(
             403,
@@ -242,6 +248,43 @@ class Curator:
             f"{needed}: a steward was asked; send the same question again once it is approved",
             approval=waiting[0],
         )
+
+    def approval_for(self, identity: Identity, account: Account, what: str, event: Event) -> str:
+        """The approval that a training may use, "" if it needs none; otherwise ask for one, once, and say so."""
+        cost = max(cost_of(terms, event) for terms in account._path)
+        if not any(self.access.policy(terms.name).needs_approval(cost) for terms in account._path):
+            return ""
+        asked = [
+            one
+            for one in self.access.approvals()
+            if (one.user, one.account, one.what) == (identity.user, account.name, what)
+        ]
+        for one in asked:
+            if one.state == "approved":
+                return one.id
+        waiting = [one.id for one in asked if one.state == "pending"]
+        if not waiting:
+            self._check_waiting(identity)
+            waiting = [self.access.request_approval(identity, account.name, what, cost)]
+        message = "this training needs a steward's approval: one was asked for; send the same again once it is approved"
+        raise Problem(403, "approval_needed", message, approval=waiting[0])
+
+    def question_of(self, approval: Approval) -> dict[str, Any] | None:
+        """The question that an approval is about, as it was sent; a purpose alone could say anything.
+
+        None if it is not the one whose digest the approval holds, which is the one that can be asked. A training is
+        nothing but a registered model and numbers, and the approval's own words say all of it.
+        """
+        found = _DIGEST.search(approval.what)
+        if found is None:
+            return {"training": approval.what}
+        for digest, stored in self.state.items("question"):
+            if not digest.startswith(found[1]):
+                continue
+            body = json.loads(stored["body"])
+            if _digest(stored["dataset"], Asked.of(body)) == digest:
+                return {"dataset": stored["dataset"], **body}
+        return None
 
     def _check_waiting(self, identity: Identity) -> None:
         """Refuse to bother the steward with more questions than people read."""
@@ -254,7 +297,7 @@ class Curator:
 
     def _viewed(self, identity: Identity, dataset: Dataset) -> Account:
         """The account whose room a preview shows: the analyst's share, or the dataset's own for a steward."""
-        if identity.may("ask"):
+        if identity.role is Role.ANALYST:  # also with a token that may only preview
             return self.access.account(identity, dataset.account, scope="preview")
         return self.ledger.account(self.access.current(dataset.account))
 
@@ -287,8 +330,8 @@ class Curator:
 
     def _answer(self, dataset: Dataset, account: Account, asked: Asked, work: Work) -> Answer:
         others = mentioned(asked, self.datasets(), dataset)
-        tables = {one.name: self._tables.private(one, account, work) for one in others}
-        return asked.answer(self._tables.private(dataset, account, work), tables)
+        tables = {one.name: self._tables.private(one, account, work) for one in (dataset, *others)}
+        return asked.answer(tables[dataset.name], tables)
 
     def _withholding(self, answer: Answer, account: Account) -> Answer:
         """The answer without small groups, where a policy on the path says so."""
@@ -298,6 +341,13 @@ class Curator:
 
 
 Dataset_key = tuple[str, str, str]
+
+#: The digest of the question at the end of what a steward approves.
+_DIGEST = re.compile(r"\[question ([0-9a-f]{32})\]$")
+
+
+def _digest(dataset: str, asked: Asked) -> str:
+    return sha256(f"{dataset}\n{asked.digest_text()}".encode()).hexdigest()
 
 
 def _checked_key(key: str) -> None:

@@ -16,13 +16,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from discreet import _check
 from discreet.apps.server.config import ModelConfig
@@ -32,6 +33,9 @@ from discreet.apps.training.config import Config, config_of
 from discreet.errors import InvalidArgument
 from discreet.ledger import Account
 from discreet.ledger.access import Identity
+
+if TYPE_CHECKING:
+    from discreet.learning import Plan
 
 _log = logging.getLogger("discreet.server")
 
@@ -44,6 +48,10 @@ _EVERY, _MOST_ATTEMPTS = 0.5, 3
 BEAT, _SILENCE = 20.0, 120.0
 #: The most trainings of one user that are queued or running, so that nobody fills the queue.
 MOST_OPEN = 20
+#: The ε that a client may ask for: to find the noise for others takes long, and they are of no use.
+_LEAST_EPSILON, _MOST_EPSILON = 1e-3, 1e3
+#: Seconds that a preview waits for the one before it: each computes for a while, and cannot be interrupted.
+_PATIENCE = 10.0
 #: The most steps of one training, so that one job does not keep the others waiting for days.
 MOST_STEPS = 200_000
 
@@ -54,6 +62,7 @@ class Jobs:
     def __init__(self, curator: Curator) -> None:
         self._curator = curator
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._pricing = threading.Lock()
 
     # --- what may be trained
 
@@ -75,8 +84,8 @@ class Jobs:
             listed.append({**facts, "kind": config.model.kind, "plan": plan, "examples": config.budget.examples})
         return listed
 
-    def config(self, name: str, given: Mapping[str, Any], account: Account) -> Config:
-        """The steward's configuration of a model, with a client's numbers and the account to charge."""
+    def config(self, name: str, given: Mapping[str, Any], account: Account, purpose: str = "") -> Config:
+        """The steward's configuration of a model, with a client's numbers, the account to charge and what for."""
         tree = self._curator.state.item("model", name)
         if tree is None:
             raise not_found("model", name)
@@ -90,7 +99,11 @@ class Jobs:
         for section, allowed in (("plan", PLAN), ("model", MODEL)):
             numbers = {key: value for key, value in given.items() if key in allowed}
             content[section] = {**content.get(section, {}), **numbers}
-        content["ledger"] = {"file": "the server's", "account": account.name, "purpose": f"training of {name}"}
+        content["ledger"] = {
+            "file": "the server's",
+            "account": account.name,
+            "purpose": purpose or f"training of {name}",
+        }
         content["output"] = {"folder": "jobs"}
         return config_of(content, path.parent)
 
@@ -98,12 +111,24 @@ class Jobs:
 
     def preview(self, identity: Identity, name: str, given: Any) -> dict[str, Any]:
         """What a training would cost. Spends nothing, reads no data."""
+        account = self._account(identity, name)
+        return self._facts(name, account, self._plan(name, _checked_plan(given), account))
+
+    def _plan(self, name: str, given: Mapping[str, Any], account: Account) -> Plan:
+        """The plan of a training. One at a time is computed, so that nobody keeps all threads busy with it."""
         from discreet.apps.training.workflow import plan_of
 
-        account = self._account(identity, name)
-        plan = plan_of(self.config(name, _checked_plan(given), account).budget, account)
+        if not self._pricing.acquire(timeout=_PATIENCE):
+            raise Problem(503, "busy", "the plan of another training is being computed: try again", retry_after=1)
+        try:
+            plan = plan_of(self.config(name, given, account).budget, account)
+        finally:
+            self._pricing.release()
         if plan.steps > MOST_STEPS:
             raise _check.fail("epochs", f"make at most {MOST_STEPS} steps", plan.steps, "use larger batches")
+        return plan
+
+    def _facts(self, name: str, account: Account, plan: Plan) -> dict[str, Any]:
         return {
             "model": name,
             "steps": plan.steps,
@@ -120,16 +145,21 @@ class Jobs:
         if key is not None and (not 1 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable()):
             raise Problem(400, "invalid", f"an idempotency key must have 1 to {LONGEST_KEY} printable ASCII characters")
         given = _checked_plan(body.get("plan"))
-        facts = self.preview(identity, body["model"], given)
-        if not facts["affordable"]:
-            raise Problem(402, "budget_exceeded", "the share has no room for this training: nothing was charged")
+        account = self._account(identity, body["model"])
         mine = [tree for _, tree in self._curator.state.items("job") if tree["user"] == identity.user]
         for tree in mine:
             if key is not None and tree["key"] == key:
                 return self._same(tree, body["model"], given)
+        plan = self._plan(body["model"], given, account)
+        facts = self._facts(body["model"], account, plan)
+        if not facts["affordable"]:
+            raise Problem(402, "budget_exceeded", "the share has no room for this training: nothing was charged")
         if sum(tree["state"] in ("queued", "running") for tree in mine) >= MOST_OPEN:
             raise Problem(429, "too_many", f"one user may have {MOST_OPEN} trainings in the queue: wait for one to end")
+        purpose = f"training of {body['model']}: {json.dumps(given, sort_keys=True)}"
         job = {
+            "approval": self._curator.approval_for(identity, account, purpose, plan.event),
+            "purpose": purpose,
             "id": uuid.uuid4().hex[:16] if key is None else _id_of(identity.user, key),
             "user": identity.user,
             "role": identity.role.value,
@@ -199,6 +229,9 @@ class Jobs:
         if not self._curator.state.items("model"):
             return
         for name, process in list(self._running.items()):
+            tree = self._curator.state.item("job", name)
+            assert tree is not None, "jobs are never deleted"
+            self._curator.after_charge(tree["account"])  # its own process charges, and alerts nobody
             if process.poll() is not None:
                 del self._running[name]
         for name, tree in self._curator.state.items("job"):
@@ -280,6 +313,9 @@ def _checked_plan(given: Any) -> dict[str, Any]:
         if isinstance(value, bool) or not isinstance(value, wanted):
             raise Problem(400, "invalid", f"{name} in plan must be a number: see /openapi.json")
         _check.positive(name, value, "it is a number of the plan")
+    if "epsilon" in plan and not _LEAST_EPSILON <= plan["epsilon"] <= _MOST_EPSILON:
+        rule = f"be between {_LEAST_EPSILON:g} and {_MOST_EPSILON:g}"
+        raise _check.fail("epsilon", rule, plan["epsilon"], "others are of no use")
     return {name: kinds[name](value) for name, value in plan.items()}
 
 

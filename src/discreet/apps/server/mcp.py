@@ -98,8 +98,8 @@ def _protocol(server: Server) -> MCPServer[Any]:
             return await server.slowly(work, function, identity, *arguments, work)
         except Exception as error:
             problem = error if isinstance(error, Problem) else problem_of(error)
-            if isinstance(identity, Identity) and isinstance(error, AccessDenied):
-                await server.quickly(server.log_refusal, identity, "", PATH, error.reason)
+            if isinstance(identity, Identity):
+                await server.quickly(server.refused_by_rule, identity, "", PATH, problem, error)
             raise ToolError(f"{problem.code}: {problem.message}") from None
         finally:
             await server.until_the_next_step(began)

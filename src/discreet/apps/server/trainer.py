@@ -60,8 +60,10 @@ def _run(curator: Curator, name: str) -> None:
     folder = jobs.folder(name)
     threading.Thread(target=beat, daemon=True).start()
     try:
-        account = curator.access.account(identity, _account_of(curator, job["model"]), scope="train")
-        config = jobs.config(job["model"], numbers_of(job["plan"]), account)
+        approval = job.get("approval") or None  # jobs of older versions have none
+        paid_by = _account_of(curator, job["model"])
+        account = curator.access.account(identity, paid_by, scope="train", approval=approval)
+        config = jobs.config(job["model"], numbers_of(job["plan"]), account, job.get("purpose", ""))
         key = f"{job['user']}:job {name}"
         run = fit(config, account, key=key, checkpoint=folder / "checkpoint.pt", on_step=on_step)
         if not run.finished:

@@ -32,6 +32,8 @@ _MOST_CALLS = 100
 #: The most parts of a question's expressions: functions, compared values, and words of SQL. Compiling takes time for
 #: each, which cannot be interrupted.
 MOST_PARTS = 2000
+#: The most aggregates of one question: the time of planning grows with their square, and cannot be interrupted.
+MOST_AGGREGATES = 100
 #: The most numbers that the engine may return for one question: groups times levels of a quantile.
 MOST_CELLS = 2_000_000
 
@@ -62,7 +64,6 @@ class Asked:
     purpose: str | None
     error_target: Any = None
     rows: int = 1000
-    approval: int | None = None
 
     @classmethod
     def of(cls, body: Any) -> Asked:
@@ -70,7 +71,7 @@ class Asked:
         if not isinstance(body, dict):
             raise _check.fail("body", "be a JSON object", type(body).__name__, 'such as {"sql": "…", "epsilon": 0.1}')
         spending = tuple(field.name for field in fields(Spending))
-        known = ("sql", "keys", "calls", *spending, "purpose", "error_target", "rows", "approval")
+        known = ("sql", "keys", "calls", *spending, "purpose", "error_target", "rows")
         if unknown := [name for name in body if name not in known]:
             raise _check.fail("body", f"have the names {', '.join(known)}", unknown[:5], "leave the others out")
         _check.exactly_one(sql=body.get("sql"), calls=body.get("calls"))
@@ -86,16 +87,18 @@ class Asked:
             body.get("purpose"),
             body.get("error_target"),
             _check.integer("rows", body.get("rows", 1000), "it is a guess of how many rows a group has"),
-            body.get("approval"),
         )
 
     def digest_text(self) -> str:
         """A text that is the same for the same question with the same spending, and no other."""
-        asked = {name: value for name, value in self.body.items() if name != "approval" and value is not None}
+        asked = {name: value for name, value in self.body.items() if value is not None}
         return canonical(_exact(asked))
 
     def answer(self, table: Private, tables: Mapping[str, Private | Public]) -> Answer:
-        """The answer to preview or to release. Looks at no row."""
+        """The answer to preview or to release. Looks at no row.
+
+        `tables` are those that SQL may read by name. If the table itself is one of them, FROM refuses any other name.
+        """
         keys = read(self.body.get("keys"))
         _check_combinations(keys)
         if "sql" in self.body and self.body["sql"] is not None:
@@ -122,7 +125,6 @@ _KINDS: tuple[tuple[str, tuple[type, ...], str], ...] = (
     ("purpose", (str,), "a text"),
     ("error_target", (int, float, dict), "a number, or numbers by column"),
     ("rows", (int,), "a whole number"),
-    ("approval", (int,), "the number of an approval"),
 )
 
 
@@ -168,17 +170,26 @@ def _check_parts(body: Mapping[str, Any]) -> None:
     """Refuse expressions that take long to compile."""
     parts = len(re.findall(r"\w+|[^\w\s]", body.get("sql") or ""))
     waiting: list[tuple[Any, bool]] = [(body.get("calls"), False)]
+    aggregates = 0
     while waiting:  # keys and categories are outside of expressions, and may be many
         value, inside = waiting.pop()
         if isinstance(value, dict):
             inside = inside or "$call" in value
+            aggregates += "$aggregate" in value
             waiting += [(part, inside) for part in value.values()]
         elif isinstance(value, list):
             waiting += [(part, inside) for part in value]
         parts += inside
+    _check_aggregates(aggregates)
     if parts > MOST_PARTS:
         remedy = "ask about fewer values at a time, or group by them"
         raise _check.fail("question", f"have expressions of at most {MOST_PARTS} parts", parts, remedy)
+
+
+def _check_aggregates(count: int) -> None:
+    """Refuse more aggregates than can be planned in a short time."""
+    if count > MOST_AGGREGATES:
+        raise _check.fail("question", f"have at most {MOST_AGGREGATES} aggregates", count, "ask in several parts")
 
 
 def _check_combinations(keys: Any) -> None:
@@ -191,6 +202,7 @@ def _check_combinations(keys: Any) -> None:
 
 def _check_size(answer: Answer) -> None:
     """Refuse a question whose answer takes more memory than a server may be asked for."""
+    _check_aggregates(answer.aggregates)
     groups, levels = answer.size
     if groups * levels > MOST_CELLS:
         remedy = "ask for fewer groups, or a quantile with fewer levels"

@@ -26,10 +26,12 @@ _DEFINER = (*_CALLABLE, _OPEN, "discreet_charged_above()")
 _LEDGER_TABLES = ("discreet_account", "discreet_entry", "discreet_schema")
 _SERVER_TABLES = (served.ITEMS, served.ANSWERS)
 _ACCESS_TABLES = ("discreet_access_state", "discreet_access_change", "discreet_access_refusal")
-# Whether a role could change a table: by its rights, by those of a role that it may take on with SET ROLE, or as owner.
+# Whether a role could change a table or a column of it: by its rights, by those of a role that it may take on with SET
+# ROLE, or as owner.
 _COULD_WRITE = (
     "SELECT bool_or(has_table_privilege(taken.oid, one.oid, 'insert, update, delete, truncate, trigger') "
-    "OR taken.oid = one.relowner) FROM pg_roles AS taken, pg_class AS one "
+    "OR has_any_column_privilege(taken.oid, one.oid, 'insert, update') OR taken.oid = one.relowner) "
+    "FROM pg_roles AS taken, pg_class AS one "
     "WHERE pg_has_role(%s, taken.oid, 'member') AND one.oid = ANY (%s::regclass[])"
 )
 

@@ -1,7 +1,7 @@
 """What may be computed from a row, a file for each family; `nodes` holds what all of them share."""
 
 from discreet.analytics.table.expressions.choices import case, coalesce, greatest, least
-from discreet.analytics.table.expressions.depth import within_the_stack
+from discreet.analytics.table.expressions.depth import compilable, within_the_stack
 from discreet.analytics.table.expressions.nodes import (
     Call,
     Cases,
@@ -33,6 +33,7 @@ __all__ = [
     "Unsupported",
     "case",
     "coalesce",
+    "compilable",
     "greatest",
     "least",
     "within_the_stack",

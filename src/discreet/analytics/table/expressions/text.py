@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _LOWER, _UPPER = string.ascii_lowercase, string.ascii_uppercase
 #: No text that engines hold is longer.
 _LONGEST = float(2**31)
+#: The most characters of a text that a function has made longer. Without a limit, `concat` and `replace` could make one
+#: row's text so long that the engine fails, and the failure would tell that the row is there.
+LONGEST_MADE = 10_000
 
 
 def text(value: Any, wanted_by: str) -> Any:
@@ -30,26 +33,40 @@ def text(value: Any, wanted_by: str) -> Any:
     return value
 
 
+@ibis.udf.scalar.builtin(name="left")
+def _first(value: str, length: int) -> str: ...  # one mention of the text in SQL, where ibis's own has two
+
+
+@ibis.udf.scalar.builtin(name="right")
+def _last(value: str, length: int) -> str: ...
+
+
 def _part(value: Any, start: int, length: int | None) -> Any:
-    return text(value, "substring").substr(start, length)
-
-
-def _ending(value: Any, length: int) -> Any:
-    checked = text(value, "right")
-    start = ibis.greatest(checked.length() - length, 0)
+    checked = text(value, "substring")
+    if start == 0 and length is not None:
+        return _first(checked, length)
     return checked.substr(start, length)
 
 
+def _ending(value: Any, length: int) -> Any:
+    return _last(text(value, "right"), length)
+
+
 def _joined(*values: Any) -> Any:
-    """The texts one after another; missing if one of them is."""
-    parts = [text(value, "concat") for value in values]
-    there = parts[0].notnull()
-    for part in parts[1:]:
-        there = there & part.notnull()
+    """The texts one after another, cut at the longest; missing if one of them is."""
+    parts = [_first(text(value, "concat"), LONGEST_MADE) for value in values]
     joined = parts[0]
     for part in parts[1:]:
         joined = joined + part
-    return ibis.cases((there, joined), else_=ibis.null("string"))
+    return _first(joined, LONGEST_MADE)
+
+
+def _replaced(value: Any, old: str, new: str) -> Any:
+    """The text with one public text in place of another. One that would grow is cut before, whatever it holds."""
+    checked = text(value, "replace")
+    if len(new) > len(old):
+        checked = _first(checked, LONGEST_MADE * len(old) // len(new))
+    return checked.replace(old, new)
 
 
 def _like(value: Any, pattern: str, ignore_case: bool) -> Any:
@@ -76,7 +93,7 @@ LIKE = Function("like", _like, exact=True)
 STARTS_WITH = Function("startswith", lambda value, start: text(value, "startswith").startswith(start), exact=True)
 ENDS_WITH = Function("endswith", lambda value, end: text(value, "endswith").endswith(end), exact=True)
 CONTAINS = Function("contains", lambda value, part: text(value, "contains").contains(part), exact=True)
-REPLACE = Function("replace", lambda value, old, new: text(value, "replace").replace(old, new), exact=True)
+REPLACE = Function("replace", _replaced, exact=True)
 
 
 def _public(name: str, value: object, *, empty: bool = True) -> str:
@@ -118,7 +135,7 @@ class TextMethods(Methods):
         return self._call(RIGHT, options=(length,))
 
     def concat(self, *others: object) -> Expression:
-        """This text and others, one after another; missing if one of them is."""
+        """This text and others, one after another, cut at 10,000 characters; missing if one of them is."""
         return self._call(CONCAT, *others)
 
     def like(self, pattern: str, *, ignore_case: bool = False) -> Expression:
@@ -144,7 +161,10 @@ class TextMethods(Methods):
         return self._call(CONTAINS, options=(_public("part", part),))
 
     def replace(self, old: str, new: str) -> Expression:
-        """The text with each occurrence of a public text replaced by another."""
+        """The text with each occurrence of a public text replaced by another.
+
+        If `new` is longer than `old`, the text is cut first, so that the result has at most 10,000 characters.
+        """
         return self._call(REPLACE, options=(_public("old", old, empty=False), _public("new", new)))
 
 

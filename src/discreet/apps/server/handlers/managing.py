@@ -9,7 +9,7 @@ from typing import Any
 
 from discreet import _check
 from discreet.apps.server.calls import Call
-from discreet.apps.server.config import Dataset, budget_of, checked_item_name, neighbors_of
+from discreet.apps.server.config import Dataset, budget_of, checked_item_name, neighbors_of, period_of
 from discreet.apps.server.problems import Problem, not_found
 from discreet.ledger.access import Policy, Role
 
@@ -102,7 +102,7 @@ def allot(call: Call) -> Any:
     given = call.fields(account_=str, user_=str, epsilon=_NUMBER, delta=_NUMBER, rho=_NUMBER, mu=_NUMBER, aside=_NUMBER)
     budget = budget_of(given["epsilon"], given["delta"], given["rho"], given["mu"])
     ledger = call.curator.ledger.acting_for(call.identity.user)
-    account = ledger.account(call.curator.access.current(given["account"]))
+    account = ledger.account(_current_of(call, given["account"]))
     return call.curator.standing(account.allot(given["user"], budget, aside=given["aside"] or 0.0))
 
 
@@ -129,7 +129,7 @@ def set_policy(call: Call) -> Any:
         changed["expires"] = _time(changed["expires"])
     if "period_days" in changed:
         days = changed.pop("period_days")
-        changed["period"] = None if days is None else dt.timedelta(days=float(days))
+        changed["period"] = None if days is None else period_of(days)
     if "alerts" in changed:
         changed["alerts"] = tuple(changed["alerts"] or ())
     if "frozen" in changed:
@@ -158,9 +158,10 @@ def renew(call: Call) -> Any:
 
 
 def approvals(call: Call) -> Any:
-    """Questions that needed an approval: a steward sees all, an analyst her own."""
+    """Questions that needed an approval, with all that is asked: a steward sees all, an analyst her own."""
     mine = None if call.identity.may("approve") else call.identity.user
-    return {"approvals": [vars(one) for one in call.curator.access.approvals() if mine in (None, one.user)]}
+    listed = [one for one in call.curator.access.approvals() if mine in (None, one.user)]
+    return {"approvals": [{**vars(one), "question": call.curator.question_of(one)} for one in listed]}
 
 
 def approve(call: Call) -> Any:
@@ -241,7 +242,11 @@ def _current(call: Call) -> str:
 
     Questions are charged there, so a rule for the old one would hold back nobody.
     """
-    top, slash, below = call.names["account"].partition("/")
+    return _current_of(call, call.names["account"])
+
+
+def _current_of(call: Call, name: str) -> str:
+    top, slash, below = name.partition("/")
     return f"{call.curator.access.current(top)}{slash}{below}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from discreet.apps.server.curator import Curator
@@ -41,7 +41,9 @@ def home(curator: Curator, session: Session, asked: Mapping[str, str] | None = N
     )
 
 
-def ask(curator: Curator, session: Session, form: Mapping[str, str], work: Work) -> str:
+def ask(
+    curator: Curator, session: Session, form: Mapping[str, str], work: Work, on_refusal: Callable[..., None]
+) -> str:
     """Preview, try or ask what a form says; what goes wrong is shown above the box, which keeps its text."""
     asked = {name: form.get(name, "") for name in _EMPTY}
     identity, step = session.identity, form.get("step", "preview")
@@ -66,6 +68,7 @@ def ask(curator: Curator, session: Session, form: Mapping[str, str], work: Work)
         problem = error if isinstance(error, Problem) else problem_of(error)
         if problem.status >= 500:
             raise
+        on_refusal(identity, "", "page /ask", problem, error)
         title = _TITLES.get(problem.code, "This question cannot be asked")
         return home(curator, session, asked, problem={"title": title, "text": problem.message})
     shown = {"replayed": False, "dummy": False, **result}

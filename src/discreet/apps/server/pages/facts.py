@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from discreet.apps.server.config import Dataset
 from discreet.apps.server.curator import Curator
 from discreet.apps.server.pages import charts
 from discreet.apps.server.pages.charts import Bar
-from discreet.ledger.access import Identity, Policy
+from discreet.ledger.access import Approval, Identity, Policy
 from discreet.ledger.statement import Line
 
 #: Charges, changes and refused attempts that a page lists; the export has all.
@@ -116,6 +117,17 @@ def chart(result: Mapping[str, Any]) -> Markup:
             heading = Markup("<h3>{}</h3>").format(output["name"]) if groups else Markup("")
             drawn.append(heading + charts.bars(f"{output['name']} with error bars", bars))
     return Markup("").join(drawn)
+
+
+def asked(curator: Curator, approval: Approval) -> str:
+    """All that a question which waits asks for, as it was sent: the purpose says what its asker wants it to say."""
+    question = curator.question_of(approval)
+    if question is None:
+        return "The question is not on record: do not approve it."
+    if "training" in question:
+        return str(question["training"])
+    sql, rest = question.get("sql"), {name: part for name, part in question.items() if name != "sql"}
+    return "\n".join(([sql] if sql else []) + [json.dumps(rest, ensure_ascii=False)])
 
 
 def by_user(lines: tuple[Line, ...]) -> Markup:

@@ -168,7 +168,7 @@ class Site:
             "steward",
             session,
             accounts=facts.accounts(self._curator),
-            pending=[one for one in access.approvals() if one.state == "pending"],
+            pending=[(one, facts.asked(self._curator, one)) for one in access.approvals() if one.state == "pending"],
             lines=facts.newest(self._curator),
             users=access.users(),
             tokens=access.tokens(),
@@ -213,7 +213,9 @@ class Site:
             session = await self._server.quickly(self._session, request, "preview")
             self._check_form(request, session, form)
             work = Work()
-            html = await self._server.slowly(work, ask, self._curator, session, form, work)
+            html = await self._server.slowly(
+                work, ask, self._curator, session, form, work, self._server.refused_by_rule
+            )
         except AccessDenied:
             return RedirectResponse("/login", 303, HEADERS)
         except Exception as error:
