@@ -77,7 +77,8 @@ def aggregation(number: int, size: int, repeats: int) -> Row:
 
 def rounds_on_ray(number: int, rounds: int, repeats: int) -> Row:
     """Seconds per round with and without privacy, in turn in one simulation."""
-    app, taken = flower("flwr.app"), []
+    app = flower("flwr.app")
+    taken: list[float] = []
     client_app, server_app = flower("flwr.clientapp").ClientApp(), flower("flwr.serverapp").ServerApp()
 
     def train(message: Any, context: Any) -> Any:
