@@ -1,46 +1,34 @@
-"""A real deployment on this machine: a SuperLink and two SuperNodes in processes of their own, over the network."""
+"""Real runs of Flower on this machine release what the same plan releases in one process.
+
+Both plans have a seed, so that their noise is known and sums can be compared with a reference. A deployment is a
+SuperLink and two SuperNodes in processes of their own; the simulation has 100 clients on Ray, of which half are drawn.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import signal
-import socket
+import re
 import subprocess
 import sys
-import time
+import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks._deployment import deployment
+from discreet.learning import Plan
+from discreet.learning.federated import Round, applied, clients
+from discreet.learning.noise import Secret
+
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("flwr") is None, reason="needs the federated extra"),
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the federated extra"),
 ]
 
 ROOT = Path(__file__).parents[3]
-PROJECT = """
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "deployed"
-version = "1.0.0"
-license = "Apache-2.0"
-dependencies = []
-
-[tool.flwr.app]
-publisher = "discreet"
-
-[tool.flwr.app.components]
-serverapp = "deployed.server:app"
-clientapp = "deployed.client:app"
-
-[tool.flwr.app.config]
-folder = "."
-"""
+SEED = 5
 CLIENT = """
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
@@ -51,20 +39,23 @@ app = ClientApp()
 
 @app.train()
 def train(message, context):
-    place = context.node_config["partition-id"]
-    weight = message.content["arrays"]["weight"].numpy() + np.float32(0.125 * (place + 1))
-    metrics = MetricRecord({"num-examples": 1000**place})
-    record = ArrayRecord({"weight": Array(weight)})
+    place = int(context.node_config["partition-id"])
+    number = message.content["config"]["server-round"]
+    with open(f"{message.content['config']['folder']}/asked-{number}-{place}", "w"):
+        pass  # so that the test knows who was drawn
+    arrays = message.content["arrays"]["weight"].numpy()
+    update = np.random.default_rng([place, number]).normal(size=arrays.shape) * (0.05 + place % 7)
+    metrics = MetricRecord({"num-examples": 1000**(place % 3)})
+    record = ArrayRecord({"weight": Array(arrays + update)})
     return Message(RecordDict({"arrays": record, "metrics": metrics}), reply_to=message)
 """
 SERVER = """
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord
 from flwr.serverapp import ServerApp
 
-import discreet as dp
 from discreet.learning import Plan
 from discreet.learning.federated import PrivateFedAvg, clients
 
@@ -73,89 +64,80 @@ app = ServerApp()
 
 @app.main()
 def main(grid, context):
-    folder = Path(context.run_config["folder"])
-    plan = Plan.federated(clients(2), rate=1.0, rounds=2, clip_norm=1.0, noise_multiplier=1e-9, delta=1e-5)
-    start = ArrayRecord({"weight": Array(np.zeros(4, np.float32))})
-    result = PrivateFedAvg(plan).start(grid, start, num_rounds=plan.rounds)
+    folder = Path(context.run_config.get("folder", FOLDER))
+    plan = Plan.federated(clients(NUMBER), **GIVEN)
+    start = ArrayRecord({"weight": Array(np.zeros(40))})
+    result = PrivateFedAvg(plan).start(
+        grid, start, num_rounds=plan.rounds, train_config=ConfigRecord({"folder": str(folder)})
+    )
     np.save(folder / "part.npy", result.arrays["weight"].numpy())
     (folder / "part.npy").rename(folder / "result.npy")
 """
 
 
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+def given(rate):
+    return {
+        "rate": rate,
+        "rounds": 3,
+        "clip_norm": 1.0,
+        "noise_multiplier": 0.5,
+        "delta": 1e-5,
+        "insecure_seed": SEED,
+    }
 
 
-def answers(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+def server(number, rate, folder=""):
+    return f"FOLDER, NUMBER, GIVEN = {str(folder)!r}, {number}, {given(rate)!r}\n{SERVER}"
 
 
-def wait_for(happened, seconds=150):
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.5)
+def drawn_in(folder, number):
+    return frozenset(int(path.name.split("-")[2]) for path in folder.glob(f"asked-{number}-*"))
 
 
-def test_two_nodes_over_the_network_sum_as_one_process_does(tmp_path):
-    """Updates of 0.125 and 0.25 in two rounds, with next to no noise: examples do not weigh in the mean."""
-    package = tmp_path / "app" / "deployed"
-    package.mkdir(parents=True)
-    (tmp_path / "app" / "pyproject.toml").write_text(PROJECT)
-    for name, text in (("__init__", ""), ("client", CLIENT), ("server", SERVER)):
-        (package / f"{name}.py").write_text(text)
-    link, first, second = free_ports(3)
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "config.toml").write_text(
-        f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{link}"\ninsecure = true\n'
-    )
-    tools = Path(sys.executable).parent
+def reference(folder, number, rate):
+    """The arrays after the same rounds in one process, with those clients that were drawn."""
+    plan, secret, model = Plan.federated(clients(number), **given(rate)), Secret(SEED), {"weight": np.zeros(40)}
+    for each in range(1, plan.rounds + 1):
+        drawn = drawn_in(folder, each)
+        one = Round(plan, each, model, 1.0, drawn)
+        for place in drawn:
+            update = np.random.default_rng([place, each]).normal(size=40) * (0.05 + place % 7)
+            one.take(place, {"weight": model["weight"] + update})
+        model = applied(model, one.release(secret).update)
+    return model["weight"]
+
+
+def test_two_nodes_over_the_network_sum_as_one_process_does_and_the_log_names_nobody(tmp_path):
+    with deployment(tmp_path, server(2, 1.0), CLIENT) as run:
+        run("result.npy")
+    assert drawn_in(tmp_path, 3) == {0, 1}
+    assert np.load(tmp_path / "result.npy") == pytest.approx(reference(tmp_path, 2, 1.0), abs=1e-9)
+    nodes = [re.search(r"SuperNode ID: (\d+)", (tmp_path / f"{place}.log").read_text()) for place in (1, 2)]
+    log = (tmp_path / "0.log").read_text()
+    assert all(node and node[1] not in log for node in nodes)
+
+
+def test_a_hundred_clients_on_ray_sum_as_one_process_does(tmp_path):
+    """Who is drawn has 100 coins in each round: fewer than 10 or more than 90 have a probability below 1e-15."""
+    start = """
+    from flwr.simulation import run_simulation
+
+    init = {"num_cpus": 2, "include_dashboard": False, "log_to_driver": False}
+    resources = {"num_cpus": 1, "num_gpus": 0.0}
+    run_simulation(app, client, 100, backend_config={"client_resources": resources, "init_args": init})
+    """
+    program = tmp_path / "program.py"
+    program.write_text(f"{CLIENT}\nclient = app\n{server(100, 0.5, tmp_path)}\n{textwrap.dedent(start)}")
     environment = {
         **os.environ,
-        "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",
         "OMP_NUM_THREADS": "1",
-        "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
-    started = []
-
-    def start(name, *arguments):
-        command = [str(tools / name), "--insecure", *arguments]
-        with (tmp_path / f"{len(started)}.log").open("w") as log:
-            # A group of its own: the processes that it starts end with it.
-            process = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=tmp_path, start_new_session=True
-            )
-        started.append(process)
-
-    def says(place, words):
-        return lambda: words in (tmp_path / f"{place}.log").read_text()
-
-    try:
-        start("flower-superlink", "--disable-runtime-dependency-installation", "--port", str(link))
-        wait_for(lambda: answers(link))
-        for place, port in enumerate((first, second)):
-            given = ["--superlink", f"127.0.0.1:{link}", "--port", str(port)]
-            start("flower-supernode", *given, "--node-config", f"partition-id={place}")
-        wait_for(lambda: says(1, "SuperNode ID")() and says(2, "SuperNode ID")())
-        command = [str(tools / "flwr"), "run", str(tmp_path / "app"), "here", "--run-config", f'folder="{tmp_path}"']
-        subprocess.run(command, env=environment, capture_output=True, timeout=90, check=True)
-        wait_for((tmp_path / "result.npy").exists)
-    finally:
-        for process in reversed(started):
-            os.killpg(process.pid, signal.SIGTERM)
-        time.sleep(1)
-        for process in started:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-            process.wait(10)
-    assert np.load(tmp_path / "result.npy") == pytest.approx(np.full(4, 2 * (0.125 + 0.25) / 2), abs=1e-6)
+    done = subprocess.run(
+        [sys.executable, str(program)], env=environment, capture_output=True, text=True, timeout=400, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert all(10 <= len(drawn_in(tmp_path, number)) <= 90 for number in (1, 2, 3))
+    assert np.load(tmp_path / "result.npy") == pytest.approx(reference(tmp_path, 100, 0.5), abs=1e-9)

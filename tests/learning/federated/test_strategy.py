@@ -18,8 +18,10 @@ import discreet as dp
 from discreet.errors import BudgetExceeded, InvalidArgument
 from discreet.learning import Plan
 from discreet.learning.clipping import Adaptive
-from discreet.learning.federated import PrivateFedAvg, clients, replies
+from discreet.learning.federated import PrivateFedAvg, clients, replies, rounds
 from discreet.learning.federated._flower import flower
+from discreet.ledger import Account
+from discreet.ledger.reservation import Reservation
 from tests.learning.federated.grids import FunctionGrid, failure, record, reply, sent
 
 pytestmark = [
@@ -315,6 +317,62 @@ def test_an_array_of_objects_is_not_read():
     data = header + len(stored).to_bytes(2, "little") + stored + bytes(8)
     with pytest.raises(ValueError, match="objects"):
         replies.arrays_of({"a": app.Array("object", (1,), "numpy.ndarray", data)})
+
+
+class Crashes:
+    """Dies at one of the writes of a server, before or after it: to the ledger, to the file, or at a message."""
+
+    def __init__(self, at, after):
+        self.at, self.after, self.calls = at, after, 0
+
+    def around(self, call):
+        def crashing(*arguments, **more):
+            self.calls += 1
+            number = self.calls
+            if number == self.at and not self.after:
+                raise KeyboardInterrupt
+            value = call(*arguments, **more)
+            if number == self.at:
+                raise KeyboardInterrupt
+            return value
+
+        return crashing
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_crash_at_any_write_or_message_takes_no_round_twice_and_charges_once(tmp_path, monkeypatch, after):
+    plan, at, crashed = plan_of(number=2, noise_multiplier=5.0), 0, True
+    while crashed:
+        at += 1
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        account = dp.Ledger(folder / "a.ledger").account("fed", budget=dp.ApproxDP(10.0, 1e-4), unit=dp.client())
+        asked = []
+
+        def client(message, asked=asked):
+            asked.append((message.content["config"]["server-round"], message.metadata.dst_node_id))
+            return moving()(message)
+
+        def serve(answer, account=account, folder=folder):
+            made = PrivateFedAvg(plan, account=account, checkpoint=folder / "c", resume=True)
+            return made.start(FunctionGrid([7, 8], answer), record(INITIAL))
+
+        crashes = Crashes(at, after)
+        with monkeypatch.context() as patch:
+            patch.setattr(rounds, "replace_file", crashes.around(rounds.replace_file))
+            patch.setattr(Account, "reserve", crashes.around(Account.reserve))
+            patch.setattr(Reservation, "start_block", crashes.around(Reservation.start_block))
+            try:
+                serve(crashes.around(client))
+                crashed = False
+            except KeyboardInterrupt:
+                pass
+        before = len(asked)
+        serve(client)
+        assert len(asked) == len(set(asked))
+        assert crashed or len(asked) == before == 6
+        assert [entry.event for entry in account.history() if entry.kind == "reserve"] == [plan.event]
+    assert at > 12  # three rounds of two messages, two starts and a file each
 
 
 SERVER = """

@@ -34,8 +34,7 @@ def federated_training(plan: RoundsPlan, result: Any, title: str = "Federated tr
     measured = dict(result.evaluate_metrics_serverapp)
     rounds = tuple(sorted(measured or taken))
     spent = tuple(
-        float(taken[number]["epsilon"] if number in taken else plan.guarantee_after(number).epsilon)
-        for number in rounds
+        float(taken[number]["epsilon"]) if number in taken else plan.epsilon_after(number) for number in rounds
     )
     series = [("ε so far", spent)] if rounds else []
     for name in dict.fromkeys(name for metrics in measured.values() for name in metrics):

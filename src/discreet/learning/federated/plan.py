@@ -82,9 +82,11 @@ class RoundsPlan(ABC):
 
     def guarantee_after(self, rounds: int) -> Guarantee:
         """The guarantee of the first `rounds` rounds."""
-        if rounds == 0:
-            return self._stated(0.0)
-        return self._stated(pricing.price(self.event_of(rounds), self.delta, self.relation).epsilon)
+        return self._stated(self.epsilon_after(rounds))
+
+    def epsilon_after(self, rounds: int) -> float:
+        """ε of the first `rounds` rounds at the plan's δ."""
+        return 0.0 if rounds == 0 else pricing.price(self.event_of(rounds), self.delta, self.relation).epsilon
 
     def _stated(self, epsilon: float) -> Guarantee:
         guarantee = PureDP(epsilon) if math.isinf(epsilon) else ApproxDP(epsilon, self.delta)

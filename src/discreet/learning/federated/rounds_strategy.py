@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet import _check
-from discreet.learning import pricing
 from discreet.learning.allowance import checked_account
 from discreet.learning.federated._flower import LOGGER, flower, quiet, strategy_base
 from discreet.learning.federated.aggregation import applied, trained
@@ -78,10 +77,7 @@ class RoundsStrategy(_Strategy):  # type: ignore[misc] # Flower is optional, so 
     def epsilon_after(self, rounds: int) -> float:
         """ε of the first `rounds` rounds, rounded up to a twentieth of the plan, because computing it takes time."""
         mark = max(1, self.plan.rounds // 20)
-        priced = min(self.plan.rounds, mark * math.ceil(rounds / mark))
-        if priced == 0:
-            return 0.0
-        return pricing.price(self.plan.event_of(priced), self.plan.delta, self.plan.relation).epsilon
+        return self.plan.epsilon_after(min(self.plan.rounds, mark * math.ceil(rounds / mark)))
 
     # --- the interface of Flower
 

@@ -40,7 +40,8 @@ class PrivateFedAvg(RoundsStrategy):
         `Result`, its log and the checkpoint show. Whatever else comes with a reply (metrics, numbers of examples, error
         messages) is dropped, and clients are not asked to evaluate. The server is trusted: it sees replies, and
         `counts`, which are exact and not private. Not protected: how long a round takes, and messages on the network,
-        which show the server's operator who was drawn; with `plan.secret_sample` others must not see them.
+        which show the server's operator who was drawn; with `plan.secret_sample` others must not see them. The log of
+        Flower's SuperLink names the node of each reply at level INFO: start it with FLWR_LOG_LEVEL=WARNING.
     """
 
     plan: FederatedPlan
