@@ -38,7 +38,8 @@ class LipschitzLayer(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         """The scores of each row."""
         projected = self.weight * (self.radius / self.weight.norm().clamp_min(self.radius))
-        return rows @ projected[:, :-1].T + projected[:, -1]
+        scores: Tensor = rows @ projected[:, :-1].T + projected[:, -1]
+        return scores
 
 
 class LipschitzNetwork(nn.Module):
