@@ -232,11 +232,14 @@ def invert(smooth: Smooth, point: saddle.Saddle) -> Inversion | None:
     enough = _FALLEN + max(0.0, excess)
     reach = _FIRST_REACH * math.sqrt(enough / _FALLEN)
     nodes = max(_FIRST_NODES, math.ceil(reach / spread / step))
+    # From here on the Gaussian alone has fallen, whatever the other losses do.
+    by_gaussian = math.inf if smooth.mu_squared <= 0 else math.sqrt(2 * enough / smooth.mu_squared) / step + 1
     if len(smooth.sampled.rate) == 0:
         # The Gaussian alone bounds what is left out, so the Gaussian must have fallen.
         nodes = max(nodes, math.ceil(math.sqrt(2 * _FALLEN / smooth.mu_squared) / step) + 1)
     if nodes > _MOST_NODES:
         return None
+    most = _MOST_LEFT_OUT * scale / spread * math.exp(-max(0.0, excess))
     earlier = 0.0
     while True:
         built = sampled(smooth, tilt, step, nodes)
@@ -244,15 +247,17 @@ def invert(smooth: Smooth, point: saddle.Saddle) -> Inversion | None:
             return None
         values, error, rule = built
         fallen = -math.log(float(np.max(np.abs(values[-max(2, nodes // _END) :]))) / scale + _TINY)
-        if fallen > enough:
+        if fallen > enough and (left_out := _beyond(smooth, tilt, rule, step, nodes)) <= most:
             break
-        if _hopeless(nodes, fallen, earlier, enough, 0 if rule is None else rule.losses.shape[1]):
-            return None
+        quadrature_nodes = 0 if rule is None else rule.losses.shape[1]
+        if fallen > enough or _hopeless(nodes, fallen, earlier, enough, quadrature_nodes):
+            # Losses with atoms fall and rise again, and do not bound what lies beyond: only the Gaussian may help.
+            if not nodes < by_gaussian <= _MOST_NODES:
+                return None
+            nodes, earlier = math.ceil(by_gaussian), 0.0
+            continue
         nodes, earlier = 2 * nodes, fallen
-    left_out = _beyond(smooth, tilt, rule, step, nodes)
     log_scale, relative = log_scale_of(smooth, tilt, rule)
-    if left_out > _MOST_LEFT_OUT * scale / spread * math.exp(-max(0.0, excess)):
-        return None
     return Inversion(tilt, log_scale, step, values, error + left_out, relative, order, above)
 
 
