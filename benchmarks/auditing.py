@@ -217,7 +217,7 @@ def main() -> None:
     if args.part in ("all", "noise"):
         rows += [row for case in cases() for row in rows_of(case, 5 if args.quick else 60)]
     if args.part in ("all", "canaries"):
-        rows += ideal_rows(1 if args.quick else 11)
+        rows += ideal_rows(1 if args.quick else 21)
         rows += training_rows(*((1, 1_000) if args.quick else (5, 2_000)))
     if args.part == "mnist" or (args.part == "all" and not args.quick):  # a thousand trainings take minutes
         rows += mnist_rows(args.data, args.quick)
