@@ -31,9 +31,9 @@ class LipschitzLayer(nn.Module):
     def __init__(self, inputs: int, outputs: int, radius: float) -> None:
         super().__init__()
         self.radius = radius
-        start = torch.randn(outputs, inputs + 1) * (radius / math.sqrt(outputs * (inputs + 1)))
+        start = torch.randn(outputs, inputs + 1) / math.sqrt(inputs + 1)
         start[:, -1] = 0.0
-        self.weight = nn.Parameter(start)
+        self.weight = nn.Parameter(start * min(1.0, radius / float(start.norm())))
 
     def forward(self, rows: Tensor) -> Tensor:
         """The scores of each row."""
