@@ -37,7 +37,7 @@ class LipschitzLayer(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """The scores of each row."""
-        projected = self.weight * (self.radius / self.weight.norm().clamp_min(self.radius))
+        projected: Tensor = self.weight * (self.radius / self.weight.norm().clamp_min(self.radius))
         return rows @ projected[:, :-1].T + projected[:, -1]
 
 
@@ -83,4 +83,5 @@ class LipschitzNetwork(nn.Module):
         values = flat * (self.input_norm / lengths)
         for layer in self.layers[:-1]:
             values = layer(values).relu()
-        return torch.as_tensor(self.layers[-1](values))
+        scores: Tensor = self.layers[-1](values)
+        return scores
