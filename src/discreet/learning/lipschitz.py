@@ -31,15 +31,14 @@ class LipschitzLayer(nn.Module):
     def __init__(self, inputs: int, outputs: int, radius: float) -> None:
         super().__init__()
         self.radius = radius
-        start = torch.randn(outputs, inputs + 1) * (radius / math.sqrt(outputs * (inputs + 1)))
+        start = torch.randn(outputs, inputs + 1) / math.sqrt(inputs + 1)
         start[:, -1] = 0.0
-        self.weight = nn.Parameter(start)
+        self.weight = nn.Parameter(start * min(1.0, radius / float(start.norm())))
 
     def forward(self, rows: Tensor) -> Tensor:
         """The scores of each row."""
-        projected = self.weight * (self.radius / self.weight.norm().clamp_min(self.radius))
-        scores: Tensor = rows @ projected[:, :-1].T + projected[:, -1]
-        return scores
+        projected: Tensor = self.weight * (self.radius / self.weight.norm().clamp_min(self.radius))
+        return rows @ projected[:, :-1].T + projected[:, -1]
 
 
 class LipschitzNetwork(nn.Module):
@@ -84,4 +83,5 @@ class LipschitzNetwork(nn.Module):
         values = flat * (self.input_norm / lengths)
         for layer in self.layers[:-1]:
             values = layer(values).relu()
-        return torch.as_tensor(self.layers[-1](values))
+        scores: Tensor = self.layers[-1](values)
+        return scores
