@@ -51,6 +51,11 @@ class Account:
         return self._terms.name
 
     @property
+    def path(self) -> tuple[Terms, ...]:
+        """The terms of every account that a charge goes to, from the dataset's own down to this one."""
+        return self._path
+
+    @property
     def budget(self) -> Guarantee:
         """The guarantee that all spending together stays within, and whom it protects."""
         return self._terms.budget.protecting(self._terms.neighbors)

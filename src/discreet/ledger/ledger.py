@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from discreet import _check
 from discreet.codec import encode_budget
@@ -29,11 +29,13 @@ from discreet.ledger.backend import Backend, now
 from discreet.ledger.names import checked_name, similar
 from discreet.ledger.receipt import Anchor, Receipt
 from discreet.ledger.stores import records
-from discreet.ledger.stores.base import OnStep, no_step
+from discreet.ledger.stores.base import OnStep, Transaction, no_step
 from discreet.ledger.stores.registry import open_store
 from discreet.ledger.terms import Terms
 from discreet.ledger.verify import Verification, verify
 from discreet.neighbors import ADD_REMOVE, Client, Neighbors, Relation, Rows, Unit
+
+T = TypeVar("T")
 
 
 class Ledger:
@@ -128,6 +130,10 @@ class Ledger:
         """All accounts and sub-accounts, by name."""
         names = self._backend.read(records.names)
         return tuple(self._reopened(self._existing(name)) for name in names)
+
+    def read(self, work: Callable[[Transaction], T]) -> T:
+        """What `work` reads from one consistent snapshot of the store, for exports and evidence."""
+        return self._backend.read(work)
 
     def verify(self, receipts: Iterable[Receipt | Anchor | str] = ()) -> Verification:
         """Recompute everything from the entries, and report the first disagreement, if there is one.

@@ -238,7 +238,7 @@ class Curator:
             self._check_waiting(identity)
             account = self.access.account(identity, dataset.account)
             event = self._answer(dataset, account, asked, work).event(**asked.spending.planned())
-            cost = max(cost_of(terms, event) for terms in account._path)
+            cost = max(cost_of(terms, event) for terms in account.path)
             # Before the request, so that a steward never sees one without its question.
             self.state.put("question", question, {"dataset": dataset.name, "body": json.dumps(asked.body)})
             waiting = [self.access.request_approval(identity, account.name, what, cost)]
@@ -251,8 +251,8 @@ class Curator:
 
     def approval_for(self, identity: Identity, account: Account, what: str, event: Event) -> str:
         """The approval that a training may use, "" if it needs none; otherwise ask for one, once, and say so."""
-        cost = max(cost_of(terms, event) for terms in account._path)
-        if not any(self.access.policy(terms.name).needs_approval(cost) for terms in account._path):
+        cost = max(cost_of(terms, event) for terms in account.path)
+        if not any(self.access.policy(terms.name).needs_approval(cost) for terms in account.path):
             return ""
         asked = [
             one
@@ -335,7 +335,7 @@ class Curator:
 
     def _withholding(self, answer: Answer, account: Account) -> Answer:
         """The answer without small groups, where a policy on the path says so."""
-        policies = [self.access.policy(terms.name) for terms in account._path]
+        policies = [self.access.policy(terms.name) for terms in account.path]
         least = max((policy.min_group_size or 0 for policy in policies), default=0)
         return answer.withholding(least) if least > 0 else answer
 

@@ -128,7 +128,7 @@ class Trials:
                 self._folder = tempfile.TemporaryDirectory(prefix="discreet-trials-")
                 self._ledger = Ledger(f"{self._folder.name}/trials.ledger")
             ledger = self._ledger
-        terms = account._terms
+        terms = account.path[-1]
         neighbors, name = terms.neighbors, f"trial {uuid.uuid4().hex}"
         budget = generous(terms.budget)
         return ledger.account(name, budget, neighbors.unit, neighbors.relation, aside=float(terms.aside))

@@ -99,7 +99,7 @@ def missing(ledger: Ledger, head: SignedHead) -> str:
                 return f"change {head.changes[0]} of users and policies is not the one that was signed at {head.time}"
         return ""
 
-    return ledger._backend.read(work)
+    return ledger.read(work)
 
 
 class AnchorFile:

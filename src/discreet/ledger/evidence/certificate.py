@@ -100,9 +100,7 @@ class Certificate:
         if ledger is None:
             return ""
         anchor = self.anchor
-        row = ledger._backend.read(
-            lambda transaction: records.by_sequence(transaction, anchor.account, anchor.sequence)
-        )
+        row = ledger.read(lambda transaction: records.by_sequence(transaction, anchor.account, anchor.sequence))
         if row is None or row[1] != anchor.hash or row[0].event != self.event:
             return f"row {anchor.sequence} of account {anchor.account!r} is not the charge that was certified"
         terms = ledger.account(anchor.account)._terms
@@ -148,7 +146,7 @@ def certify(
             raise _check.fail(name, "be a text", text, "it names what the release was computed from")
     number = _check.integer("sequence", sequence, "it is the row of the charge", at_least=0)
     terms = ledger.account(account)._terms
-    row = ledger._backend.read(lambda transaction: records.by_sequence(transaction, terms.name, number))
+    row = ledger.read(lambda transaction: records.by_sequence(transaction, terms.name, number))
     if row is None or row[0].event is None or row[0].kind not in {"spend", "reserve", "close"}:
         raise _check.fail(
             "sequence", f"be the row of a charge of account {terms.name!r}", sequence, "see its statement"

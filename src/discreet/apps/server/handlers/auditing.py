@@ -85,11 +85,11 @@ def _account(call: Call) -> Account:
 
 def _entries(call: Call) -> Iterator[str]:
     """Entries are only ever added, so pages that are read one after another are those of one snapshot."""
-    backend = call.curator.ledger._backend
-    for name in backend.read(records.names):
+    ledger = call.curator.ledger
+    for name in ledger.read(records.names):
         last, more = _BEFORE_ALL, True
         while more:
-            rows = backend.read(_page(name, last))
+            rows = ledger.read(_page(name, last))
             for sequence, body, stored in rows:
                 yield json.dumps({"account": name, "sequence": sequence, "hash": stored, "body": body}) + "\n"
                 last = sequence
