@@ -203,10 +203,8 @@ def methods(task: Task, runs: int, epsilons: tuple[float, ...]) -> Iterator[Row]
         bounded = partial(LipschitzNetwork, (task.train[0].shape[1], task.classes), radius=_RADIUS)
         plan = plan_of(task, epsilon, clip_norm=bounded().gradient_bound)
         by_rate = {rate: mean_private(runs, task, bounded, plan, rate) for rate in (2.0, 8.0)}
-        name, note = (
-            "Lipschitz layer, nothing clipped",
-            f"radius {_RADIUS:g}, tried out; the best of these rates: {_tried(by_rate)}",
-        )
+        name = "Lipschitz layer, nothing clipped"
+        note = f"radius {_RADIUS:g}, tried out; the best of these rates: {_tried(by_rate)}"
         yield Row(f"{case}, {name}", _METRIC, max(by_rate.values()), "DP-SGD", clipped, "higher", note)
 
 
