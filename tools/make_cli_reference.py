@@ -104,8 +104,8 @@ sex = ["Female", "Male"]
 
 [questions]
 file = "public.parquet"          # for images, an idx file
-rows = 600                       # the first so many are asked
-answers = 400                    # at most so many are answered; the price is for so many
+rows = 600                       # how many are asked, from the first on
+answers = 400                    # the most that are answered, which is what the price is for
 
 [teachers]
 count = 200                      # each learns from its own shard

@@ -21,7 +21,7 @@ Complexes = NDArray[np.complex128]
 _MOST_ATOMS = 1 << 14
 # Complex numbers that are made at a time: 8 MiB.
 _CHUNK = 1 << 19
-# From so many equally spaced frequencies on, powers of e^{iωl} are multiplied instead of computed one by one.
+# From this many equally spaced frequencies on, powers of e^{iωl} are multiplied instead of computed one by one.
 _EQUALLY_SPACED = 64
 
 

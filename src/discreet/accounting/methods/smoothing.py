@@ -26,6 +26,8 @@ from discreet.numeric.rounding import UNIT
 _WIDTH, _NARROW, _FEW = 1e-4, 2e-5, 5000
 # Where the contour would be too long, the answer may be wider, by this factor each time, up to this many times.
 _WIDER, _TRIES = 8.0, 3
+# The most that μ² may grow: c has a factor e^{μ²/8}, which must stay a float. Such an answer would be useless anyway.
+_MOST_ADDED = 4096.0
 # An ε below this, in units of 1/τ, is not resolved any further.
 _LEAST_EPSILON = 1e-2
 # Relative margin for the round-off of c, and roundings of one sample of the density.
@@ -89,6 +91,8 @@ def invert(smooth: fourier.Smooth, point: saddle.Saddle, target: Target, *, quic
         wanted = width * max(point.epsilon, _LEAST_EPSILON / tilt) / (tilt + 1)
     for _ in range(_TRIES):
         added = max(wanted - smooth.mu_squared, 0.0)
+        if added > _MOST_ADDED:
+            return None
         fall = smooth.mu_squared + added
         moved = replace(point, curvature=point.curvature + added)
         samples = fourier.invert(replace(smooth, mu_squared=fall), moved)
