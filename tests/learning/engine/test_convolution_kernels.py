@@ -54,6 +54,18 @@ def test_splitting_in_halves_keeps_sixteen_bits():
     assert bool(((high.double() + low.double() - value.double()).abs() <= 2.0**-16 * value.double().abs()).all())
 
 
+def test_halves_that_a_compiler_can_fuse_keep_sixteen_bits_too():
+    value = torch.randn(3, 5, 4, 4) * torch.logspace(-30, 30, 5).view(1, 5, 1, 1)
+    high, low = kernels.fused_halves(value)
+    assert bool(((high.double() + low.double() - value.double()).abs() <= 2.0**-16 * value.double().abs()).all())
+
+
+def test_halves_of_a_number_that_is_not_finite_are_not_finite():
+    bits = torch.tensor([0x7F800000, -0x00800000, 0x7FFFFFFF, 0x7F800001], dtype=torch.int32)  # infinities and NaN
+    high, _ = kernels.fused_halves(bits.view(torch.float32))
+    assert not bool(torch.isfinite(high).any())
+
+
 def test_the_kernels_do_not_support_a_cpu():
     x = torch.zeros(1, 3, 4, 4)
     assert not kernels.supports(x, x, (3, 3), 1)

@@ -60,20 +60,22 @@ if triton is not None:
         tl.store(out + place, radius * tl.cos(angle), mask=place < size)
         tl.store(out + place + lanes, radius * tl.sin(angle), mask=place + lanes < size)
 
-    @triton.jit
-    def _normal(out, key, size, scale, lanes: tl.constexpr, pairs: tl.constexpr):
-        """One group of blocks: the block at counter i is computed by thread i."""
+    @triton.jit(do_not_specialize=["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7"])
+    def _normal(
+        out, w0, w1, w2, w3, w4, w5, w6, w7, size, scale, lanes: tl.constexpr, pairs: tl.constexpr
+    ):  # fmt: skip
+        """One group of blocks: the block at counter i is computed by thread i; w0 to w7 are the words of the key."""
         group = tl.program_id(0).to(tl.int64)
         zero = tl.zeros((lanes,), tl.uint32)
         counter = (group * lanes + tl.arange(0, lanes)).to(tl.uint32)
-        k0 = zero + tl.load(key).to(tl.uint32)
-        k1 = zero + tl.load(key + 1).to(tl.uint32)
-        k2 = zero + tl.load(key + 2).to(tl.uint32)
-        k3 = zero + tl.load(key + 3).to(tl.uint32)
-        k4 = zero + tl.load(key + 4).to(tl.uint32)
-        k5 = zero + tl.load(key + 5).to(tl.uint32)
-        k6 = zero + tl.load(key + 6).to(tl.uint32)
-        k7 = zero + tl.load(key + 7).to(tl.uint32)
+        k0 = zero + w0.to(tl.uint32)
+        k1 = zero + w1.to(tl.uint32)
+        k2 = zero + w2.to(tl.uint32)
+        k3 = zero + w3.to(tl.uint32)
+        k4 = zero + w4.to(tl.uint32)
+        k5 = zero + w5.to(tl.uint32)
+        k6 = zero + w6.to(tl.uint32)
+        k7 = zero + w7.to(tl.uint32)
         c0 = zero + 0x61707865
         c1 = zero + 0x3320646E
         c2 = zero + 0x79622D32
@@ -104,7 +106,9 @@ def normal(size: int, scale: float, key: bytes, device: torch.device) -> Tensor:
     out = torch.empty(size, device=device, dtype=torch.float32)
     groups = -(-size // (2 * PAIRS * LANES))
     chacha.check_count(0, groups * LANES)
-    words = torch.tensor(chacha.words_of(key), dtype=torch.int64, device=device)
     if groups:
-        _normal[(groups,)](out, words, size, scale, lanes=LANES, pairs=PAIRS, num_warps=4)
+        # The key travels with the launch: a copy to the device would cost more than the kernel of a small model.
+        words = [int(word) - (int(word) >> 31 << 32) for word in chacha.words_of(key)]  # the same bits, as int32
+        with torch.cuda.device(device):
+            _normal[(groups,)](out, *words, size, scale, lanes=LANES, pairs=PAIRS, num_warps=4)
     return out

@@ -7,6 +7,7 @@ are compiled once (`regions`), and torch keeps what it compiled on disk, so a se
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import threading
@@ -23,6 +24,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from discreet.learning.engine.graph.effects import backward_draws, written_arguments
 from discreet.learning.engine.graph.marks import remove_marks
 from discreet.learning.engine.graph.passes import move_norms_early, share_after_forward
+from discreet.learning.engine.graph.recompute import recompute_cheap, tag_parts
 from discreet.learning.engine.graph.regions import compile_regions
 from discreet.learning.engine.graph.replay import FlatFunction, Replay, is_launch_bound
 
@@ -130,6 +132,7 @@ def _writes_a_scalar(arguments: Sequence[Tensor], written: Sequence[int]) -> boo
 
 def _improve(graph: torch.fx.GraphModule) -> None:
     """Save work and memory; changes no value."""
+    tag_parts(graph)
     share_after_forward(graph)
     move_norms_early(graph)
     remove_marks(graph)
@@ -144,6 +147,9 @@ def _compile(graph: torch.fx.GraphModule, on_gpu: bool) -> FlatFunction:
         function: FlatFunction = torch._inductor.compile(module, list(inputs), options=options)  # type: ignore[assignment, no-untyped-call, unused-ignore]  # torch's own
         return function
 
+    if on_gpu:  # where moving memory takes longer than computing
+        graph = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+        recompute_cheap(graph)
     with torch.no_grad():
         return compile_regions(graph, compiler)[0]
 

@@ -115,6 +115,19 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     return result
 
 
+#: How many 16-bit numbers a GPU's matrix units read at a time.
+_ALIGNED = 8
+
+
+def aligned(matrix: Tensor) -> Tensor:
+    """A matrix whose rows begin where matrix units can read them, with columns of zeros added if need be.
+
+    The scores of 50,257 words are not: without the copy, their product takes five times as long on an H200.
+    """
+    missing = -matrix.shape[-1] % _ALIGNED
+    return torch.nn.functional.pad(matrix, (0, missing)) if missing and multiplies_narrow(matrix) else matrix
+
+
 def scaled(grad: Tensor, weights: Tensor, dim: int = 0, *, digits: int = _FLOAT32_DIGITS) -> Tensor:
     """Each example's slice times its weight; `dim` enumerates the examples.
 

@@ -189,13 +189,27 @@ def _(x: Tensor, *rest: object) -> Tensor:
     return x.new_empty((x.shape[0],), dtype=torch.float32)
 
 
-def _factors(value: Tensor) -> tuple[Tensor, Tensor | None]:
+def fused_halves(value: Tensor) -> tuple[Tensor, Tensor]:
+    """As `halves`, in operations that a compiler fuses with those that compute the value; `high` is cut, not rounded.
+
+    It has to be cut by its bits: a compiler skips the rounding of a number that is widened again.
+    """
+    high = (value.view(torch.int32) & -(1 << 16)).view(torch.float32)
+    return high.to(torch.bfloat16), (value - high).to(torch.bfloat16)
+
+
+def _factors(value: Tensor, fused: bool) -> tuple[Tensor, Tensor | None]:
     """A value with channels last in memory, as (high, low); a 16-bit type has no low part."""
     value = value.contiguous(memory_format=torch.channels_last)
     if value.dtype != torch.float32:
         return value, None
-    high, low = halves(value)
+    high, low = fused_halves(value) if fused else halves(value)
     return high, low
+
+
+def _both(x: Tensor, g: Tensor) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+    """Both factors split. The input's halves must not be made where the input is, long before they are needed."""
+    return *_factors(x, fused=False), *_factors(g, fused=True)
 
 
 def gradients(x: Tensor, g: Tensor, geometry: Sequence[int]) -> Tensor:
@@ -206,11 +220,11 @@ def gradients(x: Tensor, g: Tensor, geometry: Sequence[int]) -> Tensor:
         g: the gradient of its output, [B, outputs, …].
         geometry: height and width of the kernel, then of stride, padding and dilation.
     """
-    result: Tensor = _gradients_op(*_factors(x), *_factors(g), list(geometry))
+    result: Tensor = _gradients_op(*_both(x, g), list(geometry))
     return result
 
 
 def powers(x: Tensor, g: Tensor, geometry: Sequence[int], order: int) -> Tensor:
     """Σ|gradient|^order of each example; arguments as for `gradients`."""
-    result: Tensor = _powers_op(*_factors(x), *_factors(g), list(geometry), order)
+    result: Tensor = _powers_op(*_both(x, g), list(geometry), order)
     return result

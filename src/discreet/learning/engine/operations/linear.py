@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from discreet.learning.engine.operations.arithmetic import (
+    aligned,
     enlarged,
     factors,
     float32_digits,
@@ -76,8 +77,9 @@ class LinearWeight(GradientRule):
             a = scaled(a, weights, examples, digits=digits)
         else:
             g = scaled(g, weights, examples, digits=digits)
-        a, g = a.reshape(-1, a.shape[-1]), g.reshape(-1, g.shape[-1])
-        return product(a.mT, g) if self.transposed else product(g.mT, a)
+        d, p = a.shape[-1], g.shape[-1]
+        a, g = aligned(a.reshape(-1, d)), aligned(g.reshape(-1, p))
+        return product(a.mT, g)[:d, :p] if self.transposed else product(g.mT, a)[:p, :d]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from math import sqrt
 import torch
 from torch import Tensor
 
+from discreet.learning.engine.operations import gram_kernels
 from discreet.learning.engine.operations.arithmetic import (
     accumulation,
     enlarged,
@@ -65,14 +66,14 @@ def sequence_norm_squared(a: Tensor, g: Tensor, digits: int | None = None) -> Te
         of_inputs, of_outputs = (power_sums(value, 2) + underflow(value) for value in (a, g))
         return of_inputs * of_outputs * (1 + error) ** 2
     if gram_is_cheaper(length, d, p):
+        if gram_kernels.supports(a, g):
+            squares, of_a, of_g = gram_kernels.gram_products(a, g)
+            return _from_lengths(a, g, squares, _lengths(of_a, underflow(a)), _lengths(of_g, underflow(g)), error)
 
         def from_grams(chunk: slice) -> Tensor:
             left, right = product(take(a, chunk), take(a, chunk).mT), product(take(g, chunk), take(g, chunk).mT)
             of_a, of_g = vector_lengths(left, underflow(a)), vector_lengths(right, underflow(g))
-            # What one Gram matrix lost to underflow is multiplied by the other Gram matrix.
-            lost = (of_g.sum(1) * sqrt(underflow(a))).square() + (of_a.sum(1) * sqrt(underflow(g))).square()
-            squares = rounded_up((left * right).sum((1, 2)), of_a * of_g) + lost
-            return enlarged(squares, error * (of_a * of_g).sum(1), 2)
+            return _from_lengths(a, g, (left * right).sum((1, 2)), of_a, of_g, error)
 
         return in_chunks(a.shape[0], 2 * length * length, from_grams)
 
@@ -81,6 +82,14 @@ def sequence_norm_squared(a: Tensor, g: Tensor, digits: int | None = None) -> Te
         return enlarged(squares, error * reach(take(a, chunk), take(g, chunk), 2), 2)
 
     return in_chunks(a.shape[0], d * p, from_gradients)
+
+
+def _from_lengths(a: Tensor, g: Tensor, products: Tensor, of_a: Tensor, of_g: Tensor, error: float) -> Tensor:
+    """Squared norms from Σ_{t,s} ⟨a_t, a_s⟩⟨g_t, g_s⟩ and the lengths of the vectors a_t and g_t, rounded up."""
+    # What one Gram matrix lost to underflow is multiplied by the other Gram matrix.
+    lost = (of_g.sum(1) * sqrt(underflow(a))).square() + (of_a.sum(1) * sqrt(underflow(g))).square()
+    squares = rounded_up(products, of_a * of_g) + lost
+    return enlarged(squares, error * (of_a * of_g).sum(1), 2)
 
 
 def reach(a: Tensor, g: Tensor, order: int) -> Tensor:
@@ -103,7 +112,11 @@ def underflow(value: Tensor) -> float:
 
 def vector_lengths(gram: Tensor, lost: float = 0.0) -> Tensor:
     """The lengths of the vectors behind a Gram matrix, whose entries may be too small by `lost`."""
-    return (gram.diagonal(dim1=1, dim2=2).clamp_min(0.0) + lost).sqrt()
+    return _lengths(gram.diagonal(dim1=1, dim2=2), lost)
+
+
+def _lengths(squares: Tensor, lost: float) -> Tensor:
+    return (squares.clamp_min(0.0) + lost).sqrt()
 
 
 def rounded_up(squares: Tensor, lengths: Tensor) -> Tensor:

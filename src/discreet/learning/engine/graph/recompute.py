@@ -1,0 +1,170 @@
+"""Recomputes cheap values of the forward pass where the backward pass needs them, instead of keeping them in memory.
+
+A GELU in float32 leaves its input, a tanh and a sum behind for its backward pass: six times the memory of the 16-bit
+tensor that all of them are computed from. Where a trace is cut into regions, each would be written by one region and
+read by another. `recompute_cheap` computes such values again from what is kept anyway.
+
+What the norms and sums of a rule read is never recomputed: both must see the very same numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Node
+
+from discreet.learning.engine.graph.effects import in_place_writes
+from discreet.learning.engine.graph.marks import backward_range
+
+_PART = "discreet_part"
+_FORWARD, _BACKWARD, _RULES = "forward", "backward", "rules"
+
+_aten = torch.ops.aten
+#: Elementwise operations that torch does not tag as such.
+_CASTS = {_aten._to_copy.default}
+#: Operations that a compiler fuses with the elementwise operations before them.
+_REDUCTIONS = {
+    _aten.sum.dim_IntList,
+    _aten.sum.default,
+    _aten.mean.dim,
+    _aten.native_layer_norm_backward.default,
+    _aten._softmax_backward_data.default,
+    _aten._log_softmax_backward_data.default,
+}
+
+
+def tag_parts(module: GraphModule) -> None:
+    """Note for each node whether it belongs to the forward pass, the backward pass, or the norms and sums.
+
+    The marks tell, so this comes before they are removed and before nodes are moved.
+    """
+    nodes = list(module.graph.nodes)
+    begin, end = backward_range(nodes)
+    for position, node in enumerate(nodes):
+        node.meta[_PART] = _FORWARD if position < begin else _BACKWARD if position < end else _RULES
+
+
+def recompute_cheap(module: GraphModule) -> None:
+    """Replace kept values of the forward pass by copies that later operations compute; changes no value.
+
+    A value is replaced if elementwise operations give it, from values that take less memory or are kept anyway, and
+    if only the backward pass reads it, in operations that a compiler can fuse it into. Sums of two tensors stay: they
+    join the layers of a model, and would be computed again from its very beginning. Views are replaced everywhere.
+    """
+    if in_place_writes(list(module.graph.nodes)):
+        return
+    _drop_aliases(module)
+    kept = {node for node in module.graph.nodes if _is_value(node) and not _is_later(node) and _later_users(node)}
+    replaced: list[Node] = []
+    changed = True
+    while changed:
+        changed = False
+        for node in sorted(filter(_replaceable, kept), reverse=True):
+            needed = _sources(node, kept)
+            more = sum(_bytes(value) for value in needed - kept)
+            if more < _bytes(node) or (_is_view(node) and more == _bytes(node)):
+                kept = (kept - {node}) | needed
+                replaced.append(node)
+                changed = True
+    copies: dict[Node, Node] = {}
+    for node in sorted(replaced, reverse=True):
+        for user in sorted(_later_users(node)):
+            user.replace_input_with(node, _computed_again(node, user, kept, copies))
+    module.graph.eliminate_dead_code()
+    module.graph.lint()
+    module.recompile()
+
+
+def _drop_aliases(module: GraphModule) -> None:
+    """Remove operations that only give a value another name; without writes in place that makes no difference."""
+    for node in list(module.graph.nodes):
+        if node.target in (_aten.detach.default, _aten.alias.default):
+            node.replace_all_uses_with(node.args[0])
+            module.graph.erase_node(node)
+
+
+def _is_later(node: Node) -> bool:
+    return node.op == "output" or node.meta.get(_PART, _FORWARD) != _FORWARD
+
+
+def _is_value(node: Node) -> bool:
+    return node.op == "call_function" and isinstance(node.meta.get("val"), Tensor)
+
+
+def _later_users(node: Node) -> list[Node]:
+    return [user for user in node.users if _is_later(user)]
+
+
+def _readers(node: Node) -> list[Node]:
+    """The later nodes that read a value, also through views that the forward pass takes of it."""
+    views = [user for user in node.users if not _is_later(user) and _is_view(user)]
+    return [*_later_users(node), *(reader for view in views for reader in _readers(view))]
+
+
+def _bytes(node: Node) -> int:
+    value: Tensor = node.meta["val"]
+    return min(value.numel() * value.element_size(), value.untyped_storage().nbytes())
+
+
+def _is_view(node: Node) -> bool:
+    schema: Any = getattr(node.target, "_schema", None)
+    return schema is not None and any(result.alias_info for result in schema.returns)
+
+
+def _is_elementwise(node: Node) -> bool:
+    tags = getattr(node.target, "tags", ())
+    if torch.Tag.nondeterministic_seeded in tags:
+        return False
+    return torch.Tag.pointwise in tags or node.target in _CASTS
+
+
+def _replaceable(node: Node) -> bool:
+    if _is_view(node):
+        return True
+    if not _is_elementwise(node):
+        return False
+    shape = node.meta["val"].shape
+    same = [used for used in node.all_input_nodes if getattr(used.meta.get("val"), "shape", None) == shape]
+    if node.target is _aten.add.Tensor and len(same) == 2:
+        return False
+    return all(_fusible(reader) for reader in _readers(node))
+
+
+def _fusible(node: Node) -> bool:
+    """Whether a node of the backward pass computes elementwise, or reads its input through views and then does so."""
+    if node.meta.get(_PART) != _BACKWARD:
+        return False
+    if _is_view(node):
+        return all(_fusible(user) for user in node.users)
+    return _is_elementwise(node) or node.target in _REDUCTIONS
+
+
+def _sources(node: Node, kept: set[Node]) -> set[Node]:
+    """What must be kept so that a value can be computed again: for a view, the value that it shows."""
+    sources: set[Node] = set()
+    pending = list(node.all_input_nodes)
+    while pending:
+        used = pending.pop()
+        if used.op != "call_function":
+            continue  # arguments and constants stay anyway
+        through = _is_view(used) or (_is_elementwise(used) and not _is_view(node))
+        if used not in kept and through:
+            pending.extend(used.all_input_nodes)
+        else:
+            sources.add(used)
+    return sources
+
+
+def _computed_again(node: Node, user: Node, kept: set[Node], copies: dict[Node, Node]) -> Node:
+    """A copy of a value that is computed before `user`: one that is there already, or a new one."""
+    if node.op != "call_function" or node in kept:
+        return node
+    if node in copies and copies[node] < user and not _is_view(node):
+        return copies[node]
+    inputs = {used: _computed_again(used, user, kept, copies) for used in node.all_input_nodes}
+    with user.graph.inserting_before(user):
+        copies[node] = user.graph.node_copy(node, inputs.__getitem__)
+    copies[node].meta[_PART] = user.meta[_PART]
+    return copies[node]
