@@ -14,7 +14,10 @@ import discreet
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DOCUMENTS = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md"]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = [
+    pytest.param(path, id=path.name, marks=[pytest.mark.peer] if "from opacus import" in path.read_text() else [])
+    for path in sorted((ROOT / "examples").glob("*.py"))
+]
 
 #: Characters of code that fit on a page of the site in a window 1280 px wide, measured with docs/stylesheets/extra.css:
 #: 102, less two to spare. Pages that are written from docstrings and help texts are not held to it: they wrap.
@@ -76,7 +79,7 @@ def test_every_source_file_that_a_document_names_exists(document):
         assert (ROOT / name).exists() or (ROOT / "src" / "discreet" / name).exists(), name
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_runs(example, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(example), run_name="__main__")
