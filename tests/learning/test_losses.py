@@ -79,3 +79,21 @@ def test_a_batch_that_is_no_pair_is_refused():
 def test_other_than_one_value_per_example_is_refused(bad):
     with pytest.raises(InvalidArgument, match="one value per example"):
         checked(bad, 4)
+
+
+@pytest.mark.parametrize(
+    "loss", [F.cross_entropy, nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]), ignore_index=1)]
+)
+def test_scores_with_the_classes_last_in_memory_give_the_same_losses_and_gradients(loss):
+    torch.manual_seed(0)
+    targets = torch.randint(0, 3, (4, 5))
+    targets[0] = loss.ignore_index if isinstance(loss, nn.Module) else -100
+    for_words = torch.randn(4, 5, 3)
+    results = []
+    for given in (for_words.transpose(1, 2), for_words.transpose(1, 2).contiguous()):
+        scores = given.detach().requires_grad_()
+        losses = per_example(loss)(identity, (scores, targets))
+        results.append((losses, torch.autograd.grad(losses.sum(), scores)[0]))
+    assert torch.allclose(results[0][0], results[1][0])
+    assert torch.allclose(results[0][1], results[1][1])
+    assert float(results[0][0][0].detach()) == 0.0

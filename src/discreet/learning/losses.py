@@ -46,6 +46,18 @@ def _mean_over_used(values: Tensor, targets: Tensor, ignored: int) -> Tensor:
     return (values.flatten(1) * used).sum(1) / used.sum(1).clamp_min(1.0)
 
 
+def _of_classes(function: Callable[[Tensor, Tensor], Tensor], scores: Tensor, targets: Tensor) -> Tensor:
+    """The losses of scores [B, classes, …] and their classes [B, …].
+
+    Scores that lie in memory with the classes last, as a language model computes them, are passed as [B·T, classes],
+    for which torch has faster kernels.
+    """
+    rows = scores.movedim(1, -1) if scores.dim() > 2 else scores
+    if scores.dim() > 2 and rows.is_contiguous() and rows.shape[:-1] == targets.shape:
+        return function(rows.flatten(0, -2), targets.flatten()).view(targets.shape)
+    return function(scores, targets)
+
+
 def per_example(loss: Any) -> Loss:
     """A loss as a function of (model, batch) that gives one value per example.
 
@@ -95,9 +107,11 @@ class _Unreduced:
                 "loss(model, batch) that returns one value per example"
             )
         inputs, targets = batch
-        values = self.function(model(inputs), targets)
-        if self.ignored is not None and not targets.is_floating_point():  # else targets are probabilities of classes
-            values = _mean_over_used(values, targets, self.ignored)
+        outputs = model(inputs)
+        if self.ignored is None or targets.is_floating_point():  # then targets are numbers, or probabilities of classes
+            values = self.function(outputs, targets)
+        else:
+            values = _mean_over_used(_of_classes(self.function, outputs, targets), targets, self.ignored)
         return values.flatten(1).mean(1) if values.dim() > 1 else values
 
 

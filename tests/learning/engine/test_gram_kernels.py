@@ -45,16 +45,24 @@ def test_rows_that_are_views_of_wider_ones_give_the_same():
 @cuda
 @pytest.mark.parametrize("cancel", [False, True])
 def test_norms_are_those_of_both_ways_and_never_too_short(cancel, monkeypatch):
-    a, g, _ = case(3, 200, 256, 320, torch.bfloat16)
+    a, g, _ = case(3, 200, 512, 640, torch.bfloat16)
     if cancel:  # a gradient of zero whose terms are large
         a[:, 1::2], g[:, 1::2] = a[:, ::2], -g[:, ::2]
     exact = torch.einsum("btp,btd->bpd", g.double(), a.double()).square().sum((1, 2))
-    assert sequence_norms.gram_is_cheaper(200, 256, 320)
+    assert sequence_norms.gram_is_cheaper(200, 512, 640)
     by_kernel = sequence_norms.sequence_norm_squared(a, g)
     monkeypatch.setattr(gram_kernels, "supports", lambda *_: False)
     by_products = sequence_norms.sequence_norm_squared(a, g)
     assert bool((by_kernel.double() >= exact).all())
     torch.testing.assert_close(by_kernel, by_products, rtol=1e-3, atol=0.0)
+
+
+@cuda
+def test_rows_that_cannot_be_read_fast_are_left_to_others():
+    a = torch.zeros(2, 64, 48, device="cuda", dtype=torch.bfloat16)
+    assert gram_kernels.supports(a, a)
+    assert not gram_kernels.supports(a, a[:, :, :1].expand(2, 64, 48).contiguous()[:, :, :47].contiguous())
+    assert not gram_kernels.supports(a, a.mT.contiguous().mT)
 
 
 def test_the_kernel_does_not_support_a_cpu():

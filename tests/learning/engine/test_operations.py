@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 from discreet.learning import Engine, Flat, PerLayer, clipped_sum
 from discreet.learning.engine import operations
-from discreet.learning.engine.operations import registry
+from discreet.learning.engine.operations import arithmetic, registry
+from discreet.learning.engine.operations.linear import LinearWeight
 from discreet.learning.losses import per_example
 from tests.learning.engine import truth
 from tests.learning.engine.zoo import ZOO
@@ -178,3 +179,20 @@ def test_every_function_has_one_handler_and_every_operation_is_registered():
     modules = {module.name for module in pkgutil.iter_modules(operations.__path__, f"{operations.__name__}.")}
     with_handlers = {name for name in modules if hasattr(importlib.import_module(name), "HANDLERS")}
     assert with_handlers - {registry.__name__} == {operation.__name__ for operation in registry.OPERATIONS}
+
+
+def test_columns_that_only_align_a_matrix_change_nothing(monkeypatch):
+    """Widths of 5 and 3 in 16 bits, as if the CPU were a device that multiplies them itself."""
+    torch.manual_seed(0)
+    a, g = torch.randn(4, 6, 5).bfloat16(), torch.randn(4, 6, 3).bfloat16()
+    weights = torch.rand(4)
+    for transposed in (False, True):
+        rule = LinearWeight(transposed)
+        gradients = rule.per_example((a,), g)
+        with monkeypatch.context() as patched:
+            patched.setattr(arithmetic, "multiplies_narrow", lambda value: value.dtype == torch.bfloat16)
+            assert arithmetic.aligned(g).shape == (4, 6, 8)
+            total, squares = rule.weighted_sum((a,), g, weights), rule.norm_power((a,), g, 2)
+        torch.testing.assert_close(total, (weights.view(4, 1, 1) * gradients).sum(0), rtol=0.05, atol=0.05)
+        exact = gradients.square().sum((1, 2))
+        assert bool((exact <= squares).all() and (squares <= 1.1 * exact).all())

@@ -32,7 +32,9 @@ def supports(a: Tensor, g: Tensor) -> bool:
     # The kernel indexes the elements of one example in 32 bits.
     small = a[0].numel() < 1 << 30 and g[0].numel() < 1 << 30
     narrow = a.dtype == g.dtype and a.dtype in _TYPES
-    return triton is not None and a.is_cuda and g.is_cuda and narrow and small and a.shape[1] >= _SHORTEST
+    # Otherwise rows do not begin where they can be read 16 bytes at a time, which is many times slower.
+    aligned = all(value.stride(2) == 1 and value.stride(1) % 8 == 0 for value in (a, g))
+    return triton is not None and a.is_cuda and g.is_cuda and narrow and small and aligned and a.shape[1] >= _SHORTEST
 
 
 if triton is not None:
@@ -83,7 +85,8 @@ if triton is not None:
 def _gram_products(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     a, g = (value if value.stride(2) == 1 else value.contiguous() for value in (a, g))
     examples, length = a.shape[:2]
-    tile, warps, stages = (128, 8, 3) if length > 64 else (64, 4, 4)
+    # The fastest tiles, warps and stages of those tried on an H200.
+    tile, warps, stages = (128, 8, 4) if length > 64 else (64, 4, 4)
     block = 64
     tiles = triton.cdiv(length, tile)
     pairs = tiles * (tiles + 1) // 2

@@ -67,6 +67,8 @@ class LinearWeight(GradientRule):
 
     def weighted_sum(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
         (a, g), examples = factors(inputs[0], grad), 0
+        d, p = a.shape[-1], g.shape[-1]
+        a, g = (aligned(as_sequence(value) if value.dim() == 3 else value) for value in (a, g))
         digits = float32_digits(a.device)
         # Σ_t (w g_t) a_tᵀ = Σ_t g_t (w a_t)ᵀ: scale the narrower of the two, in the memory order of the other.
         narrow = a.shape[-1] < g.shape[-1]
@@ -77,8 +79,7 @@ class LinearWeight(GradientRule):
             a = scaled(a, weights, examples, digits=digits)
         else:
             g = scaled(g, weights, examples, digits=digits)
-        d, p = a.shape[-1], g.shape[-1]
-        a, g = aligned(a.reshape(-1, d)), aligned(g.reshape(-1, p))
+        a, g = a.reshape(-1, a.shape[-1]), g.reshape(-1, g.shape[-1])
         return product(a.mT, g)[:d, :p] if self.transposed else product(g.mT, a)[:p, :d]
 
 
