@@ -470,3 +470,22 @@ def test_what_the_caller_writes_to_a_buffer_between_steps_stays():
         net.calls.fill_(batch.step)
         step(batch)
         assert int(net.calls) == batch.step
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_the_last_gradients_and_large_noise_take_no_memory_while_the_sums_are_computed(early, monkeypatch):
+    monkeypatch.setattr("discreet.learning.step.EARLY_NOISE", 1 << 24 if early else 1)
+    check_steps(Step)
+    plan, net = small.plan(), small.model()
+    step = Step(plan, net, small.loss, torch.optim.SGD(net.parameters(), lr=0.5), compile=False)
+    seen = []
+
+    def engine(batch, mask, norm, meanwhile, original=step._engine.__call__):
+        seen.append((meanwhile is not None, [p.grad for p in net.parameters()]))
+        return original(batch, mask, norm, meanwhile)
+
+    monkeypatch.setattr(Engine, "__call__", lambda self, *given: engine(*given))
+    for batch in plan.batches(small.data()):
+        step(batch)
+    assert len(seen) > 1
+    assert all(drawn is early and gradients == [None] * len(gradients) for drawn, gradients in seen)

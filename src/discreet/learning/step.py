@@ -30,6 +30,9 @@ from discreet.learning.optimizers import check_optimizer
 from discreet.learning.plan import Plan
 from discreet.learning.sharded import any_sharded, sharded_like
 
+#: Up to this many numbers, noise is drawn while the device still computes the sums: 64 MiB in float32.
+EARLY_NOISE = 1 << 24
+
 
 @dataclass(frozen=True, eq=False)
 class Observed:
@@ -152,11 +155,15 @@ class Step:
         # From here on the step counts as taken, whatever happens.
         self.position = batch.step + 1
         self.updates += 1
-        # Noise does not depend on the sums, so it is drawn (once for all pieces) while the device computes.
+        for parameter in self._parameters:
+            parameter.grad = None  # frees the last step's gradients before this step needs the memory
+        # Noise does not depend on the sums, so it is drawn (once for all pieces) while the device computes, unless it
+        # takes much of the memory that the passes need.
         noise = functools.cache(lambda: self._with_views(self._noise(batch.step, norm)))
+        early = sum(map(math.prod, self._shapes)) <= EARLY_NOISE
         with self._buffers.put_back(), self._seeded("step", batch.step), self._engine.gathered():
             # gathered by all processes, also by one whose share of the batch is empty
-            sums, totals = self._clipped(batch, norm, noise)
+            sums, totals = self._clipped(batch, norm, noise if early else None)
         self._release(noise(), norm, sums, totals)
         return Observed(totals.loss / totals.count, totals.clipped / totals.count, norm)
 
@@ -194,7 +201,7 @@ class Step:
         self._source = batch.source
 
     def _clipped(
-        self, batch: Batch, norm: float, meanwhile: Callable[[], object]
+        self, batch: Batch, norm: float, meanwhile: Callable[[], object] | None
     ) -> tuple[list[Tensor] | None, _Totals]:
         """The clipped sums over this process's share (None if it is empty), and exact observations."""
         limit = self.plan.example_norm(norm)

@@ -10,12 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 from discreet.learning import Engine, Flat, PerLayer, clipped_sum
 from discreet.learning.engine import operations
-from discreet.learning.engine.operations import arithmetic, registry
-from discreet.learning.engine.operations.linear import LinearWeight
+from discreet.learning.engine.operations import linear, registry
 from discreet.learning.losses import per_example
 from tests.learning.engine import truth
 from tests.learning.engine.zoo import ZOO
@@ -181,18 +181,41 @@ def test_every_function_has_one_handler_and_every_operation_is_registered():
     assert with_handlers - {registry.__name__} == {operation.__name__ for operation in registry.OPERATIONS}
 
 
-def test_columns_that_only_align_a_matrix_change_nothing(monkeypatch):
-    """Widths of 5 and 3 in 16 bits, as if the CPU were a device that multiplies them itself."""
+class Words(nn.Module):
+    """An embedding that is also the output layer, for a number of words that is not even."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.inner = nn.Embedding(11, 6), nn.Linear(6, 6)
+        self.scores = nn.Linear(6, 11, bias=False)
+        self.scores.weight = self.words.weight
+
+    def forward(self, ids):
+        return self.scores(torch.tanh(self.inner(self.words(ids)))).transpose(1, 2)
+
+
+@pytest.mark.parametrize("kind", [Flat, PerLayer])
+def test_columns_that_only_align_an_output_change_nothing(kind, monkeypatch):
     torch.manual_seed(0)
-    a, g = torch.randn(4, 6, 5).bfloat16(), torch.randn(4, 6, 3).bfloat16()
-    weights = torch.rand(4)
-    for transposed in (False, True):
-        rule = LinearWeight(transposed)
-        gradients = rule.per_example((a,), g)
-        with monkeypatch.context() as patched:
-            patched.setattr(arithmetic, "multiplies_narrow", lambda value: value.dtype == torch.bfloat16)
-            assert arithmetic.aligned(g).shape == (4, 6, 8)
-            total, squares = rule.weighted_sum((a,), g, weights), rule.norm_power((a,), g, 2)
-        torch.testing.assert_close(total, (weights.view(4, 1, 1) * gradients).sum(0), rtol=0.05, atol=0.05)
-        exact = gradients.square().sum((1, 2))
-        assert bool((exact <= squares).all() and (squares <= 1.1 * exact).all())
+    model, batch = Words().double(), (torch.randint(0, 11, (4, 5)), torch.randint(0, 11, (4, 5)))
+    expected = Engine(model, F.cross_entropy, kind(0.1), compile=False)(batch, torch.ones(4, dtype=torch.bool))
+    seen = []
+
+    def missing(x, weight):
+        seen.append(weight.shape[0] == 11)
+        return 5 if weight.shape[0] == 11 else 0
+
+    monkeypatch.setattr("discreet.learning.engine.operations.linear._missing_columns", missing)
+    found = Engine(model, F.cross_entropy, kind(0.1), compile=False)(batch, torch.ones(4, dtype=torch.bool))
+    assert any(seen)
+    torch.testing.assert_close(found.norms, expected.norms)
+    for name, value in expected.sums.items():
+        assert found.sums[name].shape == value.shape
+        torch.testing.assert_close(found.sums[name], value)
+
+
+def test_only_many_narrow_columns_on_a_gpu_are_aligned():
+    assert linear._missing_columns(torch.zeros(1, dtype=torch.bfloat16), torch.zeros(50257, 1)) == 0
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        x = torch.empty(2, 4, dtype=torch.bfloat16, device="cuda")
+        assert [linear._missing_columns(x, torch.empty(p, 4)) for p in (10, 50257, 50304)] == [0, 47, 0]

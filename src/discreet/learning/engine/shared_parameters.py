@@ -84,7 +84,7 @@ def norm_power(uses: Sequence[Use], order: int) -> Tensor:
     margins = [use.rule.margin(use.inputs, use.grad, order) for use in uses]
     margin = sum((each for each in margins if each is not None), torch.zeros((), device=uses[0].grad.device))
     tables = [use for use in uses if isinstance(use.rule, EmbeddingWeight)]
-    heads = [use for use in uses if use.rule == LinearWeight(False)]
+    heads = [use for use in uses if isinstance(use.rule, LinearWeight) and not use.rule.transposed]
     if order == 2 and len(uses) == 2 and len(tables) == 1 and len(heads) == 1:
         squares = torch.stack([use.rule.norm_power(use.inputs, use.grad, 2) for use in uses], 1)
         # The cross term rounds in proportion to what its terms are before they cancel.

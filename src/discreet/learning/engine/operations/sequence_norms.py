@@ -14,7 +14,6 @@ from torch import Tensor
 from discreet.learning.engine.operations import gram_kernels
 from discreet.learning.engine.operations.arithmetic import (
     accumulation,
-    aligned,
     enlarged,
     factors,
     in_chunks,
@@ -66,7 +65,6 @@ def sequence_norm_squared(a: Tensor, g: Tensor, digits: int | None = None) -> Te
     if length == 1:
         of_inputs, of_outputs = (power_sums(value, 2) + underflow(value) for value in (a, g))
         return of_inputs * of_outputs * (1 + error) ** 2
-    a, g = aligned(a), aligned(g)  # zeros change no norm
     if gram_is_cheaper(length, d, p):
         if gram_kernels.supports(a, g):
             squares, of_a, of_g = gram_kernels.gram_products(a, g)
