@@ -4,7 +4,6 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 import discreet as dp
-from discreet.learning import Plan
 from discreet.learning.integrations.huggingface import private_trainer
 
 torch.manual_seed(0)
@@ -17,8 +16,8 @@ config = BertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_att
 model = BertForSequenceClassification(config)
 arguments = TrainingArguments("bert", num_train_epochs=4, per_device_train_batch_size=50, learning_rate=2e-3)
 account = dp.Ledger("reviews.ledger").account("reviews", budget=dp.ApproxDP(8.0, 1e-5))
-plan = Plan.for_epsilon(4.0, delta=1e-5, examples=500, batch_size=50, epochs=4, clip_norm=1.0)
-trainer = private_trainer(Trainer)(model, arguments, train_dataset=train, plan=plan, account=account, compile=False)
+plan = dp.learning.Plan.for_epsilon(4.0, delta=1e-5, examples=500, batch_size=50, epochs=4, clip_norm=1.0)
+trainer = private_trainer(Trainer)(model, arguments, train_dataset=train, plan=plan, account=account)
 trainer.train()
 
 print(f"after {trainer.state.global_step} steps: {trainer.evaluate(test)['eval_loss']:.2f}")

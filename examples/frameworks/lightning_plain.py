@@ -3,12 +3,11 @@
 import lightning
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
 inputs = torch.randn(800, 10)
 labels = (inputs[:, 0] > inputs[:, 1]).long()
-data = TensorDataset(inputs[:600], labels[:600])
+data = torch.utils.data.TensorDataset(inputs[:600], labels[:600])
 
 
 class Classifier(lightning.LightningModule):
@@ -26,7 +25,7 @@ class Classifier(lightning.LightningModule):
 
 model = Classifier()
 trainer = lightning.Trainer(max_epochs=5, logger=False, enable_checkpointing=False)
-trainer.fit(model, DataLoader(data, batch_size=60, shuffle=True))
+trainer.fit(model, torch.utils.data.DataLoader(data, batch_size=60, shuffle=True))
 
 with torch.no_grad():
     correct = (model.layers(inputs[600:]).argmax(1) == labels[600:]).float().mean()

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from discreet.errors import InvalidArgument
-from discreet.learning.losses import FUNCTIONS, checked, per_example
+from discreet.learning.losses import FUNCTIONS, Unreduced, checked, per_example
 
 
 def identity(x):
@@ -97,3 +97,24 @@ def test_scores_with_the_classes_last_in_memory_give_the_same_losses_and_gradien
     assert torch.allclose(results[0][0], results[1][0])
     assert torch.allclose(results[0][1], results[1][1])
     assert float(results[0][0][0].detach()) == 0.0
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_losses_of_a_batch_have_one_value_per_example_while_their_mean_is_held_back(function):
+    torch.manual_seed(0)
+    outputs = torch.rand(4, 3)
+    targets = torch.arange(4) % 3 if function in (F.cross_entropy, F.nll_loss) else torch.rand(4, 3)
+    with Unreduced():
+        losses = function(outputs, targets)
+    assert torch.allclose(losses, per_example(function)(identity, (outputs, targets)))
+    assert losses.shape == (4,)
+
+
+def test_modules_of_losses_keep_their_options_while_the_mean_is_held_back():
+    scores, classes = torch.randn(4, 3), torch.tensor([0, 1, 2, 1])
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]), label_smoothing=0.1)
+    with Unreduced():
+        losses = loss(scores, classes)
+    assert torch.allclose(losses, per_example(loss)(identity, (scores, classes)))
+    with Unreduced(), pytest.raises(InvalidArgument, match="mean over the batch"):
+        nn.functional.mse_loss(scores, scores, reduction="sum")

@@ -55,7 +55,7 @@ class PrivateGradients:
         record: a file that remembers which steps are taken, so that a training can be resumed from the framework's own
             checkpoint. It holds no data, parameters or keys of noise.
         resume: continue the training of `record`, if the file exists.
-        compile: whether to compile, if a compiler is available.
+        compile: None compiles in the background if the steps to come pay for it; True compiles before the first step.
         autocast: a narrower type for the model's own arithmetic, such as torch.bfloat16.
 
     Everything that can be checked is checked in the constructor, which charges at its end.
@@ -90,7 +90,7 @@ class PrivateGradients:
         optimizer: Optimizer | None = None,
         record: Path | str | None = None,
         resume: bool = False,
-        compile: bool = True,
+        compile: bool | None = None,
         autocast: torch.dtype | None = None,
     ) -> None:
         self.plan = checked_plan(plan)

@@ -8,6 +8,7 @@ reduction the loss was built with. A mean over the batch has no per-example grad
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from discreet import _check
@@ -107,12 +109,39 @@ class _Unreduced:
                 "loss(model, batch) that returns one value per example"
             )
         inputs, targets = batch
-        outputs = model(inputs)
+        return self.of(model(inputs), targets)
+
+    def of(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The losses of a model's outputs."""
         if self.ignored is None or targets.is_floating_point():  # then targets are numbers, or probabilities of classes
             values = self.function(outputs, targets)
         else:
             values = _mean_over_used(_of_classes(self.function, outputs, targets), targets, self.ignored)
         return values.flatten(1).mean(1) if values.dim() > 1 else values
+
+
+class Unreduced(TorchFunctionMode):
+    """Within it, a torch loss that would be the mean over a batch has one value per example instead.
+
+    So a framework's `training_step`, which returns such a mean, gives the losses of the examples. A loss that is summed
+    over the batch is refused.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        reduction = kwargs.get("reduction", "mean")
+        if func not in FUNCTIONS or reduction == "none":
+            return func(*args, **kwargs)
+        if reduction != "mean":
+            raise InvalidArgument(
+                f"the loss must be a mean over the batch, got reduction={reduction!r} in {func.__name__}: a sum has "
+                "another scale, which clipping would undo; leave the reduction out"
+            )
+        outputs, targets, *rest = args
+        names = list(inspect.signature(func).parameters)[2:]
+        given = dict(zip(names, rest, strict=False)) | kwargs | {"reduction": "none"}
+        ignored = given.get("ignore_index", -100) if func in (F.cross_entropy, F.nll_loss) else None
+        return _Unreduced(partial(func, **given), ignored).of(outputs, targets)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import nn
 
 import discreet as dp
 from discreet.errors import InvalidArgument
-from discreet.learning.integrations.lightning import PrivateModule
+from discreet.learning.integrations.lightning import PrivateModule, private_loader
 from tests.learning import small
 
 pytestmark = [
@@ -139,3 +139,66 @@ def test_a_fit_without_a_plan_is_refused(tmp_path):
     with pytest.raises(InvalidArgument, match="private"):
         trainer(tmp_path).fit(model, loader)
     assert isinstance(model, nn.Module)
+
+
+def ordinary(step):
+    """A module that nobody wrote for private training."""
+    import lightning
+
+    class Ordinary(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layers = small.model()
+
+        def training_step(self, batch, batch_idx):
+            return step(self, batch)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    return Ordinary()
+
+
+def mean_loss(module, batch):
+    loss = nn.functional.cross_entropy(module.layers(batch[0]), batch[1])
+    module.log("train_loss", loss)
+    return {"loss": loss}
+
+
+def test_a_module_of_lightnings_own_trains_as_one_with_losses_of_examples(tmp_path):
+    plan = small.plan(steps=5)
+    borrowed, written = ordinary(mean_loss), classifier()
+    written.layers.load_state_dict(borrowed.layers.state_dict())
+    trainer(tmp_path).fit(borrowed, private_loader(borrowed, plan, small.data(), compile=False))
+    trainer(tmp_path).fit(written, written.private(plan, small.data(), compile=False))
+    assert torch.allclose(small.flat(borrowed), small.flat(written), atol=1e-6)
+
+
+def test_a_module_of_lightnings_own_is_charged_once_and_logs_no_loss(tmp_path, account):
+    plan, model, fit = small.plan(insecure_seed=None), ordinary(mean_loss), trainer(tmp_path)
+    fit.fit(model, private_loader(model, plan, small.data(), account=account, compile=False))
+    assert len(small.charges(account)) == 1
+    assert "train_loss" not in fit.callback_metrics
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (lambda m, b: nn.functional.cross_entropy(m.layers(b[0]), b[1], reduction="sum"), "mean over the batch"),
+        (lambda m, b: nn.functional.cross_entropy(m.layers(b[0]), b[1]).mean(), "one value per example"),
+        (
+            lambda m, b: nn.functional.cross_entropy(m.layers(b[0]).repeat(2, 1), b[1].repeat(2)),
+            "one value per example",
+        ),
+    ],
+)
+def test_a_training_step_without_losses_of_examples_is_refused_before_the_charge(step, words, tmp_path, account):
+    model = ordinary(step)
+    with pytest.raises(InvalidArgument, match=words):
+        trainer(tmp_path).fit(model, private_loader(model, small.plan(), small.data(), account=account, compile=False))
+    assert small.charges(account) == []
+
+
+def test_what_is_no_module_of_lightning_is_refused():
+    with pytest.raises(InvalidArgument, match="LightningModule"):
+        private_loader(nn.Linear(2, 2), small.plan(), small.data())

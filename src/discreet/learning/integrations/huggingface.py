@@ -66,7 +66,7 @@ class PrivateTraining:
             `per_example_loss`).
         persons: with `unit=dp.person(...)`, one id per example.
         evaluation_is_public: whether the evaluation data may be seen by everyone who sees the logs.
-        compile: whether to compile, if a compiler is available.
+        compile: as for `PrivateGradients`.
 
     The Trainer still calls the optimizer, the scheduler, the callbacks and its own checkpoints.
     `train(resume_from_checkpoint=True)` continues a training under the same charge: `discreet.json` in `output_dir`
@@ -89,7 +89,7 @@ class PrivateTraining:
         loss: Callable[..., Any] | None = None,
         persons: Any = None,
         evaluation_is_public: bool = False,
-        compile: bool = True,
+        compile: bool | None = None,
         **kwargs: Any,
     ) -> None:
         checked_plan(plan)

@@ -1,4 +1,4 @@
-"""Private training with Lightning: a base class that goes before `LightningModule`."""
+"""Private training with Lightning: of any module by `private_loader`, or with a base class of its own."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from discreet import _check
 from discreet.errors import InvalidArgument
 from discreet.learning.gradients import PrivateGradients
 from discreet.learning.integrations.epochs import EmptyEpoch
+from discreet.learning.losses import Unreduced
 from discreet.learning.plan import Plan
 from discreet.ledger.account import Account
 
@@ -27,6 +28,34 @@ _AUTOCAST: dict[str, torch.dtype | None] = {
 
 #: Lightning's ways to place a model that leave every parameter whole in each process.
 _WHOLE = {"SingleDeviceStrategy", "DDPStrategy"}
+
+
+def private_loader(module: Any, plan: Plan, data: Any, **settings: Any) -> EmptyEpoch:
+    """Make a `LightningModule` train privately, and return the loader for `trainer.fit`.
+
+    The loss of an example is what `training_step` returns, with the torch losses in it taken for each example rather
+    than over the batch. What `training_step` logs is left out, because it is exact. Afterwards the module has the
+    methods of `PrivateModule`; its own class is as it was.
+
+    Args:
+        module: the module, whose `training_step` returns a loss.
+        plan: as for `PrivateModule.private`, like all further arguments.
+        data: the training data itself, not a loader.
+        settings: further arguments of `PrivateModule.private`.
+
+    Guarantee: as `PrivateModule`.
+    """
+    if not callable(getattr(module, "training_step", None)) or not hasattr(module, "configure_optimizers"):
+        raise _check.fail("module", "be a LightningModule", type(module).__name__, "pass the model that is fitted")
+    if not isinstance(module, PrivateModule):
+        if (backward := type(module).__dict__.get("backward")) is not None:
+            remedy = "its own backward pass would not be private; remove it"
+            raise _check.fail("module", "not define backward", backward.__qualname__, remedy)
+        module.__class__ = type(
+            f"Private{type(module).__name__}", (PrivateModule, type(module)), {"_private_borrows": True}
+        )
+    loader: EmptyEpoch = module.private(plan, data, **settings)
+    return loader
 
 
 class PrivateModule:
@@ -46,10 +75,20 @@ class PrivateModule:
     _private_plan: Plan | None = None
     _private_gradients: PrivateGradients | None = None
     _private_pass = False
+    #: Whether the losses come from the module's own training_step.
+    _private_borrows = False
 
     def example_losses(self, batch: Any) -> Tensor:
-        """One loss for each example of `batch`, which depends on that example alone. To be defined by the model."""
-        raise NotImplementedError(f"{type(self).__name__} must define example_losses(batch): one value per example")
+        """One loss for each example of `batch`, which depends on that example alone. To be defined by the model.
+
+        By default, and only for `private_loader`, the loss of the module's own `training_step`.
+        """
+        if not self._private_borrows:
+            raise NotImplementedError(f"{type(self).__name__} must define example_losses(batch): one value per example")
+        with Unreduced():
+            returned = super().training_step(batch, 0)  # type: ignore[misc]  # of the module, next in the bases
+        loss: Tensor = returned["loss"] if isinstance(returned, dict) else returned
+        return loss
 
     def private(
         self,
@@ -64,7 +103,7 @@ class PrivateModule:
         record: Path | str | None = None,
         resume: bool = False,
         validation_is_public: bool = False,
-        compile: bool = True,
+        compile: bool | None = None,
     ) -> EmptyEpoch:
         """Prepare a private fit, and return the loader for `trainer.fit`: epochs of empty batches.
 
@@ -79,7 +118,7 @@ class PrivateModule:
             record: a file that remembers which steps are taken, to resume from one of Lightning's checkpoints.
             resume: continue the training of `record`, if the file exists; give `trainer.fit` its `ckpt_path`.
             validation_is_public: whether the validation data may be seen by everyone who sees the logs.
-            compile: whether to compile, if a compiler is available.
+            compile: as for `PrivateGradients`.
         """
         for name in ("training_step", "backward"):
             if getattr(type(self), name) is not getattr(PrivateModule, name):
@@ -113,6 +152,8 @@ class PrivateModule:
 
     def log(self, name: str, *args: Any, **kwargs: Any) -> None:
         """As Lightning's, but not in `example_losses`: what it would log there is exact."""
+        if self._private_pass and self._private_borrows:
+            return  # a line of the module's training_step, which would log an exact number
         if self._private_pass:
             raise InvalidArgument(
                 f"self.log({name!r}, …) must not be called in example_losses: it would reveal exact numbers of the "
