@@ -157,6 +157,36 @@ def test_no_public_module_is_hidden_by_a_name_of_its_package():
     assert not hidden
 
 
+def is_alias(node: ast.stmt) -> bool:
+    """Whether a statement of a module names a type: `Floats = NDArray[np.float64]`."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+    name = getattr(target, "id", "_")
+    return name[0].isupper() and not name.isupper() and getattr(node, "value", None) is not None
+
+
+def test_a_type_name_means_one_thing():
+    """No class shares its name with another class or alias, and aliases of one name have one definition.
+
+    An event has the name of the mechanism that it records: `events.Laplace` is what `mechanisms.Laplace` ran.
+    """
+    meanings: dict[str, dict[str, str]] = {}
+    for path in FILES:
+        where = str(path.relative_to(ROOT))
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef):
+                meanings.setdefault(node.name, {})[f"{where}:{node.lineno}"] = f"class {where}:{node.lineno}"
+        for node in parsed(path).body:
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and is_alias(node):
+                name = (node.targets[0] if isinstance(node, ast.Assign) else node.target).id
+                meanings.setdefault(name, {})[f"{where}:{node.lineno}"] = ast.unparse(node.value)
+    twice = {}
+    for name, places in meanings.items():
+        records_mechanism = sorted(where.split("/")[0] for where in places) == ["events", "mechanisms"]
+        if len(set(places.values())) > 1 and not records_mechanism:
+            twice[name] = sorted(places)
+    assert not twice
+
+
 def touches_data(function) -> bool:
     """Whether a public function takes data, something bounded, or turns one into the other."""
     names = set(inspect.signature(function).parameters)

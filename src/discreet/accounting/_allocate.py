@@ -44,7 +44,7 @@ class HasRoom(Protocol):
 
 
 @dataclass(frozen=True)
-class Part:
+class AllocatedWish:
     """One wish in a plan.
 
     Attributes:
@@ -84,7 +84,7 @@ class Allocation:
     budget: Guarantee
     room: str
     delta: float
-    parts: tuple[Part, ...]
+    parts: tuple[AllocatedWish, ...]
     factor: float
     best: float
 
@@ -209,7 +209,7 @@ def allocate(room: Guarantee | AdaptiveFilter | HasRoom, wishes: Sequence[Wish])
     chosen = events(factor)
     shares = place.shares([event for _, event in chosen])
     parts = tuple(
-        Part(wish, event, error, place.epsilon(event), share)
+        AllocatedWish(wish, event, error, place.epsilon(event), share)
         for wish, (error, event), share in zip(wanted, chosen, shares, strict=True)
     )
     return Allocation(place.budget, place.words, place.delta, parts, factor, least)

@@ -16,7 +16,7 @@ from discreet.accounting.methods.target import Target
 from discreet.neighbors import Relation
 
 Floats = NDArray[np.float64]
-Pair = tuple[Floats, Floats]
+PointBounds = tuple[Floats, Floats]
 
 # The δ near which curves are made, one after the other while some ε is poor. One with little tilt is good to 1e-8 in
 # absolute terms wherever δ is large; the others keep the digits of smaller δ.
@@ -39,7 +39,7 @@ def infinite(way: Way, relation: Relation, adding: bool, opposite: int) -> float
     return max(0.0, losses.infinite_mass()[0] * (1 - losses.inflation - answer.PAD))
 
 
-def bounds(way: Way, relation: Relation, adding: bool, opposite: int, epsilons: Floats) -> Pair:
+def bounds(way: Way, relation: Relation, adding: bool, opposite: int, epsilons: Floats) -> PointBounds:
     """Lower and upper bounds on δ of one way in one direction, at increasing ε ≥ 0."""
     views = {
         upper: [
@@ -61,7 +61,7 @@ def bounds(way: Way, relation: Relation, adding: bool, opposite: int, epsilons: 
     return np.minimum(lower, upper), upper
 
 
-def _one_side(losses: Losses, epsilons: Floats, adding: bool) -> Pair:
+def _one_side(losses: Losses, epsilons: Floats, adding: bool) -> PointBounds:
     """As `tight` does at one ε: corrected by the shift and the inflation of losses that stand for others."""
     if losses.shift == 0 and losses.inflation == 0:
         return _many(losses, epsilons, adding)
@@ -71,7 +71,7 @@ def _one_side(losses: Losses, epsilons: Floats, adding: bool) -> Pair:
     return np.maximum(lower * (1 - grown), 0.0), np.minimum(upper * (1 + grown), 1.0)
 
 
-def _many(losses: Losses, epsilons: Floats, adding: bool) -> Pair:
+def _many(losses: Losses, epsilons: Floats, adding: bool) -> PointBounds:
     """The best of a few curves at each ε; where all are poor, one near that ε."""
     least, most = losses.infinite_mass()
     largest = losses.largest_loss(adding=adding)

@@ -18,7 +18,7 @@ from discreet.analytics.engine.collation import require_exact, require_plain_num
 from discreet.analytics.plan import discovery, limits
 from discreet.analytics.plan.preview import Preview, expected, key_note
 from discreet.analytics.plan.question import Question
-from discreet.analytics.plan.spending import Allocation, ReleasePlan, Spend, plan_release
+from discreet.analytics.plan.spending import PricedMeasurement, ReleasePlan, Spend, plan_release
 from discreet.analytics.result.bias import Bias
 from discreet.analytics.result.consistency import Consistency
 from discreet.analytics.result.result import Result
@@ -359,7 +359,7 @@ class Answer:
         )
 
     def _all_noised(
-        self, name: str, part: Allocation, values: Sequence[Bounded | Scores | RefinedScores]
+        self, name: str, part: PricedMeasurement, values: Sequence[Bounded | Scores | RefinedScores]
     ) -> list[Release[Any]]:
         """The releases of all groups. They share the bound of one unit, because the groups are disjoint."""
         if isinstance(part.mechanism, Refinement):
@@ -369,7 +369,7 @@ class Answer:
         with observation.jointly(name):
             return [self._noised(part, value) for value in values]
 
-    def _noised(self, part: Allocation, value: Bounded | Scores | RefinedScores) -> Release[Any]:
+    def _noised(self, part: PricedMeasurement, value: Bounded | Scores | RefinedScores) -> Release[Any]:
         """The release of one value, by the mechanism whose event was charged."""
         assert not isinstance(part.mechanism, Refinement)
         if isinstance(part.mechanism, Exponential | NoisyMax | TopK):
@@ -381,7 +381,7 @@ class Answer:
         assert released.event == part.event, "what runs is what was charged"
         return released
 
-    def _total(self, part: Allocation, values: Sequence[Any]) -> Release[Any]:
+    def _total(self, part: PricedMeasurement, values: Sequence[Any]) -> Release[Any]:
         assert isinstance(part.measurement, Sums)
         (groups,) = values
         return self._noised(part, part.measurement.total(groups, self._relation))

@@ -16,7 +16,7 @@ import numpy
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from discreet import _check
-from discreet.auditing.foreign import ForeignNoise, Kind, declared
+from discreet.auditing.foreign import ForeignNoise, NoiseShape, declared
 from discreet.errors import InvalidArgument
 from discreet.mechanisms import observation
 from discreet.mechanisms.sampling import entropy
@@ -51,7 +51,7 @@ class NumpyNoise:
             if value is not None:
                 _check.positive(name, value, "it is what one release claims")
 
-    def limit(self, kind: Kind, scale: float) -> float:
+    def limit(self, kind: NoiseShape, scale: float) -> float:
         """How far a value may move that gets noise of this scale."""
         claimed, name = (self.epsilon, "epsilon") if kind == "laplace" else (self.mu, "mu")
         if claimed is None:
@@ -114,7 +114,7 @@ class _Generator:
     def randn(self, *shape: int) -> Any:
         return self.normal(size=shape or None)
 
-    def _noise(self, kind: Kind, draw: Callable[..., Any], loc: Any, scale: Any, size: Any) -> Any:
+    def _noise(self, kind: NoiseShape, draw: Callable[..., Any], loc: Any, scale: Any, size: Any) -> Any:
         if numpy.ndim(scale):
             raise _check.fail("scale", "be one number", numpy.shape(scale), _REMEDY)
         shape = numpy.shape(loc) if size is None else size
@@ -129,7 +129,7 @@ _REMEDY = "mark this release with auditing.declared, which takes any noise"
 class _Noise(NDArrayOperatorsMixin):
     """Drawn noise that is not yet added to a value."""
 
-    def __init__(self, claim: NumpyNoise, kind: Kind, scale: float, drawn: Any) -> None:
+    def __init__(self, claim: NumpyNoise, kind: NoiseShape, scale: float, drawn: Any) -> None:
         self._claim, self._kind, self._scale, self._drawn = claim, kind, scale, drawn
 
     @property

@@ -15,7 +15,7 @@ from discreet.auditing.claims import Claim, claimed
 from discreet.auditing.counts import clopper_pearson
 from discreet.auditing.outputs import Encoder
 from discreet.auditing.pair_test import PairTest, drawn, least_missing
-from discreet.auditing.targets import Source
+from discreet.auditing.targets import PairOutputs
 from discreet.auditing.verdict import ASSUMES, Audit, Power, Witness
 from discreet.events import Event
 from discreet.guarantees import Guarantee
@@ -111,7 +111,7 @@ def _independent(scores: Floats, coins: NDArray[np.bool_], promise: Claim, alpha
     def draw(side: int, count: int) -> Floats:
         return np.fromiter(queues[side], dtype=np.float64, count=count)
 
-    source = Source(Pair(0, 1), draw, Encoder(), lambda outputs, pair: outputs)
+    source = PairOutputs(Pair(0, 1), draw, Encoder(), lambda outputs, pair: outputs)
     outcome = PairTest(0, source, promise, "threshold", 1, _PILOT_SHARE).events(runs, alpha)
     return Audit(
         claim=str(promise),

@@ -31,13 +31,13 @@ from discreet.mechanisms.selection import Selection
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Relation
 
 Floats = NDArray[np.float64]
-Access = Literal["black_box", "white_box"]
+AttackerAccess = Literal["black_box", "white_box"]
 #: From a dataset and a number of runs to that many outputs.
 Drawing = Callable[[Any, int], Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class PairOutputs:
     """Independent outputs on the two datasets of a pair."""
 
     pair: Pair
@@ -52,7 +52,7 @@ class Source:
 
 
 @dataclass(frozen=True, eq=False)
-class Target:
+class AuditTarget:
     """A target that knows how to draw, and what it claims if nobody says."""
 
     draw: Drawing
@@ -61,12 +61,12 @@ class Target:
     #: What is read from outputs; any function of them may be tested, as post-processing.
     read: Callable[[Any, Pair], Any] = lambda outputs, pair: outputs
 
-    def on(self, pair: Pair) -> Source:
+    def on(self, pair: Pair) -> PairOutputs:
         """The outputs for a pair of datasets."""
-        return Source(pair, self.draw, Encoder(), self.read)
+        return PairOutputs(pair, self.draw, Encoder(), self.read)
 
 
-def opened(target: Any, access: Access, *, vectorized: bool) -> Target:
+def opened(target: Any, access: AttackerAccess, *, vectorized: bool) -> AuditTarget:
     """The target as something to draw from.
 
     Args:
@@ -78,21 +78,21 @@ def opened(target: Any, access: Access, *, vectorized: bool) -> Target:
     _check.one_of("access", access, ("black_box", "white_box"), "white_box records what arrives at mechanisms")
     if isinstance(target, Additive):
         mechanism = target
-        return Target(lambda bounded, count: additive(mechanism, bounded, count), mechanism.event)
+        return AuditTarget(lambda bounded, count: additive(mechanism, bounded, count), mechanism.event)
     if isinstance(target, Selection):
         selection = target
-        return Target(
+        return AuditTarget(
             lambda scores, count: [selection.release(scores).value for _ in range(count)],
             lambda scores: selection.event(),
         )
     if isinstance(target, RandomizedResponse):
         response = target
-        return Target(
+        return AuditTarget(
             lambda answer, count: response.release([answer] * count).value, lambda answer: response.event(), REPLACE_ONE
         )
     if isinstance(target, FrequencyProtocol | MeanProtocol | UnitVectors):
         protocol: _Protocol = target
-        return Target(
+        return AuditTarget(
             lambda value, count: _reports(protocol, value, count),
             lambda value: protocol.event,
             REPLACE_ONE,
@@ -104,8 +104,8 @@ def opened(target: Any, access: Access, *, vectorized: bool) -> Target:
     if access == "white_box":
         return _recorded(target)
     if vectorized:
-        return Target(target, None)
-    return Target(lambda data, count: [target(data) for _ in range(count)], None)
+        return AuditTarget(target, None)
+    return AuditTarget(lambda data, count: [target(data) for _ in range(count)], None)
 
 
 class _Protocol(Protocol):
@@ -169,7 +169,7 @@ class _Arrivals:
         """Nothing: `replay` compares charges."""
 
 
-def _recorded(pipeline: Callable[[Any], Any]) -> Target:
+def _recorded(pipeline: Callable[[Any], Any]) -> AuditTarget:
     """A pipeline that is run once on each dataset; its mechanisms then release again and again."""
     known: dict[int, tuple[Any, list[Arrival]]] = {}  # with the dataset, so that its id stays its own
 
@@ -189,7 +189,7 @@ def _recorded(pipeline: Callable[[Any], Any]) -> Target:
         stated = [arrival.event for arrival in arrivals(data)]
         return stated[0] if len(stated) == 1 else Composed(tuple(stated))
 
-    return Target(draw, event)
+    return AuditTarget(draw, event)
 
 
 def _supported(arrival: Arrival) -> Arrival:

@@ -33,7 +33,7 @@ from discreet.learning.plan import Plan
 from discreet.learning.step import Step
 from discreet.neighbors import REPLACE_ONE, Person
 
-Bits = NDArray[np.bool_]
+Booleans = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 # A canary's gradient before clipping, in clip norms: long enough to be clipped, whatever an adaptive norm does.
@@ -107,7 +107,7 @@ def gradient_scores(
     model: nn.Module,
     loss: Any,
     data: Any,
-    included: Bits,
+    included: Booleans,
     *,
     optimizer: Optimizer,
     persons: Any = None,
@@ -208,7 +208,7 @@ def example_scores(
     loss: Any,
     data: Any,
     canaries: Any,
-    included: Bits,
+    included: Booleans,
     *,
     optimizer: Optimizer,
     persons: Any = None,

@@ -21,7 +21,7 @@ from discreet import _check
 from discreet._files import replace_file
 from discreet.errors import Exhausted, InvalidArgument, NotACheckpoint
 from discreet.guarantees import Guarantee
-from discreet.learning.allowance import Allowance, Origin, checked_account, checked_plan
+from discreet.learning.allowance import Allowance, TrainingOrigin, checked_account, checked_plan
 from discreet.learning.checkpoint import fingerprint
 from discreet.learning.data.batches import BatchStream
 from discreet.learning.distributed import inner_model
@@ -102,7 +102,7 @@ class PrivateGradients:
         self._team = self._step.team
         self._path = None if record is None else Path(record)
         saved = self._team.run_on_first(lambda: self._read(resume))
-        origin = None if saved is None else Origin(saved["key"], saved.get("account"), saved.get("receipt"))
+        origin = None if saved is None else TrainingOrigin(saved["key"], saved.get("account"), saved.get("receipt"))
         if origin is not None:
             self._team.run_on_first(lambda: origin.check(account, key))
         self._allowance = Allowance(plan, account, key, purpose, origin)

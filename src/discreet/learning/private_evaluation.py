@@ -18,7 +18,7 @@ from discreet import _check, accounting, events, queries
 from discreet.accounting.interval import Interval
 from discreet.bounded import Bounded
 from discreet.learning import rates
-from discreet.learning.rates import Estimate
+from discreet.learning.rates import RateEstimate
 from discreet.ledger.account import Account
 from discreet.ledger.receipt import Receipt
 from discreet.mechanisms import Laplace
@@ -39,7 +39,7 @@ class Bin:
 
     low: float
     high: float
-    positive: Estimate
+    positive: RateEstimate
     rows: int
 
 
@@ -66,12 +66,12 @@ class PrivateEvaluation:
 
     classes: tuple[Any, ...]
     confusion: NDArray[np.int64] = field(repr=False)
-    accuracy: Estimate
-    by_group: dict[Any, dict[str, Estimate]]
-    gaps: dict[str, Estimate]
-    disparate_impact: Estimate | None
+    accuracy: RateEstimate
+    by_group: dict[Any, dict[str, RateEstimate]]
+    gaps: dict[str, RateEstimate]
+    disparate_impact: RateEstimate | None
     calibration: tuple[Bin, ...] = field(repr=False)
-    area: Estimate | None
+    area: RateEstimate | None
     calibration_error: float | None
     event: events.Event
     level: float
@@ -177,7 +177,7 @@ def _evaluation(
     table = np.asarray(released[0].value, dtype=np.float64).reshape(-1, size, size)
     noise = _noise(released[0])
     every = np.ones(len(table), dtype=bool)
-    by_group: dict[Any, dict[str, Estimate]] = {}
+    by_group: dict[Any, dict[str, RateEstimate]] = {}
     for place, name in enumerate(groups):  # all groups' intervals hold together
         by_group[name] = _rates(table, np.arange(len(table)) == place, noise, tail / len(groups))
     names = list(next(iter(by_group.values()))) if groups else []
@@ -202,11 +202,11 @@ def _evaluation(
     )
 
 
-def _rates(table: NDArray[np.float64], where: NDArray[np.bool_], noise: Any, tail: float) -> dict[str, Estimate]:
+def _rates(table: NDArray[np.float64], where: NDArray[np.bool_], noise: Any, tail: float) -> dict[str, RateEstimate]:
     """The rates of the groups in `where`, which are summed."""
     size = table.shape[1]
 
-    def share(part: NDArray[np.bool_], rest: NDArray[np.bool_]) -> Estimate:
+    def share(part: NDArray[np.bool_], rest: NDArray[np.bool_]) -> RateEstimate:
         chosen = [(where[:, None, None] & mask[None]).ravel() for mask in (part, rest)]
         return rates.rate(table.ravel(), chosen[0], chosen[1], noise, tail)
 
@@ -220,7 +220,7 @@ def _rates(table: NDArray[np.float64], where: NDArray[np.bool_], noise: Any, tai
     return found
 
 
-def _calibration(released: Release[Any], tail: float) -> tuple[tuple[Bin, ...], Estimate, float]:
+def _calibration(released: Release[Any], tail: float) -> tuple[tuple[Bin, ...], RateEstimate, float]:
     negatives, positives = np.asarray(released.value, dtype=np.float64).reshape(2, -1)
     noise, count = _noise(released), len(negatives)
     edges = np.linspace(0, 1, count + 1)

@@ -24,7 +24,7 @@ _FEW = 6
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RateEstimate:
     """A number with an interval. `value` is NaN where the noise leaves nothing to divide by."""
 
     value: float
@@ -35,7 +35,9 @@ class Estimate:
         return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
 
 
-def rate(counts: Floats, part: NDArray[np.bool_], rest: NDArray[np.bool_], noise: NoiseLaw, tail: float) -> Estimate:
+def rate(
+    counts: Floats, part: NDArray[np.bool_], rest: NDArray[np.bool_], noise: NoiseLaw, tail: float
+) -> RateEstimate:
     """The share of `part` in `part` and `rest`, both sums of noisy counts; wrong with probability at most `tail`.
 
     At the true share r, (1 − r)·H − r·M is 0 for the exact sums H and M. So what the noisy sums make of it is noise
@@ -51,7 +53,7 @@ def rate(counts: Floats, part: NDArray[np.bool_], rest: NDArray[np.bool_], noise
     total = hits + misses
     value = min(1.0, max(0.0, hits / total)) if total > 0 else math.nan
     if math.isnan(value) or excess(np.array([value]))[0] > 0:  # far below 0: nothing can be said
-        return Estimate(value, 0.0, 1.0)
+        return RateEstimate(value, 0.0, 1.0)
     return _ordered(value, _end(excess, value, 0.0), _end(excess, value, 1.0))
 
 
@@ -69,7 +71,7 @@ def _end(excess: Callable[[Floats], Floats], inside: float, limit: float) -> flo
     return limit
 
 
-def gap(rates: Sequence[Estimate]) -> Estimate:
+def gap(rates: Sequence[RateEstimate]) -> RateEstimate:
     """The largest of some rates less the smallest, if all their intervals hold."""
     low = max(0.0, max(one.low for one in rates) - min(one.high for one in rates))
     high = max(one.high for one in rates) - min(one.low for one in rates)
@@ -77,7 +79,7 @@ def gap(rates: Sequence[Estimate]) -> Estimate:
     return _ordered(float(values.max() - values.min()), low, high)
 
 
-def ratio(rates: Sequence[Estimate]) -> Estimate:
+def ratio(rates: Sequence[RateEstimate]) -> RateEstimate:
     """The smallest of some rates over the largest, if all their intervals hold: 1 where all are equal."""
     values = np.array([one.value for one in rates])
     least, most = float(values.min()), float(values.max())
@@ -89,7 +91,7 @@ def ratio(rates: Sequence[Estimate]) -> Estimate:
     return _ordered(value, low, high)
 
 
-def area(negatives: Floats, positives: Floats, noise: NoiseLaw, tail: float) -> Estimate:
+def area(negatives: Floats, positives: Floats, noise: NoiseLaw, tail: float) -> RateEstimate:
     """The area under the ROC curve of binned scores: how often a positive is in a higher bin; ties count half.
 
     All counts are within one width of the truth together, with probability 1 − `tail`. Within that box, the area is
@@ -141,5 +143,5 @@ def _width(noise: NoiseLaw, terms: tuple[int, int], shares: Floats, tail: float)
     return np.asarray(((exponent + math.log(2 / tail)) / slopes).min(axis=0))
 
 
-def _ordered(value: float, low: float, high: float) -> Estimate:
-    return Estimate(value if math.isnan(value) else min(max(value, low), high), low, high)
+def _ordered(value: float, low: float, high: float) -> RateEstimate:
+    return RateEstimate(value if math.isnan(value) else min(max(value, low), high), low, high)

@@ -18,7 +18,7 @@ from discreet.ledger import charging, history
 from discreet.ledger.backend import Backend
 from discreet.ledger.chain import Entry
 from discreet.ledger.charging import Guard, NoRoom, Request
-from discreet.ledger.history import History
+from discreet.ledger.history import AccountHistory
 from discreet.ledger.names import checked_name, checked_text
 from discreet.ledger.partitions import Part
 from discreet.ledger.receipt import Anchor, Receipt
@@ -277,7 +277,7 @@ class Account:
         terms = self._terms
         reading_delta = float(terms.form.reading_delta if delta is None else delta)
 
-        def work(transaction: Transaction) -> tuple[Totals, History]:
+        def work(transaction: Transaction) -> tuple[Totals, AccountHistory]:
             row = records.existing(transaction, self.name)
             return row.filter_state(), history.read(transaction, row, terms, self._backend.histories.get(self.name))
 

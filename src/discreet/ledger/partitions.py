@@ -73,7 +73,7 @@ def counted_parts(max_parts: int, relation: Relation) -> int:
     return max_parts * (2 if relation is Relation.REPLACE_ONE else 1)
 
 
-class Partition(NamedTuple):
+class PartitionCharges(NamedTuple):
     """What was charged to the parts of one partition, by key; the `most` dearest of them count."""
 
     definition: str
@@ -90,7 +90,7 @@ class Divided:
     """The totals of an account with partitions: what was charged to all rows, and to the parts of each partition."""
 
     whole: Totals
-    partitions: dict[str, Partition]
+    partitions: dict[str, PartitionCharges]
 
     def total(self) -> Totals:
         """All charges together, as far as one unit can be in them."""
@@ -119,12 +119,12 @@ class Divided:
         mine = [own.parts[part.key]] if part.key in own.parts else []
         return _sum([self.whole, *elsewhere, beside, *mine])
 
-    def _partition(self, part: Part, relation: Relation) -> Partition:
+    def _partition(self, part: Part, relation: Relation) -> PartitionCharges:
         """The partition of a part, or a new one; another definition under the same name is refused."""
         known = self.partitions.get(part.partition)
         most = counted_parts(part.max_parts, relation)
         if known is None:
-            return Partition(part.definition, most, {})
+            return PartitionCharges(part.definition, most, {})
         if (known.definition, known.most) != (part.definition, most):
             raise TermsDiffer(
                 f"partition {part.partition!r} exists with another definition: another table, filter, column, keys or "
@@ -172,7 +172,7 @@ def totals_of_text(text: str) -> Totals:
     try:
         value = parse(text)
         partitions = {
-            name: Partition(
+            name: PartitionCharges(
                 one["definition"],
                 one["most"],
                 {key: Totals.of_text(canonical(own)) for key, own in one["parts"].items()},

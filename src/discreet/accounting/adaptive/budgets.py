@@ -68,7 +68,7 @@ class Limits(NamedTuple):
         return cls(tuple(orders), tuple(amount.as_integer_ratio() for amount in amounts), aside)
 
 
-class Total(Protocol):
+class SpentTotal(Protocol):
     """What was spent: a numerator (None if infinite) and a denominator at each order, and δ that events brought."""
 
     @property
@@ -132,7 +132,7 @@ class Form(ABC, Generic[G]):
         """The event that has to be priced, and the δ that it brings in addition."""
         return event, Fraction(0)
 
-    def fits(self, total: Total, limits: Limits) -> bool:
+    def fits(self, total: SpentTotal, limits: Limits) -> bool:
         """Whether a filter or an account may stand like this. This is the only place where that is decided."""
         if total.claimed and total.claimed > limits.aside:
             return False

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting.losses.atoms import AtomLoss
-from discreet.accounting.losses.loss import Loss
+from discreet.accounting.losses.loss import PrivacyLoss
 from discreet.numeric.rounding import UNIT
 
 Floats = NDArray[np.float64]
@@ -115,7 +115,7 @@ class RatioLaw:
         return AverageLoss(losses + sign * self.value_error, p, q, infinite, only_q)
 
 
-def average(loss: Loss, count: int, *, upper: bool) -> RatioLaw:
+def average(loss: PrivacyLoss, count: int, *, upper: bool) -> RatioLaw:
     """The law of a sum of `count` ratios of the step with loss `loss`: larger in the convex order, or smaller."""
     fine = _one(loss, _STEP, upper=upper)
     total = fine
@@ -165,7 +165,7 @@ def _places(values: Floats, mean: float, scale: float, step: float) -> Floats:
     return np.asarray(np.copysign(np.log(size + np.sqrt(size * size + 1)), away) / step)
 
 
-def _one(loss: Loss, step: float, *, upper: bool) -> RatioLaw:
+def _one(loss: PrivacyLoss, step: float, *, upper: bool) -> RatioLaw:
     """The ratio of one step, on a grid."""
     low, high = loss.support(_LOW_TAIL)[0], loss.support(_HIGH_TAIL)[1]
     if not -690 < low <= high < 690:
@@ -198,7 +198,7 @@ def _one(loss: Loss, step: float, *, upper: bool) -> RatioLaw:
     return _trimmed(law, upper=True)
 
 
-def _second_moment(loss: Loss, low: float, high: float) -> float:
+def _second_moment(loss: PrivacyLoss, low: float, high: float) -> float:
     """E[(Y − 1)²] to a digit or two: it only chooses the grid."""
     edges = np.linspace(low, high, 4001)
     cells = loss.cells(edges)

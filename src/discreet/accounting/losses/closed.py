@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.continuous import ContinuousLoss, LaplaceShift
-from discreet.accounting.losses.loss import Loss
+from discreet.accounting.losses.loss import PrivacyLoss
 from discreet.numeric.rounding import UNIT
 
 Floats = NDArray[np.float64]
@@ -124,7 +124,7 @@ class ClosedLaplace:
         return value, UNIT * (64 + 8 * (tilt + omega) * self.epsilon)
 
 
-def closed_form(loss: Loss) -> ClosedLoss | None:
+def closed_form(loss: PrivacyLoss) -> ClosedLoss | None:
     """The same loss for a Fourier inversion; None where its moments have no cheap formula."""
     if isinstance(loss, AtomLoss) and 0 < len(loss.losses) <= _MOST_ATOMS:
         return ClosedAtoms(loss.losses, loss.p)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from discreet.accounting.losses.continuous import NARROW, ContinuousLoss, normal
-from discreet.accounting.losses.loss import Cells, Loss
+from discreet.accounting.losses.loss import Cells, PrivacyLoss
 
 Floats = NDArray[np.float64]
 
@@ -151,7 +151,7 @@ def group_loss(rate: float, mu: float, removed: int, added: int) -> GroupLoss:
 class RareLoss:
     """`inner` with probability `rate`, else no loss at all."""
 
-    inner: Loss
+    inner: PrivacyLoss
     rate: float
 
     @property

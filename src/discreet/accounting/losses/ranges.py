@@ -26,12 +26,12 @@ from discreet.accounting.losses import atoms, envelopes
 from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.collapse import Way
 from discreet.accounting.losses.composed import Losses
-from discreet.accounting.losses.loss import Loss
+from discreet.accounting.losses.loss import PrivacyLoss
 from discreet.accounting.losses.one_range import RangeLoss
 from discreet.events import DeclaredExponentials, Exponential
 
 Floats = NDArray[np.float64]
-Selection = Exponential | DeclaredExponentials
+BoundedRangeEvent = Exponential | DeclaredExponentials
 #: Ranges ε, increasing, and how often each runs.
 Ranges = tuple[tuple[float, int], ...]
 
@@ -109,7 +109,7 @@ def variants(way: Way, *, upper: bool) -> int:
     if upper:
         return 1 if best_known else _BOUNDS
     others = [part for leaf, _ in way if not isinstance(leaf, Exponential) for part in leaf.walk()]
-    return 1 if best_known and not any(isinstance(part, Selection) for part in others) else len(SPLITS)
+    return 1 if best_known and not any(isinstance(part, BoundedRangeEvent) for part in others) else len(SPLITS)
 
 
 def _chosen(way: Way) -> Ranges:
@@ -168,7 +168,7 @@ def single(epsilon: float) -> AtomLoss:
     return atoms.randomized_response(epsilon) if epsilon > _LARGEST_LOSS else steered_above(epsilon, 1)
 
 
-def _alone(epsilon: float) -> Loss:
+def _alone(epsilon: float) -> PrivacyLoss:
     """The same pair as that of `single`, by its formula."""
     return atoms.randomized_response(epsilon) if epsilon > _LARGEST_LOSS else RangeLoss(epsilon)
 

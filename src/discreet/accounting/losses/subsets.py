@@ -22,7 +22,7 @@ from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.collapse import Way
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.continuous import normal
-from discreet.accounting.losses.ranges import Selection
+from discreet.accounting.losses.ranges import BoundedRangeEvent
 from discreet.events import Event, Gaussian, SampledWithoutReplacement
 from discreet.numeric.rounding import UNIT
 
@@ -65,7 +65,7 @@ def steered_leaf(way: Way) -> SampledWithoutReplacement | None:
         and isinstance(leaf.event, Gaussian)
         and applies(*rate_and_mu(leaf), count)
     ]
-    if not found or any(isinstance(leaf, Selection) for leaf, _ in way):
+    if not found or any(isinstance(leaf, BoundedRangeEvent) for leaf, _ in way):
         return None
     return max(found)[2]
 

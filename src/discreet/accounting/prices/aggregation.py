@@ -16,7 +16,7 @@ from discreet.accounting.losses import of_events
 from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.of_events import View
-from discreet.accounting.prices.price import Price
+from discreet.accounting.prices.price import EventPrices
 from discreet.accounting.refusal import unknown
 from discreet.events import DiscreteGaussian, DistributedDiscreteGaussian, Event, Skellam
 from discreet.neighbors import Relation
@@ -45,7 +45,7 @@ _LARGEST_HALF = 300.0
 _LARGEST_RATIO_VARIANCE, _RATIO_ERROR = 1e6, 32 * UNIT
 
 
-class DistributedDiscreteGaussianPrice(Price):
+class DistributedDiscreteGaussianPrice(EventPrices):
     """A sum of discrete Gaussians, by its distance from one discrete Gaussian of the same variance.
 
     Each coordinate's log-density differs from that of one discrete Gaussian by a function whose range is at most τ. So
@@ -91,7 +91,7 @@ class DistributedDiscreteGaussianPrice(Price):
         return _more_noise(event, factor)
 
 
-class SkellamPrice(Price):
+class SkellamPrice(EventPrices):
     """Skellam noise: exact in one coordinate, where the largest shift is the worst, and by curvature in several.
 
     If −ln P(k) has second differences of at most c, a shift by Δ has Rényi divergence at most αcΔ₂²/2 at every integer

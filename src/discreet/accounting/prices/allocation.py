@@ -22,8 +22,8 @@ from discreet.accounting.losses import averages
 from discreet.accounting.losses.collapse import ACCOUNTANT, collapse
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift
-from discreet.accounting.losses.loss import Loss
-from discreet.accounting.prices.price import Price
+from discreet.accounting.losses.loss import PrivacyLoss
+from discreet.accounting.prices.price import EventPrices
 from discreet.accounting.prices.reduced import losses_of
 from discreet.accounting.refusal import unknown
 from discreet.errors import UnknownEvent
@@ -46,7 +46,7 @@ _MOMENT_MARGIN = 4096 * UNIT
 _LARGE = 50.0
 
 
-class AllocationPrice(Price):
+class AllocationPrice(EventPrices):
     """Random allocation. What knows only additive prices charges `selected` runs of the event on known batches."""
 
     has_losses = True
@@ -104,7 +104,7 @@ def _blocks(event: RandomlyAllocated) -> Iterator[tuple[int, int]]:
         yield size + 1, larger
 
 
-def _step_loss(event: RandomlyAllocated) -> Loss | None:
+def _step_loss(event: RandomlyAllocated) -> PrivacyLoss | None:
     """The loss of one step on a batch that contains the unit; None where it reveals nothing."""
     from discreet.accounting.losses import of_events
 
@@ -192,7 +192,7 @@ def _merged(left: Floats, left_count: int, right: Floats, right_count: int) -> F
     return np.asarray(np.where(np.isinf(left), np.inf, merged * (1 + _MOMENT_MARGIN)))
 
 
-def _toward_average(law: averages.RatioLaw, loss: Loss, power: float) -> float:
+def _toward_average(law: averages.RatioLaw, loss: PrivacyLoss, power: float) -> float:
     """ln E[Z^{−s}] under Q for s > 0, rounded up: s·D_{s+1} of addition.
 
     As E[Z] = 1, E[Z^{−s}] − 1 = E[f(Z)] with f(z) = z^{−s} − 1 + s(z − 1) ≥ 0, a convex function, so the law from above
@@ -212,7 +212,7 @@ def _toward_average(law: averages.RatioLaw, loss: Loss, power: float) -> float:
     return math.log1p(excess * (1 + 2 * law.mass_error + 1e-9)) if math.isfinite(excess) else math.inf
 
 
-def _lost_power(law: averages.RatioLaw, loss: Loss, power: float) -> float:
+def _lost_power(law: averages.RatioLaw, loss: PrivacyLoss, power: float) -> float:
     """A bound on E[Z^{−s}] over what the law lost on the side of Q.
 
     A bounded loss has Z ≥ e^{low}. For Gaussian noise, Cauchy and Schwarz give √(lost·E[Z^{−2s}]), and an average is no

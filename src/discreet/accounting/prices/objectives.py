@@ -17,7 +17,7 @@ from discreet.accounting.closed_forms import gaussian_delta, least
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.from_profile import profile_loss
 from discreet.accounting.losses.of_events import View
-from discreet.accounting.prices.price import Price
+from discreet.accounting.prices.price import EventPrices
 from discreet.accounting.refusal import unknown
 from discreet.events import PerturbedObjective
 from discreet.neighbors import REPLACE_ONE, Relation
@@ -56,7 +56,7 @@ def volume_change(curvature: float) -> float:
     return up(math.log1p(float_up(exact(curvature)))) if curvature > 0 else 0.0
 
 
-class PerturbedObjectivePrice(Price):
+class PerturbedObjectivePrice(EventPrices):
     """The price of `PerturbedObjective`, when a unit is added or removed."""
 
     has_losses = True

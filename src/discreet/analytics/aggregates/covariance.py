@@ -19,7 +19,7 @@ from discreet.queries.statistics.variance import centered_squares
 from discreet.queries.weighted import levels
 
 if TYPE_CHECKING:
-    from discreet.analytics.plan.sql import Call
+    from discreet.analytics.plan.sql import AggregateCall
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Covariance(Aggregate):
         return joint.CovarianceFinish(first, second)
 
     @classmethod
-    def from_sql(cls, call: Call) -> tuple[str, Aggregate]:
+    def from_sql(cls, call: AggregateCall) -> tuple[str, Aggregate]:
         """NAME(column, column), each perhaps in CLAMP(column, lower, upper)."""
         (one, one_bounds), (two, two_bounds) = call.clamped(), call.clamped(1)
         if one_bounds is not None and one == two:

@@ -22,7 +22,7 @@ _LARGEST = 1e300
 
 
 @dataclass(frozen=True)
-class Outside(Aggregate):
+class OutsideBounds(Aggregate):
     """How many rows lie within the bounds of a column, and how many in each of some public cells below and above."""
 
     name = "outside"

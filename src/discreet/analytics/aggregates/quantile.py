@@ -18,7 +18,7 @@ from discreet.analytics.aggregates.aggregate import (
     ResultColumn,
     resolve_bounds,
 )
-from discreet.analytics.aggregates.measurement import LEVEL, Choice, Drawing, Sums
+from discreet.analytics.aggregates.measurement import LEVEL, Choice, DrawingMechanism, Sums
 from discreet.analytics.aggregates.terms import EachCut, EachLevel, EachMark, Level
 from discreet.bounded import Bounded, Scaled, Scores, Sensitivity
 from discreet.mechanisms import Exponential, NoisyMax
@@ -40,7 +40,7 @@ from discreet.queries.statistics.quantile import (
 from discreet.queries.weighted import scale
 
 if TYPE_CHECKING:
-    from discreet.analytics.plan.sql import Call
+    from discreet.analytics.plan.sql import AggregateCall
 
 #: The quantiles that stand for the extremes, which belong to single people.
 LOWEST, HIGHEST = 0.01, 0.99
@@ -119,7 +119,7 @@ class Quantile(OfColumn):
         return (ResultColumn(alias, f"{alias}_rank_error", self.error_in, ends),)
 
     @classmethod
-    def from_sql(cls, call: Call) -> tuple[str, Aggregate]:
+    def from_sql(cls, call: AggregateCall) -> tuple[str, Aggregate]:
         """MEDIAN(column), QUANTILE_CONT(column, rank), or MIN(column) and MAX(column) as low and high quantiles."""
         standard = {"MIN": LOWEST, "MAX": HIGHEST}.get(call.name, 0.5)
         given = call.number(1)
@@ -150,7 +150,7 @@ class _BestLevel(Choice):
         assert isinstance(self.aggregate, Quantile)
         return _Gap(GridGap(self.aggregate), self.unit, self.terms, summed, lower=0.0, choice=self)
 
-    def score_error(self, mechanism: Drawing, relation: Relation) -> float:
+    def score_error(self, mechanism: DrawingMechanism, relation: Relation) -> float:
         """In ranks: how many rows more than for the nearest candidate may lie between the answer and the quantile."""
         assert isinstance(mechanism, Exponential | NoisyMax)
         scores = self.scores([0] * self.coordinates, relation)
@@ -184,7 +184,7 @@ class _BestPlace(_Placed):
     def mechanism(self, epsilon: Fraction, *, pure: bool = False) -> Exponential | NoisyMax:
         return NoisyMax(epsilon) if pure else Exponential(epsilon)
 
-    def score_error(self, mechanism: Drawing, relation: Relation) -> float:
+    def score_error(self, mechanism: DrawingMechanism, relation: Relation) -> float:
         """In ranks: how many rows may lie between the ends of the answer and the quantile."""
         assert isinstance(mechanism, Exponential | NoisyMax)
         scores = self.scores([0] * self.coordinates, relation)
@@ -218,7 +218,7 @@ class _BestMark(_Placed):
         kind = NoisyMax if pure else Exponential
         return Refinement(kind(epsilon * FIRST_PASS), kind(epsilon * (1 - FIRST_PASS)))
 
-    def score_error(self, mechanism: Drawing, relation: Relation) -> float:
+    def score_error(self, mechanism: DrawingMechanism, relation: Relation) -> float:
         """In ranks: how many rows may lie between the ends of the answer and the quantile, whatever came out first."""
         assert isinstance(mechanism, Refinement)
         empty = self._refined([0] * self.coordinates, relation)

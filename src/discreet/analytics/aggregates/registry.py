@@ -13,7 +13,7 @@ from discreet.analytics.aggregates.covariance import Correlation, Covariance, co
 from discreet.analytics.aggregates.distinct import CountValues, count_values
 from discreet.analytics.aggregates.marginal import Marginal
 from discreet.analytics.aggregates.mean import Mean, mean
-from discreet.analytics.aggregates.outside import Outside as Outside
+from discreet.analytics.aggregates.outside import OutsideBounds as OutsideBounds
 from discreet.analytics.aggregates.quantile import (
     HIGHEST,
     LEVELS,
@@ -51,7 +51,7 @@ AGGREGATES: tuple[type[Aggregate], ...] = (
     TopCategories,
     RowsPerPerson,
     GroupsPerPerson,
-    Outside,
+    OutsideBounds,
     RangeEnd,
     GridGap,
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 from discreet import _check
 from discreet.analytics.aggregates.measurement import LEVEL, Choice, Measurement
-from discreet.analytics.aggregates.registry import GroupsPerPerson, Outside, RowsPerPerson
+from discreet.analytics.aggregates.registry import GroupsPerPerson, OutsideBounds, RowsPerPerson
 from discreet.analytics.plan.keys import Keys
 from discreet.analytics.plan.question import Question
 from discreet.neighbors import Person, Unit
@@ -57,7 +57,7 @@ def of(question: Question) -> Question:
     # Where a join repeats rows, one row counts as often in what lies outside as it does in the answer itself.
     repeated = next(iter(question.asked.values())).unit
     for name, pair in question.clamped.items():
-        several[f"{OUTSIDE} {name}"] = replace(Outside(name, pair).measurement(question.unit, {}), unit=repeated)
+        several[f"{OUTSIDE} {name}"] = replace(OutsideBounds(name, pair).measurement(question.unit, {}), unit=repeated)
     for name, one in question.asked.items():
         gap = one.gap() if isinstance(one, Choice) else None
         if gap is not None:

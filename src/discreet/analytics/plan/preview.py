@@ -10,7 +10,7 @@ from discreet import _check
 from discreet.accounting.adaptive.advice import room_words
 from discreet.analytics.aggregates.measurement import LEVEL, Choice, Sums
 from discreet.analytics.plan.question import Question
-from discreet.analytics.plan.spending import Additive, Allocation, ReleasePlan
+from discreet.analytics.plan.spending import AdditiveNoise, PricedMeasurement, ReleasePlan
 from discreet.events import Event
 from discreet.guarantees import Guarantee
 from discreet.neighbors import Neighbors, Relation, Rows
@@ -105,7 +105,7 @@ def expected(question: Question, plan: ReleasePlan, relation: Relation, rows: in
 
 
 def _expected(
-    question: Question, name: str, part: Allocation, relation: Relation, rows: int, *, groups: int | None = None
+    question: Question, name: str, part: PricedMeasurement, relation: Relation, rows: int, *, groups: int | None = None
 ) -> Expected:
     epsilon = None if part.epsilon is None else float(part.epsilon)
     measurement, error_in = part.measurement, part.measurement.aggregate.error_in
@@ -113,7 +113,7 @@ def _expected(
         error = measurement.score_error(part.drawing, relation)
     else:
         assert isinstance(measurement, Sums)
-        assert isinstance(part.mechanism, Additive)
+        assert isinstance(part.mechanism, AdditiveNoise)
         noise = part.mechanism.noise_law(question.shape(measurement, relation, groups=groups).granularity)
         low, high = Error(measurement.summed.finish, measurement.summed.typical(rows), noise).interval(LEVEL)
         error = float(np.max(np.subtract(high, low))) / 2

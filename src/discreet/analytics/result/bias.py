@@ -19,7 +19,7 @@ from discreet.analytics.result.consistency import quantile
 from discreet.neighbors import Person, Unit
 
 if TYPE_CHECKING:
-    from discreet.analytics.result.result import Result, Source
+    from discreet.analytics.result.result import ColumnSource, Result
 
 #: The probability that noise makes an empty cell of a histogram look filled: small, since a far cell weighs much.
 _FALSE_ALARM = 1e-3
@@ -49,7 +49,7 @@ class Histogram:
     starts: NDArray[np.float64]
     ends: NDArray[np.float64]
     least: float
-    source: Source
+    source: ColumnSource
 
     @classmethod
     def of(cls, result: Result, name: str) -> Histogram | None:
@@ -205,7 +205,7 @@ def _clamped(result: Result, name: str) -> Clamped:
     return Clamped(rows(below), rows(above), float(np.maximum(counts, 0.0).sum()), moved)
 
 
-def _total_error(source: Source, cells: int) -> float:
+def _total_error(source: ColumnSource, cells: int) -> float:
     """The 95% error of the sum of this many cells."""
     if cells == 0:
         return 0.0

@@ -21,7 +21,7 @@ from scipy import special
 from discreet import _check
 from discreet.analytics.aggregates.measurement import LEVEL
 from discreet.analytics.result.consistency import Consistency, rounded_to
-from discreet.analytics.result.result import Result, Source
+from discreet.analytics.result.result import ColumnSource, Result
 
 _ADVICE = "release each level by itself, such as by country, by country and state, and by country, state and county"
 
@@ -155,7 +155,7 @@ def _column(results: Sequence[Result], column: str | None) -> str:
     return str(_check.one_of("column", column, shared, "it is a count or sum that every level has"))
 
 
-def _source(result: Result, name: str) -> Source:
+def _source(result: Result, name: str) -> ColumnSource:
     source = result.sources[name]
     if not source.measurement.aggregate.adds_up:
         remedy = "counts of rows and sums do; means, persons and others do not"

@@ -61,7 +61,7 @@ class Result:
     outputs: tuple[ResultColumn, ...] = ()
     guarantee: Guarantee | None = None
     covers: str = ""
-    sources: Mapping[str, Source] = field(default_factory=dict)
+    sources: Mapping[str, ColumnSource] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -79,7 +79,7 @@ class Result:
         columns: dict[str, tuple[Any, ...]] = {}
         added_up: dict[str, tuple[float, float]] = {}
         outputs: list[ResultColumn] = []
-        sources: dict[str, Source] = {}
+        sources: dict[str, ColumnSource] = {}
         released = {name: tuple(releases) for name, releases in done.items()}
         if question.keys is not None:
             for i, name in enumerate(question.keys.columns):
@@ -100,7 +100,7 @@ class Result:
                 released[name] = tuple(release.map(measurement.shown) for release in releases)
                 continue
             assert isinstance(measurement, Sums)
-            source = Source(releases[0], totals.get(name), wanted, measurement, len(own_outputs))
+            source = ColumnSource(releases[0], totals.get(name), wanted, measurement, len(own_outputs))
             sources |= {output.name: replace(source, place=j) for j, output in enumerate(own_outputs)}
             consistent = source.settled(LEVEL)
             if consistent.total is not None:
@@ -203,7 +203,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Source:
+class ColumnSource:
     """What a numeric column was made of: its release, that of its total, and what was asked to be consistent.
 
     `place` is the column's place among the `width` columns of its aggregate; `rows` are the places of the measured rows
@@ -243,7 +243,7 @@ class Source:
         places = range(len(low)) if self.rows is None else self.rows
         return tuple(low[place] for place in places), tuple(high[place] for place in places)
 
-    def taking(self, places: Sequence[int]) -> Source:
+    def taking(self, places: Sequence[int]) -> ColumnSource:
         """The same of the rows at some places."""
         return replace(self, rows=tuple(place if self.rows is None else self.rows[place] for place in places))
 

@@ -30,7 +30,7 @@ MAX_COPIES = 1 << 10
 #: Names of the right table's keys while a join is built.
 _KEY = "discreet_key_{}"
 
-Pair = tuple[str, str]
+ColumnPair = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def join(
     return _with_private(left, other, [] if on is None else pairs_of(on), str(how), naming)
 
 
-def pairs_of(on: object) -> list[Pair]:
+def pairs_of(on: object) -> list[ColumnPair]:
     """The columns that a join compares: a name, a pair of names, several of these, or a mapping from left to right."""
     if isinstance(on, str):
         return [(on, on)]
@@ -79,7 +79,7 @@ def pairs_of(on: object) -> list[Pair]:
     raise _check.fail("on", "name the columns to compare", on, 'such as "ward", ["ward", "year"] or {"ward": "id"}')
 
 
-def _pair(pair: object) -> Pair:
+def _pair(pair: object) -> ColumnPair:
     if isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(one, str) for one in pair):
         return pair[0], pair[1]
     raise _check.fail("on", "hold names or pairs of names", pair, 'such as "ward" or ("ward", "id")')
@@ -89,7 +89,7 @@ def _pair(pair: object) -> Pair:
 
 
 def _with_public(
-    left: TableSpec, other: Public, pairs: list[Pair], how: str, naming: Naming
+    left: TableSpec, other: Public, pairs: list[ColumnPair], how: str, naming: Naming
 ) -> tuple[TableSpec, dict[str, str]]:
     if isinstance(other.table, ibis.Table) and origins(other.table) & left.origins:
         remedy = "what is made of private rows is private: join it as dp.Private(…), by the person"
@@ -147,7 +147,7 @@ def copied(measured: Measurement, copies: int) -> Measurement:
 
 
 def _with_private(
-    left: TableSpec, right: TableSpec, pairs: list[Pair], how: str, naming: Naming
+    left: TableSpec, right: TableSpec, pairs: list[ColumnPair], how: str, naming: Naming
 ) -> tuple[TableSpec, dict[str, str]]:
     if not isinstance(left.unit, Person) or not isinstance(right.unit, Person):
         remedy = "open the account with unit=dp.person(column, max_rows=…), or pass dp.public(table) if it is public"
@@ -226,7 +226,7 @@ def owned(table: TableSpec, parent: TableSpec, on: object) -> TableSpec:
 # --- what all joins share
 
 
-def _require_comparable(left: TableSpec, right: TableSpec, pairs: list[Pair]) -> None:
+def _require_comparable(left: TableSpec, right: TableSpec, pairs: list[ColumnPair]) -> None:
     """Refuse columns of types whose equality may fail, or may treat different values as equal; looks at no row."""
     for mine, theirs in pairs:
         left.require_stored(mine)
@@ -249,7 +249,7 @@ def _require_comparable(left: TableSpec, right: TableSpec, pairs: list[Pair]) ->
 
 
 def _joined(
-    left: TableSpec, right: TableSpec, pairs: list[Pair], how: str, naming: Naming
+    left: TableSpec, right: TableSpec, pairs: list[ColumnPair], how: str, naming: Naming
 ) -> tuple[TableSpec, dict[str, str]]:
     """The join itself, with only the columns that may be asked about, and the persons' ids."""
     person = [str(left.unit.column)] if isinstance(left.unit, Person) and left.unit.column is not None else []
@@ -273,7 +273,7 @@ def _joined(
     return joined, names
 
 
-def _right_names(mine: Sequence[str], right: TableSpec, pairs: list[Pair], naming: Naming) -> dict[str, str]:
+def _right_names(mine: Sequence[str], right: TableSpec, pairs: list[ColumnPair], naming: Naming) -> dict[str, str]:
     """What the columns of a right table are called in the join; those that would be there twice are left out.
 
     These are the keys that both sides call the same, and the right table's person, who is the left one's.

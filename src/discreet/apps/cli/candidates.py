@@ -13,7 +13,7 @@ from discreet.apps.cli.printing import Output, number, percent
 from discreet.errors import InvalidArgument, MissingExtra
 
 if TYPE_CHECKING:
-    from discreet.learning.selection import Advice
+    from discreet.learning.selection import SearchAdvice
 
 _FORMATS = (".svg", ".png", ".pdf")
 
@@ -58,7 +58,7 @@ def command(output: Output, file: str, delta: float, epsilon: float | None, tria
     _show(output, advice)
 
 
-def _show(output: Output, advice: Advice) -> None:
+def _show(output: Output, advice: SearchAdvice) -> None:
     searches = sorted(advice.searches, key=lambda one: (one.law, one.mean))
     worth, budget = advice.worth, advice.budget
     if output.json:

@@ -15,7 +15,7 @@ from discreet.ledger.partitions import counted_parts
 
 
 @dataclass(frozen=True)
-class Parts:
+class AskedParts:
     """The parts that a command asks about.
 
     Attributes:
@@ -31,7 +31,7 @@ class Parts:
     counted: int
 
     @classmethod
-    def of(cls, private: Any, text: str, wanted: tuple[str, ...], max_parts: int | None) -> Parts:
+    def of(cls, private: Any, text: str, wanted: tuple[str, ...], max_parts: int | None) -> AskedParts:
         """The parts of COLUMN=KEYS, or of an SQL expression in place of the column."""
         from discreet.analytics.plan.sql.expression import expression
 
@@ -81,7 +81,7 @@ def _part(partition: Any, kind: Any, name: str, text: str) -> Any:
 
 
 def release_parts(
-    output: Output, parts: Parts, answers: list[Any], sql: str, spend: dict[str, Any], key: str | None
+    output: Output, parts: AskedParts, answers: list[Any], sql: str, spend: dict[str, Any], key: str | None
 ) -> None:
     """Release the answer about each part, and print all of them as one table with a column for the part.
 
@@ -118,7 +118,7 @@ def release_parts(
         raise failed
 
 
-def _show(output: Output, parts: Parts, done: list[tuple[Any, Any]], cost: str) -> None:
+def _show(output: Output, parts: AskedParts, done: list[tuple[Any, Any]], cost: str) -> None:
     results = [result for _, result in done]
     heads = tuple(results[0].columns)
     rows = [(part, *row.values()) for part, result in done for row in result.rows()]

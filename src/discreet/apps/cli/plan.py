@@ -6,7 +6,7 @@ from math import log
 
 import click
 
-from discreet.accounting.trainings import Training, Trainings, trainings
+from discreet.accounting.trainings import AffordableTraining, Trainings, trainings
 from discreet.apps.cli.command import Command, with_output
 from discreet.apps.cli.printing import Output, number
 from discreet.errors import InvalidArgument
@@ -66,7 +66,7 @@ def command(
     output.say(f"\n{_words(found)}")
 
 
-def _cell(cell: Training, found: Trainings, least: float, most: float) -> str:
+def _cell(cell: AffordableTraining, found: Trainings, least: float, most: float) -> str:
     share = 0.0 if most == least else log(cell.run_noise / least) / log(most / least)
     outside = found.limit is not None and cell.gradients > found.limit
     mark = " *" if cell is found.best else " -" if outside else "  "
@@ -97,7 +97,7 @@ def _answer(found: Trainings) -> dict[str, object]:
     }
 
 
-def _fields(cell: Training) -> dict[str, object]:
+def _fields(cell: AffordableTraining) -> dict[str, object]:
     return {
         "batch_size": cell.batch_size,
         "epochs": cell.epochs,

@@ -11,7 +11,7 @@ from discreet import codec
 from discreet.accounting.adaptive.advice import room_words
 from discreet.apps.cli.command import Command, options, with_output
 from discreet.apps.cli.key_lists import dated, key_list
-from discreet.apps.cli.partitions import Parts, release_parts
+from discreet.apps.cli.partitions import AskedParts, release_parts
 from discreet.apps.cli.printing import Output
 from discreet.apps.cli.remedies import in_flags
 from discreet.apps.cli.results import cost_text, is_number, result_json
@@ -187,7 +187,7 @@ def command(
     spend = {"epsilon": epsilon, "delta": delta, "rho": rho, "noise": noise}
     if partition is not None:
         with in_flags():
-            chosen = Parts.of(private, partition, parts, max_parts)
+            chosen = AskedParts.of(private, partition, parts, max_parts)
             asked_parts = chosen.ask(sql, asked_keys, tables)
         if not (preview or bias):
             release_parts(output, chosen, asked_parts, sql, {**spend, "purpose": purpose}, key)

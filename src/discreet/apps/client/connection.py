@@ -8,11 +8,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from discreet import _check
-from discreet.apps.client.http import Http, Refused, segment
+from discreet.apps.client.http import Http, RequestRefused, segment
 from discreet.apps.client.jobs import Job
 from discreet.apps.client.table import RemoteTable
 
-__all__ = ["Connection", "Refused", "connect"]
+__all__ = ["Connection", "RequestRefused", "connect"]
 
 
 class Connection:

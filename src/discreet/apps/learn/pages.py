@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from discreet.apps.learn.exercise import Exercise, Question, letter
+from discreet.apps.learn.exercise import Exercise, ExerciseQuestion, letter
 from discreet.apps.textbook.claim import PREAMBLE
 
 _NOTE = "<!-- Written by tools/make_textbook.py from discreet.apps.learn. Change it there, then run it again. -->"
@@ -51,7 +51,7 @@ def text(exercise: Exercise) -> str:
     )
 
 
-def _question_text(number: int, question: Question) -> str:
+def _question_text(number: int, question: ExerciseQuestion) -> str:
     choices = "".join(f"- {letter(index)}) {choice.text}\n" for index, choice in enumerate(question.choices))
     mistakes = "".join(f"- *{mistake.value:g}?* {mistake.hint}\n" for mistake in question.mistakes)
     mistakes += "".join(

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import discreet
 from discreet.apps.report import questions
-from discreet.apps.report.document import Answer, Attested, Charge, Report, Training
+from discreet.apps.report.document import Attested, Charge, ReleasedTable, Report, Training
 from discreet.apps.report.trade_off import trade_off
 from discreet.attestation import Attestation
 from discreet.ledger import Account
@@ -23,7 +23,7 @@ def collect(
     *,
     title: str | None = None,
     lead: str = "",
-    answers: Sequence[Answer] = (),
+    answers: Sequence[ReleasedTable] = (),
     trainings: Sequence[Training] = (),
     commands: Sequence[str] = (),
 ) -> Report:

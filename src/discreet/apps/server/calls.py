@@ -13,7 +13,7 @@ from discreet.ledger.access import Identity, Role
 
 
 @dataclass(frozen=True)
-class Call:
+class AllowedRequest:
     """A request that was authenticated and allowed.
 
     Attributes:
@@ -79,7 +79,7 @@ class Page:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Handler = Callable[[Call], Any]
+RequestHandler = Callable[[AllowedRequest], Any]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Route:
     method: str
     path: str
     scope: str | None
-    handler: Handler
+    handler: RequestHandler
     summary: str
     slow: bool = False
     body: Mapping[str, Any] | None = None

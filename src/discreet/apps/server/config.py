@@ -86,7 +86,7 @@ class UserConfig:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServerLimits:
     """What one request, one token and one process may use.
 
     Attributes:
@@ -122,7 +122,7 @@ class CuratorConfig:
     datasets: tuple[Dataset, ...]
     models: tuple[ModelConfig, ...]
     users: tuple[UserConfig, ...]
-    limits: Limits
+    limits: ServerLimits
     webhook: str | None
     provider: Provider | None = None
     anchors: AnchorConfig | None = None
@@ -332,9 +332,9 @@ def _anchors(section: Section, folder: Path) -> AnchorConfig:
     return anchors
 
 
-def _limits(section: Section) -> Limits:
-    standard = Limits()
-    limits = Limits(
+def _limits(section: Section) -> ServerLimits:
+    standard = ServerLimits()
+    limits = ServerLimits(
         request_bytes=section.whole("request_bytes", default=standard.request_bytes),
         read_seconds=section.number("read_seconds", standard.read_seconds),
         query_seconds=section.number("query_seconds", standard.query_seconds),

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from discreet import codec
 from discreet.analytics import Answer, Result
 from discreet.apps.server.anchoring import Anchoring
-from discreet.apps.server.config import Dataset, Limits
-from discreet.apps.server.dummy import Trials
+from discreet.apps.server.config import Dataset, ServerLimits
+from discreet.apps.server.dummy import DummyTables
 from discreet.apps.server.oidc import SignIn
 from discreet.apps.server.problems import Problem, not_found
-from discreet.apps.server.state import State
+from discreet.apps.server.state import ServerState
 from discreet.apps.server.tables import Tables, Work, mentioned
 from discreet.apps.wire.questions import Asked
 from discreet.apps.wire.results import preview_json, result_json
@@ -53,17 +53,17 @@ class Curator:
         (docs/topics/threats.md).
     """
 
-    def __init__(self, ledger: Ledger, limits: Limits, folder: Path, webhook: str | None = None) -> None:
+    def __init__(self, ledger: Ledger, limits: ServerLimits, folder: Path, webhook: str | None = None) -> None:
         self.ledger = ledger
         self.access = Access(ledger)
         self.sign_in = SignIn(self.access)
         self.anchoring: Anchoring | None = None
-        self.state = State(ledger)
+        self.state = ServerState(ledger)
         self.limits = limits
         self.folder = folder
         self.webhook = webhook
         self._tables = Tables()
-        self._trials = Trials()
+        self._trials = DummyTables()
         self._schemas: dict[Dataset_key, dict[str, str]] = {}
         self.after_charge: Callable[[str], None] = lambda account: None
 

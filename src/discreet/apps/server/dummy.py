@@ -88,7 +88,7 @@ def generous(budget: Guarantee) -> Guarantee:
     raise InvalidArgument(f"a trial must have a budget of a known form, got {type(budget).__name__}: it is new here")
 
 
-class Trials:
+class DummyTables:
     """Private tables of dummy data, charged to accounts that nobody counts, in a temporary ledger."""
 
     def __init__(self) -> None:

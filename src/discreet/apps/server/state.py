@@ -36,7 +36,7 @@ class Answered:
     body: str
 
 
-class State:
+class ServerState:
     """The server's tables beside the ledger's own, created on first use."""
 
     def __init__(self, ledger: Ledger) -> None:

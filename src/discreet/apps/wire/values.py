@@ -32,7 +32,6 @@ from discreet.analytics.aggregates.sum import Sum
 from discreet.analytics.aggregates.top_k import TopCategories
 from discreet.analytics.aggregates.variance import Std, Variance
 from discreet.analytics.table.expressions import (
-    Call,
     Cases,
     Clipped,
     Column,
@@ -40,6 +39,7 @@ from discreet.analytics.table.expressions import (
     Constant,
     Expression,
     Filled,
+    FunctionCall,
     Logic,
     Missing,
     Present,
@@ -48,7 +48,7 @@ from discreet.analytics.table.expressions import (
     text,
     wrap,
 )
-from discreet.analytics.table.expressions.calls import Function
+from discreet.analytics.table.expressions.calls import RowFunction
 from discreet.analytics.table.expressions.casts import CASTS
 from discreet.analytics.table.expressions.nodes import Binned
 from discreet.errors import InvalidArgument
@@ -112,7 +112,7 @@ _CALLS: dict[str, Callable[..., Expression]] = {
 }
 
 #: The name of each function that a method of an expression makes; its options are the method's arguments.
-_NAMES: dict[Function, str] = {
+_NAMES: dict[RowFunction, str] = {
     numbers.ADD: "+",
     numbers.SUBTRACT: "-",
     numbers.MULTIPLY: "*",
@@ -133,7 +133,7 @@ _NAMES: dict[Function, str] = {
         )
     },
 }  # fmt: skip
-_CAST_KINDS: dict[Function, str] = {function: kind for kind, function in CASTS.items()}
+_CAST_KINDS: dict[RowFunction, str] = {function: kind for kind, function in CASTS.items()}
 
 
 def _written_expression(value: Expression) -> Any:
@@ -142,9 +142,9 @@ def _written_expression(value: Expression) -> Any:
             return {"$column": value.name}
         case Constant():
             return written(value.value)
-        case Call() if value.function in _CAST_KINDS:
+        case FunctionCall() if value.function in _CAST_KINDS:
             return _call("cast", *value.arguments, _CAST_KINDS[value.function])
-        case Call() if value.function in _NAMES:
+        case FunctionCall() if value.function in _NAMES:
             return _call(_NAMES[value.function], *value.arguments, *value.options)
         case Compared():
             return _call(value.operator, value.one, value.other)

@@ -14,13 +14,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from discreet.errors import InvalidArgument
-from discreet.learning.losses import Loss
+from discreet.learning.losses import LossFunction
 
 #: The label of positions that have none.
 _IGNORED = -100
 
 
-def per_example_loss(model: Any) -> Loss:
+def per_example_loss(model: Any) -> LossFunction:
     """The loss of a Hugging Face model, with one value per example, by the name of its class.
 
     It knows causal, masked and sequence-to-sequence language models, and classifiers of sequences, tokens and images. A

@@ -56,7 +56,7 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Advice:
+class SearchAdvice:
     """Searches by price, and the one that a budget is best spent on.
 
     Attributes:
@@ -107,7 +107,7 @@ def worth_trying(
     epsilon: float | None = None,
     scores: Sequence[float] | None = None,
     means: Sequence[float] = MEANS,
-) -> Advice:
+) -> SearchAdvice:
     """Price searches of several lengths, and say which one a budget is best spent on.
 
     Args:
@@ -140,7 +140,7 @@ def worth_trying(
     worth = max(fitting, key=lambda one: (one.best, -one.epsilon), default=None)
     single = accounting.epsilon(run, chance).upper
     unit = "standard deviations" if scores is None else "as given"
-    return Advice(tuple(found), single, chance, limit, worth, unit)
+    return SearchAdvice(tuple(found), single, chance, limit, worth, unit)
 
 
 def _power(count: int, shares: Shares) -> Shares:

@@ -23,7 +23,7 @@ from discreet.mechanisms._laplace import Laplace
 from discreet.mechanisms.continual.stream import RunningRelease, State, Stream, Vector, fingerprint
 from discreet.mechanisms.sampling import entropy
 
-Noise = Laplace | Gaussian
+CounterNoise = Laplace | Gaussian
 #: What a counter keeps between steps, as JSON holds it.
 Content = dict[str, Any]
 # Counters work in grid units, so that the grid's step is 1.
@@ -61,7 +61,7 @@ class Counter(ABC):
     """
 
     stream: Stream
-    noise: Noise
+    noise: CounterNoise
 
     # --- what each counter defines
 

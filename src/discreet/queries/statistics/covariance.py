@@ -19,7 +19,7 @@ from discreet.bounded import Bounded, Sensitivity, Tails
 from discreet.neighbors import Unit
 from discreet.queries.contributions import larger, sensitivities, used_rows
 from discreet.queries.grid import MIN_LEVELS, Grid, numbers
-from discreet.queries.statistics.intervals import NUISANCE, Column, Sums, holding
+from discreet.queries.statistics.intervals import NUISANCE, ColumnSums, NoisySums, holding
 from discreet.queries.statistics.variance import centered_squares, delta_method
 
 #: Levels on each side of the middle, for each of the two columns: their products stay below 2^50.
@@ -212,13 +212,15 @@ class CorrelationFinish:
         return holding(found, self.value(noisy))
 
 
-def _noisy_sums(noisy: NDArray[Any], one: Grid, two: Grid, noise: Tails) -> tuple[Sums, Column, tuple[Column, Column]]:
+def _noisy_sums(
+    noisy: NDArray[Any], one: Grid, two: Grid, noise: Tails
+) -> tuple[NoisySums, ColumnSums, tuple[ColumnSums, ColumnSums]]:
     """The noisy sums relative to the largest levels a and b: Σkl/R₂ relative to a is Σkl relative to ab."""
     values = np.asarray(noisy, dtype=np.float64)
     a, b, most = one.reach, two.reach, max(one.reach, two.reach)
     squares = (values[3] / a, values[4] / b) if len(values) == 6 else (None, None)
-    columns = Column(values[0] / a, 1 / a, squares[0]), Column(values[1] / b, 1 / b, squares[1])
-    return Sums(values[-1] / most, 1 / most, noise), Column(values[2] / a, 1 / a), columns
+    columns = ColumnSums(values[0] / a, 1 / a, squares[0]), ColumnSums(values[1] / b, 1 / b, squares[1])
+    return NoisySums(values[-1] / most, 1 / most, noise), ColumnSums(values[2] / a, 1 / a), columns
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from discreet.bounded import Tails
 
-Range = tuple[NDArray[np.float64], NDArray[np.float64]]
+Ends = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 #: The part of the allowed probability of error that goes to the ranges of means and spreads.
 NUISANCE = 0.1
@@ -27,35 +27,35 @@ NUISANCE = 0.1
 _ROUNDS = 3
 
 
-def times(one: Range, two: Range) -> Range:
+def times(one: Ends, two: Ends) -> Ends:
     """The range of a product."""
     products = [x * y for x in one for y in two]
     return np.minimum.reduce(products), np.maximum.reduce(products)
 
 
-def plus(one: Range, two: Range) -> Range:
+def plus(one: Ends, two: Ends) -> Ends:
     """The range of a sum."""
     return one[0] + two[0], one[1] + two[1]
 
 
-def scaled(one: Range, factor: float) -> Range:
+def scaled(one: Ends, factor: float) -> Ends:
     """The range of a multiple."""
     ends = one[0] * factor, one[1] * factor
     return ends if factor >= 0 else (ends[1], ends[0])
 
 
-def squared(one: Range) -> Range:
+def squared(one: Ends) -> Ends:
     """The range of a square."""
     low, high = np.square(one[0]), np.square(one[1])
     return np.where((one[0] <= 0) & (one[1] >= 0), 0.0, np.minimum(low, high)), np.maximum(low, high)
 
 
-def size(one: Range) -> NDArray[np.float64]:
+def size(one: Ends) -> NDArray[np.float64]:
     """The largest absolute value in a range."""
     return np.asarray(np.maximum(np.abs(one[0]), np.abs(one[1])))
 
 
-def around(estimate: Any, below: Any, above: Any, ends: tuple[float, float], usable: Any) -> Range:
+def around(estimate: Any, below: Any, above: Any, ends: tuple[float, float], usable: Any) -> Ends:
     """From `below` under the estimate to `above` over it, within `ends`; all of `ends` where nothing is usable.
 
     The truth lies within `ends`, so an estimate that does not is moved to the nearer end first: that brings it nearer
@@ -67,7 +67,7 @@ def around(estimate: Any, below: Any, above: Any, ends: tuple[float, float], usa
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnSums:
     """One column's noisy sum of levels and, where it was measured, its noisy sum of 2k²/R − R; both divided by R.
 
     `unit` is the noise of these in terms of a coordinate's noise: 1/R.
@@ -79,7 +79,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Sums:
+class NoisySums:
     """Noisy sums of groups: how many rows, with the noise of `unit` coordinates, and what kind of noise it is."""
 
     count: NDArray[np.float64]
@@ -101,7 +101,7 @@ class Sums:
         broadcast = np.stack([np.broadcast_to(np.asarray(w, dtype=np.float64), self.count.shape) for w in weights])
         return self.noise.sum_width(broadcast, tail) / self.rows
 
-    def mean(self, column: Column, tail: float, ends: tuple[float, float] = (-1.0, 1.0)) -> Range:
+    def mean(self, column: ColumnSums, tail: float, ends: tuple[float, float] = (-1.0, 1.0)) -> Ends:
         """The range of m = Σx/n: Σx − m·n is pure noise."""
         found = around(self.count, np.inf, np.inf, ends, False)
         for _ in range(_ROUNDS):
@@ -109,7 +109,7 @@ class Sums:
             found = around(column.total / self.rows, wide, wide, ends, self.usable)
         return found
 
-    def variance(self, column: Column, mean: Range, tail: float) -> Range:
+    def variance(self, column: ColumnSums, mean: Ends, tail: float) -> Ends:
         """The range of v = Σx²/n − m²: Σx² − 2mΣx + (m² − v)n is pure noise."""
         assert column.squares is not None
         center = column.total / self.rows
@@ -125,8 +125,8 @@ class Sums:
         return found
 
     def covariance(
-        self, product: Column, columns: tuple[Column, Column], means: tuple[Range, Range], tail: float
-    ) -> Range:
+        self, product: ColumnSums, columns: tuple[ColumnSums, ColumnSums], means: tuple[Ends, Ends], tail: float
+    ) -> Ends:
         """The range of c = Σxy/n − m₁m₂: Σxy − m₂Σx − m₁Σy + (m₁m₂ − c)n is pure noise."""
         (one, two), (first, second) = columns, means
         estimate, apart = self.center(product, columns), self.apart(columns, means)
@@ -140,12 +140,12 @@ class Sums:
 
     def correlation(
         self,
-        product: Column,
-        columns: tuple[Column, Column],
-        means: tuple[Range, Range],
-        variances: tuple[Range, Range],
+        product: ColumnSums,
+        columns: tuple[ColumnSums, ColumnSums],
+        means: tuple[Ends, Ends],
+        variances: tuple[Ends, Ends],
         tail: float,
-    ) -> Range:
+    ) -> Ends:
         """The range of r = c/(s₁s₂): Σ(x−m₁)(y−m₂) − (r/2)(hΣ(x−m₁)² + Σ(y−m₂)²/h) with h = s₂/s₁ is pure noise."""
         (one, two), (first, second) = columns, means
         assert one.squares is not None
@@ -189,15 +189,15 @@ class Sums:
         return found
 
     @property
-    def _half(self) -> Range:
+    def _half(self) -> Ends:
         """The range that holds 1/2 alone."""
         return np.full(self.count.shape, 0.5), np.full(self.count.shape, 0.5)
 
-    def center(self, product: Column, columns: tuple[Column, Column]) -> NDArray[np.float64]:
+    def center(self, product: ColumnSums, columns: tuple[ColumnSums, ColumnSums]) -> NDArray[np.float64]:
         """The covariance at the noisy means."""
         return np.asarray(product.total / self.rows - columns[0].total * columns[1].total / self.rows**2)
 
-    def apart(self, columns: tuple[Column, Column], means: tuple[Range, Range]) -> NDArray[np.float64]:
+    def apart(self, columns: tuple[ColumnSums, ColumnSums], means: tuple[Ends, Ends]) -> NDArray[np.float64]:
         """How far the product of both means' errors may move a covariance."""
         one, two = (
             size((mean[0] - column.total / self.rows, mean[1] - column.total / self.rows))
@@ -206,7 +206,7 @@ class Sums:
         return np.asarray(one * two)
 
 
-def holding(found: Range, value: Any) -> tuple[Any, Any]:
+def holding(found: Ends, value: Any) -> tuple[Any, Any]:
     """A range that also holds the value, which treats counts below 1 and moments out of range in its own way."""
     low, high = np.minimum(found[0], value), np.maximum(found[1], value)
     return (float(low), float(high)) if np.ndim(low) == 0 else (low, high)

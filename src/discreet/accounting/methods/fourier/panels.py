@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from discreet.accounting.losses.continuous import mixture_loss, normal
-from discreet.accounting.methods.fourier.quadrature import Rule
+from discreet.accounting.methods.fourier.quadrature import QuadratureRule
 from discreet.numeric.rounding import UNIT
 
 Floats = NDArray[np.float64]
@@ -70,7 +70,7 @@ class CutGaussian:
         return np.asarray(special.expit(self.mu * (u - self.mu / 2) + math.log(self.rate) - math.log1p(-self.rate)))
 
 
-def certified(event: CutGaussian, tilt: float, reach: float, within: float) -> Rule | None:
+def certified(event: CutGaussian, tilt: float, reach: float, within: float) -> QuadratureRule | None:
     """A rule for frequencies up to `reach` that is good to about `within`; None where it takes too many panels."""
     s = event.order(tilt)
     low = min(-math.sqrt(max(0.0, -2 * math.log(within))), event.end) - 1.0
@@ -105,7 +105,7 @@ def certified(event: CutGaussian, tilt: float, reach: float, within: float) -> R
     phase = float(np.sum(weights * sensitivity))
     roundings = (np.array([np.sum(each)]), np.array([each @ np.abs(losses)]), np.array([phase]))
     sign = -1.0 if event.reverse else 1.0
-    return Rule(
+    return QuadratureRule(
         sign * losses[None, :],
         weights[None, :],
         np.array([log_moment]),
@@ -186,14 +186,14 @@ def natural_fall(event: CutGaussian, tilt: float, log_moment: float, most: float
     return 2 * float(mass @ apart**2 @ mass) * (1 - math.cos(_SWING)) / _SWING**2 * (1 - _FALL_ERROR)
 
 
-def stacked(rules: list[Rule]) -> Rule:
+def stacked(rules: list[QuadratureRule]) -> QuadratureRule:
     """Rules of several events as one; shorter ones are filled up with nodes without weight."""
     most = max(rule.losses.shape[1] for rule in rules)
 
     def filled(values: Floats) -> Floats:
         return np.pad(values, ((0, 0), (0, most - values.shape[1])))
 
-    return Rule(
+    return QuadratureRule(
         np.concatenate([filled(rule.losses) for rule in rules]),
         np.concatenate([filled(rule.weights) for rule in rules]),
         np.concatenate([rule.log_moment for rule in rules]),

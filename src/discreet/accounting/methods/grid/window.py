@@ -57,7 +57,7 @@ def cumulants(parts: Sequence[tuple[Floats, Floats, int]], tilt: float) -> tuple
 
 
 @dataclass(frozen=True)
-class Window:
+class GridWindow:
     """The grid points that an FFT covers, and a bound on the tilted mass outside of them."""
 
     first: int
@@ -72,7 +72,7 @@ def window(
     log_scale: float,
     step: float,
     origin: float,
-) -> Window:
+) -> GridWindow:
     """Where all but e^{−_ESCAPE} of the tilted mass lies, with what may lie outside bounded by Chernoff."""
     k, _, curvature = cumulants(coarse, tilt)
     spread = math.sqrt(max(curvature, step * step))
@@ -93,7 +93,7 @@ def window(
     low, high = low - wider_down, high + wider_up
     above, under = above - s_up * wider_up, under - s_down * wider_down
     first = math.floor((low - origin) / step)
-    return Window(
+    return GridWindow(
         first,
         math.ceil((high - origin) / step) - first + 1,
         (math.exp(min(above, _LARGEST_EXPONENT)) + math.exp(min(under, _LARGEST_EXPONENT))) * (1 + ESCAPE_ERROR),

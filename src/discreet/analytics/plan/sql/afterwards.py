@@ -76,7 +76,7 @@ class Afterwards:
 
 
 @dataclass(frozen=True)
-class Released:
+class ReleasedReader:
     """Reads expressions about a released row.
 
     Attributes:

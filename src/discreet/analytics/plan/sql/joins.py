@@ -10,7 +10,7 @@ from sqlglot import expressions as ast
 
 from discreet import _check
 from discreet.analytics.plan.sql.refusals import only, refused
-from discreet.analytics.plan.sql.relation import Relation, person_of
+from discreet.analytics.plan.sql.relation import FromRows, person_of
 from discreet.analytics.plan.sql.values import Scope, Values, conjuncts
 from discreet.analytics.table.public import Public
 from discreet.errors import InvalidArgument
@@ -109,7 +109,7 @@ class Right:
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinedTable:
     """A private table that JOINs have made, and what each table's columns are called in it.
 
     `keys` are the names of columns that equal another table's column, or are missing where an outer join found nothing.
@@ -121,7 +121,7 @@ class Joined:
     keys: frozenset[str] = field(default_factory=frozenset)
 
     @classmethod
-    def of(cls, rows: Relation, name: str) -> Joined:
+    def of(cls, rows: FromRows, name: str) -> JoinedTable:
         """The first table of FROM."""
         table = rows.private()
         columns = {(name, column.lower()): column for column in rows.scope.columns}
@@ -133,9 +133,9 @@ class Joined:
         columns, person = tuple(self.table.columns), person_of(self.table)
         return Scope(columns, person if person in columns else None, self.names, self.qualified, self.keys)
 
-    def relation(self) -> Relation:
+    def relation(self) -> FromRows:
         """The rows for the rest of the SELECT."""
-        return Relation(self.table, (), self.scope)
+        return FromRows(self.table, (), self.scope)
 
     def is_ready(self, clause: Clause, right: Right, pool: Sequence[Any]) -> bool:
         """Whether a clause names only tables that are joined already; a comma needs a condition that compares them."""
@@ -143,7 +143,7 @@ class Joined:
             return any(self._pair(side, right) is not None for side in pool)
         return clause.tables <= self.names | {right.name}
 
-    def join(self, clause: Clause, right: Right, pool: Sequence[Any]) -> tuple[Joined, list[Any]]:
+    def join(self, clause: Clause, right: Right, pool: Sequence[Any]) -> tuple[JoinedTable, list[Any]]:
         """The table after one more JOIN, and which conditions of WHERE it has compared columns by."""
         if right.name in self.names:
             raise _check.fail("sql", "name each table once", right.name, "give the second one an alias: JOIN t AS t2")
@@ -162,7 +162,7 @@ class Joined:
         own = {(right.name, column.lower()): renamed.get(column, column) for column in right.table.columns}
         compared = {*(theirs for _, theirs in pairs), _person(right.table)} if outer else set()
         keys = self.keys | {new for name, new in renamed.items() if name in compared}
-        joined = Joined(table, self.names | {right.name}, {**self.qualified, **own}, keys)
+        joined = JoinedTable(table, self.names | {right.name}, {**self.qualified, **own}, keys)
         if conditions and outer:
             raise refused(conditions[0], "equal columns in ON of a LEFT JOIN; other conditions stand in a sub-query")
         values = Values(joined.scope)
@@ -186,7 +186,7 @@ class Joined:
                 others.append(condition)
         return replace(right, table=table), others
 
-    def _flipped(self, pairs: list[tuple[str, str]], conditions: list[Any], right: Right) -> Joined:
+    def _flipped(self, pairs: list[tuple[str, str]], conditions: list[Any], right: Right) -> JoinedTable:
         """A RIGHT JOIN as the LEFT JOIN of the right table with this one."""
         if conditions:
             raise refused(conditions[0], "equal columns in ON of a RIGHT JOIN; other conditions stand in a sub-query")
@@ -202,7 +202,7 @@ class Joined:
         qualified |= {of: renamed.get(column, column) for of, column in self.qualified.items()}
         compared = {*self.keys, *(mine for mine, _ in pairs), _person(self.table)}
         keys = frozenset(new for name, new in renamed.items() if name in compared)
-        return Joined(table, self.names | {right.name}, qualified, keys)
+        return JoinedTable(table, self.names | {right.name}, qualified, keys)
 
     def _pairs(
         self, clause: Clause, right: Right, pool: Sequence[Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from discreet.analytics.plan.sql.steps import Step
+from discreet.analytics.plan.sql.steps import TableStep
 from discreet.analytics.plan.sql.values import Scope
 from discreet.neighbors import Person
 
@@ -17,15 +17,15 @@ def person_of(private: Any) -> str | None:
 
 
 @dataclass(frozen=True)
-class Relation:
+class FromRows:
     """Rows that a FROM reads: the private table and the steps that make them, and their names."""
 
     start: Any
-    steps: tuple[Step, ...]
+    steps: tuple[TableStep, ...]
     scope: Scope
 
     @classmethod
-    def of(cls, private: Any) -> Relation:
+    def of(cls, private: Any) -> FromRows:
         """The rows of a private table."""
         return cls(private, (), Scope(private.columns, person_of(private)))
 

@@ -79,4 +79,4 @@ class Matched:
         return private.join(self.other, how=self.how)
 
 
-Step = Where | Mutate | Keep | PerPerson | OfPersons | Matched
+TableStep = Where | Mutate | Keep | PerPerson | OfPersons | Matched

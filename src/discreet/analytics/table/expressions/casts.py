@@ -11,7 +11,7 @@ from typing import Any
 import ibis
 
 from discreet import _check
-from discreet.analytics.table.expressions.calls import Function
+from discreet.analytics.table.expressions.calls import RowFunction
 from discreet.analytics.table.expressions.dates import FORMAT, day_of
 from discreet.analytics.table.expressions.numbers import ROUND
 from discreet.analytics.table.semantics import engine_of, exact, family, number
@@ -101,9 +101,9 @@ def _to_boolean(value: Any) -> Any:
 
 
 CASTS = {
-    "number": Function("cast", _to_number, lambda spans: spans[0]),
-    "integer": Function("cast", _to_integer, ROUND.span),
-    "text": Function("cast", _to_text),
-    "date": Function("cast", _to_date),
-    "boolean": Function("cast", _to_boolean, domain=(False, True)),
+    "number": RowFunction("cast", _to_number, lambda spans: spans[0]),
+    "integer": RowFunction("cast", _to_integer, ROUND.span),
+    "text": RowFunction("cast", _to_text),
+    "date": RowFunction("cast", _to_date),
+    "boolean": RowFunction("cast", _to_boolean, domain=(False, True)),
 }

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import ibis
 
 from discreet import _check
-from discreet.analytics.table.expressions.calls import Function, Range
+from discreet.analytics.table.expressions.calls import Range, RowFunction
 from discreet.analytics.table.expressions.casts import CASTS
 from discreet.analytics.table.expressions.dates import DateMethods, known
 from discreet.analytics.table.expressions.numbers import ADD, DIVIDE, MODULO, MULTIPLY, SUBTRACT, NumberMethods, hull
@@ -76,8 +76,8 @@ class Expression(NumberMethods, TextMethods, DateMethods):
         """The least and the largest number, as they follow from public bounds of columns; None if they do not."""
         return None
 
-    def _call(self, function: Function, *others: object, options: tuple[Any, ...] = ()) -> Expression:
-        return Call(function, (self, *(wrap(other) for other in others)), options)
+    def _call(self, function: RowFunction, *others: object, options: tuple[Any, ...] = ()) -> Expression:
+        return FunctionCall(function, (self, *(wrap(other) for other in others)), options)
 
     # numpy arrays must not broadcast over expressions
     __array_ufunc__ = None
@@ -207,10 +207,10 @@ class Constant(Expression):
 
 
 @dataclass(frozen=True, eq=False)
-class Call(Expression):
+class FunctionCall(Expression):
     """A function of values of the row, and of public options."""
 
-    function: Function
+    function: RowFunction
     arguments: tuple[Expression, ...]
     options: tuple[Any, ...] = ()
 

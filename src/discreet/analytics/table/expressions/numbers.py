@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import ibis
 
 from discreet import _check
-from discreet.analytics.table.expressions.calls import Function, Methods, Range
+from discreet.analytics.table.expressions.calls import Methods, Range, RowFunction
 from discreet.analytics.table.expressions.dates import DIFFERENCE
 from discreet.analytics.table.semantics import clamped, exact, family, number, tame
 from discreet.analytics.table.sizes import of_size, size_of
@@ -207,27 +207,27 @@ def hull(spans: Sequence[Range | None]) -> Range | None:
     return (min(a for a, _ in known), max(b for _, b in known)) if known and len(known) == len(spans) else None
 
 
-ADD = Function("+", _add, _corners(lambda a, b: a + b))
-SUBTRACT = Function("-", _subtract, _corners(lambda a, b: a - b))
-MULTIPLY = Function("*", _multiply, _corners(lambda a, b: a * b))
-DIVIDE = Function("/", _divide, _quotients)
+ADD = RowFunction("+", _add, _corners(lambda a, b: a + b))
+SUBTRACT = RowFunction("-", _subtract, _corners(lambda a, b: a - b))
+MULTIPLY = RowFunction("*", _multiply, _corners(lambda a, b: a * b))
+DIVIDE = RowFunction("/", _divide, _quotients)
 #: The remainder as in Python (its sign is the divisor's) and as in SQL (its sign is the dividend's).
-MODULO = Function("%", _remainder(_floored))
-REMAINDER = Function("MOD", _remainder(_truncated))
-FLOOR_DIVIDE = Function("//", lambda a, b: _floored(_divide(a, b, "//")))
-WHOLE_DIVIDE = Function("//", lambda a, b: _truncated(_divide(a, b, "//")))
-ABS = Function("abs", lambda value: number(value, "abs").abs(), _absolute_span)
-FLOOR = Function("floor", lambda value: _floored(_operand(value, "floor")), _monotone(math.floor))
-CEIL = Function("ceil", lambda value: -_floored(-_operand(value, "ceil")), _monotone(math.ceil))
-TRUNC = Function("trunc", lambda value: _truncated(_operand(value, "trunc")), _outward)
-ROUND = Function("round", _round, _outward)
-SIGN = Function("sign", _sign, domain=(-1, 0, 1))
-SQRT = Function("sqrt", _sqrt, _root_span)
-EXP = Function("exp", _exp, _monotone(math.exp))
-LN = Function("ln", _ln, _monotone(math.log))
-LOG10 = Function("log10", _log10, _monotone(math.log10))
-GREATEST = Function("greatest", _extreme(larger=True), hull)
-LEAST = Function("least", _extreme(larger=False), hull)
+MODULO = RowFunction("%", _remainder(_floored))
+REMAINDER = RowFunction("MOD", _remainder(_truncated))
+FLOOR_DIVIDE = RowFunction("//", lambda a, b: _floored(_divide(a, b, "//")))
+WHOLE_DIVIDE = RowFunction("//", lambda a, b: _truncated(_divide(a, b, "//")))
+ABS = RowFunction("abs", lambda value: number(value, "abs").abs(), _absolute_span)
+FLOOR = RowFunction("floor", lambda value: _floored(_operand(value, "floor")), _monotone(math.floor))
+CEIL = RowFunction("ceil", lambda value: -_floored(-_operand(value, "ceil")), _monotone(math.ceil))
+TRUNC = RowFunction("trunc", lambda value: _truncated(_operand(value, "trunc")), _outward)
+ROUND = RowFunction("round", _round, _outward)
+SIGN = RowFunction("sign", _sign, domain=(-1, 0, 1))
+SQRT = RowFunction("sqrt", _sqrt, _root_span)
+EXP = RowFunction("exp", _exp, _monotone(math.exp))
+LN = RowFunction("ln", _ln, _monotone(math.log))
+LOG10 = RowFunction("log10", _log10, _monotone(math.log10))
+GREATEST = RowFunction("greatest", _extreme(larger=True), hull)
+LEAST = RowFunction("least", _extreme(larger=False), hull)
 
 
 class NumberMethods(Methods):
