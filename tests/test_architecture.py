@@ -157,6 +157,44 @@ def test_no_public_module_is_hidden_by_a_name_of_its_package():
     assert not hidden
 
 
+#: Underscored attributes of torch's modules and tensors, of Ibis's Spark engine and of named tuples.
+FOREIGN_ATTRIBUTES = {"_modules", "_buffers", "_version", "_session", "_make"}
+
+
+def underscored_names(path: Path) -> set[str]:
+    """The underscored names that a file defines, not those that it copies from another object (`x._y = z._y`)."""
+    names = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                several = isinstance(target, ast.Tuple)
+                values = node.value.elts if several and isinstance(node.value, ast.Tuple) else [node.value]
+                for index, one in enumerate(target.elts if several else [target]):
+                    name = getattr(one, "attr", getattr(one, "id", ""))
+                    if getattr(values[min(index, len(values) - 1)], "attr", None) != name:
+                        names.add(name)
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+def test_no_package_reaches_into_another():
+    """`x._name` stands only in the folder that defines `_name`, unless x is `self` or `cls`."""
+    by_folder: dict[Path, set[str]] = {}
+    for path in FILES:
+        by_folder.setdefault(path.parent, set()).update(underscored_names(path))
+    ours = set().union(*by_folder.values()) - FOREIGN_ATTRIBUTES
+    reached = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}"
+        for path in FILES
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Attribute)
+        and node.attr in ours - by_folder[path.parent]
+        and getattr(node.value, "id", "") not in {"self", "cls"}
+    ]
+    assert not reached
+
+
 def is_alias(node: ast.stmt) -> bool:
     """Whether a statement of a module names a type: `Floats = NDArray[np.float64]`."""
     target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)

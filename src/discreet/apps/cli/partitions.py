@@ -34,6 +34,7 @@ class AskedParts:
     def of(cls, private: Any, text: str, wanted: tuple[str, ...], max_parts: int | None) -> AskedParts:
         """The parts of COLUMN=KEYS, or of an SQL expression in place of the column."""
         from discreet.analytics.plan.sql.expression import expression
+        from discreet.analytics.table.doors import spec_of
 
         # The last "=": one may stand in the expression. A column such as MONTH(day) knows its keys.
         written, equals, listed = text.rpartition("=")
@@ -48,7 +49,7 @@ class AskedParts:
         if written not in private.columns:
             name, value = expression(written, private.columns)
             private = private.mutate(**{name: value})
-        if not equals and name not in private._spec.bins:
+        if not equals and name not in spec_of(private).bins:
             raise problem
         kind = private.schema()[name]
         keys = dated("--partition", name, keys_of(listed.strip()), kind) if equals else None
@@ -56,7 +57,7 @@ class AskedParts:
         chosen = tuple(_part(partition, kind, name, key) for key in wanted) or partition.keys
         if len(set(chosen)) != len(chosen):
             raise InvalidArgument(f"--part must name each part once, got {', '.join(wanted)}: omit the repetition")
-        relation = private._spec.account.neighbors.relation
+        relation = spec_of(private).account.neighbors.relation
         counted = counted_parts(partition.part(chosen[0]).max_parts, relation)
         return cls(name, partition, chosen, counted)
 

@@ -140,6 +140,7 @@ def command(
     try:
         from discreet.analytics import Private, public
         from discreet.analytics import discover as discovered
+        from discreet.analytics.table.doors import parsed
     except ModuleNotFoundError as missing:
         raise MissingExtra("queries need Ibis and DuckDB: pip install 'discreet[analytics]'") from missing
     if epsilon is None and rho is None and not (preview and error is not None):
@@ -179,7 +180,7 @@ def command(
     for table in tables.values():
         types |= table.schema() if isinstance(table, Private) else {}
     with suppress(InvalidArgument):  # what is wrong with the question is said below
-        types |= private._parsed(sql, tables)[1].schema()  # of computed columns as well
+        types |= parsed(private, sql, tables)[1].schema()  # of computed columns as well
     given = {name: dated("--keys", name, listed, types.get(name)) for name, listed in map(key_list, keys)} or None
     asked_keys = discovered() if discover else given
     if partition is None and (parts or max_parts is not None):

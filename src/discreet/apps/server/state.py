@@ -40,7 +40,7 @@ class ServerState:
     """The server's tables beside the ledger's own, created on first use."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._backend: Backend = ledger._backend
+        self._backend: Backend = ledger.backend
         self._backend.write(served.create)
 
     def items(self, kind: str) -> list[tuple[str, Any]]:

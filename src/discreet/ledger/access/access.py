@@ -66,7 +66,7 @@ class Access:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._backend = ledger._backend
+        self._backend = ledger.backend
         if not self._read(book.exists):
             self._backend.write(lambda transaction, _: book.create(transaction), keyed=True)
 
@@ -421,7 +421,7 @@ class Access:
 
 def access_disagreement(ledger: Ledger) -> str:
     """The same for a ledger that may have no such tables, which are not created; see `Access.disagreement`."""
-    return ledger._backend.read(lambda transaction: book.disagreement(transaction) if book.exists(transaction) else "")
+    return ledger.backend.read(lambda transaction: book.disagreement(transaction) if book.exists(transaction) else "")
 
 
 def _actor(by: Identity | str, scope: str) -> str:

@@ -54,7 +54,7 @@ def guard(location: str, role: str, *, may_open: bool = True) -> None:
         raise _check.fail("location", "be a postgresql:// URL", location, "a file has no roles")
     with Ledger(location) as ledger:
         Access(ledger)  # so that its tables exist, and belong to the owner
-        ledger._backend.write(served.create)
+        ledger.backend.write(served.create)
     psycopg = driver()
     try:
         with psycopg.connect(location) as connection:

@@ -12,6 +12,7 @@ from discreet import _check
 from discreet.analytics.plan.sql.refusals import only, refused
 from discreet.analytics.plan.sql.relation import FromRows, person_of
 from discreet.analytics.plan.sql.values import Scope, Values, conjuncts
+from discreet.analytics.table.doors import joined as join_with_names
 from discreet.analytics.table.public import Public
 from discreet.errors import InvalidArgument
 
@@ -154,7 +155,9 @@ class JoinedTable:
             right, conditions = self._filtered(right, conditions)
         # An outer join keeps both sides' keys: one of them is missing where nothing matched.
         outer = clause.how == "left"
-        table, renamed = self.table._joined(right.table, pairs, clause.how, f"{{name}}_{right.name}", keep_keys=outer)
+        table, renamed = join_with_names(
+            self.table, right.table, pairs, clause.how, f"{{name}}_{right.name}", keep_keys=outer
+        )
         if clause.how in ("semi", "anti"):
             if conditions:
                 raise refused(conditions[0], "equal columns in ON; other conditions stand in a sub-query")
@@ -197,7 +200,7 @@ class JoinedTable:
             raise _check.fail("sql", "keep rows of a private table in a RIGHT JOIN", right.name, remedy)
         turned = [(theirs, mine) for mine, theirs in pairs]
         form = f"{{name}}_{min(self.names)}"
-        table, renamed = right.table._joined(self.table, turned, "left", form, keep_keys=True)
+        table, renamed = join_with_names(right.table, self.table, turned, "left", form, keep_keys=True)
         qualified = {(right.name, column.lower()): column for column in right.table.columns}
         qualified |= {of: renamed.get(column, column) for of, column in self.qualified.items()}
         compared = {*self.keys, *(mine for mine, _ in pairs), _person(self.table)}

@@ -7,12 +7,13 @@ from typing import Any
 
 from discreet.analytics.plan.sql.steps import TableStep
 from discreet.analytics.plan.sql.values import Scope
+from discreet.analytics.table.doors import spec_of
 from discreet.neighbors import Person
 
 
 def person_of(private: Any) -> str | None:
     """The column of a private table with the person's id, where persons are protected."""
-    unit = private._spec.unit
+    unit = spec_of(private).unit
     return unit.column if isinstance(unit, Person) else None
 
 

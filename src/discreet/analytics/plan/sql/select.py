@@ -20,6 +20,7 @@ from discreet.analytics.plan.sql.refusals import only, refused, syntax_error
 from discreet.analytics.plan.sql.relation import FromRows, person_of
 from discreet.analytics.plan.sql.steps import Keep, Matched, Mutate, OfPersons, PerPerson, TableStep, Where
 from discreet.analytics.plan.sql.values import Scope, Values, conjuncts
+from discreet.analytics.table.doors import spec_of
 from discreet.analytics.table.expressions import Column, Expression, Logic
 from discreet.analytics.table.public import Public
 
@@ -57,7 +58,7 @@ def parse(text: str, private: Any, tables: Mapping[str, Any]) -> Parsed:
             raise _check.fail("sql", "be one SELECT", text, "ask one question at a time")
         base, others = FromRows.of(private), {name.lower(): table for name, table in tables.items()}
         kept = [private, *(table for table in tables.values() if not isinstance(table, Public))]
-        stored = frozenset(one for table in kept for one in table._spec.origins)
+        stored = frozenset(one for table in kept for one in spec_of(table).origins)
         return _Reader(base, {}, others).asked(with_public_values(statements[0], others, stored))
     except sqlglot.errors.SqlglotError as error:
         problem = syntax_error(text, error)
