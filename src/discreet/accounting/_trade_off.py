@@ -242,7 +242,7 @@ def trade_off(event: Event, relation: Relation = ADD_REMOVE, direction: Directio
     if direction not in {None, "removing", "adding"}:
         raise _check.fail("direction", "be 'removing', 'adding' or None", direction, "None is the easier of the two")
     which = as_relation(relation)
-    one_sided = any(isinstance(part, ShuffledEpoch) for part in event.walk())
+    one_sided = any(isinstance(nested, ShuffledEpoch) for nested in event.walk())
     with np.errstate(all="ignore"):  # every method bounds or declines its own overflows
         if isinstance(event, Shuffled):
             pairs = [_shuffled(event, which)]

@@ -45,9 +45,9 @@ def loss_exceeds(event: Event, epsilon: float, relation: Relation = ADD_REMOVE) 
     larger of the two directions is given. Raises `UnknownEvent` where only a bound on the losses is known.
     """
     exact = _check.nonnegative("epsilon", epsilon, "it is the ε that the loss may exceed")
-    for part in event.walk():
-        if isinstance(part, _BOUNDED_ONLY):
-            raise unknown(part, ACCOUNTANT, "its privacy losses are not known, only what bounds them")
+    for nested in event.walk():
+        if isinstance(nested, _BOUNDED_ONLY):
+            raise unknown(nested, ACCOUNTANT, "its privacy losses are not known, only what bounds them")
     low, high = float_down(exact), float_up(exact)
     with np.errstate(all="ignore"):
         answers = [_way(event, way, (low, high), relation) for way in collapse(event, relation)]
@@ -72,10 +72,10 @@ def _change(
             return Interval(gaussian(at[1], mu)[0], gaussian(at[0], mu)[1])
         case [(loss, 1)]:
             return Interval(_alone(loss, at[1])[0], _alone(loss, at[0])[1])
-    found = curves.near(losses, Target(epsilon=at[0]), adding, _NARROW)
-    if found is None:
+    near_curve = curves.near(losses, Target(epsilon=at[0]), adding, _NARROW)
+    if near_curve is None:
         return Interval(0.0, 1.0)
-    curve = found
+    curve = near_curve
 
     def delta(epsilon: float) -> Interval:
         return tight.padded(*curve(epsilon))

@@ -79,8 +79,8 @@ def _many(losses: Losses, epsilons: Floats, adding: bool) -> PointBounds:
     upper[epsilons >= largest] = most
     for curve in curves.anchored(losses, _ANCHORS, adding):
         wide = np.flatnonzero(upper - lower > _NARROW * upper)
-        found = np.array([curve(float(epsilon)) for epsilon in epsilons[wide]]).reshape(-1, 2)
-        lower[wide], upper[wide] = np.maximum(lower[wide], found[:, 0]), np.minimum(upper[wide], found[:, 1])
+        pairs = np.array([curve(float(epsilon)) for epsilon in epsilons[wide]]).reshape(-1, 2)
+        lower[wide], upper[wide] = np.maximum(lower[wide], pairs[:, 0]), np.minimum(upper[wide], pairs[:, 1])
         if not np.any((upper - lower > _POOR * upper) & (upper > _NEGLIGIBLE)):
             break
     top = losses.top_atom()

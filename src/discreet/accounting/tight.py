@@ -98,7 +98,7 @@ def _answer(event: Event, target: Target, relation: Relation) -> Interval:
         # A number left the range of floats: `_lowered` may still find a bound. Any other error is a mistake of ours.
         bounds = Interval(0.0, math.inf if target.epsilon is None else 1.0)
     # The batches of a shuffled epoch are priced as if the unit's batch were known, so the lower end does not hold.
-    one_sided = any(isinstance(part, ShuffledEpoch) for part in event.walk())
+    one_sided = any(isinstance(nested, ShuffledEpoch) for nested in event.walk())
     bounds = padded(0.0 if one_sided else bounds.lower, bounds.upper)
     return bounds if narrow((bounds.lower, bounds.upper), _LOOSE) else _lowered(bounds, event, target, which)
 

@@ -124,8 +124,8 @@ def average(loss: PrivacyLoss, count: int, *, upper: bool) -> RatioLaw:
         if bit == "1":
             # One ratio has a small part of the variance of many, so its grid may be coarser.
             coarse = min(8, math.isqrt(total.count))
-            one = fine if coarse <= 1 else _one(loss, coarse * _STEP, upper=upper)
-            total = _added(total, one, upper=upper)
+            single = fine if coarse <= 1 else _one(loss, coarse * _STEP, upper=upper)
+            total = _added(total, single, upper=upper)
     return total
 
 

@@ -72,8 +72,8 @@ class ClosedAtoms:
         value = np.zeros(len(omega), dtype=np.complex128)
         rows = max(1, _CHUNK // max(1, math.isqrt(len(omega))))
         for begin in range(0, len(weights), rows):
-            part = slice(begin, begin + rows)
-            value += _turned_sum(omega, self.losses[part], weights[part])
+            chunk = slice(begin, begin + rows)
+            value += _turned_sum(omega, self.losses[chunk], weights[chunk])
         size = float(weights @ np.abs(self.losses))
         # Each term errs by its exponent's size in roundings, the sum by its number of terms.
         return value, UNIT * (16 + 4 * len(weights) + 8 * (tilt + omega) * size)

@@ -168,10 +168,10 @@ class DiscreteGaussianFamily(_Family):
         a, sigma = self.shift[rows, None], self.sigma[rows, None]
         mu = a / sigma
         nearest = -np.round(omega * mu / (2 * math.pi * sigma))
-        place = np.mod(tilt * a, 1.0)
+        fraction = np.mod(tilt * a, 1.0)
         value = np.zeros(nearest.shape, dtype=np.complex128)
         for n in (nearest - 1, nearest, nearest + 1):
-            phase = 2 * math.pi * np.mod(n * place, 1.0)
+            phase = 2 * math.pi * np.mod(n * fraction, 1.0)
             value += np.exp(-((omega * mu + 2 * math.pi * sigma * n) ** 2) / 2 + 1j * phase)
         value *= np.exp(1j * (omega * ((2 * tilt + 1) / 2 * mu * mu))) / self._theta(tilt, rows)[:, None]
         return value

@@ -69,8 +69,8 @@ class MixtureShift:
 
     def coordinate(self, loss: Floats) -> Floats:
         u, table = self._table
-        place = np.clip(np.searchsorted(table, loss) - 1, 0, len(u) - 2)
-        low, high = u[place], u[place + 1]
+        cell = np.clip(np.searchsorted(table, loss) - 1, 0, len(u) - 2)
+        low, high = u[cell], u[cell + 1]
         at = np.interp(loss, table, u)
         for _ in range(_NEWTON):
             value, slope = self._loss_and_slope(at)

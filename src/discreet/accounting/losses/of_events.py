@@ -123,7 +123,7 @@ def _is_exact(leaf: Event) -> bool:
 def variants(way: Way, *, upper: bool) -> int:
     """How many bounds there are to choose from: the least of the upper ones holds, and the greatest of the lower."""
     number = ranges.variants(way, upper=upper)
-    if any(isinstance(part, L2Laplace) and part.shift is None for leaf, _ in way for part in leaf.walk()):
+    if any(isinstance(nested, L2Laplace) and nested.shift is None for leaf, _ in way for nested in leaf.walk()):
         number = max(number, 2 if upper else len(_COORDINATES))
     if upper:
         return number if subsets.steered_leaf(way) is None else max(number, 2)
@@ -220,8 +220,8 @@ def _l2_laplace(leaf: L2Laplace, view: View) -> Losses:
     """
     if leaf.shift is not None:
         total = Losses()
-        for part in leaf.shift:
-            total += Losses.of(ContinuousLoss(LaplaceShift(float(part))))
+        for distance in leaf.shift:
+            total += Losses.of(ContinuousLoss(LaplaceShift(float(distance))))
         return total
     if view.upper:
         if view.variant == 1 and leaf.l1_noise_multiplier is not None:
@@ -321,7 +321,7 @@ def _composite(event: Event, leaf: Event, rate: float, view: View) -> Losses:
 
 def _simplest(leaf: Event) -> Event:
     while isinstance(leaf, Composed | Repeated):
-        leaf = leaf.event if isinstance(leaf, Repeated) else max(leaf.events, key=lambda part: _pure(part) or 0.0)
+        leaf = leaf.event if isinstance(leaf, Repeated) else max(leaf.events, key=lambda event: _pure(event) or 0.0)
     return leaf
 
 

@@ -108,8 +108,8 @@ def variants(way: Way, *, upper: bool) -> int:
     best_known = not chosen or alone or _together(chosen, upper=upper) is not None
     if upper:
         return 1 if best_known else _BOUNDS
-    others = [part for leaf, _ in way if not isinstance(leaf, Exponential) for part in leaf.walk()]
-    return 1 if best_known and not any(isinstance(part, BoundedRangeEvent) for part in others) else len(SPLITS)
+    others = [nested for leaf, _ in way if not isinstance(leaf, Exponential) for nested in leaf.walk()]
+    return 1 if best_known and not any(isinstance(nested, BoundedRangeEvent) for nested in others) else len(SPLITS)
 
 
 def _chosen(way: Way) -> Ranges:
@@ -214,19 +214,19 @@ def mixed_above(chosen: Ranges) -> AtomLoss | None:
     games = _games(chosen, math.ceil)
     if games is None:
         return None
-    found = {tuple(0 for _ in chosen): games[0].start()}
+    values_left = {tuple(0 for _ in chosen): games[0].start()}
     for left in itertools.product(*(range(count + 1) for _, count in chosen)):
-        if left in found:
+        if left in values_left:
             continue
         inside = games[0].within(sum(count * game.cells for count, game in zip(left, games, strict=True)))
         values = games[0].start()
         for which, game in enumerate(games):
             if left[which]:
-                before = found[tuple(count - (which == k) for k, count in enumerate(left))]
+                before = values_left[tuple(count - (which == k) for k, count in enumerate(left))]
                 values[inside] = np.maximum(values[inside], game.best_above(before, inside))
         values[inside] = np.maximum(values[inside] * (1 + _STEP_ERROR), _NEGLIGIBLE)
-        found[left] = values
-    return envelopes.from_above(games[0].epsilons(), games[0].whole(found[tuple(count for _, count in chosen)]))
+        values_left[left] = values
+    return envelopes.from_above(games[0].epsilons(), games[0].whole(values_left[tuple(count for _, count in chosen)]))
 
 
 @lru_cache(maxsize=64)

@@ -102,12 +102,12 @@ def _of_atoms(losses: Losses, target: Target, adding: bool) -> BoundsPair:
     return bounds if rounded else _intersection(bounds, _on_grid(losses, target, adding))
 
 
-def _rough(losses: Losses, target: Target, adding: bool, known: BoundsPair | None) -> BoundsPair:
-    """Bounds on losses that are not smooth enough for Fourier inversion, which gave `known` or declined.
+def _rough(losses: Losses, target: Target, adding: bool, smooth_bounds: BoundsPair | None) -> BoundsPair:
+    """Bounds on losses that are not smooth enough for Fourier inversion, which gave `smooth_bounds` or declined.
 
     Smoothing takes any number of different losses. The grid is finer than any smoothing for a few of them.
     """
-    bounds = known or (0.0, math.inf if target.epsilon is None else 1.0)
+    bounds = smooth_bounds or (0.0, math.inf if target.epsilon is None else 1.0)
     if all(has_closed_form(loss) for loss, _ in losses.others):
         smoothed = _by_fourier(losses, target, adding, smoothed=True)
         bounds = bounds if smoothed is None else _intersection(bounds, smoothed)
@@ -207,8 +207,8 @@ def _small_rates(losses: Losses, target: Target, adding: bool) -> BoundsPair:
     coarse = Coarse.of(losses.sampled, adding)
     guess = coarse.guess(target)
     first, second = (contour, jumps) if losses.steps >= _MANY_STEPS else (jumps, contour)
-    found = first.bounds(coarse, guess, target)
-    return found if narrow(found) else _intersection(found, second.bounds(coarse, guess, target))
+    jump_bounds = first.bounds(coarse, guess, target)
+    return jump_bounds if narrow(jump_bounds) else _intersection(jump_bounds, second.bounds(coarse, guess, target))
 
 
 def _by_fourier(losses: Losses, target: Target, adding: bool, *, smoothed: bool = False) -> BoundsPair | None:

@@ -39,8 +39,8 @@ def near(losses: Losses, target: Target, adding: bool, wide: float = _WIDE) -> B
     inner = _inverted(losses, target, adding) or _gridded(losses, target, adding, wide)
     if inner is None:
         return None
-    found, largest = inner, losses.largest_loss(adding=adding)
-    return lambda epsilon: (least, most) if epsilon >= largest else found(epsilon)
+    below_largest, largest = inner, losses.largest_loss(adding=adding)
+    return lambda epsilon: (least, most) if epsilon >= largest else below_largest(epsilon)
 
 
 def anchored(losses: Losses, deltas: Sequence[float], adding: bool) -> Iterator[BoundsAt]:
@@ -93,7 +93,7 @@ def reach(losses: Losses, delta: float, adding: bool) -> float:
     # A ρ costs about as much as the Gaussian noise of that ρ.
     about = replace(losses, mu_squared=losses.mu_squared + 2 * losses.concentrated)
     if all(has_closed_form(loss) for loss, _ in losses.others):
-        found = fourier.locate(answer.smooth(about, adding), delta=delta).epsilon
+        estimate = fourier.locate(answer.smooth(about, adding), delta=delta).epsilon
     else:
-        found = grid.estimate(about.for_grid(adding=adding), delta)
-    return min(losses.largest_loss(adding=adding), max(0.0, found))
+        estimate = grid.estimate(about.for_grid(adding=adding), delta)
+    return min(losses.largest_loss(adding=adding), max(0.0, estimate))

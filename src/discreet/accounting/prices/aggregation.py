@@ -56,8 +56,8 @@ class DistributedDiscreteGaussianPrice(EventPrices):
 
     def losses(self, event: DistributedDiscreteGaussian, view: View) -> Losses:
         moved = _distortion(event) if _shares(event) > 1 else 0.0
-        one = DiscreteGaussian(event.sensitivity_squared, event.total_variance, event.coordinates)
-        losses = of_events.losses(frozenset({(one, 1)}), view)
+        total_noise = DiscreteGaussian(event.sensitivity_squared, event.total_variance, event.coordinates)
+        losses = of_events.losses(frozenset({(total_noise, 1)}), view)
         if _shares(event) == 1:
             return losses
         return replace(losses, shift=losses.shift + moved, inflation=losses.inflation + moved, exact=False)

@@ -84,16 +84,20 @@ class AllocationPrice(EventPrices):
     def rdp(self, event: RandomlyAllocated, orders: Floats, relation: Relation) -> Floats | None:
         from discreet.accounting.forms.rdp import rdp
 
-        known = np.array(rdp(self.simpler(event, relation, "RDP accounting"), tuple(orders), relation).epsilons)
-        if relation is REPLACE_ONE or event.selected == event.steps or not np.any(np.isfinite(known) & (known > 0)):
-            return known
+        simpler_curve = np.array(rdp(self.simpler(event, relation, "RDP accounting"), tuple(orders), relation).epsilons)
+        if (
+            relation is REPLACE_ONE
+            or event.selected == event.steps
+            or not np.any(np.isfinite(simpler_curve) & (simpler_curve > 0))
+        ):
+            return simpler_curve
         amplified = np.zeros_like(orders)
         try:
             for steps, count in _blocks(event):
                 amplified += count * _renyi(event, steps, orders)
         except (UnknownEvent, OverflowError):
-            return known
-        return np.asarray(np.minimum(known, raised(amplified)))
+            return simpler_curve
+        return np.asarray(np.minimum(simpler_curve, raised(amplified)))
 
 
 def _blocks(event: RandomlyAllocated) -> Iterator[tuple[int, int]]:
@@ -166,12 +170,12 @@ def _average_moments(step: Event, steps: int) -> Floats:
     from discreet.accounting.forms.rdp import rdp
 
     k = np.arange(2, _MOST_ORDER + 1, dtype=np.float64)
-    one = np.concatenate((np.zeros(2), (k - 1) * np.array(rdp(step, tuple(k)).epsilons)))
-    total, count = one, 1
+    first_moments = np.concatenate((np.zeros(2), (k - 1) * np.array(rdp(step, tuple(k)).epsilons)))
+    total, count = first_moments, 1
     for bit in f"{steps:b}"[1:]:
         total, count = _merged(total, count, total, count), 2 * count
         if bit == "1":
-            total, count = _merged(total, count, one, 1), count + 1
+            total, count = _merged(total, count, first_moments, 1), count + 1
     return total
 
 

@@ -136,8 +136,8 @@ def _edges(event: CutGaussian, s: float, reach: float, low: float, high: float) 
         start, half = edges[-1], min(widest, _LONGER * (edges[-1] - edges[-2]) / 2 if len(edges) > 1 else widest)
         # The integrand changes fastest at the right end of the ellipse.
         while True:
-            place = event.mu * (start + (1 + _ALONG) * half - event.mu / 2) + offset
-            share = 1 / (1 + math.exp(-place)) if place > -_LARGEST_EXPONENT else 0.0
+            log_odds = event.mu * (start + (1 + _ALONG) * half - event.mu / 2) + offset
+            share = 1 / (1 + math.exp(-log_odds)) if log_odds > -_LARGEST_EXPONENT else 0.0
             if half * (abs(start) + 1 + factor * share) <= _CHANGE:
                 break
             half *= _SHORTER

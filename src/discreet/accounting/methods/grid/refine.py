@@ -103,15 +103,15 @@ def _refined(parts: RepeatedLosses, target: Target, wide: float) -> tuple[tuple[
     best = (0.0, math.inf if target.epsilon is None else 1.0)
     guess: float | None = None
     for _ in range(_ROUNDS):
-        found = _GridPass(parts, step, tail, target, guess).run()
-        if found is None:
+        grid_pass = _GridPass(parts, step, tail, target, guess).run()
+        if grid_pass is None:
             # Too fine for the memory allowed: the last coarser answer stands, if there is one.
             if best[0] > 0:
                 break
             step, exact = _COARSER * step, False
             continue
-        last = found.curve
-        best = (max(best[0], found.lower), min(best[1], found.upper))
+        last = grid_pass.curve
+        best = (max(best[0], grid_pass.lower), min(best[1], grid_pass.upper))
         width = (best[1] - best[0]) / best[1] if 0 < best[1] < math.inf else 0.0
         fits_tail = target.delta is not None or best[1] <= 0 or tail <= _tail(parts, best[1])
         if fits_tail and (exact or (width < wide and math.isfinite(best[1]))):
@@ -120,12 +120,12 @@ def _refined(parts: RepeatedLosses, target: Target, wide: float) -> tuple[tuple[
         if target.epsilon is not None and best[1] > 0:
             tail = min(tail, _tail(parts, best[1]))
         if not exact:
-            if found.size >= _ENOUGH:
+            if grid_pass.size >= _ENOUGH:
                 break
-            known = width > 0 and math.isfinite(best[1])
-            factor = math.sqrt(wide / width) * _AIM if known else _UNKNOWN_WIDTH
+            width_known = width > 0 and math.isfinite(best[1])
+            factor = math.sqrt(wide / width) * _AIM if width_known else _UNKNOWN_WIDTH
             factor = min(_MOST_FACTOR, max(_LEAST_FACTOR, factor))
-            finest = min(_MOST_FACTOR, _FILL * found.size / _MOST)
+            finest = min(_MOST_FACTOR, _FILL * grid_pass.size / _MOST)
             step = _aligned(parts, step * max(factor, finest))
     return best, last
 

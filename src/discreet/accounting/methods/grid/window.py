@@ -25,9 +25,9 @@ _WINDOW_TILTS = 0.125 * 2.0 ** np.arange(10)
 ESCAPE_ERROR = 1e-6
 
 
-def merged(part: GridLoss, step: float) -> tuple[Floats, Floats]:
+def merged(loss: GridLoss, step: float) -> tuple[Floats, Floats]:
     """The same loss in at most `_COARSE` atoms: enough to choose a tilt and a window with."""
-    losses, mass = part.losses(step), part.mass
+    losses, mass = loss.losses(step), loss.mass
     width = -(-len(mass) // _COARSE)
     if width == 1:
         return losses, mass
@@ -100,6 +100,6 @@ def window(
     )
 
 
-def log_moment(part: GridLoss, step: float, order: float) -> float:
+def log_moment(loss: GridLoss, step: float, order: float) -> float:
     """ln Σ mass·e^{order·loss}."""
-    return cumulants([(part.losses(step), part.mass, 1)], order)[0] if part.mass.any() else -math.inf
+    return cumulants([(loss.losses(step), loss.mass, 1)], order)[0] if loss.mass.any() else -math.inf

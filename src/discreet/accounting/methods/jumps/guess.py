@@ -118,11 +118,11 @@ class Coarse:
 
     def kept(self, cut: float) -> list[tuple[Floats, Floats, int]]:
         """The atoms up to the cut: losses, ln P, counts."""
-        found = []
+        near_losses = []
         for loss, p, _, count in self.parts:
             near = loss >= -cut if self.adding else loss <= cut
-            found.append((loss[near], np.log(np.maximum(p[near], _TINY)), count))
-        return found
+            near_losses.append((loss[near], np.log(np.maximum(p[near], _TINY)), count))
+        return near_losses
 
     def log_delta(self, epsilon: float, delta: float) -> tuple[float, saddle.Saddle]:
         """About ln δ(ε), and the saddle of what is not cut off, with the cut for `delta`."""
@@ -152,8 +152,8 @@ class Coarse:
         low, high = math.log(min(_SMALLEST, largest / 2)), math.log(largest)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            found, point = self.log_delta(math.exp(middle), target.delta)
-            low, high = (middle, high) if found > wanted else (low, middle)
+            log_delta_there, point = self.log_delta(math.exp(middle), target.delta)
+            low, high = (middle, high) if log_delta_there > wanted else (low, middle)
         return Guess(math.exp(middle), target.delta, point)
 
 
