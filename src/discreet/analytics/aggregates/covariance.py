@@ -75,11 +75,11 @@ class Covariance(Aggregate):
     @classmethod
     def from_sql(cls, call: AggregateCall) -> tuple[str, Aggregate]:
         """NAME(column, column), each perhaps in CLAMP(column, lower, upper)."""
-        (one, one_bounds), (two, two_bounds) = call.clamped(), call.clamped(1)
-        if one_bounds is not None and one == two:
+        (first, one_bounds), (second, two_bounds) = call.clamped(), call.clamped(1)
+        if one_bounds is not None and first == second:
             raise call.refused("two different columns")
-        given = {name: pair for name, pair in ((one, one_bounds), (two, two_bounds)) if pair is not None}
-        return call.alias(one, two), cls(one, two, given)
+        given = {name: pair for name, pair in ((first, one_bounds), (second, two_bounds)) if pair is not None}
+        return call.alias(first, second), cls(first, second, given)
 
 
 @dataclass(frozen=True)

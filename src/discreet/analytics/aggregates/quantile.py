@@ -145,8 +145,10 @@ class _BestLevel(Choice):
         """How many rows lie between the quantile and the nearest candidate, at most over all groups."""
         step = Fraction(1, self.quantile.denominator * self.scale)
         empty = self.scores([0] * self.coordinates, ADD_REMOVE)
-        one, two = (Sensitivity.scalar(empty.sensitivity(relation)) for relation in (ADD_REMOVE, REPLACE_ONE))
-        summed = Summed(GridGap.name, 1, step, one, two, Scaled(step), once_in_all=True)
+        add_remove, replace_one = (
+            Sensitivity.scalar(empty.sensitivity(relation)) for relation in (ADD_REMOVE, REPLACE_ONE)
+        )
+        summed = Summed(GridGap.name, 1, step, add_remove, replace_one, Scaled(step), once_in_all=True)
         assert isinstance(self.aggregate, Quantile)
         return _Gap(GridGap(self.aggregate), self.unit, self.terms, summed, lower=0.0, choice=self)
 
@@ -281,7 +283,7 @@ def _checked(candidates: object) -> tuple[float, ...]:
     remedy = "list the public answers that may come, in ascending order"
     if not isinstance(candidates, Iterable) or isinstance(candidates, str | bytes):
         raise _check.fail("candidates", "be a list of numbers", type(candidates).__name__, remedy)
-    cuts = tuple(float(_check.real("candidates", one, remedy)) for one in candidates)
+    cuts = tuple(float(_check.real("candidates", candidate, remedy)) for candidate in candidates)
     if not 0 < len(cuts) <= MAX_CANDIDATES or any(a >= b for a, b in pairwise(cuts)):
         raise _check.fail("candidates", f"be ascending, and 1 to {MAX_CANDIDATES} of them", len(cuts), remedy)
     return cuts

@@ -65,11 +65,11 @@ class RowTerm:
 
 
 def _named(name: str, near: Levels) -> dict[str, Any]:
-    return {f"{name}_{part}": value for part, value in near.parts.items()}
+    return {f"{name}_{key}": value for key, value in near.parts.items()}
 
 
 def _from_parts(name: str, near: Levels, table: Any) -> Any:
-    return near.row({part: table[f"{name}_{part}"] for part in near.parts})
+    return near.row({key: table[f"{name}_{key}"] for key in near.parts})
 
 
 @dataclass(frozen=True)
@@ -142,9 +142,9 @@ def mark_counts(table: Any, asked: EachMark, keys: Keys | None, unit: Unit) -> A
         "own": table[name],
         "start": _stepped(below, [exact(start) for start in marks.coarse]),
         "per_length": _stepped(below, [exact(1 / wide) for wide in (*marks.widths, 1.0)]),  # widths are powers of two
-        "place": _stepped(below, [_int64(place) for place in marks.places]),
+        "place": _stepped(below, [_int64(index) for index in marks.places]),
     }
-    term = RowTerm({f"row_{name}": part for name, part in parts.items()}, partial(_marked, marks))
+    term = RowTerm({f"row_{name}": expression for name, expression in parts.items()}, partial(_marked, marks))
     return _cell_counts(table, term, keys, unit)
 
 
@@ -153,9 +153,9 @@ def _marked(marks: Marks, table: Any) -> Any:
     gap = table["row_own"] - table["row_start"]
     # Some engines fail if a product underflows; no longer distance makes one that does.
     along = ibis.cases((gap < exact(marks.no_distance), exact(0.0)), else_=gap) * table["row_per_length"]
-    part = along.floor().cast("int64")
-    between = ibis.cases((along == part.cast("float64"), _int64(0)), else_=_int64(1))
-    return (table["row_place"] + part) * 2 + 1 + between
+    whole = along.floor().cast("int64")
+    between = ibis.cases((along == whole.cast("float64"), _int64(0)), else_=_int64(1))
+    return (table["row_place"] + whole) * 2 + 1 + between
 
 
 def _stepped(below: Sequence[Any], values: Sequence[Any]) -> Any:
@@ -166,7 +166,7 @@ def _stepped(below: Sequence[Any], values: Sequence[Any]) -> Any:
     if len(values) == 1:
         return values[0]
     middle = len(values) // 2
-    first, second = (_stepped(below[part], values[part]) for part in (slice(middle), slice(middle, None)))
+    first, second = (_stepped(below[half], values[half]) for half in (slice(middle), slice(middle, None)))
     return ibis.cases((below[middle], first), else_=second)
 
 
@@ -301,14 +301,14 @@ class _Compiler:
 
     def _joint(self, term: Combined) -> Any:
         """An integer of several columns, all clamped before they are combined; NULL where one value is missing."""
-        for one in term.levels:
-            if one not in self._clamped:
-                value = _value(self._table, one.column)
-                self._clamped[one] = _there(value), level(value, one.grid, 0)
-        there, *others = (self._clamped[one][0] for one in term.levels)
+        for operand in term.levels:
+            if operand not in self._clamped:
+                value = _value(self._table, operand.column)
+                self._clamped[operand] = _there(value), level(value, operand.grid, 0)
+        there, *others = (self._clamped[operand][0] for operand in term.levels)
         for other in others:
             there = there & other
-        combined = term.combine(*(self._clamped[one][1] for one in term.levels))
+        combined = term.combine(*(self._clamped[operand][1] for operand in term.levels))
         return ibis.cases((there, combined.cast("int64")), else_=ibis.null("int64"))
 
 

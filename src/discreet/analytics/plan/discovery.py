@@ -104,8 +104,8 @@ def _limited(pairs: Any, groups: list[str], unit: Person, secret: int) -> Any:
     The limit holds whatever the hash does: it only makes the choice fair. Other people's rows do not matter.
     """
     mixed = hash_of(pairs["person"]) ^ secret
-    for place, name in enumerate(groups):
-        mixed = mixed ^ (hash_of(pairs[name]) ^ (secret >> (place + 1))).hash()
+    for index, name in enumerate(groups):
+        mixed = mixed ^ (hash_of(pairs[name]) ^ (secret >> (index + 1))).hash()
     order = ibis.window(group_by="person", order_by=[mixed.hash(), *groups])
     placed = pairs.mutate(place=ibis.row_number().over(order))
     return placed.filter(placed["place"] < keys_moved(unit, Relation.ADD_REMOVE))

@@ -70,17 +70,17 @@ def pairs_of(on: object) -> list[ColumnPair]:
     if isinstance(on, str):
         return [(on, on)]
     if isinstance(on, Mapping):
-        return [_pair(one) for one in on.items()]
+        return [_pair(names) for names in on.items()]
     # A tuple of two names is one pair, as in Ibis; a list of two names is two columns.
-    if isinstance(on, tuple) and len(on) == 2 and all(isinstance(one, str) for one in on):
+    if isinstance(on, tuple) and len(on) == 2 and all(isinstance(name, str) for name in on):
         return [_pair(on)]
     if isinstance(on, Sequence) and on:
-        return [(one, one) if isinstance(one, str) else _pair(one) for one in on]
+        return [(item, item) if isinstance(item, str) else _pair(item) for item in on]
     raise _check.fail("on", "name the columns to compare", on, 'such as "ward", ["ward", "year"] or {"ward": "id"}')
 
 
 def _pair(pair: object) -> ColumnPair:
-    if isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(one, str) for one in pair):
+    if isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(name, str) for name in pair):
         return pair[0], pair[1]
     raise _check.fail("on", "hold names or pairs of names", pair, 'such as "ward" or ("ward", "id")')
 
@@ -231,18 +231,18 @@ def _require_comparable(left: TableSpec, right: TableSpec, pairs: list[ColumnPai
     for mine, theirs in pairs:
         left.require_stored(mine)
         right.require_stored(theirs)
-        one, other = left.table[mine].type(), right.table[theirs].type()
+        left_type, right_type = left.table[mine].type(), right.table[theirs].type()
         exact = (
-            one.is_integer() and other.is_integer(),
-            one.is_string() and other.is_string(),
-            one.is_boolean() and other.is_boolean(),
-            one.is_date() and other.is_date(),
-            one.is_uuid() and other.is_uuid(),
-            one.is_decimal() and one == other,
+            left_type.is_integer() and right_type.is_integer(),
+            left_type.is_string() and right_type.is_string(),
+            left_type.is_boolean() and right_type.is_boolean(),
+            left_type.is_date() and right_type.is_date(),
+            left_type.is_uuid() and right_type.is_uuid(),
+            left_type.is_decimal() and left_type == right_type,
         )
         if not any(exact):
             remedy = "cast both to integers, text or dates, in the tables or in views of them"
-            got = f"{mine} of type {one} and {theirs} of type {other}"
+            got = f"{mine} of type {left_type} and {theirs} of type {right_type}"
             raise _check.fail("on", "compare columns of one type whose equality is exact", got, remedy)
     require_exact(left.table, [mine for mine, _ in pairs])
     require_exact(right.table, [theirs for _, theirs in pairs])
@@ -258,7 +258,7 @@ def _joined(
     _require_distinct((*mine.columns, *names.values()))
     keys = {_KEY.format(i): right.table[theirs] for i, (_, theirs) in enumerate(pairs)}
     theirs = right.table.select(**{new: right.table[name] for name, new in names.items()}, **keys)
-    matches = [mine[one] == theirs[_KEY.format(i)] for i, (one, _) in enumerate(pairs)]
+    matches = [mine[column] == theirs[_KEY.format(i)] for i, (column, _) in enumerate(pairs)]
     table = mine.join(theirs, matches, how=how)
     if how in ("inner", "left"):
         table = table.drop(*keys)
@@ -278,7 +278,7 @@ def _right_names(mine: Sequence[str], right: TableSpec, pairs: list[ColumnPair],
 
     These are the keys that both sides call the same, and the right table's person, who is the left one's.
     """
-    twice = {theirs for one, theirs in pairs if one == theirs}
+    twice = {theirs for column, theirs in pairs if column == theirs}
     if isinstance(right.unit, Person) and right.unit.column in mine:
         twice.add(str(right.unit.column))
     kept = [name for name in right.columns if naming.keep_keys or name not in twice]

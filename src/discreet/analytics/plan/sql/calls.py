@@ -183,10 +183,10 @@ class Aggregates:
         return labels
 
     def _free(self, label: str) -> str:
-        place = 2
-        while f"{label}_{place}" in self.asked:
-            place += 1
-        return f"{label}_{place}"
+        suffix = 2
+        while f"{label}_{suffix}" in self.asked:
+            suffix += 1
+        return f"{label}_{suffix}"
 
     def _read(self, node: Any, kept: Any) -> tuple[str, Aggregate]:
         functions = _functions(registry.AGGREGATES)

@@ -137,26 +137,26 @@ def _right(node: Any, value: Read) -> Expression:
 def _concatenated(node: Any, value: Read) -> Expression:
     """CONCAT leaves out what is missing, unlike ||."""
     only(node, "expressions", "safe", "coalesce")
-    return FunctionCall(text.CONCAT, tuple(coalesce(value(part), "") for part in node.expressions))
+    return FunctionCall(text.CONCAT, tuple(coalesce(value(argument), "") for argument in node.expressions))
 
 
 def _replaced(node: Any, value: Read) -> Expression:
     only(node, "this", "expression", "replacement")
     old, new = node.expression, node.args.get("replacement")
-    if not all(isinstance(one, ast.Literal) and one.is_string for one in (old, new)):
+    if not all(isinstance(argument, ast.Literal) and argument.is_string for argument in (old, new)):
         raise refused(node, "REPLACE(text, 'old', 'new')")
     return value(node.this).replace(old.name, new.name)
 
 
 def _coalesced(node: Any, value: Read) -> Expression:
     only(node, "this", "expressions")
-    return coalesce(value(node.this), *(value(one) for one in node.expressions))
+    return coalesce(value(node.this), *(value(argument) for argument in node.expressions))
 
 
 def _extreme(node: Any, value: Read) -> Expression:
     only(node, "this", "expressions", "ignore_nulls")
     choose = greatest if isinstance(node, ast.Greatest) else least
-    return choose(value(node.this), *(value(one) for one in node.expressions))
+    return choose(value(node.this), *(value(argument) for argument in node.expressions))
 
 
 def _null_if(node: Any, value: Read) -> Expression:

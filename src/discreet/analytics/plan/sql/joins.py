@@ -81,16 +81,19 @@ def private_first(first: Any, clauses: Sequence[Clause], is_public: Any) -> tupl
     """
     if not is_public(first):
         return first, list(clauses), []
-    for place, clause in enumerate(clauses):
+    for index, clause in enumerate(clauses):
         if is_public(clause.table) and clause.how == "inner" and not (clause.using or clause.natural):
             continue
-        if place == 0 and clause.how in ("inner", "right") and not is_public(clause.table):
+        if index == 0 and clause.how in ("inner", "right") and not is_public(clause.table):
             how = "left" if clause.how == "right" else "inner"
             return clause.table, [replace(clause, table=first, how=how), *clauses[1:]], []
         if clause.how == "inner" and not (clause.using or clause.natural or is_public(clause.table)):
-            earlier = [Clause(table, "inner") for table in (first, *(one.table for one in clauses[:place]))]
-            moved = [side for one in clauses[: place + 1] for side in one.on]
-            return clause.table, [*earlier, *clauses[place + 1 :]], moved
+            earlier = [
+                Clause(table, "inner")
+                for table in (first, *(earlier_clause.table for earlier_clause in clauses[:index]))
+            ]
+            moved = [side for earlier_clause in clauses[: index + 1] for side in earlier_clause.on]
+            return clause.table, [*earlier, *clauses[index + 1 :]], moved
         break
     remedy = "name a private table first, and JOIN the public one"
     raise _check.fail("sql", "begin FROM with a private table", first.sql(), remedy)
@@ -234,8 +237,8 @@ class JoinedTable:
             node = node.this
         if not isinstance(node, ast.EQ):
             return None
-        one, other = node.this, node.expression
-        for mine, theirs in ((one, other), (other, one)):
+        one_side, other_side = node.this, node.expression
+        for mine, theirs in ((one_side, other_side), (other_side, one_side)):
             if self._is_mine(mine, right) and _is_of(theirs, right):
                 return self.scope.column(mine), right.scope.column(theirs)
         return None

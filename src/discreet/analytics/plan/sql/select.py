@@ -58,7 +58,7 @@ def parse(text: str, private: Any, tables: Mapping[str, Any]) -> Parsed:
             raise _check.fail("sql", "be one SELECT", text, "ask one question at a time")
         base, others = FromRows.of(private), {name.lower(): table for name, table in tables.items()}
         kept = [private, *(table for table in tables.values() if not isinstance(table, Public))]
-        stored = frozenset(one for table in kept for one in spec_of(table).origins)
+        stored = frozenset(origin for table in kept for origin in spec_of(table).origins)
         return _Reader(base, {}, others).asked(with_public_values(statements[0], others, stored))
     except sqlglot.errors.SqlglotError as error:
         problem = syntax_error(text, error)
@@ -94,22 +94,22 @@ class _Reader:
         columns = Columns((*rows.scope.columns, *groups.names))
         aggregates = Aggregates(values, columns, groups.computed)
         measured: dict[int, str] = {}
-        for place, item in enumerate(items):
+        for index, item in enumerate(items):
             if groups.holds(item):
                 continue
             if aggregates.is_aggregate(item.node):
                 labels = aggregates.measure(item.node, item.alias)
                 if labels[0] in measured.values():
                     raise _check.fail("sql", "name each result once", labels[0], "use AS to name them")
-                measured[place] = labels[0]
+                measured[index] = labels[0]
         visible = tuple(aggregates.asked)
         if not visible and all(groups.holds(item) for item in items):
             remedy = "add COUNT(*): which groups have rows is private, and each group that is listed is answered"
             raise _check.fail("sql", f"have an aggregate: {aggregates.names}", query.sql(), remedy)
         released = ReleasedReader(lambda node: _released(node, groups, aggregates, items))
         computed = {}
-        for place, item in enumerate(items):
-            if not groups.holds(item) and place not in measured:
+        for index, item in enumerate(items):
+            if not groups.holds(item) and index not in measured:
                 if not any(aggregates.is_aggregate(node) for node in item.node.walk()):
                     raise refused(item.node, f"a column of GROUP BY, or {aggregates.names}")
                 name = columns.free(item.alias or "value")
@@ -134,18 +134,18 @@ class _Reader:
         measured: Mapping[int, str],
     ) -> list[tuple[Any, bool]]:
         order = query.args.get("order")
-        found = []
-        for one in [] if order is None else order.expressions:
-            only(one, "this", "desc", "nulls_first")
-            node = one.this
+        keys = []
+        for term in [] if order is None else order.expressions:
+            only(term, "this", "desc", "nulls_first")
+            node = term.this
             if isinstance(node, ast.Literal) and not node.is_string:
                 node = _at(items, node)
             if isinstance(node, ast.Column) and node.name in computed:
                 key = computed[node.name]
             else:
                 key = released.value(node)
-            found.append((key, bool(one.args.get("desc"))))
-        return found
+            keys.append((key, bool(term.args.get("desc"))))
+        return keys
 
     def relation(self, query: Any) -> FromRows:
         """The rows of a sub-query: of the table itself, or one for each person (and other columns)."""
@@ -203,10 +203,10 @@ class _Reader:
         if defined is not None:
             only(defined, "expressions")
             reader = _Reader(self._base, self._defined, self._tables)
-            for one in defined.expressions:
-                only(one, "this", "alias")
-                only(one.args["alias"], "this")
-                reader._defined[one.alias.lower()] = reader.relation(one.this)
+            for definition in defined.expressions:
+                only(definition, "this", "alias")
+                only(definition.args["alias"], "this")
+                reader._defined[definition.alias.lower()] = reader.relation(definition.this)
         rows, conditions = reader._source(query)
         steps: list[TableStep] = []
         plain = []
@@ -260,22 +260,22 @@ class _Reader:
         rows = FromRows(rows.start, rows.steps, Scope(rows.scope.columns, rows.scope.person, names))
         if not clauses:
             return rows, conditions
-        if any(one.plain for one in clauses) and any(one.how == "right" for one in clauses):
+        if any(clause.plain for clause in clauses) and any(clause.how == "right" for clause in clauses):
             remedy = "write JOIN … ON a.x = b.y in place of the comma"
             raise _check.fail("sql", "have no comma beside a RIGHT JOIN", query.sql(), remedy)
-        if any(one.plain for one in clauses) and any(one.names_no_table for one in clauses):
+        if any(clause.plain for clause in clauses) and any(clause.names_no_table for clause in clauses):
             remedy = "write JOIN … ON a.x = b.y in place of the comma"
             raise _check.fail("sql", "name the table of each column in ON beside a comma", query.sql(), remedy)
         joined = JoinedTable.of(rows, name)
         waiting = [(clause, self._right(clause.table)) for clause in clauses]
         while waiting:
             # A comma waits until a condition compares its table with those that are joined already.
-            ready = [one for one in waiting if joined.is_ready(*one, conditions)]
+            ready = [entry for entry in waiting if joined.is_ready(*entry, conditions)]
             if not ready:
                 raise unmatched(*waiting[0])
             joined, used = joined.join(*ready[0], conditions)
             waiting.remove(ready[0])
-            conditions = [side for side in conditions if not any(side is one for one in used)]
+            conditions = [side for side in conditions if not any(side is condition for condition in used)]
         return joined.relation(), conditions
 
     def _first(self, node: Any) -> FromRows:
@@ -298,7 +298,7 @@ class _Reader:
         if name in self._defined:
             return self._defined[name]
         if name not in self._tables:
-            if any(one is self._base.start for one in self._tables.values()):  # it has a name already
+            if any(named is self._base.start for named in self._tables.values()):  # it has a name already
                 raise _check.fail("sql", "read a table that is known", table.name, ", ".join(self._tables))
             return self._base
         return FromRows.of(self._tables[name])
@@ -335,7 +335,7 @@ class _Groups:
         if group is not None:
             only(group, "expressions")
         listed = [] if group is None else group.expressions
-        self.names = tuple(dict.fromkeys(self._read(one, items) for one in listed))
+        self.names = tuple(dict.fromkeys(self._read(expression, items) for expression in listed))
 
     def _read(self, node: Any, items: list[_Item]) -> str:
         if isinstance(node, ast.Literal) and not node.is_string:
@@ -396,8 +396,8 @@ def _items(query: ast.Select) -> list[_Item]:
     ]
 
 
-def _at(items: list[_Item], place: Any) -> Any:
-    position = _whole_number(place)
+def _at(items: list[_Item], node: Any) -> Any:
+    position = _whole_number(node)
     if not 1 <= position <= len(items):
         raise _check.fail("sql", f"number one of {len(items)} columns of SELECT", position, "count from 1")
     return items[position - 1].node

@@ -68,8 +68,8 @@ def _field(name: str, method: str, low: int, high: int, *, first_of_week: int = 
         checked = known(value, name)
         if name in _TIMES and value.type().is_date():
             raise _check.fail(name, "get a time", "a date", "a date has no time of the day")
-        part = checked.day_of_week.index() if method == "day_of_week" else getattr(checked, method)()
-        whole = part.cast("int64")
+        field = checked.day_of_week.index() if method == "day_of_week" else getattr(checked, method)()
+        whole = field.cast("int64")
         return whole + first_of_week if first_of_week else whole
 
     few = tuple(range(low, high + 1)) if high - low < 60 else None  # minutes and weeks are few

@@ -49,11 +49,11 @@ def _corners(combine: Callable[[float, float], float]) -> Callable[[Sequence[Ran
     """The range of an operation that is monotone in each operand: it is attained in the corners."""
 
     def span(spans: Sequence[Range | None]) -> Range | None:
-        one, two = spans
-        if one is None or two is None:
+        left, right = spans
+        if left is None or right is None:
             return None
-        found = [combine(a, b) for a in one for b in two]
-        return min(found), max(found)
+        corners = [combine(a, b) for a in left for b in right]
+        return min(corners), max(corners)
 
     return span
 
@@ -67,10 +67,10 @@ def _quotients(spans: Sequence[Range | None]) -> Range | None:
 
 def _tamed(a: Any, b: Any, name: str, combine: Callable[[Any, Any], Any]) -> Any:
     """The result of an operation; operands are tamed where it could overflow or underflow without."""
-    one, two = _operand(a, name), _operand(b, name)
-    plain = combine(one, two)
+    left, right = _operand(a, name), _operand(b, name)
+    plain = combine(left, right)
     size = size_of(plain)
-    return combine(tame(one), tame(two)) if size is None else of_size(plain, size)
+    return combine(tame(left), tame(right)) if size is None else of_size(plain, size)
 
 
 def _add(a: Any, b: Any) -> Any:
@@ -203,8 +203,12 @@ def _extreme(larger: bool) -> Callable[..., Any]:
 
 def hull(spans: Sequence[Range | None]) -> Range | None:
     """The least range that holds all of some ranges; None if one is not known."""
-    known = [span for span in spans if span is not None]
-    return (min(a for a, _ in known), max(b for _, b in known)) if known and len(known) == len(spans) else None
+    known_spans = [span for span in spans if span is not None]
+    return (
+        (min(a for a, _ in known_spans), max(b for _, b in known_spans))
+        if known_spans and len(known_spans) == len(spans)
+        else None
+    )
 
 
 ADD = RowFunction("+", _add, _corners(lambda a, b: a + b))

@@ -60,8 +60,8 @@ def _joined(*values: Any) -> Any:
     """The texts one after another, cut at the longest; missing if one of them is."""
     parts = [_first(text(value, "concat"), LONGEST_MADE) for value in values]
     joined = parts[0]
-    for part in parts[1:]:
-        joined = joined + part
+    for piece in parts[1:]:
+        joined = joined + piece
     return _first(joined, LONGEST_MADE)
 
 
@@ -96,7 +96,7 @@ CONCAT = RowFunction("concat", _joined)
 LIKE = RowFunction("like", _like, exact=True)
 STARTS_WITH = RowFunction("startswith", lambda value, start: text(value, "startswith").startswith(start), exact=True)
 ENDS_WITH = RowFunction("endswith", lambda value, end: text(value, "endswith").endswith(end), exact=True)
-CONTAINS = RowFunction("contains", lambda value, part: text(value, "contains").contains(part), exact=True)
+CONTAINS = RowFunction("contains", lambda value, piece: text(value, "contains").contains(piece), exact=True)
 REPLACE = RowFunction("replace", _replaced, exact=True)
 
 
