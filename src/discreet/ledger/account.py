@@ -67,7 +67,7 @@ class Account:
 
     def is_same(self, other: Account) -> bool:
         """Whether both are one account of one ledger, however they were opened."""
-        here, there = (one._backend.read(lambda transaction: transaction.seen) for one in (self, other))
+        here, there = (account._backend.read(lambda transaction: transaction.seen) for account in (self, other))
         return here is there and self.name == other.name
 
     def acting_for(self, user: str, guard: Guard | None = None) -> Account:

@@ -64,11 +64,11 @@ def read(transaction: Transaction, row: AccountRow, terms: Terms, kept: AccountH
     return _extended(transaction, row, terms, AccountHistory())
 
 
-def _extended(transaction: Transaction, row: AccountRow, terms: Terms, known: AccountHistory) -> AccountHistory:
-    """`known` and the rows after it; without a hash where they are not a chain up to the account's own."""
-    head, sequence = known.head, known.sequence
+def _extended(transaction: Transaction, row: AccountRow, terms: Terms, earlier: AccountHistory) -> AccountHistory:
+    """`earlier` and the rows after it; without a hash where they are not a chain up to the account's own."""
+    head, sequence = earlier.head, earlier.sequence
     entries: list[Entry] = []
-    first = () if known.sequence < 0 else (known.sequence,)
+    first = () if earlier.sequence < 0 else (earlier.sequence,)
     for number, _, _, body, stored in records.pages(transaction, row.name, *first):
         entry = Entry.of_body(body)
         entries.append(entry)
@@ -76,7 +76,7 @@ def _extended(transaction: Transaction, row: AccountRow, terms: Terms, known: Ac
         head, sequence = stored if chained else "", number
     if (head, sequence) != (row.head, row.sequence):
         head = ""  # an edited ledger: what is stored is shown, and nothing is kept
-    return AccountHistory(sequence, head, (*known.lines, *_lines(terms, entries)), events_of(entries, known.events))
+    return AccountHistory(sequence, head, (*earlier.lines, *_lines(terms, entries)), events_of(entries, earlier.events))
 
 
 def _lines(terms: Terms, entries: Iterable[Entry]) -> list[StatementLine]:
@@ -87,12 +87,12 @@ def _lines(terms: Terms, entries: Iterable[Entry]) -> list[StatementLine]:
         if entry.event is None:
             continue
         refund = entry.kind == "close"
-        known = words.get((id(entry.change), refund))
-        if known is None:
+        shown = words.get((id(entry.change), refund))
+        if shown is None:
             cost = tuple(None if amount is None else max(amount, Fraction(0)) for amount in entry.change)
             share = terms.form.share(entry.change, terms.limits, refund=refund)
-            known = words[id(entry.change), refund] = terms.shown(cost), share
-        charged, share = known
+            shown = words[id(entry.change), refund] = terms.shown(cost), share
+        charged, share = shown
         part = "" if entry.part is None else str(entry.part)
         facts = (entry.sequence, entry.time, entry.by, entry.kind, entry.purpose)
         lines.append(StatementLine(*facts, entry.event, charged, share, part, entry.user or ""))

@@ -363,8 +363,8 @@ class Access:
     def approvals(self) -> tuple[Approval, ...]:
         """All questions that needed an approval, in the order in which they were asked."""
         rows = self._read(lambda transaction: book.every(transaction, "approval"))
-        found = [approvals.of_body(name, body) for name, body in rows]
-        return tuple(sorted(found, key=lambda approval: (approval.asked, approval.id)))
+        asked = [approvals.of_body(name, body) for name, body in rows]
+        return tuple(sorted(asked, key=lambda approval: (approval.asked, approval.id)))
 
     def approve(self, approval: str, by: Identity | str) -> Approval:
         """Allow one charge for this question. Nobody can approve their own."""

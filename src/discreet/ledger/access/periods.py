@@ -32,10 +32,11 @@ def renew(access: Access, name: str, who: str) -> Account:
     terms = old.path[-1]
     renewed = ledger.acting_for(who).account(f"{name} period {number}", terms.promise, aside=float(terms.aside))
     next_of = {old_name: renewed}
-    for part in sorted((account.path[-1] for account in ledger.accounts()), key=lambda one: one.name.count("/")):
-        if part.parent in next_of:
-            leaf = part.name.rpartition("/")[2]
-            next_of[part.name] = next_of[part.parent].allot(leaf, part.promise, aside=float(part.aside))
+    all_terms = (account.path[-1] for account in ledger.accounts())
+    for inner in sorted(all_terms, key=lambda each: each.name.count("/")):
+        if inner.parent in next_of:
+            leaf = inner.name.rpartition("/")[2]
+            next_of[inner.name] = next_of[inner.parent].allot(leaf, inner.promise, aside=float(inner.aside))
 
     def work(transaction: Transaction, time: str) -> None:
         records.held(transaction, old_name)
