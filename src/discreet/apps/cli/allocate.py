@@ -104,15 +104,15 @@ def command(
     heads = ("wish", "what", "wanted", "reached", "met", "epsilon", "share")
     rows = [
         (
-            part.wish.name,
-            part.wish.quantity,
-            part.wish.error,
-            part.reached,
-            "yes" if part.met else "no",
-            part.epsilon,
-            percent(part.share),
+            allocated.wish.name,
+            allocated.wish.quantity,
+            allocated.wish.error,
+            allocated.reached,
+            "yes" if allocated.met else "no",
+            allocated.epsilon,
+            percent(allocated.share),
         )
-        for part in plan.parts
+        for allocated in plan.parts
     ]
     output.table(heads, rows, right=("wanted", "reached", "epsilon", "share"))
     output.say(f"\n{plan.words}")
@@ -155,7 +155,7 @@ def _numbers(text: str, count: int, flag: str) -> list[float]:
     parts = text.split(",")
     if len(parts) != count:
         raise InvalidArgument(f"{flag} must have {count} numbers after NAME=, got {text!r}: separate them by commas")
-    return [_number(part, flag) for part in parts]
+    return [_number(piece, flag) for piece in parts]
 
 
 def _number(text: str, flag: str) -> float:

@@ -123,7 +123,7 @@ def _show(output: Output, parts: AskedParts, done: list[tuple[Any, Any]], cost: 
     results = [result for _, result in done]
     heads = tuple(results[0].columns)
     rows = [(part, *row.values()) for part, result in done for row in result.rows()]
-    right = [head for place, head in enumerate(heads, 1) if all(is_number(row[place]) for row in rows)]
+    right = [head for index, head in enumerate(heads, 1) if all(is_number(row[index]) for row in rows)]
     output.table((parts.name, *heads), rows, right=right)
     first, last = results[0].receipt, results[-1].receipt
     entries = f"entry {first.sequence}" if len(done) == 1 else f"entries {first.sequence} to {last.sequence}"

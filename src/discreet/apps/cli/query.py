@@ -58,7 +58,11 @@ from discreet.errors import InvalidArgument, MissingExtra
     help="Another private table of the account, for JOIN; its persons are joined. Repeatable.",
 )
 @click.option(
-    "--public", "known", multiple=True, metavar="NAME=DATA", help="A table that anybody may see, for JOIN. Repeatable."
+    "--public",
+    "public_tables",
+    multiple=True,
+    metavar="NAME=DATA",
+    help="A table that anybody may see, for JOIN. Repeatable.",
 )
 @click.option(
     "--person",
@@ -108,7 +112,7 @@ def command(
     bounds: tuple[str, ...],
     keys: tuple[str, ...],
     others: tuple[str, ...],
-    known: tuple[str, ...],
+    public_tables: tuple[str, ...],
     persons: tuple[str, ...],
     partition: str | None,
     parts: tuple[str, ...],
@@ -174,7 +178,7 @@ def command(
             f"--bounds must name columns of private tables, got {', '.join(sorted(unknown))}: for a public one write "
             "CLAMP(column, lower, upper) in SQL"
         )
-    tables |= {name: public(source) for name, source in (assignment(text, "--public") for text in known)}
+    tables |= {name: public(source) for name, source in (assignment(text, "--public") for text in public_tables)}
     # A shell has no dates, so keys of date columns are written as text. Column types are public.
     types = dict(private.schema())
     for table in tables.values():
@@ -232,15 +236,15 @@ def command(
 def _print_bias(output: Output, answer: Any, sql: str, **spend: Any) -> None:
     """Estimate what bounds and limits change, charge it, and print it."""
     with output.working("Estimating"):
-        found = answer.bias(**spend)
-    receipt, cost = found.result.receipt, cost_text(spend["epsilon"], spend["delta"], spend["rho"])
-    charged = {**result_json(found.result, cost, sql), "bias": str(found).split("\n")}
+        measured = answer.bias(**spend)
+    receipt, cost = measured.result.receipt, cost_text(spend["epsilon"], spend["delta"], spend["rho"])
+    charged = {**result_json(measured.result, cost, sql), "bias": str(measured).split("\n")}
 
     def show() -> None:
         if output.json:
             output.emit(charged)
         else:
-            output.say(f"{found}\n\ncharged {cost} to {receipt.account} as entry {receipt.sequence}")
+            output.say(f"{measured}\n\ncharged {cost} to {receipt.account} as entry {receipt.sequence}")
 
     output.print_charged(charged, f"{receipt.account}-{receipt.sequence}", show)
 
@@ -285,7 +289,7 @@ def _preview(expected: Any) -> dict[str, Any]:
 def _bounds(text: str) -> tuple[str, tuple[float, float]]:
     name, value = assignment(text, "--bounds")
     try:
-        low, high = (float(part) for part in value.split(","))
+        low, high = (float(end) for end in value.split(","))
     except ValueError:
         raise InvalidArgument(f"--bounds must be COLUMN=LOWER,UPPER, got {text!r}: such as age=0,120") from None
     return name, (low, high)

@@ -34,7 +34,7 @@ Every answer is computed by the library. The code that computes it is shown with
 
 def index_text(exercises: Iterable[Exercise]) -> str:
     """The page that lists all exercises."""
-    rows = "\n".join(f"| [{one.slug}]({one.slug}.md) | {one.title} |" for one in exercises)
+    rows = "\n".join(f"| [{exercise.slug}]({exercise.slug}.md) | {exercise.title} |" for exercise in exercises)
     return _INDEX.format(note=_NOTE, preamble=PREAMBLE, rows=rows)
 
 

@@ -70,7 +70,7 @@ def _charges(account: Account, statement: Statement) -> tuple[Charge, ...]:
         after[entry.sequence] = terms.used(state)
     before = {later: after[earlier] for earlier, later in pairwise(sorted(after))}
     # Closing a plan that ran to its end returns nothing, so it is no charge.
-    shown = [one for one in statement.lines if one.kind != "close" or after[one.sequence] < before[one.sequence]]
+    shown = [line for line in statement.lines if line.kind != "close" or after[line.sequence] < before[line.sequence]]
     return tuple(
         Charge(
             line.sequence,

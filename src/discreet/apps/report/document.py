@@ -146,7 +146,9 @@ class Report:
     @property
     def increments(self) -> tuple[float, ...]:
         """How much of the budget each charge used. They add up to what is used now."""
-        return tuple(after - before for before, after in pairwise((0.0, *(one.used_after for one in self.charges))))
+        return tuple(
+            after - before for before, after in pairwise((0.0, *(charge.used_after for charge in self.charges)))
+        )
 
     @property
     def by_analyst(self) -> tuple[AnalystSpending, ...]:

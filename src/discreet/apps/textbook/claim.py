@@ -103,7 +103,7 @@ def shows(value: float, text: str) -> bool:
 
 def _shown(value: Any) -> str:
     if isinstance(value, list):
-        return "[" + ", ".join(_shown(part) for part in value) + "]"
+        return "[" + ", ".join(_shown(item) for item in value) + "]"
     if isinstance(value, bool | str):
         return str(value)
     if isinstance(value, int):

@@ -207,7 +207,7 @@ training = Repeated(PoissonSampled(0.01, Gaussian(4.0)), 10_000)
 compared = accounting.compare(training, 1e-5)
 [compared.epsilon(method) for method in ("RDP, textbook", "RDP, tight", "tight")]""",
         "holds in part",
-        lambda found: shows(found[0], "1.26") and shows(found[2], "0.947"),
+        lambda epsilons: shows(epsilons[0], "1.26") and shows(epsilons[2], "0.947"),
         "The example of Abadi et al. 2016 (rate 0.01, σ = 4, 10,000 steps, δ = 1e-5) costs 1.26 by their "
         "accountant. Rényi DP with the textbook conversion is the same accountant: {0[0]:.3g}. A tighter conversion "
         "gives {0[1]:.4g}, and the truth is {0[2]:.3f}.",
@@ -220,7 +220,7 @@ compared = accounting.compare(training, 1e-5)
 compared = accounting.compare(Repeated(Laplace(10.0), 100), 1e-5)
 [compared.epsilon(method) for method in ("advanced", "RDP, tight", "tight")]""",
         "holds",
-        lambda found: found[0] > found[1] > found[2],
+        lambda epsilons: epsilons[0] > epsilons[1] > epsilons[2],
         "100 Laplace releases at 0.1, δ = 1e-5: {0[0]:.3g} by advanced composition, {0[1]:.3g} by Rényi DP, "
         "{0[2]:.3g} exactly.",
     ),

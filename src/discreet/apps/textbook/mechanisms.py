@@ -268,7 +268,7 @@ def delta_after_rounding(step):
 
 closed_forms.laplace_delta(0.5, 1.0), [delta_after_rounding(s) for s in (0.3, 1.7)]""",
         "holds",
-        lambda released, rounded: all(one <= released + 1e-12 for one in rounded),
+        lambda released, rounded: all(value <= released + 1e-12 for value in rounded),
         "A score with Laplace noise at ε = 1 has δ = {0:.4f} at ε = 0.5. Rounded to steps of 0.3 and 1.7 it has "
         "{1[0]:.4f} and {1[1]:.4f}; a temperature only changes the unit. Calibration on labels of private rows is not "
         "free: it looks at the data again ([scores instead of labels](how-to/pate.md#scores-instead-of-labels)).",

@@ -38,7 +38,7 @@ def wins_below(steps, branching):
 streams = (64, 13), (256, 23), (1024, 13), (4096, 21), (16384, 33), (65536, 21)
 [wins_below(steps, branching) for steps, branching in streams]""",
         "holds in part",
-        lambda found: found == sorted(found, reverse=True) and found[0] > 1e-5 > found[2],
+        lambda values: values == sorted(values, reverse=True) and values[0] > 1e-5 > values[2],
         "For tiny δ only, and the longer the stream, the tinier. At ε = 1 the mean squared error is smaller than "
         "that of a buffered Gaussian factorization below δ = {0[0]:.1e} for 2⁶ steps, {0[1]:.1e} for 2⁸, {0[2]:.1e} "
         "for 2¹⁰, {0[3]:.1e} for 2¹², {0[4]:.1e} for 2¹⁴ and {0[5]:.1e} for 2¹⁶. Against the best of all "

@@ -23,7 +23,7 @@ sigma * C / B""",
 sampled = [PoissonSampled(0.01, Gaussian(sigma)) for sigma in (0.5, 1.0, 2.0, 4.0)]
 [accounting.epsilon(Repeated(step, 1000), 1e-5).upper for step in sampled]""",
         "holds",
-        lambda found: found == sorted(found, reverse=True),
+        lambda values: values == sorted(values, reverse=True),
         "1,000 steps at rate 0.01, δ = 1e-5: σ = 0.5, 1, 2, 4 cost {0[0]:.3g}, {0[1]:.3g}, {0[2]:.3g} and {0[3]:.3g}.",
     ),
     TextbookClaim(
@@ -104,7 +104,7 @@ def training(C, sigma=1.0):
 
 [accounting.epsilon(training(C), 1e-5).upper for C in (0.1, 1.0, 5.0)]""",
         "does not hold",
-        lambda found: max(found) - min(found) < 1e-9,
+        lambda values: max(values) - min(values) < 1e-9,
         "Noise is set relative to the clip norm, so ε is {0[0]:.4g}, {0[1]:.4g} and {0[2]:.4g} at C = 0.1, 1 and 5. "
         "The clip norm trades bias against noise, not privacy.",
     ),
@@ -167,7 +167,7 @@ training = Repeated(PoissonSampled(0.01, Gaussian(4.0)), 10_000)
 compared = accounting.compare(training, 1e-5)
 [compared.epsilon(method) for method in ("basic", "advanced", "RDP, textbook", "tight")]""",
         "holds",
-        lambda found: found[0] > found[1] > found[2] > found[3],
+        lambda values: values[0] > values[1] > values[2] > values[3],
         "One and the same training: {0[0]:.0f} by adding up, {0[1]:.3g} by advanced composition, {0[2]:.3g} by "
         "Rényi DP as in textbooks, {0[3]:.3g} exactly.",
     ),
@@ -200,7 +200,7 @@ def noise_per_example(batch, n=60_000, epochs=10):
 
 [1000 * noise_per_example(batch) for batch in (600, 6000, 60_000)]""",
         "holds",
-        lambda found: found == sorted(found, reverse=True),
+        lambda values: values == sorted(values, reverse=True),
         "60,000 examples, 10 epochs, (3, 1e-5): noise on the mean gradient of {0[0]:.2g}, {0[1]:.2g} and {0[2]:.2g} "
         "thousandths of C at batches of 600, 6,000 and all. Ten times the batch divides it by five at first, then "
         "by four. Fewer steps are the price, so that training gains less than the noise says.",

@@ -69,8 +69,8 @@ def _columns(
     names = tuple(dict.fromkeys((*facts, *extra)))
     for name in names:
         if name not in table.columns:
-            known = ", ".join(table.columns)
-            raise InvalidArgument(f"{name!r} must be a column of {source.file.name}, which has {known}")
+            columns = ", ".join(table.columns)
+            raise InvalidArgument(f"{name!r} must be a column of {source.file.name}, which has {columns}")
     for name, fact in facts.items():
         _check_kind(name, table[name], fact)
     arrow = table.select(*names).to_pyarrow()

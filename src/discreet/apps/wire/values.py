@@ -90,7 +90,7 @@ def _method(name: str) -> Callable[..., Expression]:
 
 
 def _binary(function: Callable[[Any, Any], Any]) -> Callable[..., Expression]:
-    return lambda one, other: function(wrap(one), other)
+    return lambda left, other: function(wrap(left), other)
 
 
 def _case(branches: Any, otherwise: Any = None) -> Expression:
@@ -103,7 +103,7 @@ _CALLS: dict[str, Callable[..., Expression]] = {
     **{name: _binary(function) for name, function in _OPERATORS.items()},
     "&": lambda *parts: reduce(operator.and_, map(wrap, parts)),
     "|": lambda *parts: reduce(operator.or_, map(wrap, parts)),
-    "~": lambda part: ~wrap(part),
+    "~": lambda operand: ~wrap(operand),
     "like": lambda value, pattern, ignore_case=False: wrap(value).like(pattern, ignore_case=bool(ignore_case)),
     "case": _case,
     "coalesce": analytics.coalesce,
@@ -205,7 +205,7 @@ def _written_aggregate(value: analytics.Aggregate) -> Any:
     given = {_PARAMETERS.get(field.name, field.name): getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Marginal):
         given["categories"] = dict(value.categories)
-    return {"$aggregate": [name, {name: written(part) for name, part in given.items()}]}
+    return {"$aggregate": [name, {name: written(argument) for name, argument in given.items()}]}
 
 
 # --- both directions
@@ -233,9 +233,9 @@ def written(value: Any) -> Any:
         case Mapping():
             if any(not isinstance(name, str) or name.startswith("$") for name in value):
                 raise _check.fail("names", "be texts that do not start with $", list(value), "rename the column")
-            return {name: written(part) for name, part in value.items()}
+            return {name: written(item) for name, item in value.items()}
         case list() | tuple():
-            return [written(part) for part in value]
+            return [written(item) for item in value]
     if hasattr(value, "tolist"):  # numpy's numbers and arrays
         return written(value.tolist())
     raise _check.fail("value", "be one that can be sent", type(value).__name__, "use text, numbers, dates and lists")
@@ -248,12 +248,12 @@ def read(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list):
         if len(value) > MOST_VALUES:
             raise _check.fail("list", f"have at most {MOST_VALUES} values", len(value), "ask about fewer at a time")
-        return tuple(read(part, depth + 1) for part in value)
+        return tuple(read(item, depth + 1) for item in value)
     if not isinstance(value, dict):
         return value
     tags = [name for name in value if name.startswith("$")]
     if not tags:
-        return {name: read(part, depth + 1) for name, part in value.items()}
+        return {name: read(item, depth + 1) for name, item in value.items()}
     if len(value) != 1 or tags[0] not in _READERS:
         rule = f"have one name that starts with $, of {', '.join(_READERS)}"
         raise _check.fail("object", rule, sorted(value)[:5], "other names must not start with $")
@@ -275,21 +275,21 @@ def _read_call(value: Any, depth: int) -> Expression:
 
 def _read_aggregate(value: Any, depth: int) -> analytics.Aggregate:
     name, *options = _listed("$aggregate", value)
-    known = _AGGREGATES.get(_text("$aggregate", name))
-    if known is None:
+    listed = _AGGREGATES.get(_text("$aggregate", name))
+    if listed is None:
         raise _check.fail("$aggregate", f"be one of {', '.join(_AGGREGATES)}", name, "or ask in SQL")
     given = read(options[0], depth) if options else {}
     if len(options) > 1 or not isinstance(given, dict):
         raise _check.fail("$aggregate", "be a name and an object", name, 'such as ["mean", {"column": "hours"}]')
-    aggregate: analytics.Aggregate = _called("$aggregate", name, known[1], **given)
+    aggregate: analytics.Aggregate = _called("$aggregate", name, listed[1], **given)
     return aggregate
 
 
 def _read_discover(value: Any, depth: int) -> analytics.Discover:
     if not isinstance(value, dict):
         raise _check.fail("$discover", "be an object", type(value).__name__, 'such as {"least": 5}')
-    found: analytics.Discover = _called("$discover", "discover", analytics.discover, **value)
-    return found
+    discover: analytics.Discover = _called("$discover", "discover", analytics.discover, **value)
+    return discover
 
 
 def _read_date(value: Any, depth: int) -> dt.date:

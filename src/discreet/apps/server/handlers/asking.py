@@ -21,7 +21,7 @@ def me(call: AllowedRequest) -> Any:
 
 def datasets(call: AllowedRequest) -> Any:
     """All datasets with their public facts."""
-    return {"datasets": [call.curator.described(one) for one in call.curator.datasets().values()]}
+    return {"datasets": [call.curator.described(each) for each in call.curator.datasets().values()]}
 
 
 def dataset(call: AllowedRequest) -> Any:

@@ -35,15 +35,15 @@ def verify(call: AllowedRequest) -> Any:
     receipts = call.fields(receipts=list)["receipts"] or []
     if not all(isinstance(receipt, str) for receipt in receipts):
         raise Problem(400, "invalid", "receipts must be texts, as to_json() of a receipt writes them")
-    found = call.curator.ledger.verify(receipts)
+    verification = call.curator.ledger.verify(receipts)
     changes = call.curator.access.disagreement()
     return {
-        "ok": not found.problem and not changes,
-        "accounts": found.accounts,
-        "entries": found.entries,
-        "account": found.account,
-        "sequence": found.sequence,
-        "problem": found.problem,
+        "ok": not verification.problem and not changes,
+        "accounts": verification.accounts,
+        "entries": verification.entries,
+        "account": verification.account,
+        "sequence": verification.sequence,
+        "problem": verification.problem,
         "changes": changes,
     }
 
@@ -55,16 +55,16 @@ def export(call: AllowedRequest) -> Lines:
 
 def refusals(call: AllowedRequest) -> Any:
     """The newest refused attempts."""
-    found = call.curator.access.refusals(_most(call))
-    return {"refusals": [vars(one) for one in found]}
+    listed = call.curator.access.refusals(_most(call))
+    return {"refusals": [vars(refusal) for refusal in listed]}
 
 
 def changes(call: AllowedRequest) -> Any:
     """Every change of users, tokens, policies and approvals, without the digests of tokens."""
     listed = []
-    for one in call.curator.access.changes():
-        body = {name: value for name, value in one.body.items() if name != "digest"}
-        listed.append({**vars(one), "body": body})
+    for change in call.curator.access.changes():
+        body = {name: value for name, value in change.body.items() if name != "digest"}
+        listed.append({**vars(change), "body": body})
     return {"changes": listed}
 
 

@@ -23,7 +23,8 @@ def users(call: AllowedRequest) -> Any:
     """All users."""
     return {
         "users": [
-            {"name": one.name, "role": one.role.value, "disabled": one.disabled} for one in call.curator.access.users()
+            {"name": user.name, "role": user.role.value, "disabled": user.disabled}
+            for user in call.curator.access.users()
         ]
     }
 
@@ -46,15 +47,15 @@ def tokens(call: AllowedRequest) -> Any:
     return {
         "tokens": [
             {
-                "id": one.id,
-                "user": one.user,
-                "scopes": sorted(one.scopes),
-                "share": one.share,
-                "issued": one.issued.isoformat(),
-                "expires": one.expires.isoformat(),
-                "revoked": one.revoked,
+                "id": token.id,
+                "user": token.user,
+                "scopes": sorted(token.scopes),
+                "share": token.share,
+                "issued": token.issued.isoformat(),
+                "expires": token.expires.isoformat(),
+                "revoked": token.revoked,
             }
-            for one in call.curator.access.tokens()
+            for token in call.curator.access.tokens()
         ]
     }
 
@@ -160,8 +161,8 @@ def renew(call: AllowedRequest) -> Any:
 def approvals(call: AllowedRequest) -> Any:
     """Questions that needed an approval, with all that is asked: a steward sees all, an analyst her own."""
     mine = None if call.identity.may("approve") else call.identity.user
-    listed = [one for one in call.curator.access.approvals() if mine in (None, one.user)]
-    return {"approvals": [{**vars(one), "question": call.curator.question_of(one)} for one in listed]}
+    listed = [approval for approval in call.curator.access.approvals() if mine in (None, approval.user)]
+    return {"approvals": [{**vars(approval), "question": call.curator.question_of(approval)} for approval in listed]}
 
 
 def approve(call: AllowedRequest) -> Any:
@@ -176,7 +177,7 @@ def reject(call: AllowedRequest) -> Any:
 
 def _approval(call: AllowedRequest) -> str:
     name = call.names["id"]
-    if name not in {one.id for one in call.curator.access.approvals()}:
+    if name not in {approval.id for approval in call.curator.access.approvals()}:
         raise not_found("approval", name)
     return name
 
@@ -264,8 +265,8 @@ def _policy_json(account: str, policy: Policy) -> dict[str, Any]:
 
 
 def _role(text: str) -> Role:
-    if text not in {one.value for one in Role}:
-        raise Problem(400, "invalid", f"role must be one of {', '.join(one.value for one in Role)}")
+    if text not in {role.value for role in Role}:
+        raise Problem(400, "invalid", f"role must be one of {', '.join(role.value for role in Role)}")
     return Role(text)
 
 

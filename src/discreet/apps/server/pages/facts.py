@@ -90,8 +90,8 @@ def table(result: Mapping[str, Any]) -> TextTable:
     heads = [column["name"] for column in result["columns"]]
     numbers = {
         name
-        for place, name in enumerate(heads)
-        if all(row[place] is None or isinstance(row[place], int | float) for row in result["rows"])
+        for index, name in enumerate(heads)
+        if all(row[index] is None or isinstance(row[index], int | float) for row in result["rows"])
     } - set(heads[: result["group_columns"]])
     rows = [[(name, charts.short(cell)) for name, cell in zip(heads, row, strict=True)] for row in result["rows"]]
     return TextTable(heads, numbers, rows)
@@ -105,14 +105,14 @@ def chart(result: Mapping[str, Any]) -> Markup:
     for output in result["outputs"]:
         if output["name"] not in heads:
             continue
-        place, ends = heads.index(output["name"]), result["intervals"].get(output["name"])
+        index, ends = heads.index(output["name"]), result["intervals"].get(output["name"])
         bars = []
         for number, row in enumerate(result["rows"]):
-            if isinstance(row[place], bool) or not isinstance(row[place], int | float):
+            if isinstance(row[index], bool) or not isinstance(row[index], int | float):
                 continue
             low, high = (None, None) if ends is None else (ends["low"][number], ends["high"][number])
             label = ", ".join(charts.short(row[group]) for group in groups) or output["name"]
-            bars.append(Bar(label, float(row[place]), low, high))
+            bars.append(Bar(label, float(row[index]), low, high))
         if bars:
             heading = Markup("<h3>{}</h3>").format(output["name"]) if groups else Markup("")
             drawn.append(heading + charts.bars(f"{output['name']} with error bars", bars))
@@ -126,7 +126,7 @@ def asked(curator: Curator, approval: Approval) -> str:
         return "The question is not on record: do not approve it."
     if "training" in question:
         return str(question["training"])
-    sql, rest = question.get("sql"), {name: part for name, part in question.items() if name != "sql"}
+    sql, rest = question.get("sql"), {name: value for name, value in question.items() if name != "sql"}
     return "\n".join(([sql] if sql else []) + [json.dumps(rest, ensure_ascii=False)])
 
 

@@ -168,7 +168,11 @@ class Pages:
             "steward",
             session,
             accounts=facts.accounts(self._curator),
-            pending=[(one, facts.asked(self._curator, one)) for one in access.approvals() if one.state == "pending"],
+            pending=[
+                (approval, facts.asked(self._curator, approval))
+                for approval in access.approvals()
+                if approval.state == "pending"
+            ],
             lines=facts.newest(self._curator),
             users=access.users(),
             tokens=access.tokens(),
@@ -238,10 +242,10 @@ class Pages:
     # --- what forms do
 
     def _verify(self, session: Session, form: FormFields) -> str:
-        found = self._curator.ledger.verify()
+        verification = self._curator.ledger.verify()
         wrong = self._curator.access.disagreement()
-        text = str(found) if not found or not wrong else f"users and policies: {wrong}"
-        return self._audit(session, {}, {"ok": bool(found) and not wrong, "text": text})
+        text = str(verification) if not verification or not wrong else f"users and policies: {wrong}"
+        return self._audit(session, {}, {"ok": bool(verification) and not wrong, "text": text})
 
     def _decide(self, session: Session, form: FormFields) -> None:
         decide = self._curator.access.approve if form.get("decision") == "approve" else self._curator.access.reject
