@@ -139,8 +139,8 @@ class _Noise(NDArrayOperatorsMixin):
     def __len__(self) -> int:
         return len(self._drawn)
 
-    def __getitem__(self, place: Any) -> _Noise:
-        return self._like(self._drawn[place], 1.0)
+    def __getitem__(self, index: Any) -> _Noise:
+        return self._like(self._drawn[index], 1.0)
 
     def reshape(self, *shape: Any) -> _Noise:
         return self._like(self._drawn.reshape(*shape), 1.0)
@@ -149,7 +149,7 @@ class _Noise(NDArrayOperatorsMixin):
         return _Noise(self._claim, self._kind, self._scale * abs(factor), numpy.asarray(drawn))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
-        one, other = (*inputs, None)[:2]
+        left, right = (*inputs, None)[:2]
         (out,) = named.pop("out", (None,))
         if method != "__call__" or named or sum(isinstance(each, _Noise) for each in inputs) != 1:
             raise self._lost(ufunc.__name__)
@@ -158,15 +158,15 @@ class _Noise(NDArrayOperatorsMixin):
             return out
         if ufunc is numpy.negative:
             return self._like(-self._drawn, 1.0)
-        value = other if one is self else one
-        if ufunc is numpy.add or (ufunc is numpy.subtract and other is self):
+        value = right if left is self else left
+        if ufunc is numpy.add or (ufunc is numpy.subtract and right is self):
             return self._added(value, self._drawn if ufunc is numpy.add else -self._drawn)
         if ufunc is numpy.subtract:
             return self._added(numpy.negative(value), self._drawn)
         number = numpy.ndim(value) == 0
         if ufunc is numpy.multiply and number:
             return self._like(self._drawn * value, float(value))
-        if ufunc is numpy.true_divide and one is self and number:
+        if ufunc is numpy.true_divide and left is self and number:
             return self._like(self._drawn / value, 1 / float(value))
         raise self._lost(ufunc.__name__)
 

@@ -137,7 +137,7 @@ def _likelihood_ratios(protocol: Any, payloads: NDArray[np.uint8], pair: Pair) -
         case _:
             return payloads
     distinct, places = np.unique(payloads, axis=0, return_inverse=True)
-    chances = np.array([[protocol.probability(row.tobytes(), place) for place in held] for row in distinct])
+    chances = np.array([[protocol.probability(row.tobytes(), index) for index in held] for row in distinct])
     return np.log(np.maximum(chances[:, 1], 1e-300) / np.maximum(chances[:, 0], 1e-300)).round(9)[places.ravel()]
 
 
@@ -171,15 +171,15 @@ class _Arrivals:
 
 def _recorded(pipeline: Callable[[Any], Any]) -> AuditTarget:
     """A pipeline that is run once on each dataset; its mechanisms then release again and again."""
-    known: dict[int, tuple[Any, list[Arrival]]] = {}  # with the dataset, so that its id stays its own
+    by_dataset: dict[int, tuple[Any, list[Arrival]]] = {}  # with the dataset, so that its id stays its own
 
     def arrivals(data: Any) -> list[Arrival]:
-        if id(data) not in known:
+        if id(data) not in by_dataset:
             watcher = _Arrivals()
             with observation.watched_by(watcher):
                 pipeline(data)
-            known[id(data)] = data, [_supported(arrival) for arrival in watcher.arrivals]
-        return known[id(data)][1]
+            by_dataset[id(data)] = data, [_supported(arrival) for arrival in watcher.arrivals]
+        return by_dataset[id(data)][1]
 
     def draw(data: Any, count: int) -> Any:
         columns = [_again(arrival, count) for arrival in arrivals(data)]
@@ -193,8 +193,8 @@ def _recorded(pipeline: Callable[[Any], Any]) -> AuditTarget:
 
 
 def _supported(arrival: Arrival) -> Arrival:
-    known = isinstance(arrival.mechanism, Additive | Selection) and not isinstance(arrival.value, Lazy)
-    if not known or not isinstance(arrival.value, Bounded | Scores):
+    supported = isinstance(arrival.mechanism, Additive | Selection) and not isinstance(arrival.value, Lazy)
+    if not supported or not isinstance(arrival.value, Bounded | Scores):
         raise _check.fail(
             "target",
             "reach only mechanisms that add noise or choose, for white-box access",
@@ -216,7 +216,7 @@ def _again(arrival: Arrival, count: int) -> Floats:
 
 def refuse_private(name: str, value: Any) -> None:
     """Refuse what is behind an account: an audit runs its target thousands of times and quotes what it saw."""
-    if any(_guarded(one) for one in _held(value, _DEPTH)):
+    if any(_guarded(item) for item in _held(value, _DEPTH)):
         raise InvalidArgument(
             f"{name} must not be behind an account, got {type(value).__name__}: an audit is a release without noise; "
             f"give a function that builds the question on generated data, with an account in a temporary ledger"
@@ -247,6 +247,6 @@ def _held(value: Any, levels: int) -> Iterator[Any]:
         inner += value
     elif isinstance(value, functools.partial):
         inner += [*value.args, *value.keywords.values()]
-    for one in inner:
-        if one is not None and not inspect.ismodule(one):
-            yield from _held(one, levels - 1)
+    for item in inner:
+        if item is not None and not inspect.ismodule(item):
+            yield from _held(item, levels - 1)

@@ -145,8 +145,8 @@ class Counter(ABC):
 
     def error(self, step: int) -> float:
         """The exact expected squared error of the answer at a step, from 1, in the units of the statistic squared."""
-        place = _check.integer("step", step, "steps are counted from 1", at_most=self.stream.steps)
-        return float(self._errors[place - 1]) * float(self.stream.granularity) ** 2
+        number = _check.integer("step", step, "steps are counted from 1", at_most=self.stream.steps)
+        return float(self._errors[number - 1]) * float(self.stream.granularity) ** 2
 
     def mean_error(self) -> float:
         """The mean over all steps of `error`."""

@@ -114,11 +114,11 @@ class Tree(Counter):
     @cached_property
     def _variances(self) -> list[float]:
         """vᵢ of a node's estimate on each level, in units of the noise's variance."""
-        found = [1.0]
+        variances = [1.0]
         for _ in range(self.levels - 1):
-            children = self.branching * found[-1]
-            found.append(children / (1 + children) if self.refined else 1.0)
-        return found
+            children = self.branching * variances[-1]
+            variances.append(children / (1 + children) if self.refined else 1.0)
+        return variances
 
     def errors(self) -> Vector:
         remaining = np.arange(1, self.stream.steps + 1)
@@ -241,8 +241,8 @@ class SubtractionTree(Counter):
             break
         answer = list(total)
         for plus, minus in zip(added, ahead, strict=True):
-            for place in range(self.stream.dimension):
-                answer[place] += plus[place] - sum(noise[place] for noise in minus)
+            for coordinate in range(self.stream.dimension):
+                answer[coordinate] += plus[coordinate] - sum(noise[coordinate] for noise in minus)
         return {"total": total, "added": added, "ahead": ahead}, answer
 
 

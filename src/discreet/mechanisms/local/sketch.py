@@ -69,7 +69,7 @@ class CountMeanSketch(Protocol):
     def _randomized(self, values: Sequence[Any], bits: entropy.Bits) -> Payloads:
         """The hash function is drawn independently of the value; given it, the report is ε-DP."""
         texts = [text(value) for value in values]
-        distinct = {name: place for place, name in enumerate(dict.fromkeys(texts))}
+        distinct = {name: index for index, name in enumerate(dict.fromkeys(texts))}
         marks = text_fingerprints(distinct)[[distinct[name] for name in texts]]
         chosen = samplers.uniform(self.functions, len(values), bits)
         held = hashes(_function(chosen), marks, self.buckets)
@@ -190,8 +190,8 @@ class PrefixTree(Protocol):
 
     def influence(self) -> Influence:
         """The most that one dishonest device can change at its depth, where it counts for all depths' devices."""
-        one = self._sketch.influence()
-        return Influence(one.category * len(self.depths), one.total)
+        of_sketch = self._sketch.influence()
+        return Influence(of_sketch.category * len(self.depths), of_sketch.total)
 
     def _randomized(self, values: Sequence[str], bits: entropy.Bits) -> Payloads:
         """The depth is drawn independently of the text; given it, the report is ε-DP."""
@@ -227,7 +227,7 @@ class PrefixTree(Protocol):
         """
         payloads, rejected = self._accepted(reports)
         prefixes = [""]
-        found: FrequencyEstimate | None = None
+        estimated: FrequencyEstimate | None = None
         for depth in range(len(self.depths)):
             length = self.depths[depth] - (self.depths[depth - 1] if depth else 0)
             candidates = [longer for prefix in prefixes for longer in self._extended(prefix, length)]
@@ -237,23 +237,23 @@ class PrefixTree(Protocol):
             rows = payloads[payloads[:, 0] == depth]
             if not len(rows):
                 raise _check.fail("reports", "cover all depths", f"none at depth {depth}", "collect more of them")
-            found = self._sketch._table(rows[:, 1:], rejected).estimate(candidates)
+            estimated = self._sketch._table(rows[:, 1:], rejected).estimate(candidates)
             threshold = -special.ndtri(float(_check.probability("alpha", alpha, "such as 0.05")) / len(candidates))
-            order = np.argsort(-found.shares)
-            kept = [i for i in order if found.shares[i] > threshold * found.standard_errors[i]][:limit]
-            found = FrequencyEstimate(
+            order = np.argsort(-estimated.shares)
+            kept = [i for i in order if estimated.shares[i] > threshold * estimated.standard_errors[i]][:limit]
+            estimated = FrequencyEstimate(
                 tuple(candidates[i].rstrip("\0") for i in kept),
-                found.shares[kept],
-                found.standard_errors[kept],
-                found.reports,
+                estimated.shares[kept],
+                estimated.standard_errors[kept],
+                estimated.reports,
                 rejected,
-                found.influence,
+                estimated.influence,
             )
             prefixes = [candidates[i] for i in kept]
             if not prefixes:
                 break
-        assert found is not None
-        return found
+        assert estimated is not None
+        return estimated
 
     def _extended(self, prefix: str, length: int) -> list[str]:
         """All ways in which a prefix can go on; one that has ended does not."""
