@@ -176,8 +176,8 @@ class _Evidence:
         names = [name for name, _ in watched.named_parameters()]
         groups = plan.clipping.groups(names)
         self._groups = max(groups) + 1
-        place = groups[names.index("table.weight")]
-        self._share = plan.clipping.shares(self._groups)[place] if isinstance(plan.clipping, PerLayer) else 1.0
+        group = groups[names.index("table.weight")]
+        self._share = plan.clipping.shares(self._groups)[group] if isinstance(plan.clipping, PerLayer) else 1.0
 
     def of(self, means: Floats, norm: float) -> Floats:
         """From the noisy means of a step with this clip norm."""

@@ -244,10 +244,10 @@ class PrivateGradients:
         pending = self._step.pending
         if pending is None or self._path is None or saved["step"]["position"] >= self.plan.steps:
             return None
-        found = PendingFile.read(beside(self._path), self.plan, saved.get("run"))
-        pending.restore(found.kept, found.at, self._step.device)
-        self._run_name = found.run
-        return found.sampling
+        stored = PendingFile.read(beside(self._path), self.plan, saved.get("run"))
+        pending.restore(stored.kept, stored.at, self._step.device)
+        self._run_name = stored.run
+        return stored.sampling
 
     def _restore(self, saved: dict[str, Any], before: int) -> None:
         """Continue after the last step that the ledger or the file allowed: it may have run before the account came."""

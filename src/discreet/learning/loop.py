@@ -120,10 +120,10 @@ class TrainingLoop:
         pending = self.step.pending
         if pending is None or self._path is None or saved.step["position"] >= self.plan.steps:
             return None
-        found = PendingFile.read(beside(self._path), self.plan, saved.run)
-        pending.restore(found.kept, found.at, self.step.device)
-        self._run_name = found.run
-        return found.sampling
+        stored = PendingFile.read(beside(self._path), self.plan, saved.run)
+        pending.restore(stored.kept, stored.at, self.step.device)
+        self._run_name = stored.run
+        return stored.sampling
 
     def _restore(self, saved: Checkpoint, before: int) -> None:
         """Continue after the last step that the ledger or the file allowed: it may have run before the account came."""

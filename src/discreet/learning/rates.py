@@ -36,15 +36,15 @@ class RateEstimate:
 
 
 def rate(
-    counts: Floats, part: NDArray[np.bool_], rest: NDArray[np.bool_], noise: NoiseLaw, tail: float
+    counts: Floats, hit_cells: NDArray[np.bool_], miss_cells: NDArray[np.bool_], noise: NoiseLaw, tail: float
 ) -> RateEstimate:
-    """The share of `part` in `part` and `rest`, both sums of noisy counts; wrong with probability at most `tail`.
+    """The share of the hits among hits and misses, both sums of noisy counts; wrong with probability ≤ `tail`.
 
     At the true share r, (1 − r)·H − r·M is 0 for the exact sums H and M. So what the noisy sums make of it is noise
     alone, and the interval holds all r at which it is within the noise's width (Fieller 1954).
     """
-    hits, misses = float(counts[part].sum()), float(counts[rest].sum())
-    terms = int(part.sum()), int(rest.sum())
+    hits, misses = float(counts[hit_cells].sum()), float(counts[miss_cells].sum())
+    terms = int(hit_cells.sum()), int(miss_cells.sum())
 
     def excess(shares: Floats) -> Floats:
         """By how much each share is refuted; ≤ 0 if it is not."""
@@ -73,18 +73,18 @@ def _end(excess: Callable[[Floats], Floats], inside: float, limit: float) -> flo
 
 def gap(rates: Sequence[RateEstimate]) -> RateEstimate:
     """The largest of some rates less the smallest, if all their intervals hold."""
-    low = max(0.0, max(one.low for one in rates) - min(one.high for one in rates))
-    high = max(one.high for one in rates) - min(one.low for one in rates)
-    values = np.array([one.value for one in rates])
+    low = max(0.0, max(each.low for each in rates) - min(each.high for each in rates))
+    high = max(each.high for each in rates) - min(each.low for each in rates)
+    values = np.array([each.value for each in rates])
     return _ordered(float(values.max() - values.min()), low, high)
 
 
 def ratio(rates: Sequence[RateEstimate]) -> RateEstimate:
     """The smallest of some rates over the largest, if all their intervals hold: 1 where all are equal."""
-    values = np.array([one.value for one in rates])
+    values = np.array([each.value for each in rates])
     least, most = float(values.min()), float(values.max())
-    top_low, top_high = (max(getattr(one, end) for one in rates) for end in ("low", "high"))
-    low_low, low_high = (min(getattr(one, end) for one in rates) for end in ("low", "high"))
+    top_low, top_high = (max(getattr(each, end) for each in rates) for end in ("low", "high"))
+    low_low, low_high = (min(getattr(each, end) for each in rates) for end in ("low", "high"))
     value = least / most if most > 0 else math.nan
     low = low_low / top_high if top_high > 0 else 0.0
     high = min(1.0, low_high / top_low) if top_low > 0 else 1.0

@@ -32,10 +32,10 @@ def per_example_loss(model: Any) -> LossFunction:
     for endings, loss in _BY_ENDING.items():
         if name.endswith(endings):
             return loss
-    known = ", ".join(ending for endings in _BY_ENDING for ending in endings)
+    listed = ", ".join(ending for endings in _BY_ENDING for ending in endings)
     raise InvalidArgument(
-        f"loss must be given for {name}, whose loss per example is not known (known are names ending in {known}): pass "
-        "loss=, a function loss(model, batch) that returns one value per example"
+        f"loss must be given for {name}, whose loss per example is not known (known are names ending in {listed}): "
+        "pass loss=, a function loss(model, batch) that returns one value per example"
     )
 
 

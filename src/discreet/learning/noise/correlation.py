@@ -202,7 +202,7 @@ class CancelingCorrelation(NoiseCorrelation):
         return noise, {0: fresh}  # what a buffer of decay λ holds: λ·last + noise
 
     def skip(self, kept: Kept, step: int) -> Kept:
-        return {place: last * float(self.share) for place, last in kept.items()}
+        return {number: last * float(self.share) for number, last in kept.items()}
 
     def in_words(self) -> str:
         return f"minus {float(self.share):g} of the fresh noise of the step before"
