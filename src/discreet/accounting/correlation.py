@@ -25,6 +25,8 @@ _MOST_CORRELATED = 1 << 13
 _RECURRENCE_ROUNDINGS = 3
 # Roundings of one coefficient of a buffered encoder: a power, a product, a sum over the buffers on top.
 _POWER_ROUNDINGS = 8
+# Roundings of a square beside those of the sums that it is in: a few for each product and each power.
+_FEW_ROUNDINGS = 64
 
 SensitivityBounds = tuple[float, float]
 
@@ -77,7 +79,7 @@ def toeplitz(
     size = np.abs(coefficients)
     envelope = np.maximum.accumulate(size[::-1])[::-1]
     # Relative errors of the squares: of two coefficients, of the sum over participations and of that over steps.
-    margin = 2 * relative_error + (4 * steps + 64) * UNIT
+    margin = 2 * relative_error + (4 * steps + _FEW_ROUNDINGS) * UNIT
     squares = [_evenly_spaced(envelope, steps, count, separation)[1]]
     if len(size) <= _MOST_CORRELATED:
         squares.append(_by_distance(size, count, separation))

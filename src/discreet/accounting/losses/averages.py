@@ -46,6 +46,11 @@ _RARE_PAIR = 1e-45
 # What products of masses lose to underflow, in all doublings together.
 _UNDERFLOW = 1e-290
 
+# Losses stay within ± this: e^709 is the largest float, and the rest is room for sums of ratios.
+_LARGEST_LOSS = 690
+# Cells of the estimate of the variance, which only chooses the scale of the grid.
+_VARIANCE_CELLS = 4000
+
 # Tails above this are asked for only to see where the bulk of a loss lies.
 _BULK = 1e-6
 
@@ -168,7 +173,7 @@ def _places(values: Floats, mean: float, scale: float, step: float) -> Floats:
 def _one(loss: PrivacyLoss, step: float, *, upper: bool) -> RatioLaw:
     """The ratio of one step, on a grid."""
     low, high = loss.support(_LOW_TAIL)[0], loss.support(_HIGH_TAIL)[1]
-    if not -690 < low <= high < 690:
+    if not -_LARGEST_LOSS < low <= high < _LARGEST_LOSS:
         raise OverflowError("a likelihood ratio left the range of floats")
     deviation = math.sqrt(_second_moment(loss, low, high))
     grid = _Grid.over(math.exp(low), math.exp(high), 1.0, deviation, step)
@@ -200,7 +205,7 @@ def _one(loss: PrivacyLoss, step: float, *, upper: bool) -> RatioLaw:
 
 def _second_moment(loss: PrivacyLoss, low: float, high: float) -> float:
     """E[(Y − 1)²] to a digit or two: it only chooses the grid."""
-    edges = np.linspace(low, high, 4001)
+    edges = np.linspace(low, high, _VARIANCE_CELLS + 1)
     cells = loss.cells(edges)
     middle = np.exp((edges[:-1] + edges[1:]) / 2)
     atom_losses, _, atom_q = loss.atoms()

@@ -46,6 +46,8 @@ _CELLS, _LEAST_CELLS, _MOST_CELLS = 5120, 16, 512
 # Selections of different ranges: states (how many of each are left) at most, the products of states, ranges, steps and
 # squared cells that fix the grid, how many numbers of cells are tried for a better fit, and what counts as a fit.
 _MOST_STATES, _MIXED_WORK, _TRIED, _ON_GRID = 256, 3e7, 50, 1e-12
+# Of two numbers of cells that fit equally well, the larger one is taken; this is far below any real misfit.
+_FINER = 1e-12
 # Grid points that are updated together.
 _ROWS = 256
 # Values below this are not followed: products of them would underflow.
@@ -57,6 +59,8 @@ _STEP_ERROR = 1e-14
 
 # Points of the grid of a block whose scores are known in advance, and its reach in standard deviations of the loss.
 _POINTS, _REACH = 4096, 45.0
+# Points from there to the largest loss on either side, where next to no probability is left.
+_FAR_POINTS = 65
 # Relative error allowed for an incomplete beta function: a thousand times what SciPy's has.
 _BETA_ERROR = 1e-10
 
@@ -269,7 +273,7 @@ def _games(chosen: Ranges, rounded: Callable[[float], int]) -> list[_Game] | Non
         return sum(count * abs(size * largest / number - epsilon) for size, (epsilon, count) in sizes)
 
     best = min(
-        range(most, max(_LEAST_CELLS, most - _TRIED) - 1, -1), key=lambda number: misfit(number) + 1e-12 / number
+        range(most, max(_LEAST_CELLS, most - _TRIED) - 1, -1), key=lambda number: misfit(number) + _FINER / number
     )
     sizes = cells(best)
     half = sum(size * count for size, (_, count) in zip(sizes, chosen, strict=True))
@@ -384,7 +388,7 @@ def declared_pair(epsilon: float, steps: int, upper: bool) -> AtomLoss:
     near = min(most, _REACH * epsilon * math.sqrt(steps) / 2)
     x = np.linspace(-near, near, _POINTS + 1)
     if near < most:
-        x = np.concatenate((np.linspace(-most, -near, 65)[:-1], x, np.linspace(near, most, 65)[1:]))
+        x = np.concatenate((np.linspace(-most, -near, _FAR_POINTS)[:-1], x, np.linspace(near, most, _FAR_POINTS)[1:]))
     smaller = np.arange(steps, dtype=np.float64)
     t = (x[:, None] + (smaller + 1) * epsilon) / (steps + 1)
     valid = (t > 0) & (t < epsilon)

@@ -37,6 +37,8 @@ _LARGEST_SHIFT = 100_000
 # The error of ln P(k): quotients err by at most 64 roundings of the variance in total, and each of the sums, which stay
 # below 1024, by one rounding for each atom.
 _QUOTIENT_ROUNDINGS, _LARGEST_LOG = 64, 1024
+# The factor from one k that `_reach` tries to the next, and how far beyond twice the reach the recurrence starts.
+_FARTHER, _FORGOTTEN = 1.1, 64
 # Orders at which the zCDP of Skellam noise may change from one lemma to the other; any cut is valid.
 _CUTS = (2.0, 3.0, 5.0, 9.0, 17.0, 33.0, 129.0)
 # sinh overflows above 710.
@@ -210,7 +212,7 @@ def _skellam_atoms(shift: int, variance: float) -> tuple[AtomLoss, float]:
     """
     far = _reach(variance) + shift + 1
     # The recurrence forgets its start: from twice as far out, nothing of it is left.
-    start = 2 * far + 64
+    start = 2 * far + _FORGOTTEN
     quotients = np.empty(start + 1)
     quotients[start] = math.exp(-math.asinh((start + 1) / variance))
     for k in range(start, 0, -1):
@@ -231,5 +233,5 @@ def _reach(variance: float) -> int:
     """A k with P(k) < e^{−700}, by P(k) ≤ exp(√(v² + k²) − v − k·asinh(k/v)) (Chernoff's bound on P(X ≥ k))."""
     k = 1
     while math.hypot(variance, k) - variance - k * math.asinh(k / variance) > _LOG_NEGLIGIBLE:
-        k = math.ceil(k * 1.1) + 1
+        k = math.ceil(k * _FARTHER) + 1
     return k

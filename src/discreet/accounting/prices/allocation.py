@@ -44,6 +44,10 @@ _MOST_ORDER = 256
 _MOMENT_MARGIN = 4096 * UNIT
 # Exponents beyond this are summed as logarithms.
 _LARGE = 50.0
+# Exponents are cut off here: e^709 is the largest float.
+_LARGEST_EXPONENT = 700.0
+# Relative margin for the round-off of a sum over a law, which has at most some thousand terms.
+_SUM_ERROR = 1e-9
 
 
 class AllocationPrice(EventPrices):
@@ -207,13 +211,15 @@ def _toward_average(law: averages.RatioLaw, loss: PrivacyLoss, power: float) -> 
     exponent = -power * ratio
     near = np.abs(exponent) < _LARGE
     with np.errstate(over="ignore", divide="ignore"):
-        far = np.exp(np.minimum(np.log(law.masses) + exponent, 700.0))  # f(z) < z^{−s} + s·z, and s·z is added below
+        far = np.exp(
+            np.minimum(np.log(law.masses) + exponent, _LARGEST_EXPONENT)
+        )  # f(z) < z^{−s} + s·z; s·z is added below
         terms = np.where(near, law.masses * exp_minus_linear(np.where(near, exponent, 0.0)), far)
         terms += law.masses * power * exp_minus_linear(ratio)
     excess = float(np.sum(terms)) + power * (law.lost_p + law.lost_q) + _lost_power(law, loss, power)
     # Round-off of the values moves f by at most its slope, s(z^{−s} + z) per relative error.
     excess += law.value_error * power * (2 + excess)
-    return math.log1p(excess * (1 + 2 * law.mass_error + 1e-9)) if math.isfinite(excess) else math.inf
+    return math.log1p(excess * (1 + 2 * law.mass_error + _SUM_ERROR)) if math.isfinite(excess) else math.inf
 
 
 def _lost_power(law: averages.RatioLaw, loss: PrivacyLoss, power: float) -> float:
@@ -229,4 +235,4 @@ def _lost_power(law: averages.RatioLaw, loss: PrivacyLoss, power: float) -> floa
         exponent = (math.log(law.lost_q) + growth) / 2
     else:
         return math.inf
-    return math.exp(exponent) if exponent < 700 else math.inf
+    return math.exp(exponent) if exponent < _LARGEST_EXPONENT else math.inf

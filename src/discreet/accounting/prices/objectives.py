@@ -29,6 +29,8 @@ _REACH, _POINTS = 11.5, 600
 _LARGEST_EPSILON = 600.0
 # Absolute error of ln Φ(x) + ln 2, whose terms are at most ln 2 in size for x ≥ 0: some 20 units of round-off.
 _LOG_ERROR = 4e-15
+# Roundings that a Rényi divergence is raised by: its ten or so operations, log_ndtr among them, err by far less.
+_RDP_ROUNDINGS = 256.0
 
 
 def objective_delta(epsilon: float, noise_multiplier: float, curvature: float) -> float:
@@ -86,7 +88,7 @@ class PerturbedObjectivePrice(EventPrices):
             folded = (special.log_ndtr((orders - 1) * mu) + math.log(2)) / (orders - 1)
             # ln Φ + ln 2 cancels near 0; there ln(2Φ(x)) ≤ x√(2/π), by concavity.
             folded = np.minimum(np.maximum(folded, 0.0) + _LOG_ERROR / (orders - 1), mu * math.sqrt(2 / math.pi))
-            return raised(kappa + orders * (mu * mu / 2) + folded, 256.0)
+            return raised(kappa + orders * (mu * mu / 2) + folded, _RDP_ROUNDINGS)
 
 
 def _nothing_lost(event: PerturbedObjective) -> bool:

@@ -31,15 +31,16 @@ _LOG_ERROR = math.log(8 * _RHO / (_RHO - 1)) - 2 * _NODES * math.log(_RHO)
 _WIDEST, _CHANGE, _MOST_PANELS = 0.6, 12.0, 400
 # A panel is at most this many times as long as the one before, and gets shorter in such steps.
 _LONGER, _SHORTER = 2.0, 0.8
-# (1 + √2)/2, as in `quadrature`.
-_TURN = 1.2072
-# Cells of the bound on what lies beyond the last panel.
-_TAIL_CELLS = 400
+# (1 + √2)/2, and room for the round-off of w(1 − w), as in `quadrature`.
+_TURN, _SWING_ERROR = 1.2072, 1 + 1e-12
+# Cells of the bound on what lies beyond the last panel, and a relative margin for the round-off of their sum.
+_TAIL_CELLS, _TAIL_ERROR = 400, 1e-9
 # Roundings of one node's term, next to those of its exponent: its weight, as numpy computes it, errs by up to 525.
 _NODE_ROUNDINGS = 768
 # `natural_fall`: the X of its proof, how far out its cells go, their number, and a relative margin for round-off.
 _SWING, _FALL_REACH, _FALL_CELLS, _FALL_ERROR = 2.0, 8.0, 96, 1e-9
 _ROOT = math.sqrt(2 * math.pi)
+# e^709 is the largest float.
 _LARGEST_EXPONENT = 700.0
 
 
@@ -124,7 +125,7 @@ def _last(event: CutGaussian, s: float, low: float, within: float) -> tuple[floa
     mass = np.exp(np.minimum(log_mass, _LARGEST_EXPONENT))
     beyond = np.append(np.cumsum(mass[::-1])[::-1], 0.0)
     first = int(np.argmax(beyond <= within / 8))
-    return float(edges[first]), float(beyond[first]) * (1 + 1e-9)
+    return float(edges[first]), float(beyond[first]) * (1 + _TAIL_ERROR)
 
 
 def _edges(event: CutGaussian, s: float, reach: float, low: float, high: float) -> Floats | None:
@@ -158,7 +159,7 @@ def _panel_errors(event: CutGaussian, s: float, reach: float, center: Floats, ha
     else:
         first = event.share(left)
         swing = np.maximum(first * (1 - first), share * (1 - share))
-        swing = np.where((first < 0.5) & (share > 0.5), 0.25, swing) * (1 + 1e-12)
+        swing = np.where((first < 0.5) & (share > 0.5), 0.25, swing) * _SWING_ERROR
         modulus = s * (event.loss(left) + np.log1p(-4 * swing * np.sin(event.mu * across / 2) ** 2) / 2)
     exponent = modulus - nearest**2 / 2 + across**2 / 2 + _TURN * reach * share * event.mu * across
     return float(np.sum(half / _ROOT * np.exp(np.minimum(exponent + _LOG_ERROR, _LARGEST_EXPONENT))))

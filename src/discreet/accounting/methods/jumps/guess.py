@@ -27,8 +27,10 @@ _ORDERS = 10.0 ** np.arange(0.0, 9.1, 0.25)
 _LEAST_CUT, _CUT_HALVINGS = 1e-5, 12
 # Bisections for ε, in ln ε, between these.
 _HALVINGS, _SMALLEST, _LARGEST = 13, 1e-9, 1e7
+# Exponents are cut off here: e^709 is the largest float.
 _LARGEST_EXPONENT = 700.0
 _ROOT, _ROOT_TWO_PI = math.sqrt(2), math.sqrt(2 * math.pi)
+# Taken in place of 0, so that a logarithm exists: below it only subnormal floats remain.
 _TINY = 1e-300
 # A first δ where an ε is given, and rounds to improve it; the largest tilt that is looked at.
 _FIRST_DELTA, _DELTA_ROUNDS, _LARGEST_TILT = 1e-9, 3, 1e12
