@@ -26,6 +26,7 @@ from discreet.learning import (
     BufferedCorrelation,
     CancelingCorrelation,
     CyclicGroups,
+    NoiseCorrelation,
     OrderedEpochs,
     Plan,
     PrivateGradients,
@@ -35,7 +36,6 @@ from discreet.learning import (
 )
 from discreet.learning.data.patterns import PatternGuard
 from discreet.learning.noise import GaussianNoise, Pending, Secret
-from discreet.learning.noise.correlation import covariance
 from discreet.learning.pending import PendingFile, beside
 from tests.learning import small
 from tests.learning.test_checkpoint import ROOT, SCRIPT
@@ -82,6 +82,21 @@ def encoder(event: events.Event) -> np.ndarray:
 
 
 # --- the noise
+
+
+def covariance(correlation: NoiseCorrelation, steps: int) -> np.ndarray:
+    """The covariance of the noise of each step, for fresh noise of variance 1: C⁻¹C⁻ᵀ, or that of a tree's differences.
+
+    >>> covariance(CancelingCorrelation(0.5), 2).tolist()
+    [[1.0, -0.5], [-0.5, 1.25]]
+    """
+    pending, rows = Pending(correlation), []
+    for step in range(steps):
+        fresh = torch.zeros(steps, dtype=torch.float64)
+        fresh[step] = 1.0
+        rows.append(pending.noise(step, fresh))
+    factor = torch.stack(rows).numpy()
+    return factor @ factor.T
 
 
 @pytest.mark.parametrize("name", [name for name in CORRELATIONS if name != "tree"])

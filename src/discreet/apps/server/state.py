@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from discreet.codec import canonical
 from discreet.ledger import Ledger
 from discreet.ledger.backend import Backend
 from discreet.ledger.stores import served
 from discreet.ledger.stores.base import Transaction
-
-T = TypeVar("T")
 
 _PUT_ITEM = (
     "INSERT INTO discreet_server_item (kind, name, body) VALUES (?, ?, ?) "

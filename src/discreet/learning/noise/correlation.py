@@ -16,7 +16,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -286,18 +285,3 @@ class Pending:
 
     def __reduce__(self) -> str:
         raise TypeError("pending noise cannot be copied or pickled: it is written to its own secret file only")
-
-
-def covariance(correlation: NoiseCorrelation, steps: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """The covariance of the noise of each step, for fresh noise of variance 1: C⁻¹C⁻ᵀ, or that of a tree's differences.
-
-    >>> covariance(CancelingCorrelation(0.5), 2).tolist()
-    [[1.0, -0.5], [-0.5, 1.25]]
-    """
-    pending, rows = Pending(correlation), []
-    for step in range(steps):
-        fresh = torch.zeros(steps, dtype=torch.float64)
-        fresh[step] = 1.0
-        rows.append(pending.noise(step, fresh))
-    factor = torch.stack(rows).numpy()
-    return np.asarray(factor @ factor.T)
