@@ -195,6 +195,22 @@ def test_no_package_reaches_into_another():
     assert not reached
 
 
+def test_only_the_files_of_a_form_of_budget_ask_which_one_it_is():
+    """A file that tests for several of ZCDP, RDP and GDP would have to change with each new form of budget."""
+    own = {"guarantees.py", "codec.py", "accounting/adaptive/budgets.py", "accounting/adaptive/form.py"}
+    switching = {}
+    for path in FILES:
+        asked = set()
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+                asked |= {getattr(inner, "id", getattr(inner, "attr", "")) for inner in ast.walk(node.args[1])}
+            elif isinstance(node, ast.MatchClass):
+                asked.add(getattr(node.cls, "id", getattr(node.cls, "attr", "")))
+        if len(asked & {"ZCDP", "RDP", "GDP"}) > 1 and str(path.relative_to(ROOT)) not in own:
+            switching[str(path.relative_to(ROOT))] = asked & {"ZCDP", "RDP", "GDP"}
+    assert not switching
+
+
 def is_alias(node: ast.stmt) -> bool:
     """Whether a statement of a module names a type: `Floats = NDArray[np.float64]`."""
     target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)

@@ -9,14 +9,15 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from discreet import _check
-from discreet.accounting.adaptive.budgets import Price, form_of
+from discreet.accounting.adaptive.budgets import form_of
 from discreet.accounting.adaptive.filter import AdaptiveFilter
+from discreet.accounting.adaptive.form import Price
 from discreet.accounting.forms.pure import pure
 from discreet.accounting.tight import epsilon
 from discreet.accounting.wishes import Wish
 from discreet.errors import MissingExtra, UnknownEvent
 from discreet.events import Composed, Event
-from discreet.guarantees import GDP, RDP, ZCDP, Guarantee, PureDP
+from discreet.guarantees import RDP, Guarantee
 from discreet.neighbors import ADD_REMOVE, Neighbors, Relation
 
 # The common factor on the errors is found to within this, relatively.
@@ -189,7 +190,7 @@ def allocate(room: Guarantee | AdaptiveFilter | HasRoom, wishes: Sequence[Wish])
     if not wanted or len({wish.name for wish in wanted}) < len(wanted):
         names = [wish.name for wish in wanted]
         raise _check.fail("wishes", "be at least one, each with a name of its own", names, "tables show the names")
-    remaining = _Place.of(room)
+    remaining = _Remainder.of(room)
     for wish in wanted:
         remaining.check(wish)
 
@@ -234,7 +235,7 @@ def _least(fits: Callable[[float], bool]) -> float:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Remainder:
     """What remains, and how it decides."""
 
     budget: Guarantee
@@ -243,7 +244,7 @@ class _Place:
     fits: Callable[[Event], bool]
 
     @classmethod
-    def of(cls, room: Guarantee | AdaptiveFilter | HasRoom) -> _Place:
+    def of(cls, room: Guarantee | AdaptiveFilter | HasRoom) -> _Remainder:
         if isinstance(room, Guarantee):
             room = AdaptiveFilter.start(room, ADD_REMOVE if room.protects is None else room.protects.relation)
         if isinstance(room, AdaptiveFilter):
@@ -264,7 +265,7 @@ class _Place:
 
     @property
     def delta(self) -> float:
-        return 0.0 if isinstance(self.budget, PureDP) else form_of(self.budget).reading_delta
+        return form_of(self.budget).stated_delta
 
     @property
     def _orders(self) -> tuple[float, ...]:
@@ -282,7 +283,7 @@ class _Place:
 
     def shares(self, events: Sequence[Event]) -> list[float]:
         """The share of what remains that each event uses, at the order that decides about all of them."""
-        left = self._left()
+        left = form_of(self.budget).amounts(self.left)
         prices = [self._price(event) for event in events]
         totals = [
             math.inf
@@ -296,22 +297,9 @@ class _Place:
             math.inf if price[at] is None or not left[at] else float((price[at] or 0) / left[at]) for price in prices
         ]
 
-    def _left(self) -> list[Fraction]:
-        match self.left:
-            case RDP(_, epsilons):
-                return [Fraction(loss) for loss in epsilons]
-            case GDP(mu):
-                return [Fraction(mu) ** 2]
-            case ZCDP(rho):
-                return [Fraction(rho)]
-            case PureDP(loss):
-                return [Fraction(loss)]
-            case _:
-                raise _check.fail("room", "remain in a form that adds up", self.left, "use a filter or an account")
-
     def epsilon(self, event: Event) -> float:
         """What an event costs by itself, as an ε."""
-        if isinstance(self.budget, PureDP):
+        if not form_of(self.budget).has_delta:
             return pure(event, self.relation).epsilon
         try:
             return epsilon(event, self.delta, self.relation).upper

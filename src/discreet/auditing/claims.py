@@ -20,7 +20,7 @@ from discreet import _check, accounting
 from discreet.accounting.adaptive.budgets import form_of
 from discreet.errors import UnknownEvent
 from discreet.events import Event, Gaussian
-from discreet.guarantees import GDP, ApproxDP, Guarantee, PureDP
+from discreet.guarantees import GDP, Guarantee
 from discreet.neighbors import ADD_REMOVE, Relation
 
 Floats = NDArray[np.float64]
@@ -203,10 +203,8 @@ _DELTA = 1e-6
 def _delta_of(promise: object, given: float | None) -> float:
     if given is not None:
         return float(_check.probability("delta", given, "it is the δ at which ε is stated"))
-    if isinstance(promise, ApproxDP):
-        return float(promise.delta)
-    if isinstance(promise, PureDP):
-        return 0.0
+    if isinstance(promise, Guarantee):
+        return float(form_of(promise).stated_delta)
     if isinstance(promise, Event) and _is_pure(promise):
         return 0.0
     return _DELTA

@@ -15,7 +15,7 @@ from hashlib import sha256
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, NamedTuple
 
-from discreet.accounting.adaptive.budgets import Price
+from discreet.accounting.adaptive.form import Price
 from discreet.codec import (
     canonical,
     decode_neighbors,

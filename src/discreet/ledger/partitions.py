@@ -14,7 +14,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, NamedTuple
 
 from discreet import _check
-from discreet.accounting.adaptive.budgets import Price, Ratio
+from discreet.accounting.adaptive.form import Price, Ratio
 from discreet.codec import canonical, parse
 from discreet.errors import NotALedger, TermsDiffer
 from discreet.ledger.names import checked_text

@@ -18,10 +18,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from discreet.accounting.adaptive.budgets import form_of
 from discreet.analytics import Private
 from discreet.apps.server.config import Dataset
-from discreet.errors import InvalidArgument
-from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
 from discreet.ledger import Account, Ledger
 
 #: How many rows the dummy data have.
@@ -30,8 +29,6 @@ ROWS = 1000
 _STANDARD_BOUNDS = (0.0, 100.0)
 _WORDS = ("alpha", "beta", "gamma", "delta")
 _FIRST_DAY = dt.date(2024, 1, 1)
-#: Larger than any number of trials can use up between two restarts, and small enough for every formula.
-_PLENTY = 1e9
 
 
 def columns(private: Private, dataset: Dataset) -> dict[str, pa.Array]:
@@ -70,22 +67,6 @@ def _column(name: str, kind: Any, dataset: Dataset, where: NDArray[np.float64]) 
 
 def _chosen(values: Sequence[Any], where: NDArray[np.float64]) -> pa.Array:
     return pa.array([values[int(len(values) * share)] for share in where], from_pandas=True)
-
-
-def generous(budget: Guarantee) -> Guarantee:
-    """A budget of the same form with room for everything, so that a trial is planned like the real question."""
-    match budget:
-        case ApproxDP():
-            return ApproxDP(_PLENTY, budget.delta)
-        case ZCDP():
-            return ZCDP(_PLENTY)
-        case GDP():
-            return GDP(1e4)
-        case RDP():
-            return RDP(budget.orders, tuple(_PLENTY for _ in budget.orders))
-        case PureDP():
-            return PureDP(_PLENTY)
-    raise InvalidArgument(f"a trial must have a budget of a known form, got {type(budget).__name__}: it is new here")
 
 
 class DummyTables:
@@ -130,5 +111,5 @@ class DummyTables:
             ledger = self._ledger
         terms = account.path[-1]
         neighbors, name = terms.neighbors, f"trial {uuid.uuid4().hex}"
-        budget = generous(terms.budget)
+        budget = form_of(terms.budget).generous()
         return ledger.account(name, budget, neighbors.unit, neighbors.relation, aside=float(terms.aside))
