@@ -22,15 +22,8 @@ from functools import reduce
 from typing import Any
 
 from discreet import _check, analytics
-from discreet.analytics.aggregates.count import Count, CountDistinct
-from discreet.analytics.aggregates.covariance import Correlation, Covariance
-from discreet.analytics.aggregates.distinct import CountValues
 from discreet.analytics.aggregates.marginal import Marginal
-from discreet.analytics.aggregates.mean import Mean
-from discreet.analytics.aggregates.quantile import Quantile
-from discreet.analytics.aggregates.sum import Sum
-from discreet.analytics.aggregates.top_k import TopCategories
-from discreet.analytics.aggregates.variance import Std, Variance
+from discreet.analytics.aggregates.registry import FUNCTIONS
 from discreet.analytics.table.expressions import (
     Cases,
     Clipped,
@@ -179,21 +172,8 @@ def _marginal(categories: Any, **options: Any) -> analytics.Aggregate:
     return analytics.marginal(*categories, categories=categories, **options)
 
 
-#: Each aggregate that a question may name: its function, and the function's parameter for each field.
-_AGGREGATES: dict[str, tuple[type[analytics.Aggregate], Callable[..., analytics.Aggregate]]] = {
-    "count": (Count, analytics.count),
-    "count_distinct": (CountDistinct, analytics.count_distinct),
-    "count_values": (CountValues, analytics.count_values),
-    "sum": (Sum, analytics.sum),
-    "mean": (Mean, analytics.mean),
-    "variance": (Variance, analytics.variance),
-    "std": (Std, analytics.std),
-    "covariance": (Covariance, analytics.covariance),
-    "correlation": (Correlation, analytics.correlation),
-    "quantile": (Quantile, analytics.quantile),
-    "top_k": (TopCategories, analytics.top_k),
-    "marginal": (Marginal, _marginal),
-}  # fmt: skip
+#: Each aggregate that a question may name, and its function. That of a marginal takes its categories alone.
+_AGGREGATES = FUNCTIONS | {"marginal": (Marginal, _marginal)}
 _AGGREGATE_NAMES = {kind: name for name, (kind, _) in _AGGREGATES.items()}
 _PARAMETERS = {"rank": "quantile"}
 
