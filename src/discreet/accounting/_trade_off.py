@@ -268,7 +268,7 @@ def _pair(way: Way, relation: Relation, opposite: int, one_sided: bool) -> Profi
     for adding in directions:
         lower, upper = points.bounds(way, relation, adding, opposite, epsilons)
         sides.append((0 * lower if one_sided else lower, upper))
-    infinite = [0.0 if one_sided else points.infinite(way, relation, adding, opposite) for adding in directions]
+    infinite = [0.0 if one_sided else points.infinite_mass(way, relation, adding, opposite) for adding in directions]
     return ProfilePair(epsilons, sides[0], sides[-1], (infinite[0], infinite[-1]))
 
 

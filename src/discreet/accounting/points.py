@@ -33,7 +33,7 @@ def reach(way: Way, relation: Relation, adding: bool, opposite: int, delta: floa
     return curves.reach(of_events.losses(way, View(relation, adding, True, opposite)), delta, adding)
 
 
-def infinite(way: Way, relation: Relation, adding: bool, opposite: int) -> float:
+def infinite_mass(way: Way, relation: Relation, adding: bool, opposite: int) -> float:
     """A lower bound on the mass of infinite losses."""
     losses = of_events.losses(way, View(relation, adding, False, opposite))
     return max(0.0, losses.infinite_mass()[0] * (1 - losses.inflation - answer.PAD))

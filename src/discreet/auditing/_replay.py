@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 
 from discreet import _check
-from discreet.auditing.canonical import canonical
 from discreet.auditing.foreign import ForeignNoise
 from discreet.auditing.numpy_noise import NumpyNoise, joint_share
+from discreet.auditing.visible import visible
 from discreet.bounded import Bounded, Scores, Sensitivity
 from discreet.events import Event
 from discreet.mechanisms import KeySelection, RandomizedResponse, observation
@@ -207,7 +207,7 @@ def _run(pipeline: Callable[[Any], Any], data: Any, recorder: _Recorder, noise: 
         ):
             warnings.simplefilter("always")
             try:
-                outcome = canonical(pipeline(data))
+                outcome = visible(pipeline(data))
             except Exception as raised:
                 error = f"{type(raised).__name__}: {raised}"
     finally:
@@ -340,7 +340,7 @@ def _moved(first: Arrival, second: Arrival, grows: bool) -> tuple[dict[str, floa
         )
         return _norms(change, first.limit), []
     assert isinstance(first.mechanism, RandomizedResponse)
-    changed = sum(canonical(a) != canonical(b) for a, b in zip(first.value, second.value, strict=True))
+    changed = sum(visible(a) != visible(b) for a, b in zip(first.value, second.value, strict=True))
     return {"answers": float(changed)}, []
 
 

@@ -41,7 +41,7 @@ from discreet.accounting.forms.conversions import (
     variation_of,
     zcdp_delta,
 )
-from discreet.accounting.forms.gdp import mu_squared, root_up
+from discreet.accounting.forms.gdp import mu_squared, mu_up
 from discreet.accounting.forms.pure import exact_pure, pure
 from discreet.accounting.forms.zcdp import exact_rho
 from discreet.accounting.losses.claims import without_delta
@@ -142,7 +142,7 @@ class GDPForm(SingleForm[GDP]):
         return (mu_squared(event, relation),)
 
     def shown(self, amounts: Price, orders: Sequence[float], protects: Neighbors | None, *, up: bool) -> Guarantee:
-        root = root_up(amounts[0])
+        root = mu_up(amounts[0])
         return GDP(held(root if up else math.nextafter(root, 0.0), up=up), protects=protects)
 
     def amounts(self, left: Guarantee) -> list[Fraction]:

@@ -33,7 +33,7 @@ from discreet.analytics.engine.grouping import CODE, code_of, key_columns, with_
 from discreet.analytics.engine.levels import Levels, level, levels
 from discreet.analytics.plan.keys import Keys
 from discreet.analytics.table.expressions import Column, compilable
-from discreet.analytics.table.semantics import exact, number
+from discreet.analytics.table.semantics import double, number
 from discreet.neighbors import Person, Unit
 from discreet.queries.aggregated import groups_of
 from discreet.queries.statistics.marks import Marks
@@ -131,17 +131,17 @@ def mark_counts(table: Any, asked: EachMark, keys: Keys | None, unit: Unit) -> A
     """One row for each group and cell that occur: how many rows lie on a mark, or between two."""
     value, marks = _value(table, asked.column), asked.marks
     table = table.filter(_there(value))
-    lowest, highest = exact(marks.coarse[0]), exact(marks.coarse[-1])
+    lowest, highest = double(marks.coarse[0]), double(marks.coarse[-1])
     clamped = ibis.cases((value < lowest, lowest), (value > highest, highest), else_=value)
     # A column of its own, so that the SQL names it in each comparison instead of repeating how it is computed.
     taken = {column.lower() for column in table.columns}
     name = next(name for name in (f"own{i}" for i in count()) if name not in taken)
     table = table.mutate(**{name: clamped})
-    below = [table[name] < exact(start) for start in marks.coarse]
+    below = [table[name] < double(start) for start in marks.coarse]
     parts = {
         "own": table[name],
-        "start": _stepped(below, [exact(start) for start in marks.coarse]),
-        "per_length": _stepped(below, [exact(1 / wide) for wide in (*marks.widths, 1.0)]),  # widths are powers of two
+        "start": _stepped(below, [double(start) for start in marks.coarse]),
+        "per_length": _stepped(below, [double(1 / wide) for wide in (*marks.widths, 1.0)]),  # widths are powers of two
         "place": _stepped(below, [_int64(index) for index in marks.places]),
     }
     term = RowTerm({f"row_{name}": expression for name, expression in parts.items()}, partial(_marked, marks))
@@ -152,7 +152,7 @@ def _marked(marks: Marks, table: Any) -> Any:
     """The cell of a row, as `queries.statistics.marks.Marks.cells` computes it."""
     gap = table["row_own"] - table["row_start"]
     # Some engines fail if a product underflows; no longer distance makes one that does.
-    along = ibis.cases((gap < exact(marks.no_distance), exact(0.0)), else_=gap) * table["row_per_length"]
+    along = ibis.cases((gap < double(marks.no_distance), double(0.0)), else_=gap) * table["row_per_length"]
     whole = along.floor().cast("int64")
     between = ibis.cases((along == whole.cast("float64"), _int64(0)), else_=_int64(1))
     return (table["row_place"] + whole) * 2 + 1 + between
@@ -189,7 +189,7 @@ def _cell_counts(table: Any, term: RowTerm, keys: Keys | None, unit: Unit) -> An
 def _between(cuts: Sequence[float], table: Any) -> Any:
     """The cell of a row, as `terms.EachCut` numbers them."""
     own = table["row_own"]
-    cells = [(own < exact(cut), own == exact(cut)) for cut in cuts]
+    cells = [(own < double(cut), own == double(cut)) for cut in cuts]
     tried = [
         (test, ibis.literal(2 * i + at, type="int64")) for i, pair in enumerate(cells) for at, test in enumerate(pair)
     ]
@@ -199,12 +199,12 @@ def _between(cuts: Sequence[float], table: Any) -> Any:
 def _position(near: Levels, asked: EachLevel, table: Any) -> Any:
     """The cell of a row, as `terms.EachLevel` numbers them: at a level, below it, or above it."""
     grid = asked.level.grid
-    lowest, highest = (exact(end) for end in asked.bounds)
+    lowest, highest = (double(end) for end in asked.bounds)
     own = table["row_own"]
     clamped = ibis.cases((own < lowest, lowest), (own > highest, highest), else_=own)
     level = near.each(_from_parts("row", near, table))
     # The same float as the candidate's: a level times a power of 2 is exact, and the sum is rounded once.
-    at = level.cast("float64") * exact(float(grid.step)) + exact(float(grid.center))
+    at = level.cast("float64") * double(float(grid.step)) + double(float(grid.center))
     middle = (level - ibis.literal(grid.lower, type="int64")) * 2 + 1
     return ibis.cases((clamped < at, middle - 1), (clamped > at, middle + 1), else_=middle)
 

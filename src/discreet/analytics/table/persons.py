@@ -18,7 +18,7 @@ from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, OfColumn,
 from discreet.analytics.engine.collation import require_exact
 from discreet.analytics.engine.levels import level
 from discreet.analytics.table.expressions import Column, compilable, within_the_stack
-from discreet.analytics.table.semantics import exact, number
+from discreet.analytics.table.semantics import double, number
 from discreet.analytics.table.spec import TableSpec
 from discreet.errors import InvalidArgument
 from discreet.neighbors import Person
@@ -144,7 +144,7 @@ def _finished(pieces: Any, name: str, asked: Aggregate, grids: Mapping[str, Grid
     if asked.of_person not in _ADDED:
         return total.cast("int64") if asked.of_person in _COUNTS else total
     grid, count = grids[name], pieces[f"{name}_count"].cast("float64")
-    step, middle = exact(float(Fraction(grid.step))), exact(float(grid.center))
+    step, middle = double(float(Fraction(grid.step))), double(float(grid.center))
     if asked.of_person is OfPerson.SUM:
         return ibis.cases((count > 0, total.cast("float64") * step + count * middle), else_=ibis.null("float64"))
     divisor = ibis.cases((count > 0, count), else_=ibis.null("float64"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from discreet.apps.cli.key_lists import dated, keys_of, literal
 from discreet.apps.cli.printing import Output, cell_text, to_json_value
-from discreet.apps.cli.results import cost_text, is_number, result_json
+from discreet.apps.cli.results import answer_json, cost_text, is_number
 from discreet.errors import InvalidArgument
 from discreet.ledger.partitions import counted_parts
 
@@ -104,7 +104,7 @@ def release_parts(
     charged = {
         "partition": parts.name,
         "counted_parts": parts.counted,
-        "parts": [{"part": to_json_value(part), **result_json(result, cost, sql)} for part, result in done],
+        "parts": [{"part": to_json_value(part), **answer_json(result, cost, sql)} for part, result in done],
     }
     first, last = done[0][1].receipt, done[-1][1].receipt
 

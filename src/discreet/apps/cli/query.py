@@ -14,7 +14,7 @@ from discreet.apps.cli.key_lists import dated, key_list
 from discreet.apps.cli.partitions import AskedParts, release_parts
 from discreet.apps.cli.printing import Output
 from discreet.apps.cli.remedies import in_flags
-from discreet.apps.cli.results import cost_text, is_number, result_json
+from discreet.apps.cli.results import answer_json, cost_text, is_number
 from discreet.apps.cli.shared_options import assignment, open_account, unit_of, unit_options
 from discreet.errors import InvalidArgument, MissingExtra
 
@@ -221,7 +221,7 @@ def command(
         return
     with output.working("Answering"):
         result = answer.release(**spend, purpose=purpose, key=key)
-    charged_answer = result_json(result, cost_text(epsilon, delta, rho), sql)
+    charged_answer = answer_json(result, cost_text(epsilon, delta, rho), sql)
 
     def show() -> None:
         if output.json:
@@ -238,7 +238,7 @@ def _print_bias(output: Output, answer: Any, sql: str, **spend: Any) -> None:
     with output.working("Estimating"):
         measured = answer.bias(**spend)
     receipt, cost = measured.result.receipt, cost_text(spend["epsilon"], spend["delta"], spend["rho"])
-    charged = {**result_json(measured.result, cost, sql), "bias": str(measured).split("\n")}
+    charged = {**answer_json(measured.result, cost, sql), "bias": str(measured).split("\n")}
 
     def show() -> None:
         if output.json:

@@ -142,7 +142,7 @@ def _fine_bits(standard_deviation: Fraction) -> int:
     return max(0, min(FINE_BITS, _SCALE_BITS - math.ceil(standard_deviation).bit_length()))
 
 
-def calibrate(make: Any, epsilon: float, delta: float) -> Any:
+def least_noise(make: Any, epsilon: float, delta: float) -> Any:
     """The counter that `make` makes of the least noise for (ε, δ)."""
     draft = make(Gaussian(Fraction(1)))
     return make(type(draft)._calibrated(draft, epsilon, delta))

@@ -14,7 +14,7 @@ from discreet import _check
 from discreet.analytics.table.expressions.calls import RowFunction
 from discreet.analytics.table.expressions.dates import FORMAT, day_of
 from discreet.analytics.table.expressions.numbers import ROUND
-from discreet.analytics.table.semantics import engine_of, exact, family, number
+from discreet.analytics.table.semantics import double, engine_of, family, number
 from discreet.analytics.table.sizes import of_size
 
 #: At most 15 digits before and after the point: every engine reads these as the same float or its neighbor.
@@ -50,7 +50,7 @@ def _to_integer(value: Any) -> Any:
         return value.cast("int64")
     given = _to_number(value)
     near = ROUND.build(given, 0)
-    inside = (given < exact(_LARGEST_INTEGER)) & (given > exact(-_LARGEST_INTEGER))
+    inside = (given < double(_LARGEST_INTEGER)) & (given > double(-_LARGEST_INTEGER))
     return ibis.cases((inside, near.cast("int64")), else_=ibis.null("int64"))
 
 

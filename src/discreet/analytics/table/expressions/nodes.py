@@ -34,7 +34,7 @@ from discreet.analytics.table.semantics import (
     clamped,
     condition,
     cuts,
-    exact,
+    double,
     family,
     literal,
     number,
@@ -197,7 +197,7 @@ class Constant(Expression):
     value: Literal
 
     def to_ibis(self, table: Any) -> Any:
-        return exact(self.value) if isinstance(self.value, float) else ibis.literal(self.value)
+        return double(self.value) if isinstance(self.value, float) else ibis.literal(self.value)
 
     def domain(self) -> tuple[Any, ...] | None:
         return (self.value,)
@@ -364,7 +364,7 @@ class Binned(Expression):
     def to_ibis(self, table: Any) -> Any:
         numeric = isinstance(self.edges[0], float)
         value = self.inner.to_ibis(table)
-        edges = [exact(edge) if numeric else ibis.literal(edge) for edge in self.edges]
+        edges = [double(edge) if numeric else ibis.literal(edge) for edge in self.edges]
         if numeric:
             value = number(value, "bin")
         elif family(value) != family(edges[0]):

@@ -16,7 +16,7 @@ import ibis
 from discreet import _check
 from discreet.analytics.table.expressions.calls import Methods, Range, RowFunction
 from discreet.analytics.table.expressions.dates import DIFFERENCE
-from discreet.analytics.table.semantics import clamped, exact, family, number, tame
+from discreet.analytics.table.semantics import clamped, double, family, number, tame
 from discreet.analytics.table.sizes import of_size, size_of
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _multiply(a: Any, b: Any) -> Any:
 
 def _quotient(a: Any, b: Any) -> Any:
     # Engines disagree on x / 0: some raise, which would reveal a row. Here it is a missing value.
-    return a / b.nullif(exact(0.0))
+    return a / b.nullif(double(0.0))
 
 
 def _divide(a: Any, b: Any, name: str = "/") -> Any:
@@ -116,14 +116,14 @@ def _rounded(value: Any) -> Any:
 
 def _half_up(value: Any) -> Any:
     """⌊(⌊2x⌋ + 1) / 2⌋, the nearest whole number of x ≥ 0, halves upwards."""
-    twice = _floored(clamped(value, 0.0, _WHOLE) * exact(2.0), _FITS)
-    return _floored((twice + exact(1.0)) * exact(0.5), _FITS)
+    twice = _floored(clamped(value, 0.0, _WHOLE) * double(2.0), _FITS)
+    return _floored((twice + double(1.0)) * double(0.5), _FITS)
 
 
 def _round(value: Any, digits: int) -> Any:
     if not digits:
         return _rounded(_operand(value, "round"))
-    scale = exact(10.0 ** abs(digits))
+    scale = double(10.0 ** abs(digits))
     if digits > 0:
         return _rounded(_multiply(value, scale)) / scale
     return _rounded(_divide(value, scale)) * scale
@@ -133,7 +133,7 @@ def _remainder(quotient: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     def build(a: Any, b: Any) -> Any:
         """x − y·q with the whole quotient q of x / y; missing for y = 0, and if q is 2^52 or more."""
         ratio = _divide(a, b, "%")
-        whole = _missing_unless((ratio < exact(_WHOLE)) & (ratio > exact(-_WHOLE)), quotient(ratio))
+        whole = _missing_unless((ratio < double(_WHOLE)) & (ratio > double(-_WHOLE)), quotient(ratio))
         return _operand(a, "%") - _operand(b, "%") * whole
 
     return build
@@ -146,7 +146,7 @@ def _sqrt(value: Any) -> Any:
 
 def _exp(value: Any) -> Any:
     tamed = _operand(value, "exp")
-    most = exact(_LARGEST_EXPONENT)
+    most = double(_LARGEST_EXPONENT)
     return _missing_unless((tamed <= most) & (tamed >= -most), tamed).exp()
 
 
@@ -156,12 +156,12 @@ def _ln(value: Any) -> Any:
 
 
 def _log10(value: Any) -> Any:
-    return _ln(value) / exact(math.log(10.0))
+    return _ln(value) / double(math.log(10.0))
 
 
 def _sign(value: Any) -> Any:
     checked = number(value, "sign")
-    return ibis.cases((checked > 0, exact(1.0)), (checked < 0, exact(-1.0)), (checked == 0, exact(0.0)))
+    return ibis.cases((checked > 0, double(1.0)), (checked < 0, double(-1.0)), (checked == 0, double(0.0)))
 
 
 def _absolute_span(spans: Sequence[Range | None]) -> Range | None:
