@@ -23,7 +23,8 @@ def promise_over(budget: Guarantee, periods: int) -> Guarantee:
     4-DP
     """
     count = _check.integer("periods", periods, "it is the number of budgets that a person's data is exposed to")
-    return form_of(budget).over(count)
+    promise: Guarantee = form_of(budget).over(count)
+    return promise
 
 
 def promise_words(budget: Guarantee, periods: int) -> str:
