@@ -17,7 +17,14 @@ from torch import Tensor, nn
 
 from benchmarks._table import Row
 from discreet import datasets
-from discreet.learning import Banded, Buffered, Canceling, Correlation, Plan, SquareRoot
+from discreet.learning import (
+    BandedCorrelation,
+    BufferedCorrelation,
+    CancelingCorrelation,
+    NoiseCorrelation,
+    Plan,
+    SquareRootCorrelation,
+)
 
 _DELTA = 1e-6
 _BATCH = 256
@@ -62,7 +69,7 @@ def _features(people: dict[str, np.ndarray]) -> tuple[Tensor, Tensor]:
     return x, torch.tensor((np.asarray(people["income"]) == ">50K").astype(np.int64))
 
 
-def plan(task: Task, epsilon: float, epochs: int, correlation: Correlation | None) -> Plan:
+def plan(task: Task, epsilon: float, epochs: int, correlation: NoiseCorrelation | None) -> Plan:
     """Fixed order with a correlation; Poisson batches without one."""
     return Plan.for_epsilon(
         epsilon,
@@ -100,12 +107,12 @@ def measure(quick: bool) -> list[Row]:
     examples, seeds = (6_400, 2) if quick else (25_600, _SEEDS)
     task = adult(examples)
     in_epoch = examples // _BATCH
-    kinds: dict[str, Correlation | None] = {
-        "independent": Banded((1.0,)),
-        "square root, 16 bands": SquareRoot(bands=min(16, in_epoch)),
-        f"square root, {in_epoch} bands": SquareRoot(bands=in_epoch),
-        "4 buffers": Buffered.for_steps(_EPOCHS * in_epoch),
-        "canceling 0.9": Canceling(0.9),
+    kinds: dict[str, NoiseCorrelation | None] = {
+        "independent": BandedCorrelation((1.0,)),
+        "square root, 16 bands": SquareRootCorrelation(bands=min(16, in_epoch)),
+        f"square root, {in_epoch} bands": SquareRootCorrelation(bands=in_epoch),
+        "4 buffers": BufferedCorrelation.for_steps(_EPOCHS * in_epoch),
+        "canceling 0.9": CancelingCorrelation(0.9),
         "Poisson batches, independent": None,
     }
     found = {name: _trained(plan(task, _EPSILON, _EPOCHS, kind), task, seeds, quick) for name, kind in kinds.items()}

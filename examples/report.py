@@ -6,7 +6,7 @@ Run it with `python examples/report.py`; it needs `pip install '.[all]'` and wri
 from pathlib import Path
 
 import discreet as dp
-from discreet.apps.report import Answer, collect, render
+from discreet.apps.report import ReleasedTable, collect, render
 
 
 def main() -> None:
@@ -22,8 +22,8 @@ def main() -> None:
     worked = hours.release(epsilon=0.2, purpose="hours by sex")
 
     answers = [
-        Answer("People by age", tuple(ages.rows()), ages.group_columns, "Cost: ε = 0.2"),
-        Answer("Hours worked per week, by sex", tuple(worked.rows()), worked.group_columns, "Cost: ε = 0.2"),
+        ReleasedTable("People by age", tuple(ages.rows()), ages.group_columns, "Cost: ε = 0.2"),
+        ReleasedTable("Hours worked per week, by sex", tuple(worked.rows()), worked.group_columns, "Cost: ε = 0.2"),
     ]
     report = collect(account, title="The Adult data", answers=answers, commands=["python examples/report.py"])
     page = folder / "example.html"

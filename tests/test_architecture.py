@@ -157,6 +157,90 @@ def test_no_public_module_is_hidden_by_a_name_of_its_package():
     assert not hidden
 
 
+#: Underscored attributes of torch's modules and tensors, of Ibis's Spark engine and of named tuples.
+FOREIGN_ATTRIBUTES = {"_modules", "_buffers", "_version", "_session", "_make"}
+
+
+def underscored_names(path: Path) -> set[str]:
+    """The underscored names that a file defines, not those that it copies from another object (`x._y = z._y`)."""
+    names = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                several = isinstance(target, ast.Tuple)
+                values = node.value.elts if several and isinstance(node.value, ast.Tuple) else [node.value]
+                for index, one in enumerate(target.elts if several else [target]):
+                    name = getattr(one, "attr", getattr(one, "id", ""))
+                    if getattr(values[min(index, len(values) - 1)], "attr", None) != name:
+                        names.add(name)
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+def test_no_package_reaches_into_another():
+    """`x._name` stands only in the folder that defines `_name`, unless x is `self` or `cls`."""
+    by_folder: dict[Path, set[str]] = {}
+    for path in FILES:
+        by_folder.setdefault(path.parent, set()).update(underscored_names(path))
+    ours = set().union(*by_folder.values()) - FOREIGN_ATTRIBUTES
+    reached = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}"
+        for path in FILES
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Attribute)
+        and node.attr in ours - by_folder[path.parent]
+        and getattr(node.value, "id", "") not in {"self", "cls"}
+    ]
+    assert not reached
+
+
+def test_only_the_files_of_a_form_of_budget_ask_which_one_it_is():
+    """A file that tests for several of ZCDP, RDP and GDP would have to change with each new form of budget."""
+    own = {"guarantees.py", "codec.py", "accounting/adaptive/budgets.py", "accounting/adaptive/form.py"}
+    switching = {}
+    for path in FILES:
+        asked = set()
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+                asked |= {getattr(inner, "id", getattr(inner, "attr", "")) for inner in ast.walk(node.args[1])}
+            elif isinstance(node, ast.MatchClass):
+                asked.add(getattr(node.cls, "id", getattr(node.cls, "attr", "")))
+        if len(asked & {"ZCDP", "RDP", "GDP"}) > 1 and str(path.relative_to(ROOT)) not in own:
+            switching[str(path.relative_to(ROOT))] = asked & {"ZCDP", "RDP", "GDP"}
+    assert not switching
+
+
+def is_alias(node: ast.stmt) -> bool:
+    """Whether a statement of a module names a type: `Floats = NDArray[np.float64]`."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+    name = getattr(target, "id", "_")
+    return name[0].isupper() and not name.isupper() and getattr(node, "value", None) is not None
+
+
+def test_a_type_name_means_one_thing():
+    """No class shares its name with another class or alias, and aliases of one name have one definition.
+
+    An event has the name of the mechanism that it records: `events.Laplace` is what `mechanisms.Laplace` ran.
+    """
+    meanings: dict[str, dict[str, str]] = {}
+    for path in FILES:
+        where = str(path.relative_to(ROOT))
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef):
+                meanings.setdefault(node.name, {})[f"{where}:{node.lineno}"] = f"class {where}:{node.lineno}"
+        for node in parsed(path).body:
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and is_alias(node):
+                name = (node.targets[0] if isinstance(node, ast.Assign) else node.target).id
+                meanings.setdefault(name, {})[f"{where}:{node.lineno}"] = ast.unparse(node.value)
+    twice = {}
+    for name, places in meanings.items():
+        records_mechanism = sorted(where.split("/")[0] for where in places) == ["events", "mechanisms"]
+        if len(set(places.values())) > 1 and not records_mechanism:
+            twice[name] = sorted(places)
+    assert not twice
+
+
 def touches_data(function) -> bool:
     """Whether a public function takes data, something bounded, or turns one into the other."""
     names = set(inspect.signature(function).parameters)

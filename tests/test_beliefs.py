@@ -10,7 +10,6 @@ import pytest
 from scipy import optimize, special
 
 import discreet as dp
-from discreet.beliefs import most_loss
 from discreet.errors import InvalidArgument
 
 PRIORS = (0.001, 0.1, 0.5, 0.9)
@@ -80,7 +79,7 @@ def test_gaussian_noise_moves_beliefs_no_more_often_than_its_three_forms_say(mu,
     """For N(μ, 1) against N(0, 1), P(L > ℓ) = Φ(μ/2 − ℓ/μ), and under the other law less."""
     orders = (1.5, 2.0, 4.0, 16.0, 64.0)
     forms = [dp.GDP(mu), dp.ZCDP(mu**2 / 2), dp.RDP(orders, tuple(a * mu**2 / 2 for a in orders))]
-    losses = [most_loss(form, failure) for form in forms]
+    losses = [form.most_loss(failure) for form in forms]
     for loss in losses:
         assert float(special.ndtr(mu / 2 - loss / mu)) <= failure * (1 + 1e-12)
         assert float(special.ndtr(-mu / 2 - loss / mu)) <= failure

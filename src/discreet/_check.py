@@ -154,10 +154,10 @@ def one_of(name: str, value: T, allowed: Iterable[T], remedy: str) -> T:
     """One of a few public choices."""
     choices = tuple(allowed)
     try:
-        known = value in choices
+        is_choice = value in choices
     except (TypeError, ValueError):
-        known = False  # it cannot even be compared with them, such as an array
-    if not known:
+        is_choice = False  # it cannot even be compared with them, such as an array
+    if not is_choice:
         raise fail(name, "be one of " + ", ".join(repr(choice) for choice in choices), value, remedy)
     return value
 

@@ -17,7 +17,7 @@ from scipy import special
 
 from discreet import _check
 from discreet.errors import MissingExtra
-from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
+from discreet.guarantees import ApproxDP, Guarantee
 from discreet.numeric.rounding import SLACK, down, up
 
 #: Points at which a concentrated guarantee is turned into (ε, δ) to bound how often a guess is right.
@@ -77,7 +77,7 @@ class Posterior:
             except ModuleNotFoundError as missing:
                 raise MissingExtra("plots need matplotlib: pip install 'discreet[report]'") from missing
             axes = Figure(figsize=(5, 5), layout="constrained").subplots()
-        loss = most_loss(self.guarantee, self.failure)
+        loss = self.guarantee.most_loss(self.failure)
         priors = np.linspace(0.0, 1.0, 401)
         lows, highs = zip(*(_moved(float(prior), loss) for prior in priors), strict=True)
         axes.fill_between(priors, lows, highs, color="#2a9d8f", alpha=0.25, linewidth=0, label="belief after")
@@ -107,39 +107,16 @@ def posterior(guarantee: Guarantee, prior: float, failure: float = 0.01) -> Post
     """The bounds that `Guarantee.posterior` gives; see there."""
     before = float(_check.probability("prior", prior, "it is what the attacker believes before, such as 0.5"))
     allowed = float(_check.probability("failure", failure, "it is how often the belief may go further, such as 0.01"))
-    if isinstance(guarantee, PureDP) or (isinstance(guarantee, ApproxDP) and guarantee.delta <= 0):
+    if guarantee.never_fails:
         allowed = 0.0
     elif not _LEAST_FAILURE <= allowed < 1:
         remedy = "only pure ε-DP bounds the belief always; for example 0.01"
         raise _check.fail("failure", f"be in [{_LEAST_FAILURE:g}, 1)", failure, remedy)
-    low, high = _moved(before, most_loss(guarantee, allowed))
-    return Posterior(guarantee, before, low, high, allowed, _right(guarantee, before))
+    low, high = _moved(before, guarantee.most_loss(allowed))
+    return Posterior(guarantee, before, low, high, allowed, guarantee.best_guess(before))
 
 
-def most_loss(guarantee: Guarantee, failure: float) -> float:
-    """A privacy loss that is exceeded with probability at most `failure`, in either direction.
-
-    For a trade-off curve f it is ln(x/α) with x = `failure` and α the least type I error of a test with power x: the
-    results with a loss above ℓ are a test with power P(S) and type I error below e^{−ℓ}P(S). For Rényi DP it follows
-    from Markov's inequality for e^{(α−1)L} (Bun & Steinke 2016, Lemma 3.5, first step).
-    """
-    match guarantee:
-        case PureDP(epsilon):
-            return float(epsilon)
-        case ApproxDP(epsilon, delta):
-            return _approximate_loss(float(epsilon), float(delta), failure)
-        case ZCDP(rho):
-            return up(float(rho) + 2 * math.sqrt(float(rho) * -math.log(failure)))
-        case RDP(orders, epsilons):
-            pairs = zip(orders, epsilons, strict=True)
-            return up(min(float(e) - math.log(failure) / (float(a) - 1) for a, e in pairs))
-        case GDP(mu):
-            return _gaussian_loss(float(mu), failure)
-        case _:
-            raise _check.fail("guarantee", "be one of the package's own", guarantee, "see discreet.guarantees")
-
-
-def _approximate_loss(epsilon: float, delta: float, failure: float) -> float:
+def approximate_loss(epsilon: float, delta: float, failure: float) -> float:
     """ln(x/α), α = max(e^{−ε}(x − δ), 1 − δ − e^ε(1 − x)): the curve's two lines allow power x from there on."""
     if delta <= 0:
         return epsilon
@@ -152,7 +129,7 @@ def _approximate_loss(epsilon: float, delta: float, failure: float) -> float:
     return math.inf if least <= 0 else max(0.0, up(math.log(failure / least)))
 
 
-def _gaussian_loss(mu: float, failure: float) -> float:
+def gaussian_loss(mu: float, failure: float) -> float:
     """ln(x/Φ(Φ⁻¹(x) − μ)): the test of N(0, 1) against N(μ, 1) with power x."""
     if math.isinf(mu):
         return math.inf
@@ -174,35 +151,26 @@ def _moved(prior: float, loss: float) -> tuple[float, float]:
     return max(0.0, down(low)), min(1.0, up(high))
 
 
-def _right(guarantee: Guarantee, prior: float) -> float:
-    """The most that a guess can be right: 1 − min over α of (1 − p)α + p·f(α), with f the trade-off curve."""
-    match guarantee:
-        case PureDP(epsilon):
-            return _right_of_pairs([(float(epsilon), 0.0)], prior)
-        case ApproxDP(epsilon, delta):
-            return _right_of_pairs([(float(epsilon), float(delta))], prior)
-        case ZCDP(rho):
-            slope = float(rho)
-            return _right_of_pairs(_concentrated_pairs(slope, slope, lambda e: _zcdp_delta(slope, e)), prior)
-        case RDP(orders, epsilons):
-            pairs = [(float(a), float(e)) for a, e in zip(orders, epsilons, strict=True)]
-            least = min(e for _, e in pairs)
-            # A loss scale for the grid: the ρ that the best order would have in zCDP.
-            slope = min(e / a for a, e in pairs)
-            return _right_of_pairs(_concentrated_pairs(least, slope, lambda e: _rdp_delta(pairs, e)), prior)
-        case GDP(mu):
-            return _right_of_gaussians(float(mu), prior)
-        case _:
-            raise _check.fail("guarantee", "be one of the package's own", guarantee, "see discreet.guarantees")
-
-
-def _right_of_pairs(pairs: Sequence[tuple[float, float]], prior: float) -> float:
+def guess_by_pairs(pairs: Sequence[tuple[float, float]], prior: float) -> float:
     """The least bound of several (ε, δ): each curve has three corners, and the best guess uses one of them."""
     best = 1.0
     for epsilon, delta in pairs:
         wrong = min(prior, 1 - prior, 1 / (1 + math.exp(min(epsilon, 700.0)))) * (1 - delta)
         best = min(best, 1 - wrong)
     return min(1.0, max(up(best), prior, 1 - prior))
+
+
+def guess_by_zcdp(rho: float, prior: float) -> float:
+    """The most that a guess can be right under ρ-zCDP."""
+    return guess_by_pairs(_concentrated_pairs(rho, rho, lambda epsilon: _zcdp_delta(rho, epsilon)), prior)
+
+
+def guess_by_rdp(pairs: Sequence[tuple[float, float]], prior: float) -> float:
+    """The same under Rényi DP, from pairs of an order and its divergence."""
+    least = min(e for _, e in pairs)
+    # A loss scale for the grid: the ρ that the best order would have in zCDP.
+    slope = min(e / a for a, e in pairs)
+    return guess_by_pairs(_concentrated_pairs(least, slope, lambda epsilon: _rdp_delta(pairs, epsilon)), prior)
 
 
 def _concentrated_pairs(divergence: float, slope: float, delta: Callable[[float], float]) -> list[tuple[float, float]]:
@@ -229,7 +197,7 @@ def _rdp_delta(pairs: Sequence[tuple[float, float]], epsilon: float) -> float:
     return min(math.exp(min(0.0, (a - 1) * (e - epsilon))) if e < math.inf else 1.0 for a, e in pairs)
 
 
-def _right_of_gaussians(mu: float, prior: float) -> float:
+def guess_by_gaussians(mu: float, prior: float) -> float:
     """The best guess between N(0, 1) and N(μ, 1): Φ at the two distances from where the densities balance."""
     if mu <= 0 or prior <= 0 or prior >= 1:
         return max(prior, 1 - prior)

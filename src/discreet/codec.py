@@ -265,8 +265,8 @@ def from_numbers(value: Any, name: str = "event") -> Any:
     if not isinstance(value, dict):
         return value
     tag = value.get("tag")
-    known = {**_EVENTS, **_TRIALS}
-    fields = known[tag][1] if isinstance(tag, str) and tag in known else {}
+    tables = {**_EVENTS, **_TRIALS}
+    fields = tables[tag][1] if isinstance(tag, str) and tag in tables else {}
     return {key: _from_number(item, fields.get(key), name) for key, item in value.items()}
 
 
@@ -368,6 +368,6 @@ def decode_neighbors(value: Any) -> Neighbors:
             unit = Client(per_person, bool(shared))
         case _:
             raise unreadable("a unit and a relation", value)
-    if relation not in {known.value for known in Relation}:
+    if relation not in {member.value for member in Relation}:
         raise unreadable("a relation", relation)
     return Neighbors(Relation(relation), unit)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from discreet import _check
 from discreet.neighbors import Neighbors
-from discreet.numeric.rounding import times_up
+from discreet.numeric.rounding import times_up, up
 
 if TYPE_CHECKING:
     from discreet.beliefs import Posterior
@@ -97,6 +97,24 @@ class Guarantee:
 
         return beliefs.posterior(self, prior, failure)
 
+    @property
+    def never_fails(self) -> bool:
+        """Whether the privacy loss is bounded always, not only except with some probability."""
+        return False
+
+    def most_loss(self, failure: float) -> float:
+        """A privacy loss that is exceeded with probability at most `failure`, in either direction.
+
+        For a trade-off curve f it is ln(x/α) with x = `failure` and α the least type I error of a test with power x:
+        the results with a loss above ℓ are a test with power P(S) and type I error below e^{−ℓ}P(S). For Rényi DP it
+        follows from Markov's inequality for e^{(α−1)L} (Bun & Steinke 2016, Lemma 3.5, first step).
+        """
+        raise _check.fail("guarantee", "bound the privacy loss", self, "use one of discreet.guarantees")
+
+    def best_guess(self, prior: float) -> float:
+        """The most that a guess can be right: 1 − min over α of (1 − p)α + p·f(α), with f the trade-off curve."""
+        raise _check.fail("guarantee", "bound the privacy loss", self, "use one of discreet.guarantees")
+
     def _with_unit(self, text: str) -> str:
         return text if self.protects is None else f"{text}, {self.protects}"
 
@@ -142,6 +160,18 @@ class PureDP(Guarantee):
     def group(self, people: int) -> PureDP:
         return replace(self, epsilon=times_up(_people(people), self.epsilon))
 
+    @property
+    def never_fails(self) -> bool:
+        return True
+
+    def most_loss(self, failure: float) -> float:
+        return float(self.epsilon)
+
+    def best_guess(self, prior: float) -> float:
+        from discreet import beliefs
+
+        return beliefs.guess_by_pairs([(float(self.epsilon), 0.0)], prior)
+
     def explain(self) -> str:
         if math.isinf(self.epsilon):
             return f"{self}: no protection of {self._who()}. {_odds(self.epsilon)}"
@@ -184,6 +214,20 @@ class ApproxDP(Guarantee):
         delta = math.inf if exponent > _LARGEST_EXPONENT else k * math.exp(exponent) * self.delta * (1 + _ROUND_OFF)
         return replace(self, epsilon=times_up(k, self.epsilon), delta=min(1.0, delta))
 
+    @property
+    def never_fails(self) -> bool:
+        return self.delta <= 0
+
+    def most_loss(self, failure: float) -> float:
+        from discreet import beliefs
+
+        return beliefs.approximate_loss(float(self.epsilon), float(self.delta), failure)
+
+    def best_guess(self, prior: float) -> float:
+        from discreet import beliefs
+
+        return beliefs.guess_by_pairs([(float(self.epsilon), float(self.delta))], prior)
+
     def explain(self) -> str:
         if math.isinf(self.epsilon):
             return f"{self}: no protection of {self._who()}. {_odds(self.epsilon)}"
@@ -220,6 +264,14 @@ class ZCDP(Guarantee):
     def group(self, people: int) -> ZCDP:
         """k²ρ for k people (Bun & Steinke 2016, Proposition 1.9)."""
         return replace(self, rho=times_up(_people(people) ** 2, self.rho))
+
+    def most_loss(self, failure: float) -> float:
+        return up(float(self.rho) + 2 * math.sqrt(float(self.rho) * -math.log(failure)))
+
+    def best_guess(self, prior: float) -> float:
+        from discreet import beliefs
+
+        return beliefs.guess_by_zcdp(float(self.rho), prior)
 
     def explain(self) -> str:
         spread = math.sqrt(2 * self.rho)
@@ -270,6 +322,17 @@ class RDP(Guarantee):
             raise _check.fail("orders", f"reach {2 * doubled}", self.orders, f"a group of {people} needs larger orders")
         return replace(self, orders=tuple(a for a, _ in kept), epsilons=tuple(e for _, e in kept))
 
+    def most_loss(self, failure: float) -> float:
+        pairs = zip(self.orders, self.epsilons, strict=True)
+        return up(min(float(e) - math.log(failure) / (float(a) - 1) for a, e in pairs))
+
+    def best_guess(self, prior: float) -> float:
+        from discreet import beliefs
+
+        return beliefs.guess_by_rdp(
+            [(float(a), float(e)) for a, e in zip(self.orders, self.epsilons, strict=True)], prior
+        )
+
     def explain(self) -> str:
         return (
             f"{self}: the averages of the privacy loss's exponential moments for {self._who()} are bounded at "
@@ -292,6 +355,16 @@ class GDP(Guarantee):
     def group(self, people: int) -> GDP:
         """kμ for k people (Dong, Roth & Su 2022; Theorem 2.14 of arXiv 1905.02383)."""
         return replace(self, mu=times_up(_people(people), self.mu))
+
+    def most_loss(self, failure: float) -> float:
+        from discreet import beliefs
+
+        return beliefs.gaussian_loss(float(self.mu), failure)
+
+    def best_guess(self, prior: float) -> float:
+        from discreet import beliefs
+
+        return beliefs.guess_by_gaussians(float(self.mu), prior)
 
     def explain(self) -> str:
         # Power of the best test of N(0,1) against N(μ,1) at a 5% false-alarm rate.

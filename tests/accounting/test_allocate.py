@@ -9,16 +9,16 @@ import pytest
 
 import discreet as dp
 from discreet.accounting import AdaptiveFilter, allocate
-from discreet.accounting.wishes import Count, Selection, Training
+from discreet.accounting.wishes import CountWish, SelectionWish, TrainingWish
 from discreet.errors import InvalidArgument, MissingExtra
 from discreet.events import Composed, DiscreteGaussian, DiscreteLaplace, Exponential, Laplace, Repeated
 
 WISHES = (
-    Count("rows", 20.0),
-    Count("weighted", 30.0, 4.0, noise="gaussian", sensitivity=2),
-    Count("ages", 60.0, times=5),
-    Selection("color", 80.0, candidates=8),
-    Training("model", 1.2, examples=30_000, batch_size=512, steps=300),
+    CountWish("rows", 20.0),
+    CountWish("weighted", 30.0, 4.0, noise="gaussian", sensitivity=2),
+    CountWish("ages", 60.0, times=5),
+    SelectionWish("color", 80.0, candidates=8),
+    TrainingWish("model", 1.2, examples=30_000, batch_size=512, steps=300),
 )
 BUDGETS = (dp.ApproxDP(1.0, 1e-6), dp.ApproxDP(8.0, 1e-6), dp.ZCDP(0.05), dp.RDP((2.0, 8.0), (0.05, 0.3)))
 
@@ -31,7 +31,7 @@ def laplace_outside(scale, error):
 
 @pytest.mark.parametrize("error", [0.5, 1.0, 7.3, 20.0, 333.0])
 def test_a_count_stays_within_its_error_and_no_larger_scale_does(error):
-    event = Count("rows", error).at(error)
+    event = CountWish("rows", error).at(error)
     assert isinstance(event, DiscreteLaplace)
     assert laplace_outside(event.scale, error) <= 0.05 * (1 + 1e-9)
     assert laplace_outside(event.scale * Fraction(1001, 1000), error) > 0.05
@@ -39,7 +39,7 @@ def test_a_count_stays_within_its_error_and_no_larger_scale_does(error):
 
 @pytest.mark.parametrize("error", [0.5, 3.0, 40.0, 2000.0])
 def test_a_gaussian_count_stays_within_its_error(error):
-    event = Count("rows", error, noise="gaussian", sensitivity=3, confidence=0.99).at(error)
+    event = CountWish("rows", error, noise="gaussian", sensitivity=3, confidence=0.99).at(error)
     assert isinstance(event, DiscreteGaussian)
     assert event.sensitivity_squared == 9
     x = np.arange(-40_000, 40_001)
@@ -49,13 +49,13 @@ def test_a_gaussian_count_stays_within_its_error(error):
 
 
 def test_very_wide_noise_is_bounded_by_its_continuous_form():
-    event = Count("rows", 1e6, noise="gaussian").at(1e6)
+    event = CountWish("rows", 1e6, noise="gaussian").at(1e6)
     assert float(event.variance) ** 0.5 == pytest.approx(1e6 / 1.959964, rel=1e-4)
     assert float(event.variance) ** 0.5 <= 1e6 / 1.959964
 
 
 def test_a_selection_has_the_epsilon_of_its_theorem():
-    event = Selection("color", 10.0, candidates=20, sensitivity=2.0, confidence=0.9).at(10.0)
+    event = SelectionWish("color", 10.0, candidates=20, sensitivity=2.0, confidence=0.9).at(10.0)
     assert isinstance(event, Exponential)
     assert float(event.epsilon) == pytest.approx(2 * 2.0 * math.log(200) / 10)
     assert float(event.epsilon) >= 2 * 2.0 * math.log(200) / 10 * (1 - 1e-15)
@@ -79,7 +79,7 @@ def test_a_plan_fits_and_uses_no_more_than_remains(budget):
 
 
 def test_wishes_give_way_by_their_weights():
-    plan = allocate(dp.PureDP(0.1), [Count("light", 5.0), Count("heavy", 5.0, weight=10.0)])
+    plan = allocate(dp.PureDP(0.1), [CountWish("light", 5.0), CountWish("heavy", 5.0, weight=10.0)])
     light, heavy = plan.parts
     assert not plan.met
     assert light.reached / 5 - 1 == pytest.approx(10 * (heavy.reached / 5 - 1))
@@ -92,16 +92,16 @@ def test_a_plan_for_an_account_counts_what_is_spent_here_and_above(tmp_path):
     with dp.Ledger(tmp_path / "x.ledger") as ledger:
         account = ledger.account("a", budget=dp.PureDP(1.0))
         ann = account.allot("ann", dp.PureDP(0.9))
-        assert allocate(account, [Count("rows", 4.0)]).met
+        assert allocate(account, [CountWish("rows", 4.0)]).met
         account.spend(Laplace(2.0))
-        below = allocate(ann, [Count("rows", 4.0)])
+        below = allocate(ann, [CountWish("rows", 4.0)])
         assert not below.met  # 0.9 is left here, and 0.5 above
         assert below.parts[0].epsilon <= 0.5
-        assert allocate(account, [Count("rows", 8.0)]).met
+        assert allocate(account, [CountWish("rows", 8.0)]).met
         assert account.summary().charges == 1
         account.spend(Laplace(2.0))
         with pytest.raises(InvalidArgument, match="fit with some error"):
-            allocate(account, [Count("rows", 4.0)])
+            allocate(account, [CountWish("rows", 4.0)])
 
 
 def test_a_plan_reads_as_a_table_and_as_rows():
@@ -129,22 +129,22 @@ def test_a_plan_is_drawn_and_says_what_it_needs(monkeypatch):
 @pytest.mark.parametrize(
     "bad",
     [
-        lambda: Count("", 1.0),
-        lambda: Count("a", 0.0),
-        lambda: Count("a", math.nan),
-        lambda: Count("a", math.inf),
-        lambda: Count("a", 1.0, weight=0.0),
-        lambda: Count("a", 1.0, confidence=1.0),
-        lambda: Count("a", 1.0, sensitivity=0),
-        lambda: Count("a", 1.0, noise="uniform"),
-        lambda: Selection("a", 1.0, candidates=1),
-        lambda: Training("a", 1.0),
-        lambda: Training("a", 1.0, examples=10, batch_size=11, steps=1),
+        lambda: CountWish("", 1.0),
+        lambda: CountWish("a", 0.0),
+        lambda: CountWish("a", math.nan),
+        lambda: CountWish("a", math.inf),
+        lambda: CountWish("a", 1.0, weight=0.0),
+        lambda: CountWish("a", 1.0, confidence=1.0),
+        lambda: CountWish("a", 1.0, sensitivity=0),
+        lambda: CountWish("a", 1.0, noise="uniform"),
+        lambda: SelectionWish("a", 1.0, candidates=1),
+        lambda: TrainingWish("a", 1.0),
+        lambda: TrainingWish("a", 1.0, examples=10, batch_size=11, steps=1),
         lambda: allocate(dp.PureDP(1.0), []),
-        lambda: allocate(dp.PureDP(1.0), [Count("a", 1.0), Count("a", 2.0)]),
+        lambda: allocate(dp.PureDP(1.0), [CountWish("a", 1.0), CountWish("a", 2.0)]),
         lambda: allocate(dp.PureDP(1.0), [Repeated(Laplace(1.0), 2)]),
-        lambda: allocate(1.0, [Count("a", 1.0)]),
-        lambda: allocate(dp.PureDP(1.0), [Training("a", 1.0, examples=10, batch_size=1, steps=1)]),
+        lambda: allocate(1.0, [CountWish("a", 1.0)]),
+        lambda: allocate(dp.PureDP(1.0), [TrainingWish("a", 1.0, examples=10, batch_size=1, steps=1)]),
     ],
 )
 def test_bad_wishes_are_refused(bad):

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from discreet import events as ev
 from discreet import guarantees
-from discreet.accounting.adaptive.budgets import FORMS, READING_DELTA, Limits, form_of
+from discreet.accounting.adaptive.budgets import FORMS, form_of
 from discreet.accounting.adaptive.filter import AdaptiveFilter
+from discreet.accounting.adaptive.form import READING_DELTA, Limits
 from discreet.errors import InvalidArgument
 from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
 

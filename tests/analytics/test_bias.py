@@ -9,7 +9,7 @@ import pytest
 
 import discreet as dp
 from discreet import analytics
-from discreet.analytics.aggregates.registry import GroupsPerPerson, Outside, RowsPerPerson
+from discreet.analytics.aggregates.registry import GroupsPerPerson, OutsideBounds, RowsPerPerson
 from discreet.errors import InvalidArgument
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE
 from tests.analytics.plans import exact
@@ -118,7 +118,7 @@ def test_bias_is_charged_like_any_release(account_of):
         asked.bias(epsilon=0.7)
 
 
-@pytest.mark.parametrize("kind", [RowsPerPerson(3), GroupsPerPerson(2, 4), Outside("x", (0, 10))])
+@pytest.mark.parametrize("kind", [RowsPerPerson(3), GroupsPerPerson(2, 4), OutsideBounds("x", (0, 10))])
 @pytest.mark.parametrize("relation", [ADD_REMOVE, REPLACE_ONE])
 def test_one_person_moves_a_histogram_by_what_is_declared(account_of, kind, relation):
     """A mutant that counts rows instead of persons, or puts a row into two cells, moves it further."""
@@ -132,7 +132,7 @@ def test_one_person_moves_a_histogram_by_what_is_declared(account_of, kind, rela
 
     def counted(rows):
         question = dp.Private(rows, account=account).group_by("g", keys=range(4)).rows_per_person()
-        if isinstance(kind, Outside):
+        if isinstance(kind, OutsideBounds):
             question = dp.Private(rows, account=account).aggregate(asked=kind)
         (bounded,) = exact(question)[{"outside": "asked"}.get(kind.name, kind.name)]
         return bounded
@@ -164,7 +164,7 @@ def test_cells_of_outside_are_disjoint_and_hold_every_value(account):
         None,
         math.nan,
     ]
-    asked = dp.Private({"x": hostile}, account=account).aggregate(asked=Outside("x", (0, 10)))
+    asked = dp.Private({"x": hostile}, account=account).aggregate(asked=OutsideBounds("x", (0, 10)))
     (bounded,) = exact(asked)["asked"]
     assert bounded.values.sum() == len(hostile) - 2
     assert bounded.values.max() <= 4

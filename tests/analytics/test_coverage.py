@@ -41,7 +41,7 @@ ASKED = {
     "correlation": analytics.correlation("x", "y"),
     "marginal": analytics.marginal("g", categories={"g": ["a", "b"]}),
     "values": analytics.count_values("id"),
-    "outside": registry.Outside("x", (20, 60)),
+    "outside": registry.OutsideBounds("x", (20, 60)),
     "rows_per_person": registry.RowsPerPerson(3),
     "groups_per_person": registry.GroupsPerPerson(3),
     "grid_gap": registry.GridGap(analytics.quantile("x", 0.5, candidates=range(0, 101, 20))),

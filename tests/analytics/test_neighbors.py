@@ -38,7 +38,7 @@ from discreet.analytics import (
     variance,
 )
 from discreet.analytics import sum as total
-from discreet.analytics.aggregates.outside import Outside
+from discreet.analytics.aggregates.outside import OutsideBounds
 from discreet.analytics.aggregates.quantile import GridGap
 from discreet.analytics.aggregates.registry import AGGREGATES
 from discreet.analytics.aggregates.rows_per_person import GroupsPerPerson, RowsPerPerson
@@ -141,7 +141,7 @@ def statistics(bounds: Any, listed: list[Any], persons: bool) -> dict[str, Any]:
 
 
 # What `limits()` and `find_bounds` ask: the cases below ask them too.
-ASKED_BY_METHODS = {Outside, GridGap, RangeEnd, RowsPerPerson, GroupsPerPerson}
+ASKED_BY_METHODS = {OutsideBounds, GridGap, RangeEnd, RowsPerPerson, GroupsPerPerson}
 
 
 def test_the_contract_knows_every_statistic():

@@ -16,6 +16,7 @@ from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, OfColumn,
 from discreet.analytics.aggregates.measurement import Sums
 from discreet.analytics.aggregates.terms import Combined, Holds, Level
 from discreet.analytics.table.expressions import Column
+from discreet.apps.wire import values
 from discreet.bounded import Scaled, Sensitivity
 from discreet.errors import InvalidArgument
 from discreet.neighbors import Unit
@@ -121,11 +122,21 @@ def test_a_wrong_call_is_refused(account, text, words):
         dp.Private(ROWS, account=account).plan(text)
 
 
+def test_every_named_aggregate_is_sent_by_its_function():
+    """What a client may name is what the registry lists; a marginal alone is sent by its categories."""
+    assert set(registry.FUNCTIONS) < set(values._AGGREGATES)
+    assert set(values._AGGREGATES) - set(registry.FUNCTIONS) == {"marginal"}
+    for name, (kind, function) in registry.FUNCTIONS.items():
+        assert kind in registry.AGGREGATES
+        assert function is getattr(analytics, name)
+
+
 def test_no_step_of_the_flow_knows_a_single_aggregate():
-    """Only the registry and the package's list of public names import one."""
+    """Only the registry and the package's list of public names import one, and the wire knows marginals."""
     root = Path(analytics.__file__).parent
-    building_blocks = {"aggregate", "measurement", "registry", "terms"}
-    for path in root.rglob("*.py"):
+    for path in (*root.rglob("*.py"), *(root.parent / "apps" / "wire").glob("*.py")):
+        building_blocks = {"aggregate", "measurement", "registry", "terms"}
+        building_blocks |= {"marginal"} if path.parent.name == "wire" else set()
         if path.parent.name == "aggregates" or path == root / "__init__.py":
             continue
         for node in ast.walk(ast.parse(path.read_text())):

@@ -18,7 +18,16 @@ import discreet as dp
 from discreet import events as ev
 from discreet.accounting import closed_forms
 from discreet.apps import report as report_package
-from discreet.apps.report import Answer, Charge, Evaluation, Training, charts, collect, federated_training, render
+from discreet.apps.report import (
+    Charge,
+    Evaluation,
+    ReleasedTable,
+    Training,
+    charts,
+    collect,
+    federated_training,
+    render,
+)
 from discreet.apps.report.titles import charge_title
 from discreet.learning import Plan
 from discreet.learning.clipping import Adaptive
@@ -35,13 +44,13 @@ def sample(folder: Path, budget: dp.Guarantee | None = None):
     account.spend(ev.Laplace(8.0), purpose=f"hours {ATTACK}")
     account.allot("ann", budget or dp.ApproxDP(1.0, 1e-6)).spend(ev.Laplace(20.0), purpose="ann's question")
     answers = [
-        Answer(
+        ReleasedTable(
             f"Hours by sex {ATTACK}",
             ({"sex": "Female", "hours": 36.4, "hours_error": 0.4}, {"sex": "Male", "hours": 42.4, "hours_error": 0.2}),
             1,
             "Cost: ε = 0.125",
         ),
-        Answer("People", ({"people": 32_554, "people_error": 30},), 0, "Cost: ε = 0.1"),
+        ReleasedTable("People", ({"people": 32_554, "people_error": 30},), 0, "Cost: ε = 0.1"),
     ]
     training = Training(
         "Income model",
@@ -213,7 +222,7 @@ def test_a_table_s_own_purpose_is_one_that_the_titles_know(tmp_path):
 def test_the_sql_of_an_answer_is_folded_and_not_its_title(tmp_path):
     account = dp.Ledger(tmp_path / "q.ledger").account("q", budget=dp.PureDP(1.0))
     rows = ({"sex": "f", "n": 3}, {"sex": "m", "n": 4})
-    page = render(collect(account, answers=[Answer("People by sex", rows, 1, "ε = 1", sql="SELECT 1 FROM t")]))
+    page = render(collect(account, answers=[ReleasedTable("People by sex", rows, 1, "ε = 1", sql="SELECT 1 FROM t")]))
     assert "<h3>People by sex</h3>" in page
     assert re.search(r"<details><summary>What was the SQL\?</summary>.*SELECT 1 FROM t", page)
 
@@ -221,7 +230,7 @@ def test_the_sql_of_an_answer_is_folded_and_not_its_title(tmp_path):
 def test_a_group_may_be_written_in_any_script():
     """Warnings are errors here: the browser draws the text, so matplotlib's fonts need not have it."""
     rows = ({"who": "李雷", "n": 3, "n_error": 1.0},)
-    assert "李雷" in charts.answer(Answer("q", rows, 1, "ε = 1"), "n", 0)
+    assert "李雷" in charts.answer(ReleasedTable("q", rows, 1, "ε = 1"), "n", 0)
 
 
 def test_a_screen_reader_finds_its_way(made):
@@ -392,6 +401,6 @@ def test_people_who_share_a_client_are_not_promised_what_a_client_is(unit, words
 )
 def test_any_answer_has_a_place_in_the_page(rows, tmp_path):
     account = dp.Ledger(tmp_path / "r.ledger").account("r", budget=dp.PureDP(1.0))
-    page = render(collect(account, answers=[Answer("An answer", rows, 1, "Cost: ε = 0.1")]))
+    page = render(collect(account, answers=[ReleasedTable("An answer", rows, 1, "Cost: ε = 0.1")]))
     assert "An answer" in page
     assert len(page) < 400_000

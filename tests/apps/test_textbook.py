@@ -10,7 +10,7 @@ import pytest
 from discreet.accounting.folklore import sayings
 from discreet.accounting.noises import Task, noises
 from discreet.apps import textbook
-from discreet.apps.textbook import Claim
+from discreet.apps.textbook import TextbookClaim
 from discreet.guarantees import ApproxDP
 from tests.apps.conftest import Run
 from tools import make_textbook
@@ -108,7 +108,7 @@ HOLDS = 42
 
 
 @pytest.mark.parametrize("claim", textbook.claims(), ids=lambda claim: claim.name)
-def test_the_values_support_the_verdict(claim: Claim):
+def test_the_values_support_the_verdict(claim: TextbookClaim):
     assert claim.still_holds, claim.values
 
 
@@ -143,7 +143,7 @@ def test_the_page_shows_the_numbers_that_were_asked_for():
 def test_a_verdict_that_the_values_do_not_support_is_noticed():
     """The mutant: the same claim, with a value from the wrong side."""
     claim = next(claim for claim in textbook.claims() if claim.name == "The simplified formula")
-    mutant = Claim(
+    mutant = TextbookClaim(
         claim.name,
         claim.sources,
         claim.says,
@@ -164,7 +164,7 @@ def test_names_are_unique_and_code_fits_the_page():
 
 
 def test_code_that_ends_without_an_expression_is_refused():
-    claim = Claim("name", ("noise",), "says", "x = 1", "holds", bool, "because")
+    claim = TextbookClaim("name", ("noise",), "says", "x = 1", "holds", bool, "because")
     with pytest.raises(ValueError, match="ends with an expression"):
         _ = claim.values
 

@@ -15,7 +15,7 @@ import pytest
 
 import discreet as dp
 from discreet.analytics.aggregates.count import Count, CountDistinct
-from discreet.analytics.aggregates.outside import Outside
+from discreet.analytics.aggregates.outside import OutsideBounds
 from discreet.analytics.aggregates.quantile import GridGap, Quantile
 from discreet.analytics.aggregates.registry import AGGREGATES
 from discreet.analytics.aggregates.rows_per_person import GroupsPerPerson, RowsPerPerson
@@ -46,7 +46,7 @@ def limits(**asked):
 
 #: How to ask for what no method of a table is named after.
 INDIRECT = {
-    Outside: limits(mean=dp.analytics.mean("x", bounds=(2, 8))),
+    OutsideBounds: limits(mean=dp.analytics.mean("x", bounds=(2, 8))),
     GridGap: limits(median=dp.analytics.median("x", bounds=(2, 8))),
     RangeEnd: lambda people: people.find_bounds("x"),
     RowsPerPerson: limits(count=dp.analytics.count()),

@@ -22,20 +22,20 @@ from discreet.accounting.prices.correlated import sensitivity
 from discreet.errors import DiscreetError, InvalidArgument, NotACheckpoint
 from discreet.learning import (
     Adaptive,
-    Banded,
-    Buffered,
-    Canceling,
+    BandedCorrelation,
+    BufferedCorrelation,
+    CancelingCorrelation,
     CyclicGroups,
+    NoiseCorrelation,
     OrderedEpochs,
     Plan,
     PrivateGradients,
-    SquareRoot,
+    SquareRootCorrelation,
     Step,
-    Tree,
+    TreeCorrelation,
 )
 from discreet.learning.data.patterns import PatternGuard
 from discreet.learning.noise import GaussianNoise, Pending, Secret
-from discreet.learning.noise.correlation import covariance
 from discreet.learning.pending import PendingFile, beside
 from tests.learning import small
 from tests.learning.test_checkpoint import ROOT, SCRIPT
@@ -43,18 +43,23 @@ from tests.learning.test_train import go, interrupt_after
 
 STEPS = 12
 CORRELATIONS = {
-    "independent": Banded((1.0,)),
-    "banded": Banded((1.0, 0.5, -0.25)),
-    "square root": SquareRoot(bands=4),
-    "all bands": SquareRoot(bands=STEPS),
-    "buffered": Buffered.for_steps(STEPS, buffers=3),
-    "canceling": Canceling(0.7),
-    "tree": Tree(),
+    "independent": BandedCorrelation((1.0,)),
+    "banded": BandedCorrelation((1.0, 0.5, -0.25)),
+    "square root": SquareRootCorrelation(bands=4),
+    "all bands": SquareRootCorrelation(bands=STEPS),
+    "buffered": BufferedCorrelation.for_steps(STEPS, buffers=3),
+    "canceling": CancelingCorrelation(0.7),
+    "tree": TreeCorrelation(),
 }
 
 
 def plan(**changes) -> Plan:
-    settings = {"sampling": "ordered", "correlation": SquareRoot(bands=3), "steps": STEPS, "insecure_seed": None}
+    settings = {
+        "sampling": "ordered",
+        "correlation": SquareRootCorrelation(bands=3),
+        "steps": STEPS,
+        "insecure_seed": None,
+    }
     return small.plan(**{**settings, **changes})
 
 
@@ -79,6 +84,21 @@ def encoder(event: events.Event) -> np.ndarray:
 # --- the noise
 
 
+def covariance(correlation: NoiseCorrelation, steps: int) -> np.ndarray:
+    """The covariance of the noise of each step, for fresh noise of variance 1: C⁻¹C⁻ᵀ, or that of a tree's differences.
+
+    >>> covariance(CancelingCorrelation(0.5), 2).tolist()
+    [[1.0, -0.5], [-0.5, 1.25]]
+    """
+    pending, rows = Pending(correlation), []
+    for step in range(steps):
+        fresh = torch.zeros(steps, dtype=torch.float64)
+        fresh[step] = 1.0
+        rows.append(pending.noise(step, fresh))
+    factor = torch.stack(rows).numpy()
+    return factor @ factor.T
+
+
 @pytest.mark.parametrize("name", [name for name in CORRELATIONS if name != "tree"])
 def test_the_noise_of_the_steps_is_that_of_the_inverse_encoder(name):
     inverse = np.linalg.inv(encoder(CORRELATIONS[name].event(1.0, STEPS, 1, 1)))
@@ -87,7 +107,7 @@ def test_the_noise_of_the_steps_is_that_of_the_inverse_encoder(name):
 
 def test_the_noise_of_a_sum_over_a_tree_is_that_of_its_nodes():
     sums = np.tril(np.ones((STEPS, STEPS)))
-    variances = np.diag(sums @ covariance(Tree(), STEPS) @ sums.T)
+    variances = np.diag(sums @ covariance(TreeCorrelation(), STEPS) @ sums.T)
     np.testing.assert_allclose(variances, [(t + 1).bit_count() for t in range(STEPS)])
 
 
@@ -95,8 +115,8 @@ def test_correlated_noise_cancels_in_sums():
     """For the same price of one epoch, the sum over all steps has less noise."""
     sums = np.tril(np.ones((64, 64)))
     errors = {}
-    for name, correlation in (("independent", Banded((1.0,))), ("root", SquareRoot(bands=64)),
-                              ("buffered", Buffered.for_steps(64))):  # fmt: skip
+    for name, correlation in (("independent", BandedCorrelation((1.0,))), ("root", SquareRootCorrelation(bands=64)),
+                              ("buffered", BufferedCorrelation.for_steps(64))):  # fmt: skip
         moved = sensitivity(correlation.event(1.0, 64, 1, 64))[1]
         errors[name] = float(np.trace(sums @ covariance(correlation, 64) @ sums.T)) * moved**2 / 64
     assert errors["root"] < 0.2 * errors["independent"]
@@ -128,7 +148,9 @@ def test_the_steps_of_a_training_add_that_noise():
     The bounds are those of the test above, for 5,010 coordinates: false alarm below 1e-8.
     """
     schedule = ((0, 1.0), (5, 0.25))
-    made = plan(sampling="cyclic", correlation=Canceling(0.7), steps=6, clip_norm=1.0, clip_schedule=schedule)
+    made = plan(
+        sampling="cyclic", correlation=CancelingCorrelation(0.7), steps=6, clip_norm=1.0, clip_schedule=schedule
+    )
     net = nn.Linear(500, 10)
     step = made.step(net, nn.functional.cross_entropy, torch.optim.SGD(net.parameters(), 0.1), compile=False)
     empty = (torch.zeros(0, 500), torch.zeros(0, dtype=torch.long))
@@ -136,7 +158,7 @@ def test_the_steps_of_a_training_add_that_noise():
     for batch in made.batches(empty):
         step(batch)
         rows.append(small.gradients(net) * 12 / made.clip_norm(batch.step))
-    drawn, exact = torch.stack(rows).numpy(), covariance(Canceling(0.7), 6)
+    drawn, exact = torch.stack(rows).numpy(), covariance(CancelingCorrelation(0.7), 6)
     error = np.sqrt((np.outer(np.diag(exact), np.diag(exact)) + exact**2) / drawn.shape[1])
     assert (np.abs(drawn @ drawn.T / drawn.shape[1] - exact) < 6.5 * error).all()
 
@@ -157,7 +179,7 @@ def test_the_price_is_that_of_the_event():
 
 
 def test_overlapping_columns_cost_more():
-    apart, near = (plan(correlation=SquareRoot(bands=bands)).guarantee.epsilon for bands in (5, 12))
+    apart, near = (plan(correlation=SquareRootCorrelation(bands=bands)).guarantee.epsilon for bands in (5, 12))
     assert near > 1.05 * apart
 
 
@@ -175,13 +197,15 @@ def test_least_noise_is_found_for_an_epsilon():
 
 def test_independent_noise_in_a_fixed_order_costs_one_release_for_each_epoch():
     made = plan(correlation=None, noise_multiplier=4.0)
-    assert made.correlation == Banded((1.0,))
+    assert made.correlation == BandedCorrelation((1.0,))
     by_hand = accounting.epsilon(events.Repeated(events.Gaussian(2.0), 3), 1e-5).upper
     assert made.guarantee.epsilon == pytest.approx(by_hand, rel=1e-6)
 
 
 def test_cyclic_samples_have_the_price_of_poisson_steps():
-    made = plan(sampling="cyclic", groups=4, batch_size=6, correlation=SquareRoot(bands=4), noise_multiplier=3.0)
+    made = plan(
+        sampling="cyclic", groups=4, batch_size=6, correlation=SquareRootCorrelation(bands=4), noise_multiplier=3.0
+    )
     inner = events.SquareRootNoise(3.0, 4, steps=12, participations=3, separation=4)
     assert made.event == events.CyclicSampled(0.4, 4, inner)
     norm = math.sqrt(1 + 1 / 4 + 9 / 64 + 25 / 256)
@@ -205,15 +229,20 @@ def test_plans_without_a_price_are_refused():
         ({"clipping": Adaptive(1.0, count_noise=3.0)}, "not be adaptive"),
         ({"correlation": "sorted"}, "banded"),
         ({"groups": 3}, "unless sampling is 'cyclic'"),
-        ({"sampling": "cyclic", "batch_size": 6, "groups": 4, "correlation": Canceling(0.5)}, "be banded"),
-        ({"sampling": "cyclic", "batch_size": 6, "groups": 4, "correlation": SquareRoot(bands=5)}, "at most 4 bands"),
+        ({"sampling": "cyclic", "batch_size": 6, "groups": 4, "correlation": CancelingCorrelation(0.5)}, "be banded"),
+        (
+            {"sampling": "cyclic", "batch_size": 6, "groups": 4, "correlation": SquareRootCorrelation(bands=5)},
+            "at most 4 bands",
+        ),
         ({"sampling": "cyclic", "groups": 6}, "groups must be"),
     ):
         with pytest.raises(InvalidArgument, match=words):
             plan(**changes)
     for kind, arguments in (
-        (Banded, ((2.0,),)), (Banded, ((),)), (Canceling, (1.0,)), (Canceling, (math.nan,)), (SquareRoot, ((), 0)),
-        (SquareRoot, ((1.0,), 3)), (Buffered, ((1.0,), (1.0,))), (Buffered, ((1.0,), ())),
+        (BandedCorrelation, ((2.0,),)), (BandedCorrelation, ((),)),
+        (CancelingCorrelation, (1.0,)), (CancelingCorrelation, (math.nan,)),
+        (SquareRootCorrelation, ((), 0)), (SquareRootCorrelation, ((1.0,), 3)),
+        (BufferedCorrelation, ((1.0,), (1.0,))), (BufferedCorrelation, ((1.0,), ())),
     ):  # fmt: skip
         with pytest.raises(InvalidArgument):
             kind(*arguments)
@@ -319,7 +348,7 @@ def test_a_crash_does_not_make_the_releases_more_sensitive(name, known, lost):
 
 def test_noise_that_is_taken_back_twice_would_be_more_sensitive():
     """The mutant: a lost step runs again with its known past, so that two rows have the same data."""
-    correlation = SquareRoot(bands=STEPS)
+    correlation = SquareRootCorrelation(bands=STEPS)
     first, second = Pending(correlation), Pending(correlation)
     unit = iter(torch.eye(4, dtype=torch.float64))
     rows = [first.noise(0, next(unit))]
@@ -390,7 +419,7 @@ def test_noise_after_crashes_is_fresh_and_lost_steps_are_skipped(tmp_path, monke
 
     monkeypatch.setattr(Step, "__call__", watched)
     empty = (torch.zeros(0, 200), torch.zeros(0, dtype=torch.long))
-    made, path = plan(sampling="cyclic", correlation=SquareRoot(bands=5), steps=15), tmp_path / "c.pt"
+    made, path = plan(sampling="cyclic", correlation=SquareRootCorrelation(bands=5), steps=15), tmp_path / "c.pt"
     starts = [0]
     for _ in range(3):
         net = nn.Linear(200, 10)
@@ -490,7 +519,7 @@ def test_frameworks_resume_with_their_own_checkpoints(tmp_path):
 
 
 def test_pending_noise_is_not_copied_or_shown():
-    pending = Pending(Canceling(0.5))
+    pending = Pending(CancelingCorrelation(0.5))
     with pytest.raises(TypeError, match="secret file"):
         pending.__reduce__()
     file = PendingFile.of(plan(), "a", pending, b"x")

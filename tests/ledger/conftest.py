@@ -63,7 +63,7 @@ def place(new_place):
 def always_contended(monkeypatch):
     """Every session of PostgreSQL believes that others contend for the account."""
     from discreet.ledger.stores import postgres
-    from discreet.ledger.stores.session import Session
+    from discreet.ledger.stores.session import PreparedConnection
 
     monkeypatch.setattr(postgres, "_CONTENDED", -1.0)
-    monkeypatch.setattr(Session, "contended", True)
+    monkeypatch.setattr(PreparedConnection, "contended", True)

@@ -12,7 +12,7 @@ import discreet as dp
 from discreet import events as ev
 from discreet.errors import BudgetExceeded, LedgerBusy
 from discreet.ledger.stores import postgres
-from discreet.ledger.stores.session import Session
+from discreet.ledger.stores.session import PreparedConnection
 from tests.ledger.faults import STEP, at_rest, contend, opened, spent
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -81,7 +81,7 @@ def test_an_interrupt_while_a_refusal_is_rolled_back_frees_the_account(new_postg
         census = ledger.account("census", budget=dp.PureDP(1.0))
         contend(ledger, contended)
         with monkeypatch.context() as patched:
-            patched.setattr(Session, "execute", interrupted)
+            patched.setattr(PreparedConnection, "execute", interrupted)
             with pytest.raises(KeyboardInterrupt) as kept:
                 census.spend(ev.Laplace(0.5))
         census.spend(STEP)
@@ -100,17 +100,17 @@ def test_those_who_wait_for_an_account_queue_up_before_they_ask_for_its_row(new_
     def work(number):
         if number % 2:
             monkeypatch.setattr(postgres, "_CONTENDED", -1.0)
-            monkeypatch.setattr(Session, "contended", True)
+            monkeypatch.setattr(PreparedConnection, "contended", True)
         else:
             monkeypatch.setattr(postgres, "_CONTENDED", 1e9)
         sent = []
-        send = Session.send
+        send = PreparedConnection.send
 
         def recorded(self, statements):
             sent.extend(sql for sql, _ in statements)
             return send(self, statements)
 
-        monkeypatch.setattr(Session, "send", recorded)
+        monkeypatch.setattr(PreparedConnection, "send", recorded)
         with opened(place, timeout=60) as ledger:
             for _ in range(40):
                 ledger.account("census").spend(STEP)

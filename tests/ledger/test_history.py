@@ -111,10 +111,10 @@ def test_an_edited_row_is_shown_as_it_is_and_never_kept(new_sqlite):
 
 def test_kept_histories_are_bounded(monkeypatch):
     monkeypatch.setattr(history, "_MOST_LINES", 3)
-    kept = history.Kept()
-    line = history.Line(1, "", "a", "spend", "", COUNT, dp.PureDP(1.0), 0.1)
+    kept = history.HistoryCache()
+    line = history.StatementLine(1, "", "a", "spend", "", COUNT, dp.PureDP(1.0), 0.1)
     for name in "abc":
-        kept.put(name, history.History(2, "x", (line, line)))
+        kept.put(name, history.AccountHistory(2, "x", (line, line)))
     assert [kept.get(name) is None for name in "abc"] == [True, True, False]
 
 

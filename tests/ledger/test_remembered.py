@@ -255,7 +255,7 @@ def test_an_interrupted_wait_for_the_server_charges_nothing(new_postgres, monkey
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(session.Session, "_wait", interrupted)
+            patch.setattr(session.PreparedConnection, "_wait", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 account.spend(TENTH)
         assert account.spend(TENTH).sequence == 1

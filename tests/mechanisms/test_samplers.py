@@ -27,7 +27,6 @@ from tests.exact import ScriptedBits
 DRAWS = 400_000
 
 CASES = {
-    "geometric": (lambda s, n: samplers.geometric(Fraction(s), n), exact.geometric_pmf, 30),
     "discrete laplace": (lambda s, n: samplers.discrete_laplace(Fraction(s), n), exact.discrete_laplace_pmf, 30),
     "discrete gaussian": (
         lambda s, n: samplers.discrete_gaussian(Fraction(s) ** 2, n),
@@ -291,7 +290,7 @@ def test_the_order_of_the_sampled_vector_carries_no_pattern():
 
 @pytest.mark.parametrize("scale", [Fraction(0), Fraction(-1), math.nan, math.inf, Fraction(1 << 49), "1", True, None])
 def test_scales_outside_the_range_are_refused(scale):
-    for draw in (samplers.discrete_laplace, samplers.geometric, samplers.rounded_laplace):
+    for draw in (samplers.discrete_laplace, samplers.rounded_laplace):
         with pytest.raises(InvalidArgument, match="scale must"):
             draw(scale, 1)
 

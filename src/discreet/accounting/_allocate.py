@@ -9,14 +9,15 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from discreet import _check
-from discreet.accounting.adaptive.budgets import Price, form_of
+from discreet.accounting.adaptive.budgets import form_of
 from discreet.accounting.adaptive.filter import AdaptiveFilter
+from discreet.accounting.adaptive.form import Price
 from discreet.accounting.forms.pure import pure
 from discreet.accounting.tight import epsilon
 from discreet.accounting.wishes import Wish
 from discreet.errors import MissingExtra, UnknownEvent
 from discreet.events import Composed, Event
-from discreet.guarantees import GDP, RDP, ZCDP, Guarantee, PureDP
+from discreet.guarantees import RDP, Guarantee
 from discreet.neighbors import ADD_REMOVE, Neighbors, Relation
 
 # The common factor on the errors is found to within this, relatively.
@@ -44,7 +45,7 @@ class HasRoom(Protocol):
 
 
 @dataclass(frozen=True)
-class Part:
+class AllocatedWish:
     """One wish in a plan.
 
     Attributes:
@@ -84,19 +85,19 @@ class Allocation:
     budget: Guarantee
     room: str
     delta: float
-    parts: tuple[Part, ...]
+    parts: tuple[AllocatedWish, ...]
     factor: float
     best: float
 
     @property
     def met(self) -> bool:
         """Whether every wish is met."""
-        return all(part.met for part in self.parts)
+        return all(allocated.met for allocated in self.parts)
 
     @property
     def event(self) -> Event:
         """The whole plan as one event, to be charged before it runs."""
-        return Composed(tuple(part.event for part in self.parts))
+        return Composed(tuple(allocated.event for allocated in self.parts))
 
     @property
     def words(self) -> str:
@@ -112,32 +113,32 @@ class Allocation:
         """One dictionary for each wish, for a table."""
         return [
             {
-                "wish": part.wish.name,
-                "what": part.wish.quantity,
-                "wanted": part.wish.error,
-                "reached": part.reached,
-                "met": part.met,
-                "epsilon": part.epsilon,
-                "share": part.share,
-                "weight": part.wish.weight,
-                "event": repr(part.event),
+                "wish": allocated.wish.name,
+                "what": allocated.wish.quantity,
+                "wanted": allocated.wish.error,
+                "reached": allocated.reached,
+                "met": allocated.met,
+                "epsilon": allocated.epsilon,
+                "share": allocated.share,
+                "weight": allocated.wish.weight,
+                "event": repr(allocated.event),
             }
-            for part in self.parts
+            for allocated in self.parts
         ]
 
     def __str__(self) -> str:
         heads = ("wish", "what", "wanted", "reached", "met", "epsilon", "share")
         table = [heads] + [
             (
-                part.wish.name,
-                part.wish.quantity,
-                f"{part.wish.error:.5g}",
-                f"{part.reached:.5g}",
-                "yes" if part.met else "no",
-                f"{part.epsilon:.4g}",
-                f"{100 * part.share:.1f}%",
+                allocated.wish.name,
+                allocated.wish.quantity,
+                f"{allocated.wish.error:.5g}",
+                f"{allocated.reached:.5g}",
+                "yes" if allocated.met else "no",
+                f"{allocated.epsilon:.4g}",
+                f"{100 * allocated.share:.1f}%",
             )
-            for part in self.parts
+            for allocated in self.parts
         ]
         widths = [max(len(row[column]) for row in table) for column in range(len(heads))]
         lines = [
@@ -153,10 +154,10 @@ class Allocation:
             except ModuleNotFoundError as missing:
                 raise MissingExtra("plots need matplotlib: pip install 'discreet[report]'") from missing
             axes = Figure(figsize=(7.0, 1.2 + 0.4 * len(self.parts)), layout="constrained").subplots()
-        names = [part.wish.name for part in self.parts]
-        colors = ["#2a9d8f" if part.met else "#e76f51" for part in self.parts]
-        bars = axes.barh(range(len(names)), [100 * part.share for part in self.parts], color=colors)
-        labels = [f"{part.reached:.4g} (wanted {part.wish.error:.4g})" for part in self.parts]
+        names = [allocated.wish.name for allocated in self.parts]
+        colors = ["#2a9d8f" if allocated.met else "#e76f51" for allocated in self.parts]
+        bars = axes.barh(range(len(names)), [100 * allocated.share for allocated in self.parts], color=colors)
+        labels = [f"{allocated.reached:.4g} (wanted {allocated.wish.error:.4g})" for allocated in self.parts]
         axes.bar_label(bars, labels, padding=3, fontsize=8)
         axes.set_yticks(range(len(names)), names)
         axes.invert_yaxis()
@@ -189,30 +190,30 @@ def allocate(room: Guarantee | AdaptiveFilter | HasRoom, wishes: Sequence[Wish])
     if not wanted or len({wish.name for wish in wanted}) < len(wanted):
         names = [wish.name for wish in wanted]
         raise _check.fail("wishes", "be at least one, each with a name of its own", names, "tables show the names")
-    place = _Place.of(room)
+    remaining = _Remainder.of(room)
     for wish in wanted:
-        place.check(wish)
+        remaining.check(wish)
 
     def events(factor: float) -> list[tuple[float, Event]]:
         errors = [wish.error * (1 + (factor - 1) / wish.weight if factor > 1 else factor) for wish in wanted]
         return [(error, wish.at(error)) for wish, error in zip(wanted, errors, strict=True)]
 
     def fits(factor: float) -> bool:
-        return place.fits(Composed(tuple(event for _, event in events(factor))))
+        return remaining.fits(Composed(tuple(event for _, event in events(factor))))
 
     least = _least(fits)
     factor = max(1.0, least)
     if math.isinf(factor):
         raise _check.fail(
-            "wishes", "fit with some error", [wish.name for wish in wanted], f"what remains is {place.words}"
+            "wishes", "fit with some error", [wish.name for wish in wanted], f"what remains is {remaining.words}"
         )
     chosen = events(factor)
-    shares = place.shares([event for _, event in chosen])
+    shares = remaining.shares([event for _, event in chosen])
     parts = tuple(
-        Part(wish, event, error, place.epsilon(event), share)
+        AllocatedWish(wish, event, error, remaining.epsilon(event), share)
         for wish, (error, event), share in zip(wanted, chosen, shares, strict=True)
     )
-    return Allocation(place.budget, place.words, place.delta, parts, factor, least)
+    return Allocation(remaining.budget, remaining.words, remaining.delta, parts, factor, least)
 
 
 def _least(fits: Callable[[float], bool]) -> float:
@@ -234,7 +235,7 @@ def _least(fits: Callable[[float], bool]) -> float:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Remainder:
     """What remains, and how it decides."""
 
     budget: Guarantee
@@ -243,7 +244,7 @@ class _Place:
     fits: Callable[[Event], bool]
 
     @classmethod
-    def of(cls, room: Guarantee | AdaptiveFilter | HasRoom) -> _Place:
+    def of(cls, room: Guarantee | AdaptiveFilter | HasRoom) -> _Remainder:
         if isinstance(room, Guarantee):
             room = AdaptiveFilter.start(room, ADD_REMOVE if room.protects is None else room.protects.relation)
         if isinstance(room, AdaptiveFilter):
@@ -264,7 +265,7 @@ class _Place:
 
     @property
     def delta(self) -> float:
-        return 0.0 if isinstance(self.budget, PureDP) else form_of(self.budget).reading_delta
+        return form_of(self.budget).stated_delta
 
     @property
     def _orders(self) -> tuple[float, ...]:
@@ -282,7 +283,7 @@ class _Place:
 
     def shares(self, events: Sequence[Event]) -> list[float]:
         """The share of what remains that each event uses, at the order that decides about all of them."""
-        left = self._left()
+        left = form_of(self.budget).amounts(self.left)
         prices = [self._price(event) for event in events]
         totals = [
             math.inf
@@ -296,22 +297,9 @@ class _Place:
             math.inf if price[at] is None or not left[at] else float((price[at] or 0) / left[at]) for price in prices
         ]
 
-    def _left(self) -> list[Fraction]:
-        match self.left:
-            case RDP(_, epsilons):
-                return [Fraction(loss) for loss in epsilons]
-            case GDP(mu):
-                return [Fraction(mu) ** 2]
-            case ZCDP(rho):
-                return [Fraction(rho)]
-            case PureDP(loss):
-                return [Fraction(loss)]
-            case _:
-                raise _check.fail("room", "remain in a form that adds up", self.left, "use a filter or an account")
-
     def epsilon(self, event: Event) -> float:
         """What an event costs by itself, as an ε."""
-        if isinstance(self.budget, PureDP):
+        if not form_of(self.budget).has_delta:
             return pure(event, self.relation).epsilon
         try:
             return epsilon(event, self.delta, self.relation).upper

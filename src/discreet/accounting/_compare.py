@@ -30,7 +30,7 @@ _LARGEST_DELTA = 0.5
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One method's answer: an upper bound on ε where it is valid, and the reason where it has none."""
 
     method: str
@@ -46,7 +46,7 @@ class Comparison:
     event: Event
     delta: float
     relation: Relation
-    lines: tuple[Row, ...]
+    lines: tuple[ComparisonRow, ...]
 
     def rows(self) -> list[dict[str, object]]:
         """The table for machines: one dictionary for each method."""
@@ -100,27 +100,27 @@ def compare(event: Event, delta: float, relation: Relation = ADD_REMOVE) -> Comp
     return Comparison(event, delta, relation, tuple(lines))
 
 
-def _row(method: str, price: Callable[[], tuple[float, str]]) -> Row:
+def _row(method: str, price: Callable[[], tuple[float, str]]) -> ComparisonRow:
     try:
         epsilon, note = price()
     except UnknownEvent as error:
-        return Row(method, None, "not applicable", str(error))
+        return ComparisonRow(method, None, "not applicable", str(error))
     if math.isinf(epsilon):
-        return Row(method, None, "not applicable", "it gives no finite ε")
-    return Row(method, epsilon, "valid", note)
+        return ComparisonRow(method, None, "not applicable", "it gives no finite ε")
+    return ComparisonRow(method, epsilon, "valid", note)
 
 
-def _limit_row(event: Event, delta: float, relation: Relation) -> Row:
+def _limit_row(event: Event, delta: float, relation: Relation) -> ComparisonRow:
     name, note = "GDP limit", "a limit for many steps, may lie below the truth"
     if relation is REPLACE_ONE:
-        return Row(name, None, "not applicable", "the limit is stated for add/remove")
+        return ComparisonRow(name, None, "not applicable", "the limit is stated for add/remove")
     try:
         mu = limit(event)
     except UnknownEvent as error:
-        return Row(name, None, "not applicable", str(error))
+        return ComparisonRow(name, None, "not applicable", str(error))
     if mu <= 0 or math.isinf(mu) or gdp_delta(GDP(mu), 0.0) <= delta:
-        return Row(name, 0.0 if mu < math.inf else None, "approximation", note)
-    return Row(name, gdp_epsilon(GDP(mu), delta), "approximation", note)
+        return ComparisonRow(name, 0.0 if mu < math.inf else None, "approximation", note)
+    return ComparisonRow(name, gdp_epsilon(GDP(mu), delta), "approximation", note)
 
 
 def _tight(event: Event, delta: float, relation: Relation) -> tuple[float, str]:

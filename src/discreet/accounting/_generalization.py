@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scipy import special
-
 from discreet import _check
-from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
+from discreet.accounting.adaptive.budgets import form_of
+from discreet.guarantees import Guarantee
 from discreet.neighbors import REPLACE_ONE
 from discreet.numeric.rounding import up
 
@@ -61,6 +60,7 @@ def generalization_gap(guarantee: Guarantee, examples: int, *, failure: float = 
         examples: n, the number of training examples.
         failure: β.
 
+    >>> from discreet.guarantees import PureDP
     >>> round(generalization_gap(PureDP(0.1), 10_000).expected, 6)  # 0.1 under add/remove is 0.2 for replacing
     0.05
     """
@@ -73,30 +73,10 @@ def generalization_gap(guarantee: Guarantee, examples: int, *, failure: float = 
     replaced = guarantee
     if guarantee.protects is None or guarantee.protects.relation is not REPLACE_ONE:
         replaced = guarantee.group(2)
-    likely = None
-    if isinstance(replaced, PureDP):
-        likely = min(1.0, up(float(replaced.epsilon) / 4 + math.sqrt(-math.log(allowed / 2) / (2 * count))))
-    return GeneralizationGap(replaced, count, _expected(replaced), allowed, likely)
-
-
-def _expected(guarantee: Guarantee) -> float:
-    """The least of what total variation and mutual information say."""
-    match guarantee:
-        case PureDP(epsilon):
-            return min(1.0, up(math.tanh(float(epsilon) / 2)), up(float(epsilon) / 4))
-        case ApproxDP(epsilon, delta):
-            return min(1.0, up(float(delta) + (1 - float(delta)) * math.tanh(float(epsilon) / 2)))
-        case ZCDP(rho):
-            return _concentrated(float(rho))
-        case RDP(_, epsilons):
-            # The divergence of order 1 is at most that of any larger order.
-            return _concentrated(min(float(epsilon) for epsilon in epsilons))
-        case GDP(mu):
-            return min(1.0, up(2 * float(special.ndtr(float(mu) / 2)) - 1), _concentrated(float(mu) ** 2 / 2))
-        case _:
-            raise _check.fail("guarantee", "be one of the package's own", guarantee, "see discreet.guarantees")
-
-
-def _concentrated(divergence: float) -> float:
-    """√(D/2) by Pinsker's inequality, and √(1 − e^{−D}) by that of Bretagnolle and Huber."""
-    return min(1.0, up(math.sqrt(divergence / 2)), up(math.sqrt(-math.expm1(-divergence))))
+    form, likely = form_of(replaced), None
+    expected = form.total_variation()
+    if not form.has_delta:
+        [(loss, _)] = form.profile([0.0])
+        expected = min(expected, up(float(loss) / 4))
+        likely = min(1.0, up(float(loss) / 4 + math.sqrt(-math.log(allowed / 2) / (2 * count))))
+    return GeneralizationGap(replaced, count, expected, allowed, likely)

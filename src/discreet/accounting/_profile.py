@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class CurveBounds:
     """Certified bounds on a function at several points."""
 
     at: Floats
@@ -42,12 +42,12 @@ class Profile:
     event: Event
     relation: Relation = ADD_REMOVE
 
-    def delta(self, epsilons: ArrayLike) -> Curve:
+    def delta(self, epsilons: ArrayLike) -> CurveBounds:
         """δ at each of `epsilons`."""
         at = _points("epsilons", epsilons)
         return _curve(at, [tight.delta(self.event, epsilon, self.relation) for epsilon in at])
 
-    def epsilon(self, deltas: ArrayLike) -> Curve:
+    def epsilon(self, deltas: ArrayLike) -> CurveBounds:
         """ε at each of `deltas`."""
         at = _points("deltas", deltas)
         return _curve(at, [tight.epsilon(self.event, delta, self.relation) for delta in at])
@@ -65,7 +65,7 @@ class Profile:
         """
         return exceedance.loss_exceeds(self.event, epsilon, self.relation)
 
-    def trade_off(self, type_1: ArrayLike) -> Curve:
+    def trade_off(self, type_1: ArrayLike) -> CurveBounds:
         """The least type II error of any test with each type I error.
 
         `lower` is guaranteed: no attacker errs less. The tight curve does not exceed `upper`. `accounting.trade_off`
@@ -75,7 +75,7 @@ class Profile:
         if np.any((at < 0) | (at > 1)):
             raise _check.fail("type_1", "lie in [0, 1]", type_1, "it is a probability of a false alarm")
         curve = trade_off(self.event, self.relation)
-        return Curve(at, curve.lower(at), curve.upper(at))
+        return CurveBounds(at, curve.lower(at), curve.upper(at))
 
 
 def profile(event: Event, relation: Relation = ADD_REMOVE) -> Profile:
@@ -93,6 +93,6 @@ def _points(name: str, values: ArrayLike) -> list[Any]:
     return [_check.settled(_check.real, name, value, "give the points to evaluate at") for value in at]
 
 
-def _curve(points: Sequence[_check.Number], intervals: Sequence[Interval]) -> Curve:
+def _curve(points: Sequence[_check.Number], intervals: Sequence[Interval]) -> CurveBounds:
     at = np.array(points, dtype=np.float64)
-    return Curve(at, np.array([each.lower for each in intervals]), np.array([each.upper for each in intervals]))
+    return CurveBounds(at, np.array([each.lower for each in intervals]), np.array([each.upper for each in intervals]))

@@ -75,7 +75,7 @@ def _largest(alpha: Floats, at_zero: Floats, fall: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class ProfilePair:
     """Bounds on the two profiles of a pair of neighbors, at the same ε: of removing a unit, and of adding it.
 
     `lower` and `upper` are curves of the test whose null hypothesis is that the unit is not in the data.
@@ -87,9 +87,9 @@ class Pair:
     #: Lower bounds on the masses of infinite losses.
     infinite: tuple[float, float] = (0.0, 0.0)
 
-    def mirrored(self) -> Pair:
+    def mirrored(self) -> ProfilePair:
         """The test with the hypotheses exchanged."""
-        return Pair(self.epsilons, self.adding, self.removing, self.infinite[::-1])
+        return ProfilePair(self.epsilons, self.adding, self.removing, self.infinite[::-1])
 
     def lower(self, alpha: Floats) -> Floats:
         """The type II error that no test falls below."""
@@ -180,7 +180,7 @@ class TradeOff:
     event: Event
     relation: Relation
     direction: Direction | None
-    _pairs: tuple[Pair, ...] = field(repr=False, compare=False)
+    _pairs: tuple[ProfilePair, ...] = field(repr=False, compare=False)
 
     def lower(self, alpha: ArrayLike) -> Floats:
         """The type II error that no test falls below, at each type I error."""
@@ -242,7 +242,7 @@ def trade_off(event: Event, relation: Relation = ADD_REMOVE, direction: Directio
     if direction not in {None, "removing", "adding"}:
         raise _check.fail("direction", "be 'removing', 'adding' or None", direction, "None is the easier of the two")
     which = as_relation(relation)
-    one_sided = any(isinstance(part, ShuffledEpoch) for part in event.walk())
+    one_sided = any(isinstance(nested, ShuffledEpoch) for nested in event.walk())
     with np.errstate(all="ignore"):  # every method bounds or declines its own overflows
         if isinstance(event, Shuffled):
             pairs = [_shuffled(event, which)]
@@ -259,7 +259,7 @@ def trade_off(event: Event, relation: Relation = ADD_REMOVE, direction: Directio
     return TradeOff(event, which, direction, tuple(pairs))
 
 
-def _pair(way: Way, relation: Relation, opposite: int, one_sided: bool) -> Pair:
+def _pair(way: Way, relation: Relation, opposite: int, one_sided: bool) -> ProfilePair:
     directions = of_events.directions(way)
     most = max(points.reach(way, relation, adding, opposite, _SMALL_DELTA) for adding in directions)
     inside = max(most, _LEAST_REACH) * np.linspace(0.0, 1.0, _POINTS) ** _POWER
@@ -268,17 +268,17 @@ def _pair(way: Way, relation: Relation, opposite: int, one_sided: bool) -> Pair:
     for adding in directions:
         lower, upper = points.bounds(way, relation, adding, opposite, epsilons)
         sides.append((0 * lower if one_sided else lower, upper))
-    infinite = [0.0 if one_sided else points.infinite(way, relation, adding, opposite) for adding in directions]
-    return Pair(epsilons, sides[0], sides[-1], (infinite[0], infinite[-1]))
+    infinite = [0.0 if one_sided else points.infinite_mass(way, relation, adding, opposite) for adding in directions]
+    return ProfilePair(epsilons, sides[0], sides[-1], (infinite[0], infinite[-1]))
 
 
-def _shuffled(event: Shuffled, relation: Relation) -> Pair:
+def _shuffled(event: Shuffled, relation: Relation) -> ProfilePair:
     """Shuffled reports by themselves: their upper end is certified in both directions, and no lower one is known."""
     most = min(tight.epsilon(event, _SMALL_DELTA, relation).upper, _LARGEST_EXPONENT)
     epsilons = np.unique(max(most, _LEAST_REACH) * np.linspace(0.0, 1.0, _POINTS // 3) ** _POWER)
     upper = np.array([tight.delta(event, float(epsilon), relation).upper for epsilon in epsilons])
     both = np.zeros(len(upper)), upper
-    return Pair(epsilons, both, both)
+    return ProfilePair(epsilons, both, both)
 
 
 def _probabilities(alpha: ArrayLike) -> Floats:

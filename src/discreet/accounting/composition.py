@@ -17,7 +17,7 @@ from discreet.accounting import closed_forms
 from discreet.guarantees import ApproxDP, Guarantee, PureDP
 from discreet.numeric.rounding import UNIT, float_down, float_up, log_sum, reported, total_up, up
 
-Claim = PureDP | ApproxDP
+EpsilonDelta = PureDP | ApproxDP
 
 _COUNT_REMEDY = "it is how many times the guarantee is used"
 
@@ -29,7 +29,7 @@ _COUNT_ERROR = 1e-6
 _MARGIN = 8 * UNIT
 
 
-def basic(guarantees: Sequence[Claim]) -> ApproxDP:
+def basic(guarantees: Sequence[EpsilonDelta]) -> ApproxDP:
     """ε and δ add up (Dwork et al. 2006): valid for any guarantees, chosen as you go.
 
     >>> print(basic([PureDP(0.1)] * 100))
@@ -39,7 +39,7 @@ def basic(guarantees: Sequence[Claim]) -> ApproxDP:
     return ApproxDP(reported(epsilon), min(1.0, total_up(_delta(claim) for claim in guarantees)))
 
 
-def advanced(guarantee: Claim, count: int, slack: float) -> ApproxDP:
+def advanced(guarantee: EpsilonDelta, count: int, slack: float) -> ApproxDP:
     """ε√(2k ln(1/δ′)) + kε(e^ε − 1) at total δ = kδ + δ′ for `count` = k uses (Dwork & Roth 2014, Theorem 3.20).
 
     >>> print(advanced(ApproxDP(0.1, 1e-6), 100, slack=1e-5))
@@ -49,7 +49,7 @@ def advanced(guarantee: Claim, count: int, slack: float) -> ApproxDP:
     return advanced_of([guarantee], [k], slack)
 
 
-def advanced_of(guarantees: Sequence[Claim], counts: Sequence[int], slack: float) -> ApproxDP:
+def advanced_of(guarantees: Sequence[EpsilonDelta], counts: Sequence[int], slack: float) -> ApproxDP:
     """Advanced composition of different guarantees: √(2 ln(1/δ′) Σε²) + Σε(e^ε − 1), δ = Σδ + δ′.
 
     The martingale argument of Dwork & Roth 2014, Theorem 3.20, does not need the ε to be equal (Rogers et al. 2016).
@@ -109,7 +109,7 @@ def optimal_pure_delta(epsilon: float, count: int, total: float) -> float:
     return min(1.0, up(math.exp(min(0.0, log_sum(terms + _MARGIN * size)))))
 
 
-def parallel(guarantees: Sequence[Claim]) -> ApproxDP:
+def parallel(guarantees: Sequence[EpsilonDelta]) -> ApproxDP:
     """Disjoint parts of the data: one unit lies in one of them, so it is the largest (McSherry 2009, Theorem 4).
 
     >>> parallel([PureDP(1.0), PureDP(0.5)])
@@ -126,5 +126,5 @@ def group(guarantee: Guarantee, people: int) -> Guarantee:
     return guarantee.group(people)
 
 
-def _delta(claim: Claim) -> float:
+def _delta(claim: EpsilonDelta) -> float:
     return claim.delta if isinstance(claim, ApproxDP) else 0.0

@@ -25,8 +25,10 @@ _MOST_CORRELATED = 1 << 13
 _RECURRENCE_ROUNDINGS = 3
 # Roundings of one coefficient of a buffered encoder: a power, a product, a sum over the buffers on top.
 _POWER_ROUNDINGS = 8
+# Roundings of a square beside those of the sums that it is in: a few for each product and each power.
+_FEW_ROUNDINGS = 64
 
-Bounds = tuple[float, float]
+SensitivityBounds = tuple[float, float]
 
 
 def square_root_coefficients(count: int) -> Floats:
@@ -64,7 +66,7 @@ def buffered_error(buffers: int) -> float:
 
 def toeplitz(
     coefficients: Floats, steps: int, participations: int, separation: int, *, relative_error: float = 0.0
-) -> Bounds:
+) -> SensitivityBounds:
     """Bounds on the sensitivity of a lower triangular Toeplitz encoder with this first column, then zeros.
 
     Exact if the coefficients are ≥ 0 and never grow (Kalinin & Lampert 2024, arXiv 2405.13763: the worst unit is in the
@@ -77,7 +79,7 @@ def toeplitz(
     size = np.abs(coefficients)
     envelope = np.maximum.accumulate(size[::-1])[::-1]
     # Relative errors of the squares: of two coefficients, of the sum over participations and of that over steps.
-    margin = 2 * relative_error + (4 * steps + 64) * UNIT
+    margin = 2 * relative_error + (4 * steps + _FEW_ROUNDINGS) * UNIT
     squares = [_evenly_spaced(envelope, steps, count, separation)[1]]
     if len(size) <= _MOST_CORRELATED:
         squares.append(_by_distance(size, count, separation))
@@ -90,7 +92,7 @@ def most_participations(steps: int, participations: int, separation: int) -> int
     return min(participations, -(-steps // separation))
 
 
-def _evenly_spaced(coefficients: Floats, steps: int, count: int, separation: int) -> Bounds:
+def _evenly_spaced(coefficients: Floats, steps: int, count: int, separation: int) -> SensitivityBounds:
     """‖Σ_{j<count} C e_{jb}‖², from below and from above."""
     rows = -(-steps // separation)
     padded = np.zeros(rows * separation)
@@ -117,7 +119,7 @@ def _by_distance(size: Floats, count: int, separation: int) -> float:
     return total + 2 * float(weights @ largest[distances])
 
 
-def tree(branching: int, steps: int, participations: int, separation: int) -> Bounds:
+def tree(branching: int, steps: int, participations: int, separation: int) -> SensitivityBounds:
     """Bounds on the sensitivity of a complete tree, whose encoder has one row for each node.
 
     A node over a^l steps holds at most m = min(k, ⌈a^l/b⌉) steps of one unit, so the squares on a level sum to at most

@@ -15,7 +15,7 @@ from discreet.accounting.interval import Interval, largest
 from discreet.accounting.losses import of_events
 from discreet.accounting.losses.collapse import ACCOUNTANT, Way, collapse
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift
-from discreet.accounting.losses.loss import Loss
+from discreet.accounting.losses.loss import PrivacyLoss
 from discreet.accounting.losses.of_events import View
 from discreet.accounting.methods import answer, curves
 from discreet.accounting.methods.target import Target
@@ -45,9 +45,9 @@ def loss_exceeds(event: Event, epsilon: float, relation: Relation = ADD_REMOVE) 
     larger of the two directions is given. Raises `UnknownEvent` where only a bound on the losses is known.
     """
     exact = _check.nonnegative("epsilon", epsilon, "it is the ε that the loss may exceed")
-    for part in event.walk():
-        if isinstance(part, _BOUNDED_ONLY):
-            raise unknown(part, ACCOUNTANT, "its privacy losses are not known, only what bounds them")
+    for nested in event.walk():
+        if isinstance(nested, _BOUNDED_ONLY):
+            raise unknown(nested, ACCOUNTANT, "its privacy losses are not known, only what bounds them")
     low, high = float_down(exact), float_up(exact)
     with np.errstate(all="ignore"):
         answers = [_way(event, way, (low, high), relation) for way in collapse(event, relation)]
@@ -72,10 +72,10 @@ def _change(
             return Interval(gaussian(at[1], mu)[0], gaussian(at[0], mu)[1])
         case [(loss, 1)]:
             return Interval(_alone(loss, at[1])[0], _alone(loss, at[0])[1])
-    found = curves.near(losses, Target(epsilon=at[0]), adding, _NARROW)
-    if found is None:
+    near_curve = curves.near(losses, Target(epsilon=at[0]), adding, _NARROW)
+    if near_curve is None:
         return Interval(0.0, 1.0)
-    curve = found
+    curve = near_curve
 
     def delta(epsilon: float) -> Interval:
         return tight.padded(*curve(epsilon))
@@ -84,7 +84,7 @@ def _change(
     return Interval(lower, max(lower, _by_slope(delta, at[0]).upper))
 
 
-def _alone(loss: Loss, epsilon: float) -> tuple[float, float]:
+def _alone(loss: PrivacyLoss, epsilon: float) -> tuple[float, float]:
     """P(loss > ε) of one loss, from below and from above: its atoms, its density and its infinite part add up."""
     tail = _NEGLIGIBLE if loss.unbounded else 0.0
     end = loss.support(_NEGLIGIBLE)[1]
@@ -115,7 +115,7 @@ def _tail(z: float, side: int) -> float:
     return up(value) if side > 0 else max(0.0, down(value))
 
 
-def _by_slope(delta: tight.Profile, epsilon: float) -> Interval:
+def _by_slope(delta: tight.DeltaBounds, epsilon: float) -> Interval:
     """δ(ε) − δ′(ε) from δ around ε. With t = e^ε, the slope in t lies between those of the chords to either side."""
     here = delta(epsilon)
     least, most = 0.0, 1.0

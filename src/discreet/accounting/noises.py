@@ -28,7 +28,7 @@ from discreet.events import Event
 from discreet.guarantees import ZCDP, ApproxDP
 from discreet.numeric.rounding import up
 
-Shape = Literal["laplace", "gaussian"]
+NoiseName = Literal["laplace", "gaussian"]
 
 # Relative precision of the noise that is found: fine, and coarse where a price takes long.
 _TOLERANCE, _COARSE = 1e-5, 1e-3
@@ -128,7 +128,7 @@ class Option:
 
     name: str
     found: Literal["accountant", "formula"]
-    shape: Shape
+    shape: NoiseName
     scale: float | None
     epsilon: Interval | None = None
     note: str = ""
@@ -200,7 +200,7 @@ class _Kind:
     """A kind of noise: from its scale to the event of one release."""
 
     name: str
-    shape: Shape
+    shape: NoiseName
     event: Callable[[float], Event]
     unit: float
     note: str = ""

@@ -16,7 +16,7 @@ from discreet.accounting.methods.target import Target
 from discreet.neighbors import Relation
 
 Floats = NDArray[np.float64]
-Pair = tuple[Floats, Floats]
+PointBounds = tuple[Floats, Floats]
 
 # The δ near which curves are made, one after the other while some ε is poor. One with little tilt is good to 1e-8 in
 # absolute terms wherever δ is large; the others keep the digits of smaller δ.
@@ -33,13 +33,13 @@ def reach(way: Way, relation: Relation, adding: bool, opposite: int, delta: floa
     return curves.reach(of_events.losses(way, View(relation, adding, True, opposite)), delta, adding)
 
 
-def infinite(way: Way, relation: Relation, adding: bool, opposite: int) -> float:
+def infinite_mass(way: Way, relation: Relation, adding: bool, opposite: int) -> float:
     """A lower bound on the mass of infinite losses."""
     losses = of_events.losses(way, View(relation, adding, False, opposite))
     return max(0.0, losses.infinite_mass()[0] * (1 - losses.inflation - answer.PAD))
 
 
-def bounds(way: Way, relation: Relation, adding: bool, opposite: int, epsilons: Floats) -> Pair:
+def bounds(way: Way, relation: Relation, adding: bool, opposite: int, epsilons: Floats) -> PointBounds:
     """Lower and upper bounds on δ of one way in one direction, at increasing ε ≥ 0."""
     views = {
         upper: [
@@ -61,7 +61,7 @@ def bounds(way: Way, relation: Relation, adding: bool, opposite: int, epsilons: 
     return np.minimum(lower, upper), upper
 
 
-def _one_side(losses: Losses, epsilons: Floats, adding: bool) -> Pair:
+def _one_side(losses: Losses, epsilons: Floats, adding: bool) -> PointBounds:
     """As `tight` does at one ε: corrected by the shift and the inflation of losses that stand for others."""
     if losses.shift == 0 and losses.inflation == 0:
         return _many(losses, epsilons, adding)
@@ -71,7 +71,7 @@ def _one_side(losses: Losses, epsilons: Floats, adding: bool) -> Pair:
     return np.maximum(lower * (1 - grown), 0.0), np.minimum(upper * (1 + grown), 1.0)
 
 
-def _many(losses: Losses, epsilons: Floats, adding: bool) -> Pair:
+def _many(losses: Losses, epsilons: Floats, adding: bool) -> PointBounds:
     """The best of a few curves at each ε; where all are poor, one near that ε."""
     least, most = losses.infinite_mass()
     largest = losses.largest_loss(adding=adding)
@@ -79,8 +79,8 @@ def _many(losses: Losses, epsilons: Floats, adding: bool) -> Pair:
     upper[epsilons >= largest] = most
     for curve in curves.anchored(losses, _ANCHORS, adding):
         wide = np.flatnonzero(upper - lower > _NARROW * upper)
-        found = np.array([curve(float(epsilon)) for epsilon in epsilons[wide]]).reshape(-1, 2)
-        lower[wide], upper[wide] = np.maximum(lower[wide], found[:, 0]), np.minimum(upper[wide], found[:, 1])
+        pairs = np.array([curve(float(epsilon)) for epsilon in epsilons[wide]]).reshape(-1, 2)
+        lower[wide], upper[wide] = np.maximum(lower[wide], pairs[:, 0]), np.minimum(upper[wide], pairs[:, 1])
         if not np.any((upper - lower > _POOR * upper) & (upper > _NEGLIGIBLE)):
             break
     top = losses.top_atom()

@@ -35,8 +35,8 @@ def check_poisson(event: PoissonSampled, relation: Relation, accountant: str) ->
     The size of a Poisson batch is random, so it cannot hold a sampler of a fixed size. A report of a unit that is empty
     is still a report, so a sample of reports hides its unit only where another one takes its place.
     """
-    for part in event.event.walk():
-        if isinstance(part, FixedSize):
-            raise unknown(part, accountant, "its size is public, but inside a Poisson sample it is random")
-        if isinstance(part, LocalReport | RandomizedResponse) and relation is ZERO_OUT:
-            raise unknown(part, accountant, "inside a Poisson sample an empty unit reports too; use REPLACE_ONE")
+    for nested in event.event.walk():
+        if isinstance(nested, FixedSize):
+            raise unknown(nested, accountant, "its size is public, but inside a Poisson sample it is random")
+        if isinstance(nested, LocalReport | RandomizedResponse) and relation is ZERO_OUT:
+            raise unknown(nested, accountant, "inside a Poisson sample an empty unit reports too; use REPLACE_ONE")

@@ -29,7 +29,7 @@ from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.families import has_closed_form
 from discreet.accounting.losses.of_events import View
 from discreet.accounting.methods import chernoff
-from discreet.accounting.methods.answer import MOST_ON_GRID, PAD, Pair, narrow, of_losses, smooth
+from discreet.accounting.methods.answer import MOST_ON_GRID, PAD, BoundsPair, narrow, of_losses, smooth
 from discreet.accounting.methods.fourier import inversion as fourier
 from discreet.accounting.methods.target import Target
 from discreet.errors import DiscreetError, UnknownEvent
@@ -49,7 +49,7 @@ _CLOSE_CALL = 0.1
 _CHERNOFF_ERROR = 1e-12
 
 #: δ as a function of ε, from both sides.
-Profile = Callable[[float], Interval]
+DeltaBounds = Callable[[float], Interval]
 
 
 def epsilon(event: Event, delta: float, relation: Relation = ADD_REMOVE) -> Interval:
@@ -98,7 +98,7 @@ def _answer(event: Event, target: Target, relation: Relation) -> Interval:
         # A number left the range of floats: `_lowered` may still find a bound. Any other error is a mistake of ours.
         bounds = Interval(0.0, math.inf if target.epsilon is None else 1.0)
     # The batches of a shuffled epoch are priced as if the unit's batch were known, so the lower end does not hold.
-    one_sided = any(isinstance(part, ShuffledEpoch) for part in event.walk())
+    one_sided = any(isinstance(nested, ShuffledEpoch) for nested in event.walk())
     bounds = padded(0.0 if one_sided else bounds.lower, bounds.upper)
     return bounds if narrow((bounds.lower, bounds.upper), _LOOSE) else _lowered(bounds, event, target, which)
 
@@ -186,7 +186,7 @@ def _adds_no_more(way: Way, target: Target, relation: Relation, opposite: int, r
     return bound + _CHERNOFF_ERROR * (1 + abs(order * epsilon)) <= math.log(delta)
 
 
-def one_direction(way: Way, target: Target, relation: Relation, adding: bool, opposite: int) -> Pair:
+def one_direction(way: Way, target: Target, relation: Relation, adding: bool, opposite: int) -> BoundsPair:
     """The best of the bounds that are known for one direction, on either side."""
     views = {
         upper: [

@@ -22,7 +22,7 @@ _ALIKE = 0.01
 
 
 @dataclass(frozen=True)
-class Training:
+class AffordableTraining:
     """One training by DP-SGD on Poisson batches that uses up the budget.
 
     Attributes:
@@ -64,9 +64,9 @@ class Trainings:
 
     budget: ApproxDP
     examples: int
-    cells: tuple[Training, ...]
+    cells: tuple[AffordableTraining, ...]
     limit: int | None
-    best: Training | None
+    best: AffordableTraining | None
 
 
 def trainings(
@@ -107,7 +107,7 @@ def trainings(
     return Trainings(budget, examples, tuple(cells), gradients, best)
 
 
-def _cell(budget: ApproxDP, examples: int, batch_size: int, epochs: float) -> Training:
+def _cell(budget: ApproxDP, examples: int, batch_size: int, epochs: float) -> AffordableTraining:
     size = _check.integer("batch_sizes", batch_size, "a batch is a subset of the examples", at_most=examples)
     passes = float(_check.positive("epochs", epochs, "it is how often each example is used on average"))
     steps = max(1, round(passes * examples / size))  # as discreet.learning.Plan counts
@@ -116,4 +116,4 @@ def _cell(budget: ApproxDP, examples: int, batch_size: int, epochs: float) -> Tr
         return Repeated(PoissonSampled(size / examples, Gaussian(noise)), steps)
 
     # A thousandth is far below what matters for the choice; the plan itself is calibrated again.
-    return Training(size, passes, steps, size * steps, calibrate(run, budget, tolerance=1e-3))
+    return AffordableTraining(size, passes, steps, size * steps, calibrate(run, budget, tolerance=1e-3))

@@ -19,7 +19,7 @@ from discreet import events as ev
 from discreet.accounting.adaptive.room import significant
 from discreet.events import Event
 
-Noise = Literal["laplace", "gaussian"]
+NoiseName = Literal["laplace", "gaussian"]
 
 # Digits of a scale or an ε that is found: enough that rounding does not show, few enough to read.
 _DIGITS = 7
@@ -70,7 +70,7 @@ class Wish(ABC):
 
 
 @dataclass(frozen=True)
-class Count(Wish):
+class CountWish(Wish):
     """A count whose noise is at most `error` with probability `confidence`.
 
     Attributes:
@@ -79,13 +79,13 @@ class Count(Wish):
         noise: discrete Laplace or discrete Gaussian noise.
         confidence: how sure the error is, for each count.
 
-    >>> round(float(Count("households", 20.0).at(20.0).scale), 3)
+    >>> round(float(CountWish("households", 20.0).at(20.0).scale), 3)
     6.849
     """
 
     sensitivity: int = 1
     times: int = 1
-    noise: Noise = "laplace"
+    noise: NoiseName = "laplace"
     confidence: float = 0.95
 
     def _check(self) -> None:
@@ -119,7 +119,7 @@ class Count(Wish):
 
 
 @dataclass(frozen=True)
-class Training(Wish):
+class TrainingWish(Wish):
     """A training by DP-SGD on Poisson batches, whose noise multiplier is at most `error`.
 
     Attributes:
@@ -148,7 +148,7 @@ class Training(Wish):
 
 
 @dataclass(frozen=True)
-class Selection(Wish):
+class SelectionWish(Wish):
     """The best of some candidates, off by at most `error` in score with probability `confidence`.
 
     The exponential mechanism misses the best score by more than (2Δ/ε)·ln(k/β) with probability at most β (McSherry &

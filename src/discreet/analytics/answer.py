@@ -18,7 +18,7 @@ from discreet.analytics.engine.collation import require_exact, require_plain_num
 from discreet.analytics.plan import discovery, limits
 from discreet.analytics.plan.preview import Preview, expected, key_note
 from discreet.analytics.plan.question import Question
-from discreet.analytics.plan.spending import Allocation, ReleasePlan, Spend, plan_release
+from discreet.analytics.plan.spending import PricedMeasurement, ReleasePlan, Spend, plan_release
 from discreet.analytics.result.bias import Bias
 from discreet.analytics.result.consistency import Consistency
 from discreet.analytics.result.result import Result
@@ -74,7 +74,7 @@ class Answer:
     @property
     def size(self) -> tuple[int, int]:
         """How many groups are listed, and how many integers the engine returns for each at most: public facts."""
-        return self._question.groups, max(one.coordinates for one in self._question.asked.values())
+        return self._question.groups, max(measurement.coordinates for measurement in self._question.asked.values())
 
     def event(
         self,
@@ -225,8 +225,8 @@ class Answer:
             planned = question.queries() if question.groups else []
         answers = _run(planned)
         values = question.values(answers, self._relation)
-        done = {name: self._all_noised(name, part, values[name]) for name, part in plan.parts.items()}
-        totals = {name: self._total(part, values[name]) for name, part in plan.totals.items()}
+        done = {name: self._all_noised(name, priced, values[name]) for name, priced in plan.parts.items()}
+        totals = {name: self._total(priced, values[name]) for name, priced in plan.totals.items()}
         result = Result.of(question, plan, done, totals, wanted, receipt, promise, self._relation)
         return result if self._afterwards is None else self._afterwards(result)
 
@@ -248,14 +248,14 @@ class Answer:
         """
         wanted = _check.integer("least", least, "groups with a smaller released count are withheld")
         asked = self._question.asked
-        if not any(one.aggregate.counts_units for one in asked.values()):
+        if not any(measurement.aggregate.counts_units for measurement in asked.values()):
             remedy = "add COUNT(*), or n=count(), to the question: the smallest group is judged by its released count"
             raise _check.fail("question", "count the rows or persons of each group", str(self._question), remedy)
         judged = [
             output.name
-            for name, one in asked.items()
-            if one.aggregate.counts_members
-            for output in one.aggregate.outputs(name)
+            for name, measurement in asked.items()
+            if measurement.aggregate.counts_members
+            for output in measurement.aggregate.outputs(name)
         ]
         before = self._afterwards
 
@@ -307,7 +307,7 @@ class Answer:
         if wanted.total is not None:
             if self._question.keys is None:
                 raise _check.fail("total", "go with groups", True, "without groups the answer is the total")
-            if not any(one.aggregate.adds_up for one in self._question.asked.values()):
+            if not any(measurement.aggregate.adds_up for measurement in self._question.asked.values()):
                 raise _check.fail(
                     "total", "go with a count or a sum", str(self._question), "other columns do not add up"
                 )
@@ -359,32 +359,32 @@ class Answer:
         )
 
     def _all_noised(
-        self, name: str, part: Allocation, values: Sequence[Bounded | Scores | RefinedScores]
+        self, name: str, priced: PricedMeasurement, values: Sequence[Bounded | Scores | RefinedScores]
     ) -> list[Release[Any]]:
         """The releases of all groups. They share the bound of one unit, because the groups are disjoint."""
-        if isinstance(part.mechanism, Refinement):
+        if isinstance(priced.mechanism, Refinement):
             refined = [value for value in values if isinstance(value, RefinedScores)]
-            assert part.mechanism.event() == part.event, "what runs is what was charged"
-            return part.mechanism.release(name, refined, self._relation)
+            assert priced.mechanism.event() == priced.event, "what runs is what was charged"
+            return priced.mechanism.release(name, refined, self._relation)
         with observation.jointly(name):
-            return [self._noised(part, value) for value in values]
+            return [self._noised(priced, value) for value in values]
 
-    def _noised(self, part: Allocation, value: Bounded | Scores | RefinedScores) -> Release[Any]:
+    def _noised(self, priced: PricedMeasurement, value: Bounded | Scores | RefinedScores) -> Release[Any]:
         """The release of one value, by the mechanism whose event was charged."""
-        assert not isinstance(part.mechanism, Refinement)
-        if isinstance(part.mechanism, Exponential | NoisyMax | TopK):
+        assert not isinstance(priced.mechanism, Refinement)
+        if isinstance(priced.mechanism, Exponential | NoisyMax | TopK):
             assert isinstance(value, Scores)
-            released = part.mechanism.release(value, relation=self._relation)
+            released = priced.mechanism.release(value, relation=self._relation)
         else:
             assert isinstance(value, Bounded)
-            released = part.mechanism.release(value, relation=self._relation)
-        assert released.event == part.event, "what runs is what was charged"
+            released = priced.mechanism.release(value, relation=self._relation)
+        assert released.event == priced.event, "what runs is what was charged"
         return released
 
-    def _total(self, part: Allocation, values: Sequence[Any]) -> Release[Any]:
-        assert isinstance(part.measurement, Sums)
+    def _total(self, priced: PricedMeasurement, values: Sequence[Any]) -> Release[Any]:
+        assert isinstance(priced.measurement, Sums)
         (groups,) = values
-        return self._noised(part, part.measurement.total(groups, self._relation))
+        return self._noised(priced, priced.measurement.total(groups, self._relation))
 
 
 def _run(queries: Sequence[Any]) -> list[pa.Table]:

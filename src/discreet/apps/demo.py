@@ -136,17 +136,19 @@ def play(folder: Path, tell: Callable[[Stage], None]) -> Demo:
     return Demo(tuple(stages), account.name, folder / "census.ledger", page, report)
 
 
-def _ask(people: Any, done: Callable[[str, str, str], None]) -> list[pages.Answer]:
+def _ask(people: Any, done: Callable[[str, str, str], None]) -> list[pages.ReleasedTable]:
     """Ask a few questions about the data. Each is charged before it is answered."""
     answers = []
     result = people.count().release(epsilon=0.1, purpose="number of people")
     row = result.rows()[0]
-    answers.append(pages.Answer("Number of people", tuple(result.rows()), 0, "Cost: ε = 0.1"))
+    answers.append(pages.ReleasedTable("Number of people", tuple(result.rows()), 0, "Cost: ε = 0.1"))
     done("count", f"{row['count']:,} ± {row['count_error']:,.0f} people", "ε = 0.1")
 
     hours = people.group_by("education", keys=datasets.EDUCATION).mean("hours_per_week", bounds=(0, 100))
     result = hours.release(epsilon=0.3, purpose="hours of work per week by education")
-    answers.append(pages.Answer("Hours of work per week, by education", tuple(result.rows()), 1, "Cost: ε = 0.3"))
+    answers.append(
+        pages.ReleasedTable("Hours of work per week, by education", tuple(result.rows()), 1, "Cost: ε = 0.3")
+    )
     by_level = {row["education"]: row for row in result.rows()}
     examples = ", ".join(f"{name} {by_level[name]['mean']:.1f} h" for name in ("HS-grad", "Masters"))
     done("hours", f"16 means, one price: {examples}, …", "ε = 0.3")
@@ -154,7 +156,7 @@ def _ask(people: Any, done: Callable[[str, str, str], None]) -> list[pages.Answe
     sql = "SELECT sex, COUNT(*) AS people FROM people WHERE income = '>50K' GROUP BY sex"
     result = people.sql(sql, epsilon=0.1, keys=datasets.SEX, purpose="people who earn over $50,000 by sex")
     title = "People who earn over $50,000, by sex"
-    answers.append(pages.Answer(title, tuple(result.rows()), 1, "Cost: ε = 0.1", sql=sql))
+    answers.append(pages.ReleasedTable(title, tuple(result.rows()), 1, "Cost: ε = 0.1", sql=sql))
     counts = ", ".join(f"{row['people']:,} {row['sex'].lower()}" for row in result.rows())
     done("sql", f"people who earn over $50,000: {counts}", "ε = 0.1")
     return answers

@@ -286,16 +286,24 @@ _END = """\
 
 def text() -> str:
     """The page, as Markdown."""
-    rows = "\n".join(f"| {one.who} | {one.what} | {one.published} | {one.unit} |" for one in DEPLOYMENTS)
+    rows = "\n".join(
+        f"| {deployment.who} | {deployment.what} | {deployment.published} | {deployment.unit} |"
+        for deployment in DEPLOYMENTS
+    )
     return "\n".join(
-        [_INTRODUCTION.format(rows=rows, preamble=PREAMBLE), *(_section(one) for one in DEPLOYMENTS), _END]
+        [
+            _INTRODUCTION.format(rows=rows, preamble=PREAMBLE),
+            *(_section(deployment) for deployment in DEPLOYMENTS),
+            _END,
+        ]
     )
 
 
-def _section(one: Deployment) -> str:
-    sources = "; ".join(f"[{title}]({address})" for title, address in one.sources)
+def _section(deployment: Deployment) -> str:
+    sources = "; ".join(f"[{title}]({address})" for title, address in deployment.sources)
     return (
-        f"## {one.who}: {one.what}\n\n"
-        f"- **Published:** {one.published}.\n- **Unit:** {one.unit}.\n- **Mechanism:** {one.mechanism}.\n"
-        f"- **Checked:** {one.checked}.\n- **Sources:** {sources}.\n\n```py\n{one.code}\n```\n\n{one.found}\n"
+        f"## {deployment.who}: {deployment.what}\n\n"
+        f"- **Published:** {deployment.published}.\n- **Unit:** {deployment.unit}.\n"
+        f"- **Mechanism:** {deployment.mechanism}.\n- **Checked:** {deployment.checked}.\n"
+        f"- **Sources:** {sources}.\n\n```py\n{deployment.code}\n```\n\n{deployment.found}\n"
     )

@@ -93,5 +93,5 @@ class Section:
         """Refuse keys that nobody asked for."""
         left = sorted(set(self._content) - self._asked)
         if left:
-            known = ", ".join(sorted(self._asked))
-            raise InvalidArgument(f"{left[0]!r} is unknown in {self._name}: it takes {known}")
+            accepted = ", ".join(sorted(self._asked))
+            raise InvalidArgument(f"{left[0]!r} is unknown in {self._name}: it takes {accepted}")

@@ -20,7 +20,7 @@ from discreet.auditing.claims import claimed
 from discreet.auditing.pair_test import PairTest
 from discreet.auditing.scores_test import of_scores
 from discreet.auditing.search_neighbors import neighboring_values
-from discreet.auditing.targets import Access
+from discreet.auditing.targets import AttackerAccess
 from discreet.auditing.verdict import ASSUMES, Audit
 from discreet.bounded import Bounded
 from discreet.events import Event
@@ -41,7 +41,7 @@ def audit(
     claim: Event | Guarantee | None = None,
     neighbors: Any = None,
     *,
-    access: Access = "black_box",
+    access: AttackerAccess = "black_box",
     alpha: float = 1e-6,
     max_samples: int = 20_000,
     estimator: Estimator = "auto",
@@ -146,7 +146,9 @@ def _pairs(neighbors: Any, relation: Relation | str | None, distance: int) -> li
     return pairs
 
 
-def _relation(given: Relation | str | None, opened: targets.Target, pair: Pair, promise: Event | Guarantee) -> Relation:
+def _relation(
+    given: Relation | str | None, opened: targets.AuditTarget, pair: Pair, promise: Event | Guarantee
+) -> Relation:
     if given is not None:
         return as_relation(given)
     if isinstance(promise, Guarantee) and promise.protects is not None:

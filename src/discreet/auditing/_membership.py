@@ -18,7 +18,7 @@ from discreet.mechanisms import observation
 from discreet.mechanisms.sampling import samplers
 
 Floats = NDArray[np.float64]
-Bits = NDArray[np.bool_]
+Booleans = NDArray[np.bool_]
 
 # Standard deviations below this share of the largest one are noise of the arithmetic.
 _LEAST_SPREAD = 1e-6
@@ -111,7 +111,7 @@ def likelihood_scores(shadow_scores: ArrayLike, shadow_included: ArrayLike, scor
 
 
 @observation.on_generated_data()
-def attack_training(train: Callable[[Bits], ArrayLike], examples: int, *, shadows: int = 8) -> Membership:
+def attack_training(train: Callable[[Booleans], ArrayLike], examples: int, *, shadows: int = 8) -> Membership:
     """Attack a training: guess who was trained on, by the scores of the model and of a few shadow models.
 
     The training runs once on a random half of the examples, and `shadows` times on other random halves, each followed
@@ -138,7 +138,7 @@ def attack_training(train: Callable[[Bits], ArrayLike], examples: int, *, shadow
     return membership(scores[member], scores[~member])
 
 
-def _scored(train: Callable[[Bits], ArrayLike], included: Bits) -> Floats:
+def _scored(train: Callable[[Booleans], ArrayLike], included: Booleans) -> Floats:
     scores = np.asarray(train(included.copy()), dtype=np.float64)
     if scores.shape != included.shape:
         raise _check.fail("train", f"give {len(included)} scores", scores.shape, "one for each example")

@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 
 from discreet import _check
-from discreet.auditing.canonical import canonical
 from discreet.auditing.foreign import ForeignNoise
 from discreet.auditing.numpy_noise import NumpyNoise, joint_share
+from discreet.auditing.visible import visible
 from discreet.bounded import Bounded, Scores, Sensitivity
 from discreet.events import Event
 from discreet.mechanisms import KeySelection, RandomizedResponse, observation
@@ -103,8 +103,8 @@ class Replay:
             tried += f" ({self.failed} pairs raised an error, the same on both sides: {'; '.join(self.errors)})"
         if self.passed:
             return f"no violation found: {tried}, at most {self.tightest:.0%} of a declared bound used"
-        found = "1 violation" if len(self.violations) == 1 else f"{len(self.violations)} violations"
-        return "\n".join([f"{found} in {tried}:", *map(str, self.violations)])
+        counted = "1 violation" if len(self.violations) == 1 else f"{len(self.violations)} violations"
+        return "\n".join([f"{counted} in {tried}:", *map(str, self.violations)])
 
 
 @observation.on_generated_data()
@@ -134,8 +134,8 @@ def replay(
         replayed = _Recorder(recorded)
         second = _run(pipeline, pair.second, replayed, noise)
         arrivals += len(replayed.arrivals)
-        found, share = _compared(number, pair, recorded, replayed, noise is not None and noise.together)
-        violations += found
+        differences, share = _compared(number, pair, recorded, replayed, noise is not None and noise.together)
+        violations += differences
         tightest = max(tightest, share)
         violations += _differences(number, {**first, **recorded.public()}, {**second, **replayed.public()})
         errors += [first["error"]] if first["error"] and first["error"] == second["error"] else []
@@ -164,19 +164,19 @@ class _Recorder:
         if isinstance(arrival.value, Lazy):
             arrival = Arrival(**{**vars(arrival), "value": arrival.value.compute()})
         self.arrivals.append(arrival)
-        place = len(self.arrivals) - 1
+        index = len(self.arrivals) - 1
         if self._like is None:
             self.releases.append(draw())
-        elif place < len(self._like.releases):
-            self.releases.append(self._like.releases[place])
+        elif index < len(self._like.releases):
+            self.releases.append(self._like.releases[index])
         else:
-            raise _Stray(f"mechanism {place} runs on one neighbor only")
+            raise _Stray(f"mechanism {index} runs on one neighbor only")
         return self.releases[-1]
 
     def secret(self, draw: Callable[[], int]) -> int:
-        place = len(self.secrets)
-        known = self._like is not None and place < len(self._like.secrets)
-        self.secrets.append(self._like.secrets[place] if self._like is not None and known else draw())
+        index = len(self.secrets)
+        repeats = self._like is not None and index < len(self._like.secrets)
+        self.secrets.append(self._like.secrets[index] if self._like is not None and repeats else draw())
         return self.secrets[-1]
 
     def statement(self, text: str) -> None:
@@ -207,7 +207,7 @@ def _run(pipeline: Callable[[Any], Any], data: Any, recorder: _Recorder, noise: 
         ):
             warnings.simplefilter("always")
             try:
-                outcome = canonical(pipeline(data))
+                outcome = visible(pipeline(data))
             except Exception as raised:
                 error = f"{type(raised).__name__}: {raised}"
     finally:
@@ -265,21 +265,21 @@ def _compared(
     tightest = 0.0
     joint: dict[str, list[tuple[Scores, float]]] = defaultdict(list)
     foreign: list[tuple[ForeignNoise, float]] = []
-    for place, (one, other) in enumerate(zip(recorded.arrivals, replayed.arrivals, strict=False)):
-        where = f"mechanism {place} ({type(one.mechanism).__name__})"
-        public = _public(one), _public(other)
+    for index, (first, second) in enumerate(zip(recorded.arrivals, replayed.arrivals, strict=False)):
+        where = f"mechanism {index} ({type(first.mechanism).__name__})"
+        public = _public(first), _public(second)
         if public[0] != public[1]:
             violations.append(Violation(number, where, f"differs between neighbors: {_contrasted(*public)}"))
             continue
-        grows = pair.grows and one.relation is ADD_REMOVE
-        shares, problems = _moved(one, other, grows)
+        grows = pair.grows and first.relation is ADD_REMOVE
+        shares, problems = _moved(first, second, grows)
         tightest = max([tightest, *shares.values()])
         problems += [f"{norm} moves by {share:.6g} of what is declared" for norm, share in shares.items() if share > 1]
         violations += [Violation(number, where, problem) for problem in problems]
-        if one.joint is not None and isinstance(one.value, Scores):
-            joint[one.joint].append((one.value, shares.get("linf", 0.0)))
-        if isinstance(one.mechanism, ForeignNoise):
-            foreign.append((one.mechanism, max(shares.values())))
+        if first.joint is not None and isinstance(first.value, Scores):
+            joint[first.joint].append((first.value, shares.get("linf", 0.0)))
+        if isinstance(first.mechanism, ForeignNoise):
+            foreign.append((first.mechanism, max(shares.values())))
     for name, moved in joint.items():
         total = sum(share for _, share in moved)
         tightest = max(tightest, total)
@@ -315,32 +315,32 @@ def _public(arrival: Arrival) -> tuple[Any, ...]:
             return *shown, len(arrival.value)
 
 
-def _moved(one: Arrival, other: Arrival, grows: bool) -> tuple[dict[str, float], list[str]]:
+def _moved(first: Arrival, second: Arrival, grows: bool) -> tuple[dict[str, float], list[str]]:
     """The shares of the declared bounds that two neighbors' values use, and what else is wrong."""
-    if isinstance(one.value, Bounded):
-        change = _exact(other.value.values) - _exact(one.value.values)
-        direction = one.value.direction
+    if isinstance(first.value, Bounded):
+        change = _exact(second.value.values) - _exact(first.value.values)
+        direction = first.value.direction
         against = grows and direction != 0 and min(change * direction, default=0) < 0
         problems = ["moves against its declared direction"] if against else []
-        return _norms(change, one.value.sensitivity(one.relation)), problems
-    if isinstance(one.value, Scores):
-        change = _exact(other.value.values) - _exact(one.value.values)
+        return _norms(change, first.value.sensitivity(first.relation)), problems
+    if isinstance(first.value, Scores):
+        change = _exact(second.value.values) - _exact(first.value.values)
         problems = []
-        if one.value.is_monotone(one.relation) and min(change) < 0 < max(change):
+        if first.value.is_monotone(first.relation) and min(change) < 0 < max(change):
             problems.append("scores that are declared monotone move both ways")
-        return {"linf": float(max(abs(change)) / one.value.sensitivity(one.relation))}, problems
-    if isinstance(one.mechanism, ForeignNoise):
-        norm = "l1" if one.mechanism.kind == "laplace" else "l2"
-        return {norm: one.mechanism.share(other.value - one.value)}, []
-    if isinstance(one.mechanism, KeySelection):
-        floor = one.mechanism.least - 1  # counts below `least` are never released, so they count alike
-        keys = sorted({*one.value, *other.value}, key=repr)
+        return {"linf": float(max(abs(change)) / first.value.sensitivity(first.relation))}, problems
+    if isinstance(first.mechanism, ForeignNoise):
+        norm = "l1" if first.mechanism.kind == "laplace" else "l2"
+        return {norm: first.mechanism.share(second.value - first.value)}, []
+    if isinstance(first.mechanism, KeySelection):
+        floor = first.mechanism.least - 1  # counts below `least` are never released, so they count alike
+        keys = sorted({*first.value, *second.value}, key=repr)
         change = np.array(
-            [max(other.value.get(key, 0), floor) - max(one.value.get(key, 0), floor) for key in keys], dtype=object
+            [max(second.value.get(key, 0), floor) - max(first.value.get(key, 0), floor) for key in keys], dtype=object
         )
-        return _norms(change, one.limit), []
-    assert isinstance(one.mechanism, RandomizedResponse)
-    changed = sum(canonical(a) != canonical(b) for a, b in zip(one.value, other.value, strict=True))
+        return _norms(change, first.limit), []
+    assert isinstance(first.mechanism, RandomizedResponse)
+    changed = sum(visible(a) != visible(b) for a, b in zip(first.value, second.value, strict=True))
     return {"answers": float(changed)}, []
 
 

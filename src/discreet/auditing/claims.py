@@ -20,7 +20,7 @@ from discreet import _check, accounting
 from discreet.accounting.adaptive.budgets import form_of
 from discreet.errors import UnknownEvent
 from discreet.events import Event, Gaussian
-from discreet.guarantees import GDP, ApproxDP, Guarantee, PureDP
+from discreet.guarantees import GDP, Guarantee
 from discreet.neighbors import ADD_REMOVE, Relation
 
 Floats = NDArray[np.float64]
@@ -102,13 +102,13 @@ class Curve:
         second = float(self.power(np.array([first]))[0])
         if not first < second < 1:  # no power beyond guessing, or all of it
             return np.array([0.0, 1.0]), np.array([0.0, 40.0 if second >= 1 else 0.0])
-        place = np.linspace(0.0, 1.0, 17)[:-1]
+        along = np.linspace(0.0, 1.0, 17)[:-1]
         width = float(special.ndtri(second) - special.ndtri(first))
-        base = special.ndtr(special.ndtri(first) + place * width)
+        base = special.ndtr(special.ndtri(first) + along * width)
         # T is quadratic on this step, and as steep at its end as the curve makes it: T′(g(α))·g′(α) = T′(α).
         ends = self.line(first)[0], math.exp(-(width**2) / 2)
         bend = 2 * ends[0] / sum(ends)
-        share = bend * place + (1 - bend) * place**2
+        share = bend * along + (1 - bend) * along**2
         up, down = [base], []
         for _ in range(_MOST_STEPS):
             up.append(self.power(up[-1]))
@@ -203,10 +203,8 @@ _DELTA = 1e-6
 def _delta_of(promise: object, given: float | None) -> float:
     if given is not None:
         return float(_check.probability("delta", given, "it is the δ at which ε is stated"))
-    if isinstance(promise, ApproxDP):
-        return float(promise.delta)
-    if isinstance(promise, PureDP):
-        return 0.0
+    if isinstance(promise, Guarantee):
+        return float(form_of(promise).stated_delta)
     if isinstance(promise, Event) and _is_pure(promise):
         return 0.0
     return _DELTA

@@ -19,7 +19,7 @@ from scipy import optimize, special
 from discreet.auditing.refuted import largest
 
 Floats = NDArray[np.float64]
-Range = tuple[float, float]
+RateRange = tuple[float, float]
 
 # Exponents per run at which the least bound is looked for; refined afterwards.
 _TILTS = np.geomspace(1e-7, 60.0, 121)
@@ -32,7 +32,7 @@ _LARGEST_EXPONENT = 700.0
 _BERRY_ESSEEN = 0.56
 
 
-def clopper_pearson(successes: int, trials: int, tail: float) -> Range:
+def clopper_pearson(successes: int, trials: int, tail: float) -> RateRange:
     """Bounds on a probability, each of which fails with probability at most `tail` (Clopper & Pearson 1934)."""
     lower = 0.0 if successes == 0 else float(special.betaincinv(successes, trials - successes + 1, tail))
     upper = 1.0 if successes == trials else float(special.betainccinv(successes + 1, trials - successes, tail))
@@ -100,7 +100,7 @@ class Runs:
 
         return largest(refuted, at_most=_LARGEST_EPSILON, rounds=30)
 
-    def _log_bound(self, observed: float, line: Line, rates: Range) -> float:
+    def _log_bound(self, observed: float, line: Line, rates: RateRange) -> float:
         """ln of a bound on P(T ≥ observed) over all P₀ in `rates`, with P₁ = line(P₀). Every λ > 0 gives one."""
         if observed <= line.intercept:
             return 0.0
@@ -113,7 +113,7 @@ class Runs:
         )
         return min(0.0, float(values[best]), float(refined.fun))
 
-    def _chernoff(self, tilt: Floats, observed: float, line: Line, rates: Range) -> Floats:
+    def _chernoff(self, tilt: Floats, observed: float, line: Line, rates: RateRange) -> Floats:
         """ln(e^{−λ·observed} E[e^{λY/n₁}] E[e^{−λsX/n₀}]), largest over P₀, and ln of what T overshoots by.
 
         λ is such that one run counts e^{±tilt}. The first part is concave in P₀, and its derivative vanishes on a
@@ -129,7 +129,7 @@ class Runs:
         bound = -scale * observed + self.below * np.log1p(rate * down) + hits
         return np.asarray(bound + np.log(self._overshoot(scale, line, rates)))
 
-    def _overshoot(self, scale: Floats, line: Line, rates: Range) -> Floats:
+    def _overshoot(self, scale: Floats, line: Line, rates: RateRange) -> Floats:
         """A bound on E[e^{−λ(T − t)}; T ≥ t] for the tilted counts, over all P₀ in `rates` and all t.
 
         T lies in an interval of length w with probability at most w/(σ√2π) + 2·0.56·L, by Berry & Esseen's theorem for

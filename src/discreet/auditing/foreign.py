@@ -22,7 +22,7 @@ from discreet.mechanisms import observation
 from discreet.neighbors import ADD_REMOVE
 
 Released = TypeVar("Released")
-Kind = Literal["laplace", "normal"]
+NoiseShape = Literal["laplace", "normal"]
 
 # Sums of doubles in another order differ by less than this much of what they are bounded by.
 _ROUNDING = 1e-9
@@ -39,7 +39,7 @@ class ForeignNoise:
         rounding: the relative error of the arithmetic that made the values.
     """
 
-    kind: Kind
+    kind: NoiseShape
     scale: float
     limit: float
     rounding: float = _ROUNDING
@@ -70,7 +70,7 @@ def declared(
     value: ArrayLike,
     draw: Callable[[], Released],
     *,
-    kind: Kind,
+    kind: NoiseShape,
     scale: float,
     limit: float,
     rounding: float = _ROUNDING,

@@ -16,7 +16,7 @@ import numpy
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from discreet import _check
-from discreet.auditing.foreign import ForeignNoise, Kind, declared
+from discreet.auditing.foreign import ForeignNoise, NoiseShape, declared
 from discreet.errors import InvalidArgument
 from discreet.mechanisms import observation
 from discreet.mechanisms.sampling import entropy
@@ -51,7 +51,7 @@ class NumpyNoise:
             if value is not None:
                 _check.positive(name, value, "it is what one release claims")
 
-    def limit(self, kind: Kind, scale: float) -> float:
+    def limit(self, kind: NoiseShape, scale: float) -> float:
         """How far a value may move that gets noise of this scale."""
         claimed, name = (self.epsilon, "epsilon") if kind == "laplace" else (self.mu, "mu")
         if claimed is None:
@@ -114,7 +114,7 @@ class _Generator:
     def randn(self, *shape: int) -> Any:
         return self.normal(size=shape or None)
 
-    def _noise(self, kind: Kind, draw: Callable[..., Any], loc: Any, scale: Any, size: Any) -> Any:
+    def _noise(self, kind: NoiseShape, draw: Callable[..., Any], loc: Any, scale: Any, size: Any) -> Any:
         if numpy.ndim(scale):
             raise _check.fail("scale", "be one number", numpy.shape(scale), _REMEDY)
         shape = numpy.shape(loc) if size is None else size
@@ -129,7 +129,7 @@ _REMEDY = "mark this release with auditing.declared, which takes any noise"
 class _Noise(NDArrayOperatorsMixin):
     """Drawn noise that is not yet added to a value."""
 
-    def __init__(self, claim: NumpyNoise, kind: Kind, scale: float, drawn: Any) -> None:
+    def __init__(self, claim: NumpyNoise, kind: NoiseShape, scale: float, drawn: Any) -> None:
         self._claim, self._kind, self._scale, self._drawn = claim, kind, scale, drawn
 
     @property
@@ -139,8 +139,8 @@ class _Noise(NDArrayOperatorsMixin):
     def __len__(self) -> int:
         return len(self._drawn)
 
-    def __getitem__(self, place: Any) -> _Noise:
-        return self._like(self._drawn[place], 1.0)
+    def __getitem__(self, index: Any) -> _Noise:
+        return self._like(self._drawn[index], 1.0)
 
     def reshape(self, *shape: Any) -> _Noise:
         return self._like(self._drawn.reshape(*shape), 1.0)
@@ -149,7 +149,7 @@ class _Noise(NDArrayOperatorsMixin):
         return _Noise(self._claim, self._kind, self._scale * abs(factor), numpy.asarray(drawn))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
-        one, other = (*inputs, None)[:2]
+        left, right = (*inputs, None)[:2]
         (out,) = named.pop("out", (None,))
         if method != "__call__" or named or sum(isinstance(each, _Noise) for each in inputs) != 1:
             raise self._lost(ufunc.__name__)
@@ -158,15 +158,15 @@ class _Noise(NDArrayOperatorsMixin):
             return out
         if ufunc is numpy.negative:
             return self._like(-self._drawn, 1.0)
-        value = other if one is self else one
-        if ufunc is numpy.add or (ufunc is numpy.subtract and other is self):
+        value = right if left is self else left
+        if ufunc is numpy.add or (ufunc is numpy.subtract and right is self):
             return self._added(value, self._drawn if ufunc is numpy.add else -self._drawn)
         if ufunc is numpy.subtract:
             return self._added(numpy.negative(value), self._drawn)
         number = numpy.ndim(value) == 0
         if ufunc is numpy.multiply and number:
             return self._like(self._drawn * value, float(value))
-        if ufunc is numpy.true_divide and one is self and number:
+        if ufunc is numpy.true_divide and left is self and number:
             return self._like(self._drawn / value, 1 / float(value))
         raise self._lost(ufunc.__name__)
 

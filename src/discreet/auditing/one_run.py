@@ -161,7 +161,7 @@ def levels(canaries: int, mu: float, alpha: float, shown: Callable[[Guesses, flo
         return [alpha / many] * many
     expected = expected_attempts(canaries, mu, 0.5)
     best = int(np.argmax([shown(guesses, _BEST_PART * alpha) for guesses in expected]))
-    return [alpha * (_BEST_PART if place == best else (1 - _BEST_PART) / (many - 1)) for place in range(many)]
+    return [alpha * (_BEST_PART if number == best else (1 - _BEST_PART) / (many - 1)) for number in range(many)]
 
 
 def epsilon_of(mu: float, delta: float) -> float:

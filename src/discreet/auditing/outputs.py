@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet import _check
-from discreet.auditing.canonical import canonical
+from discreet.auditing.visible import visible
 from discreet.release import Release
 
 Floats = NDArray[np.float64]
@@ -43,7 +43,7 @@ class Encoder:
         array = np.asarray(value) if isinstance(value, np.ndarray | list | tuple) else None
         if array is not None and array.dtype.kind in "biuf" and array.size:
             return array.ravel().astype(np.float64)
-        return np.array([self._codes.setdefault(canonical(value), float(len(self._codes)))])
+        return np.array([self._codes.setdefault(visible(value), float(len(self._codes)))])
 
     def _checked(self, rows: Floats) -> Floats:
         if self._width is None:

@@ -16,7 +16,7 @@ from discreet.auditing import one_run, witnesses
 from discreet.auditing.claims import Claim, Curve
 from discreet.auditing.counts import Line, Runs
 from discreet.auditing.normal import Separation
-from discreet.auditing.targets import Source
+from discreet.auditing.targets import PairOutputs
 from discreet.auditing.verdict import Power, Witness
 
 Floats = NDArray[np.float64]
@@ -37,7 +37,7 @@ _CLOSE = 3.0
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class PairOutcome:
     """What the test of one pair found; the fields are those of `Audit`."""
 
     estimator: str
@@ -54,14 +54,14 @@ class PairTest:
     """A pair of datasets and the claim about it."""
 
     number: int
-    source: Source
+    source: PairOutputs
     claim: Claim
     estimator: str
     distance: int
     #: One in this many runs chooses the event.
     pilot_share: int = _PILOT_SHARE
 
-    def events(self, most: int, alpha: float) -> Outcome:
+    def events(self, most: int, alpha: float) -> PairOutcome:
         """Choose an event on the first runs and count it in the others, at several sizes."""
         looks = _looks(most)
         drawn_first, drawn_second, made = [], [], 0
@@ -76,7 +76,7 @@ class PairTest:
         pilot = len(first) - runs.below
         discrete = witnesses.is_discrete(np.concatenate([first[:pilot], second[:pilot]]))
         null, other = (second, first) if event.backward else (first, second)
-        return Outcome(
+        return PairOutcome(
             self.estimator if self.estimator != "auto" else ("histogram" if discrete else "threshold"),
             witness.p_value <= level,
             witness,
@@ -146,7 +146,7 @@ class PairTest:
         reached = np.array([float(curve.stretched(at, float(factor))[0]) for factor in factors])
         return float(np.interp(hit_rate, reached, factors))
 
-    def mu(self, most: int, alpha: float) -> Outcome:
+    def mu(self, most: int, alpha: float) -> PairOutcome:
         """Student's t along a direction that the first runs chose."""
         pilot = max(_LEAST_PILOT, most // self.pilot_share) if self.source.rows(0, 1).shape[1] > 1 else 0
         first, second = self.source.rows(0, most), self.source.rows(1, most)
@@ -180,7 +180,7 @@ class PairTest:
         curves = self.claim.curves(backward=backward)
         allowed = max(float(curve.power(np.array([alarms / runs[0]]))[0]) for curve in curves)
         missing = least_missing(lambda share: Separation.power(runs, limit, limit / (1 - share), level) >= _PROBABILITY)
-        return Outcome(
+        return PairOutcome(
             "mu",
             p_value <= alpha,
             Witness(self.number, backward, str(event), (alarms, runs[0]), (hits, runs[1]), allowed, min(1.0, p_value)),

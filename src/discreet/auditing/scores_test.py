@@ -15,7 +15,7 @@ from discreet.auditing.claims import Claim, claimed
 from discreet.auditing.counts import clopper_pearson
 from discreet.auditing.outputs import Encoder
 from discreet.auditing.pair_test import PairTest, drawn, least_missing
-from discreet.auditing.targets import Source
+from discreet.auditing.targets import PairOutputs
 from discreet.auditing.verdict import ASSUMES, Audit, Power, Witness
 from discreet.events import Event
 from discreet.guarantees import Guarantee
@@ -66,15 +66,17 @@ def of_scores(
     lower = max(shown(guesses, level) for guesses, level in zip(attempts, levels, strict=True))
     if kind == "one_run_f":
         lower = one_run.epsilon_of(lower, promise.delta)
-    place = refuted.index(True) if True in refuted else int(np.argmax([each.right / each.made for each in attempts]))
-    top = float(np.sort(numbers)[-attempts[place].made // 2])
+    strongest = (
+        refuted.index(True) if True in refuted else int(np.argmax([each.right / each.made for each in attempts]))
+    )
+    top = float(np.sort(numbers)[-attempts[strongest].made // 2])
     event = witnesses.Distinguisher(witnesses.Scored("score", lambda rows: rows[:, 0]), top, False, (), 0.5, 0.0)
     outside, inside = numbers[~coins][:, None], numbers[coins][:, None]
     alarms = event.count(outside)
     rate = np.array([alarms / max(1, len(outside))])
-    words = f"{event} (and {attempts[place].right:,} of {attempts[place].made:,} guesses right)"
+    words = f"{event} (and {attempts[strongest].right:,} of {attempts[strongest].made:,} guesses right)"
     allowed = max(float(curve.power(rate)[0]) for curve in promise.forward)
-    found = Witness(
+    witness = Witness(
         pair=0,
         backward=False,
         event=words,
@@ -86,7 +88,7 @@ def of_scores(
     return Audit(
         claim=str(promise),
         violated=True in refuted,
-        witness=found,
+        witness=witness,
         epsilon_lower=lower,
         delta=promise.delta,
         power=Power(_missing(promise, kind, len(numbers), levels, relation), _PROBABILITY),
@@ -111,7 +113,7 @@ def _independent(scores: Floats, coins: NDArray[np.bool_], promise: Claim, alpha
     def draw(side: int, count: int) -> Floats:
         return np.fromiter(queues[side], dtype=np.float64, count=count)
 
-    source = Source(Pair(0, 1), draw, Encoder(), lambda outputs, pair: outputs)
+    source = PairOutputs(Pair(0, 1), draw, Encoder(), lambda outputs, pair: outputs)
     outcome = PairTest(0, source, promise, "threshold", 1, _PILOT_SHARE).events(runs, alpha)
     return Audit(
         claim=str(promise),

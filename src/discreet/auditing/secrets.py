@@ -37,9 +37,9 @@ def exposure(losses: ArrayLike, secret: int) -> float:
     values = np.asarray(losses, dtype=np.float64)
     if values.ndim != 1 or not len(values) or not np.all(np.isfinite(values)):
         raise _check.fail("losses", "be finite numbers in one dimension", values.shape, "one for each candidate")
-    place = _check.integer("secret", secret, "it is the place of the secret", at_least=0, at_most=len(values) - 1)
-    better = np.count_nonzero(values < values[place])
-    ties = np.count_nonzero(values == values[place]) - 1
+    index = _check.integer("secret", secret, "it is the place of the secret", at_least=0, at_most=len(values) - 1)
+    better = np.count_nonzero(values < values[index])
+    ties = np.count_nonzero(values == values[index]) - 1
     return math.log2(len(values)) - math.log2(1 + better + ties / 2)
 
 
@@ -66,14 +66,14 @@ def extractions(
     'aaa'
     """
     wanted = _check.integer("length", length, "it is the number of characters to generate")
-    known = [(0.0, "")]
+    candidates = [(0.0, "")]
     for _ in range(_MOST_LOOKED_AT):
-        if not known:
+        if not candidates:
             return
-        distance, text = heapq.heappop(known)
+        distance, text = heapq.heappop(candidates)
         if len(text) == wanted:
             yield text, -distance
             continue
         for character, score in next_character(prompt + text).items():
             if (alphabet is None or character in alphabet) and score > -math.inf:
-                heapq.heappush(known, (distance - score, text + character))
+                heapq.heappush(candidates, (distance - score, text + character))

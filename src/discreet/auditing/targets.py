@@ -31,13 +31,13 @@ from discreet.mechanisms.selection import Selection
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Relation
 
 Floats = NDArray[np.float64]
-Access = Literal["black_box", "white_box"]
+AttackerAccess = Literal["black_box", "white_box"]
 #: From a dataset and a number of runs to that many outputs.
 Drawing = Callable[[Any, int], Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class PairOutputs:
     """Independent outputs on the two datasets of a pair."""
 
     pair: Pair
@@ -52,7 +52,7 @@ class Source:
 
 
 @dataclass(frozen=True, eq=False)
-class Target:
+class AuditTarget:
     """A target that knows how to draw, and what it claims if nobody says."""
 
     draw: Drawing
@@ -61,12 +61,12 @@ class Target:
     #: What is read from outputs; any function of them may be tested, as post-processing.
     read: Callable[[Any, Pair], Any] = lambda outputs, pair: outputs
 
-    def on(self, pair: Pair) -> Source:
+    def on(self, pair: Pair) -> PairOutputs:
         """The outputs for a pair of datasets."""
-        return Source(pair, self.draw, Encoder(), self.read)
+        return PairOutputs(pair, self.draw, Encoder(), self.read)
 
 
-def opened(target: Any, access: Access, *, vectorized: bool) -> Target:
+def opened(target: Any, access: AttackerAccess, *, vectorized: bool) -> AuditTarget:
     """The target as something to draw from.
 
     Args:
@@ -78,21 +78,21 @@ def opened(target: Any, access: Access, *, vectorized: bool) -> Target:
     _check.one_of("access", access, ("black_box", "white_box"), "white_box records what arrives at mechanisms")
     if isinstance(target, Additive):
         mechanism = target
-        return Target(lambda bounded, count: additive(mechanism, bounded, count), mechanism.event)
+        return AuditTarget(lambda bounded, count: additive(mechanism, bounded, count), mechanism.event)
     if isinstance(target, Selection):
         selection = target
-        return Target(
+        return AuditTarget(
             lambda scores, count: [selection.release(scores).value for _ in range(count)],
             lambda scores: selection.event(),
         )
     if isinstance(target, RandomizedResponse):
         response = target
-        return Target(
+        return AuditTarget(
             lambda answer, count: response.release([answer] * count).value, lambda answer: response.event(), REPLACE_ONE
         )
     if isinstance(target, FrequencyProtocol | MeanProtocol | UnitVectors):
         protocol: _Protocol = target
-        return Target(
+        return AuditTarget(
             lambda value, count: _reports(protocol, value, count),
             lambda value: protocol.event,
             REPLACE_ONE,
@@ -104,8 +104,8 @@ def opened(target: Any, access: Access, *, vectorized: bool) -> Target:
     if access == "white_box":
         return _recorded(target)
     if vectorized:
-        return Target(target, None)
-    return Target(lambda data, count: [target(data) for _ in range(count)], None)
+        return AuditTarget(target, None)
+    return AuditTarget(lambda data, count: [target(data) for _ in range(count)], None)
 
 
 class _Protocol(Protocol):
@@ -137,7 +137,7 @@ def _likelihood_ratios(protocol: Any, payloads: NDArray[np.uint8], pair: Pair) -
         case _:
             return payloads
     distinct, places = np.unique(payloads, axis=0, return_inverse=True)
-    chances = np.array([[protocol.probability(row.tobytes(), place) for place in held] for row in distinct])
+    chances = np.array([[protocol.probability(row.tobytes(), index) for index in held] for row in distinct])
     return np.log(np.maximum(chances[:, 1], 1e-300) / np.maximum(chances[:, 0], 1e-300)).round(9)[places.ravel()]
 
 
@@ -169,17 +169,17 @@ class _Arrivals:
         """Nothing: `replay` compares charges."""
 
 
-def _recorded(pipeline: Callable[[Any], Any]) -> Target:
+def _recorded(pipeline: Callable[[Any], Any]) -> AuditTarget:
     """A pipeline that is run once on each dataset; its mechanisms then release again and again."""
-    known: dict[int, tuple[Any, list[Arrival]]] = {}  # with the dataset, so that its id stays its own
+    by_dataset: dict[int, tuple[Any, list[Arrival]]] = {}  # with the dataset, so that its id stays its own
 
     def arrivals(data: Any) -> list[Arrival]:
-        if id(data) not in known:
+        if id(data) not in by_dataset:
             watcher = _Arrivals()
             with observation.watched_by(watcher):
                 pipeline(data)
-            known[id(data)] = data, [_supported(arrival) for arrival in watcher.arrivals]
-        return known[id(data)][1]
+            by_dataset[id(data)] = data, [_supported(arrival) for arrival in watcher.arrivals]
+        return by_dataset[id(data)][1]
 
     def draw(data: Any, count: int) -> Any:
         columns = [_again(arrival, count) for arrival in arrivals(data)]
@@ -189,12 +189,12 @@ def _recorded(pipeline: Callable[[Any], Any]) -> Target:
         stated = [arrival.event for arrival in arrivals(data)]
         return stated[0] if len(stated) == 1 else Composed(tuple(stated))
 
-    return Target(draw, event)
+    return AuditTarget(draw, event)
 
 
 def _supported(arrival: Arrival) -> Arrival:
-    known = isinstance(arrival.mechanism, Additive | Selection) and not isinstance(arrival.value, Lazy)
-    if not known or not isinstance(arrival.value, Bounded | Scores):
+    supported = isinstance(arrival.mechanism, Additive | Selection) and not isinstance(arrival.value, Lazy)
+    if not supported or not isinstance(arrival.value, Bounded | Scores):
         raise _check.fail(
             "target",
             "reach only mechanisms that add noise or choose, for white-box access",
@@ -216,7 +216,7 @@ def _again(arrival: Arrival, count: int) -> Floats:
 
 def refuse_private(name: str, value: Any) -> None:
     """Refuse what is behind an account: an audit runs its target thousands of times and quotes what it saw."""
-    if any(_guarded(one) for one in _held(value, _DEPTH)):
+    if any(_guarded(item) for item in _held(value, _DEPTH)):
         raise InvalidArgument(
             f"{name} must not be behind an account, got {type(value).__name__}: an audit is a release without noise; "
             f"give a function that builds the question on generated data, with an account in a temporary ledger"
@@ -247,6 +247,6 @@ def _held(value: Any, levels: int) -> Iterator[Any]:
         inner += value
     elif isinstance(value, functools.partial):
         inner += [*value.args, *value.keywords.values()]
-    for one in inner:
-        if one is not None and not inspect.ismodule(one):
-            yield from _held(one, levels - 1)
+    for item in inner:
+        if item is not None and not inspect.ismodule(item):
+            yield from _held(item, levels - 1)

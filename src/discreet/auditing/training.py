@@ -30,13 +30,13 @@ from discreet.neighbors import relation as as_relation
 if TYPE_CHECKING:
     from discreet.learning import Plan
 
-Bits = NDArray[np.bool_]
+Booleans = NDArray[np.bool_]
 Collate = Callable[[list[Any]], Any]
 
 
 @observation.on_generated_data()
 def audit_training(
-    train: Callable[[Bits], ArrayLike],
+    train: Callable[[Booleans], ArrayLike],
     canaries: int,
     claim: Event | Guarantee,
     *,
@@ -119,7 +119,7 @@ def canary_gradients(
 
     refuse_private("data", data)
 
-    def train(included: Bits) -> ArrayLike:
+    def train(included: Booleans) -> ArrayLike:
         return gradient_scores(
             plan, model, loss, data, included,
             optimizer=optimizer, persons=persons, collate=collate, opposed=opposed, compile=compile,
@@ -174,7 +174,7 @@ def canary_examples(
         remedy = "a model tells about one canary what it learned from others; use one_run or one_run_f"
         raise _check.fail("estimator", "be one_run or one_run_f", estimator, remedy)
 
-    def train(included: Bits) -> ArrayLike:
+    def train(included: Booleans) -> ArrayLike:
         return example_scores(
             plan, model, loss, data, canaries, included,
             optimizer=optimizer, persons=persons, collate=collate, compile=compile,
@@ -185,7 +185,7 @@ def canary_examples(
 
 def _of_plan(
     plan: Plan,
-    train: Callable[[Bits], ArrayLike],
+    train: Callable[[Booleans], ArrayLike],
     canaries: int,
     claim: Event | Guarantee | None,
     alpha: float,

@@ -112,17 +112,17 @@ def _scores(null: Floats, other: Floats, estimator: str) -> list[Scored]:
     width = null.shape[1]
     spread = pooled.std(axis=0)
     apart = np.abs(other.mean(axis=0) - null.mean(axis=0)) / np.where(spread > 0, spread, np.inf)
-    for place in np.argsort(-apart)[:_COORDINATES].tolist():
-        label = "output" if width == 1 else f"coordinate {place}"
-        scores += [Scored(label, _coordinate(place, 1.0)), Scored(f"−{label}", _coordinate(place, -1.0))]
+    for column in np.argsort(-apart)[:_COORDINATES].tolist():
+        label = "output" if width == 1 else f"coordinate {column}"
+        scores += [Scored(label, _coordinate(column, 1.0)), Scored(f"−{label}", _coordinate(column, -1.0))]
     if width > 1:
         scores += [Scored("the separating direction", _projection(direction(null, other)))]
         scores += [Scored("the difference of means", _projection(other.mean(axis=0) - null.mean(axis=0)))]
     return scores
 
 
-def _coordinate(place: int, sign: float) -> Score:
-    return lambda rows: sign * rows[:, place]
+def _coordinate(column: int, sign: float) -> Score:
+    return lambda rows: sign * rows[:, column]
 
 
 def _projection(weights: Floats) -> Score:
@@ -150,7 +150,7 @@ def _keys(rows: Floats) -> Floats:
 def _likelihood(null: Floats, other: Floats) -> Scored:
     """ln of how much likelier each value was on `other`; a value that the pilot has not seen counts as 0."""
     values, places = np.unique(np.concatenate([_keys(null), _keys(other)]), return_inverse=True)
-    counts = [np.bincount(part, minlength=len(values)) + 0.5 for part in np.split(places, [len(null)])]
+    counts = [np.bincount(sample, minlength=len(values)) + 0.5 for sample in np.split(places, [len(null)])]
     ratios = np.log(counts[1] / counts[0])
 
     def score(rows: Floats) -> Floats:

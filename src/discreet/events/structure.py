@@ -35,8 +35,8 @@ class _Several(Event):
 
     def __post_init__(self) -> None:
         check_tuple("events", self.events)
-        for part in self.events:
-            check_event("events", part)
+        for inner in self.events:
+            check_event("events", inner)
         check_depth(self)
 
     def parts(self) -> tuple[Event, ...]:
@@ -86,4 +86,4 @@ def is_secure(event: Event) -> bool:
     >>> is_secure(Repeated(Insecure(Gaussian(1.0)), 3))
     False
     """
-    return not any(isinstance(part, Insecure) for part in event.walk())
+    return not any(isinstance(nested, Insecure) for nested in event.walk())

@@ -32,7 +32,7 @@ def in_words(event: Any) -> str:
     head = _head(event, numbers)
     if not inner:
         return head
-    named = [str(part) for part in inner[:_NAMED]]
+    named = [str(nested) for nested in inner[:_NAMED]]
     more = [f"{len(inner) - _NAMED:,} more"] if len(inner) > _NAMED else []
     return f"{head}: {'; '.join(named + more)}"
 

@@ -25,8 +25,14 @@ from discreet.learning.data.sampling import (
 from discreet.learning.engine import ClippedSum, Engine, clipped_sum
 from discreet.learning.gradients import PrivateGradients
 from discreet.learning.lipschitz import LipschitzNetwork
-from discreet.learning.noise import Correlation, GaussianNoise, L2LaplaceNoise, LaplaceNoise
-from discreet.learning.noise.correlation import Banded, Buffered, Canceling, SquareRoot, Tree
+from discreet.learning.noise import GaussianNoise, L2LaplaceNoise, LaplaceNoise, NoiseCorrelation
+from discreet.learning.noise.correlation import (
+    BandedCorrelation,
+    BufferedCorrelation,
+    CancelingCorrelation,
+    SquareRootCorrelation,
+    TreeCorrelation,
+)
 from discreet.learning.plan import Plan
 from discreet.learning.private_evaluation import PrivateEvaluation, evaluate_privately
 from discreet.learning.run import History, Run
@@ -36,12 +42,11 @@ __all__ = [
     "Adaptive",
     "AllocatedEpochs",
     "Automatic",
-    "Banded",
-    "Buffered",
-    "Canceling",
+    "BandedCorrelation",
+    "BufferedCorrelation",
+    "CancelingCorrelation",
     "ClippedSum",
     "Clipping",
-    "Correlation",
     "CyclicGroups",
     "Engine",
     "FixedSizeSampler",
@@ -51,6 +56,7 @@ __all__ = [
     "L2LaplaceNoise",
     "LaplaceNoise",
     "LipschitzNetwork",
+    "NoiseCorrelation",
     "OrderedEpochs",
     "PadTo",
     "PerLayer",
@@ -60,9 +66,9 @@ __all__ = [
     "PrivateGradients",
     "Run",
     "ShuffledEpochs",
-    "SquareRoot",
+    "SquareRootCorrelation",
     "Step",
-    "Tree",
+    "TreeCorrelation",
     "TruncatedPoissonSampler",
     "check",
     "clipped_sum",

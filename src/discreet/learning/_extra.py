@@ -3,13 +3,10 @@
 from discreet.errors import MissingExtra
 
 try:
-    import torch
+    import torch as torch
 except ModuleNotFoundError as error:
     raise MissingExtra("private training needs torch: pip install 'discreet[learning]'") from error
 try:
     import cryptography as cryptography
 except ModuleNotFoundError as error:
     raise MissingExtra("private training needs cryptography: pip install 'discreet[learning]'") from error
-
-#: The installed version.
-TORCH = torch.__version__

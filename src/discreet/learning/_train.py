@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from discreet import _check
 from discreet.learning.allowance import checked_account, checked_plan
 from discreet.learning.distributed import inner_model
-from discreet.learning.evaluation import Evaluation
+from discreet.learning.evaluation import PeriodicEvaluation
 from discreet.learning.loop import TrainingLoop
 from discreet.learning.plan import Plan
 from discreet.learning.run import Mechanism, Run
@@ -92,7 +92,9 @@ def train(
         remedy = "it would follow the exact loss, which is not charged; use one that counts steps"
         raise _check.fail("scheduler", "not look at the loss", type(scheduler).__name__, remedy)
     step = plan.step(model, loss, optimizer, compile=compile, autocast=autocast)  # checks its arguments
-    evaluation = None if evaluate is None else Evaluation(evaluate, inner_model(model), plan.steps, evaluate_every)
+    evaluation = (
+        None if evaluate is None else PeriodicEvaluation(evaluate, inner_model(model), plan.steps, evaluate_every)
+    )
     if evaluate is None and evaluate_every is not None:
         raise _check.fail("evaluate_every", "be used with evaluate", evaluate_every, "give evaluate=, a function")
     mechanism = Mechanism(plan, inner_model(model), loss, optimizer, collate)

@@ -19,7 +19,7 @@ _BLOCKS = 100
 
 
 @dataclass(frozen=True)
-class Origin:
+class TrainingOrigin:
     """Under which account a training began, as its file tells. Files of earlier versions may not tell.
 
     Attributes:
@@ -60,11 +60,11 @@ class Allowance:
         account: the account to charge; None charges nobody.
         key: the name of the training in the ledger; a random one by default.
         purpose: what the ledger records.
-        origin: for a training that is resumed, what its file tells. `Origin.check` comes first.
+        origin: for a training that is resumed, what its file tells. `TrainingOrigin.check` comes first.
     """
 
     def __init__(
-        self, plan: Plan, account: Account | None, key: str | None, purpose: str, origin: Origin | None = None
+        self, plan: Plan, account: Account | None, key: str | None, purpose: str, origin: TrainingOrigin | None = None
     ) -> None:
         #: Whether no process can have started steps under this key: there was no training, or it had no key.
         self._new = origin is None or origin.key is None
@@ -134,11 +134,11 @@ class Allowance:
         return self.start(saved - 1) if self.charged and saved > before else max(before, saved)
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> TrainingOrigin:
         """What a file must tell about the account, so that the training is not resumed under another one."""
         receipt = self.receipt
         name = None if self._account is None else self._account.name
-        return Origin(self.key, name, None if receipt is None else receipt.to_json())
+        return TrainingOrigin(self.key, name, None if receipt is None else receipt.to_json())
 
     def close(self) -> None:
         """Return the steps that never started to the account; of an event with correlated noise, nothing."""

@@ -33,7 +33,7 @@ from discreet.learning.plan import Plan
 from discreet.learning.step import Step
 from discreet.neighbors import REPLACE_ONE, Person
 
-Bits = NDArray[np.bool_]
+Booleans = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 # A canary's gradient before clipping, in clip norms: long enough to be clipped, whatever an adaptive norm does.
@@ -107,7 +107,7 @@ def gradient_scores(
     model: nn.Module,
     loss: Any,
     data: Any,
-    included: Bits,
+    included: Booleans,
     *,
     optimizer: Optimizer,
     persons: Any = None,
@@ -176,8 +176,8 @@ class _Evidence:
         names = [name for name, _ in watched.named_parameters()]
         groups = plan.clipping.groups(names)
         self._groups = max(groups) + 1
-        place = groups[names.index("table.weight")]
-        self._share = plan.clipping.shares(self._groups)[place] if isinstance(plan.clipping, PerLayer) else 1.0
+        group = groups[names.index("table.weight")]
+        self._share = plan.clipping.shares(self._groups)[group] if isinstance(plan.clipping, PerLayer) else 1.0
 
     def of(self, means: Floats, norm: float) -> Floats:
         """From the noisy means of a step with this clip norm."""
@@ -208,7 +208,7 @@ def example_scores(
     loss: Any,
     data: Any,
     canaries: Any,
-    included: Bits,
+    included: Booleans,
     *,
     optimizer: Optimizer,
     persons: Any = None,

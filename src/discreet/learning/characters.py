@@ -91,8 +91,8 @@ class CharacterModel:
         """ln of the probability of each character after `text`."""
         windows, _ = _windows([_codes(text)[-_WINDOW:]], _WINDOW + 1)
         with torch.no_grad():
-            place = min(len(text), _WINDOW)
-            scores = torch.log_softmax(self._network(windows)[0, :, place].double(), 0)
+            position = min(len(text), _WINDOW)
+            scores = torch.log_softmax(self._network(windows)[0, :, position].double(), 0)
         return dict(zip(ALPHABET, scores.tolist(), strict=True))
 
     def _rows(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -106,10 +106,10 @@ def _codes(text: str) -> list[int]:
 def _windows(texts: Sequence[list[int]], length: int) -> tuple[Tensor, Tensor]:
     """For each text and position the characters before it, and the character that follows."""
     start = len(ALPHABET)
-    known = np.full((len(texts), _WINDOW + length), start, dtype=np.int64)
+    padded = np.full((len(texts), _WINDOW + length), start, dtype=np.int64)
     targets = np.full((len(texts), length), _IGNORED, dtype=np.int64)
     for row, codes in enumerate(texts):
-        known[row, _WINDOW : _WINDOW + len(codes)] = codes
+        padded[row, _WINDOW : _WINDOW + len(codes)] = codes
         targets[row, : len(codes)] = codes
-    windows = np.lib.stride_tricks.sliding_window_view(known, _WINDOW, axis=1)[:, :length]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW, axis=1)[:, :length]
     return torch.from_numpy(windows.copy()), torch.from_numpy(targets)

@@ -13,7 +13,7 @@ from discreet.errors import InvalidArgument
 from discreet.learning.run import History
 
 
-class Evaluation:
+class PeriodicEvaluation:
     """Runs `evaluate(model)` every `every` steps, in evaluation mode and without gradients.
 
     Guarantee:

@@ -21,7 +21,7 @@ from discreet import _check
 from discreet._files import replace_file
 from discreet.errors import Exhausted, InvalidArgument, NotACheckpoint
 from discreet.guarantees import Guarantee
-from discreet.learning.allowance import Allowance, Origin, checked_account, checked_plan
+from discreet.learning.allowance import Allowance, TrainingOrigin, checked_account, checked_plan
 from discreet.learning.checkpoint import fingerprint
 from discreet.learning.data.batches import BatchStream
 from discreet.learning.distributed import inner_model
@@ -102,7 +102,7 @@ class PrivateGradients:
         self._team = self._step.team
         self._path = None if record is None else Path(record)
         saved = self._team.run_on_first(lambda: self._read(resume))
-        origin = None if saved is None else Origin(saved["key"], saved.get("account"), saved.get("receipt"))
+        origin = None if saved is None else TrainingOrigin(saved["key"], saved.get("account"), saved.get("receipt"))
         if origin is not None:
             self._team.run_on_first(lambda: origin.check(account, key))
         self._allowance = Allowance(plan, account, key, purpose, origin)
@@ -244,10 +244,10 @@ class PrivateGradients:
         pending = self._step.pending
         if pending is None or self._path is None or saved["step"]["position"] >= self.plan.steps:
             return None
-        found = PendingFile.read(beside(self._path), self.plan, saved.get("run"))
-        pending.restore(found.kept, found.at, self._step.device)
-        self._run_name = found.run
-        return found.sampling
+        stored = PendingFile.read(beside(self._path), self.plan, saved.get("run"))
+        pending.restore(stored.kept, stored.at, self._step.device)
+        self._run_name = stored.run
+        return stored.sampling
 
     def _restore(self, saved: dict[str, Any], before: int) -> None:
         """Continue after the last step that the ledger or the file allowed: it may have run before the account came."""

@@ -17,15 +17,15 @@ from torch.optim import Optimizer
 
 from discreet import _check
 from discreet.learning import pricing, sharded
-from discreet.learning.allowance import Allowance, Origin
+from discreet.learning.allowance import Allowance, TrainingOrigin
 from discreet.learning.checkpoint import Checkpoint, fingerprint
 from discreet.learning.data.batches import BatchStream
 from discreet.learning.distributed import inner_model
-from discreet.learning.evaluation import Evaluation
+from discreet.learning.evaluation import PeriodicEvaluation
 from discreet.learning.noise import Secret
 from discreet.learning.pending import PendingFile, beside, erase
 from discreet.learning.plan import Plan
-from discreet.learning.progress import Progress
+from discreet.learning.progress import ProgressBar
 from discreet.learning.run import History
 from discreet.learning.step import Observed, Step
 from discreet.ledger.account import Account
@@ -46,7 +46,7 @@ class TrainingLoop:
         account: Account | None,
         purpose: str,
         progress: bool,
-        evaluation: Evaluation | None = None,
+        evaluation: PeriodicEvaluation | None = None,
     ) -> None:
         self.plan, self.model, self.step = plan, model, step
         self._optimizer, self._scheduler = optimizer, scheduler
@@ -80,7 +80,7 @@ class TrainingLoop:
             _check.integer("every", every, "it is the number of steps between two checkpoints")
         self._every = every or max(1, plan.steps // 50)
         saved = self._team.run_on_first(lambda: self._saved(path, resume))
-        origin = None if saved is None else Origin(saved.key, saved.account, saved.receipt)
+        origin = None if saved is None else TrainingOrigin(saved.key, saved.account, saved.receipt)
         if origin is not None:
             self._team.run_on_first(lambda: origin.check(self._account, key))
         self._allowance = Allowance(plan, self._account, key, self._purpose, origin)
@@ -120,10 +120,10 @@ class TrainingLoop:
         pending = self.step.pending
         if pending is None or self._path is None or saved.step["position"] >= self.plan.steps:
             return None
-        found = PendingFile.read(beside(self._path), self.plan, saved.run)
-        pending.restore(found.kept, found.at, self.step.device)
-        self._run_name = found.run
-        return found.sampling
+        stored = PendingFile.read(beside(self._path), self.plan, saved.run)
+        pending.restore(stored.kept, stored.at, self.step.device)
+        self._run_name = stored.run
+        return stored.sampling
 
     def _restore(self, saved: Checkpoint, before: int) -> None:
         """Continue after the last step that the ledger or the file allowed: it may have run before the account came."""
@@ -152,7 +152,7 @@ class TrainingLoop:
         final = pricing.price(plan.event, plan.delta, plan.relation).epsilon
         shown = self._progress and self._team.leads
         saved = self.step.position
-        with Progress(shown, plan.steps, plan.sampler.batch_size, final) as bar, _interrupts() as stop:
+        with ProgressBar(shown, plan.steps, plan.sampler.batch_size, final) as bar, _interrupts() as stop:
             first = True
             while self.step.position < plan.steps and not self._stopped(stop):
                 if self.step.position >= self.allowed or self.step.position - saved >= self._every:

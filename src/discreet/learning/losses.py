@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 from discreet import _check
 from discreet.errors import InvalidArgument
 
-Loss = Callable[[Any, Any], Tensor]
+LossFunction = Callable[[Any, Any], Tensor]
 
 FUNCTIONS: tuple[Callable[..., Tensor], ...] = (
     F.cross_entropy,
@@ -60,7 +60,7 @@ def _of_classes(function: Callable[[Tensor, Tensor], Tensor], scores: Tensor, ta
     return function(scores, targets)
 
 
-def per_example(loss: Any) -> Loss:
+def per_example(loss: Any) -> LossFunction:
     """A loss as a function of (model, batch) that gives one value per example.
 
     Args:
@@ -84,7 +84,7 @@ def per_example(loss: Any) -> Loss:
         raise _check.fail(
             "loss", "be a function loss(model, batch) or a torch loss", loss, "return one value per example"
         )
-    given: Loss = loss
+    given: LossFunction = loss
     return given
 
 
@@ -148,7 +148,7 @@ class Unreduced(TorchFunctionMode):
 class _OfPersons:
     """What `of_persons` returns: an object, so that the engine can put back what the inner loss holds."""
 
-    each: Loss
+    each: LossFunction
 
     def __call__(self, model: Any, batch: Any) -> Tensor:
         rows, members = batch
@@ -156,7 +156,7 @@ class _OfPersons:
         return torch.where(members, checked(values, members.numel()).view(members.shape), 0.0).sum(1)
 
 
-def of_persons(loss: Any) -> Loss:
+def of_persons(loss: Any) -> LossFunction:
     """The loss of a person: the sum over the person's examples.
 
     Its batch is (rows, members): each tensor of `rows` is [persons, places, …], and `members` says which places hold an

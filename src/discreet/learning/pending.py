@@ -63,7 +63,7 @@ class PendingFile:
             content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
             if content.pop("discreet pending noise") != _FORMAT:
                 raise ValueError
-            found = cls(**content)
+            stored = cls(**content)
         except FileNotFoundError:
             raise NotACheckpoint(
                 f"{path} must lie beside the checkpoint: it holds the noise that later steps take back; without it, "
@@ -71,12 +71,12 @@ class PendingFile:
             ) from None
         except Exception as error:  # a foreign or damaged file can make the reader raise anything
             raise NotACheckpoint(f"{path} is not a file of pending noise, or is damaged") from error
-        if found.plan != fingerprint(plan) or found.run != run:
+        if stored.plan != fingerprint(plan) or stored.run != run:
             raise NotACheckpoint(
                 f"{path} belongs to another training: noise may be taken back only where it was added; use the file "
                 "that was written beside the checkpoint"
             )
-        return found
+        return stored
 
     def __repr__(self) -> str:
         return f"<pending noise after step {self.at}: content hidden>"

@@ -22,7 +22,7 @@ from discreet.learning.data.patterns import CyclicGroups, PatternedSampler
 from discreet.learning.data.registry import make_sampler, usual_size
 from discreet.learning.data.sampling import AllocatedEpochs, PoissonSampler, Sampler
 from discreet.learning.explanation import explain
-from discreet.learning.noise import FAMILIES, Correlation, GaussianNoise, Noise, Secret
+from discreet.learning.noise import FAMILIES, GaussianNoise, Noise, NoiseCorrelation, Secret
 from discreet.learning.noise.correlation import CORRELATIONS
 from discreet.learning.schedule import Schedule, checked_schedule, norm_at
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Client, Neighbors, Person, Relation, Rows, Unit
@@ -74,7 +74,7 @@ class Plan:
     physical_batch_size: int = 0
     clip_persons: str = "examples"
     insecure_seed: int | None = field(default=None, repr=False)
-    correlation: Correlation | None = None
+    correlation: NoiseCorrelation | None = None
     _target: float | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -128,7 +128,7 @@ class Plan:
         noise: str = "gaussian",
         sampling: str = "poisson",
         largest_batch: int | None = None,
-        correlation: Correlation | str | None = None,
+        correlation: NoiseCorrelation | str | None = None,
         groups: int | None = None,
         relation: Relation | str | None = None,
         unit: Unit | None = None,
@@ -154,7 +154,7 @@ class Plan:
             largest_batch: cut Poisson batches to this size, for hardware that takes no larger ones; then the data may
                 hold at most `examples` units.
             correlation: for "ordered" and "cyclic" batches, how the noise of the steps depends on each other: a
-                `Correlation`, or "banded", "buffered", "canceling", "tree" or "independent" (the default).
+                `NoiseCorrelation`, or "banded", "buffered", "canceling", "tree" or "independent" (the default).
             groups: the number of groups of "cyclic" batches; by default as many as batches in an epoch.
             relation: which neighbors to protect; by default add/remove for Poisson and allocated batches, and
                 else replace-one.
@@ -198,7 +198,7 @@ class Plan:
         noise: str = "gaussian",
         sampling: str = "poisson",
         largest_batch: int | None = None,
-        correlation: Correlation | str | None = None,
+        correlation: NoiseCorrelation | str | None = None,
         groups: int | None = None,
         relation: Relation | str | None = None,
         unit: Unit | None = None,
@@ -371,8 +371,10 @@ class Plan:
         sampler, remedy = self.sampler, "use sampling='ordered' or sampling='cyclic'"
         if not isinstance(sampler, PatternedSampler):
             raise _check.fail("correlation", f"be None for sampling={sampler.name!r}", self.correlation, remedy)
-        if not isinstance(self.correlation, Correlation):
-            raise _check.fail("correlation", "be a Correlation", self.correlation, "such as SquareRoot(bands=8)")
+        if not isinstance(self.correlation, NoiseCorrelation):
+            raise _check.fail(
+                "correlation", "be a NoiseCorrelation", self.correlation, "such as SquareRootCorrelation(bands=8)"
+            )
         if not isinstance(self.noise, GaussianNoise):
             raise _check.fail("noise", "be 'gaussian' for correlated noise", self.noise.name, "others have no price")
         if isinstance(self.clipping, Adaptive):
@@ -412,7 +414,7 @@ def _maker(
     clipping: Clipping | None,
     relation: Relation | str | None,
     unit: Unit | None,
-    correlation: Correlation | str | None,
+    correlation: NoiseCorrelation | str | None,
     groups: int | None,
     **rest: Any,
 ) -> Callable[[float, int | None], Plan]:
@@ -426,7 +428,7 @@ def _maker(
     if steps is None:
         steps = sampler.steps(float(_check.positive("epochs", epochs, "it is the number of passes over the data")))
     if isinstance(sampler, PatternedSampler) and (correlation is None or isinstance(correlation, str)):
-        name = _check.one_of("correlation", correlation or "independent", CORRELATIONS, "or give a Correlation")
+        name = _check.one_of("correlation", correlation or "independent", CORRELATIONS, "or give a NoiseCorrelation")
         correlation = CORRELATIONS[name](steps, sampler.separation)
     order = family(1.0).order
     default = ADD_REMOVE if isinstance(sampler, PoissonSampler | AllocatedEpochs | CyclicGroups) else REPLACE_ONE

@@ -21,7 +21,7 @@ from discreet.numeric.search import bisect
 
 
 @dataclass(frozen=True)
-class Price:
+class CertifiedEpsilon:
     """A certified ε at the plan's δ, and the name of the accountant."""
 
     epsilon: float
@@ -29,19 +29,19 @@ class Price:
 
 
 @lru_cache(maxsize=4096)
-def price(event: Event, delta: float, relation: Relation) -> Price:
+def price(event: Event, delta: float, relation: Relation) -> CertifiedEpsilon:
     """The smallest certified ε of `event` at `delta`; pure DP if `delta` is 0."""
     if not is_secure(event):
-        return Price(math.inf, "none: the noise can be reproduced")
+        return CertifiedEpsilon(math.inf, "none: the noise can be reproduced")
     if delta <= 0:
-        return Price(accounting.pure(event, relation).epsilon, "pure DP")
+        return CertifiedEpsilon(accounting.pure(event, relation).epsilon, "pure DP")
     try:
-        return Price(accounting.epsilon(event, delta, relation).upper, "tight accounting")
+        return CertifiedEpsilon(accounting.epsilon(event, delta, relation).upper, "tight accounting")
     except UnknownEvent:
         epsilon = rdp_epsilon(accounting.rdp(event, relation=relation), delta)
         if math.isinf(epsilon):
             raise
-        return Price(epsilon, "Rényi DP, because tight accounting has no theorem for it")
+        return CertifiedEpsilon(epsilon, "Rényi DP, because tight accounting has no theorem for it")
 
 
 def least_noise(make: Callable[[float], Event], epsilon: float, delta: float, relation: Relation) -> float:

@@ -18,7 +18,7 @@ from discreet import _check, accounting, events, queries
 from discreet.accounting.interval import Interval
 from discreet.bounded import Bounded
 from discreet.learning import rates
-from discreet.learning.rates import Estimate
+from discreet.learning.rates import RateEstimate
 from discreet.ledger.account import Account
 from discreet.ledger.receipt import Receipt
 from discreet.mechanisms import Laplace
@@ -39,7 +39,7 @@ class Bin:
 
     low: float
     high: float
-    positive: Estimate
+    positive: RateEstimate
     rows: int
 
 
@@ -66,12 +66,12 @@ class PrivateEvaluation:
 
     classes: tuple[Any, ...]
     confusion: NDArray[np.int64] = field(repr=False)
-    accuracy: Estimate
-    by_group: dict[Any, dict[str, Estimate]]
-    gaps: dict[str, Estimate]
-    disparate_impact: Estimate | None
+    accuracy: RateEstimate
+    by_group: dict[Any, dict[str, RateEstimate]]
+    gaps: dict[str, RateEstimate]
+    disparate_impact: RateEstimate | None
     calibration: tuple[Bin, ...] = field(repr=False)
-    area: Estimate | None
+    area: RateEstimate | None
     calibration_error: float | None
     event: events.Event
     level: float
@@ -143,7 +143,7 @@ def evaluate_privately(
             remedy = "it protects one row, and limits on a person's rows do not; use an account with unit=dp.person(…)"
             raise _check.fail("persons", "be left out for this account", "a column", remedy)
     right, said = (
-        categorized(column(one, name), names)[0] for name, one in (("truth", truth), ("predicted", predicted))
+        categorized(column(values, name), names)[0] for name, values in (("truth", truth), ("predicted", predicted))
     )
     group = np.zeros(len(right), dtype=np.intp) if groups is None else categorized(column(groups, "groups"), keys)[0]
     for name, places in (("predicted", said), ("groups", group)):
@@ -177,9 +177,9 @@ def _evaluation(
     table = np.asarray(released[0].value, dtype=np.float64).reshape(-1, size, size)
     noise = _noise(released[0])
     every = np.ones(len(table), dtype=bool)
-    by_group: dict[Any, dict[str, Estimate]] = {}
-    for place, name in enumerate(groups):  # all groups' intervals hold together
-        by_group[name] = _rates(table, np.arange(len(table)) == place, noise, tail / len(groups))
+    by_group: dict[Any, dict[str, RateEstimate]] = {}
+    for index, name in enumerate(groups):  # all groups' intervals hold together
+        by_group[name] = _rates(table, np.arange(len(table)) == index, noise, tail / len(groups))
     names = list(next(iter(by_group.values()))) if groups else []
     gaps = {name: rates.gap([by_group[group][name] for group in groups]) for name in names}
     impact = None
@@ -202,37 +202,37 @@ def _evaluation(
     )
 
 
-def _rates(table: NDArray[np.float64], where: NDArray[np.bool_], noise: Any, tail: float) -> dict[str, Estimate]:
+def _rates(table: NDArray[np.float64], where: NDArray[np.bool_], noise: Any, tail: float) -> dict[str, RateEstimate]:
     """The rates of the groups in `where`, which are summed."""
     size = table.shape[1]
 
-    def share(part: NDArray[np.bool_], rest: NDArray[np.bool_]) -> Estimate:
-        chosen = [(where[:, None, None] & mask[None]).ravel() for mask in (part, rest)]
+    def share(hits: NDArray[np.bool_], rest: NDArray[np.bool_]) -> RateEstimate:
+        chosen = [(where[:, None, None] & mask[None]).ravel() for mask in (hits, rest)]
         return rates.rate(table.ravel(), chosen[0], chosen[1], noise, tail)
 
     right = np.eye(size, dtype=bool)
-    found = {"accuracy": share(right, ~right)}
+    by_name = {"accuracy": share(right, ~right)}
     if size == 2:
         truth, said = np.indices((2, 2)) == 1
-        found["positive rate"] = share(said, ~said)
-        found["false positive rate"] = share(~truth & said, ~truth & ~said)
-        found["false negative rate"] = share(truth & ~said, truth & said)
-    return found
+        by_name["positive rate"] = share(said, ~said)
+        by_name["false positive rate"] = share(~truth & said, ~truth & ~said)
+        by_name["false negative rate"] = share(truth & ~said, truth & said)
+    return by_name
 
 
-def _calibration(released: Release[Any], tail: float) -> tuple[tuple[Bin, ...], Estimate, float]:
+def _calibration(released: Release[Any], tail: float) -> tuple[tuple[Bin, ...], RateEstimate, float]:
     negatives, positives = np.asarray(released.value, dtype=np.float64).reshape(2, -1)
     noise, count = _noise(released), len(negatives)
     edges = np.linspace(0, 1, count + 1)
     bins = []
-    for place in range(count):
-        only = np.arange(count) == place
+    for index in range(count):
+        only = np.arange(count) == index
         mask = np.concatenate([only, only & False])
         counts = np.concatenate([positives, negatives])
         share = rates.rate(counts, mask, np.roll(mask, count), noise, tail)
-        bins.append(Bin(edges[place], edges[place + 1], share, int(positives[place] + negatives[place])))
-    weights = np.array([max(0, one.rows) for one in bins], dtype=np.float64)
-    distances = np.array([abs((one.low + one.high) / 2 - one.positive.value) for one in bins])
+        bins.append(Bin(edges[index], edges[index + 1], share, int(positives[index] + negatives[index])))
+    weights = np.array([max(0, cell.rows) for cell in bins], dtype=np.float64)
+    distances = np.array([abs((cell.low + cell.high) / 2 - cell.positive.value) for cell in bins])
     used = ~np.isnan(distances) & (weights > 0)
     error = float(np.average(distances[used], weights=weights[used])) if used.any() else float("nan")
     return tuple(bins), rates.area(negatives, positives, noise, tail), error
@@ -253,13 +253,13 @@ def _binned(scores: ArrayLike, positive: NDArray[np.bool_], kept: NDArray[np.boo
     given = numbers(scores, "scores")
     if given.shape != positive.shape:
         raise _check.fail("scores", "have one number for each row", "another length", "score the same rows")
-    known = kept & ~np.isnan(given)
-    place = np.floor(np.clip(np.where(known, given, 0.0), 0, 1) * count).astype(np.intp).clip(0, count - 1)
-    return np.where(known, place + count * positive, -1)
+    usable = kept & ~np.isnan(given)
+    bin_index = np.floor(np.clip(np.where(usable, given, 0.0), 0, 1) * count).astype(np.intp).clip(0, count - 1)
+    return np.where(usable, bin_index + count * positive, -1)
 
 
 def _public(name: str, values: Sequence[Any], remedy: str) -> tuple[Any, ...]:
-    listed = tuple(one.item() if isinstance(one, np.generic) else one for one in values)
+    listed = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
     if len(listed) < 2 or len(set(listed)) != len(listed):
         raise _check.fail(name, "be at least two different values", listed, remedy)
     return listed

@@ -10,7 +10,7 @@ from typing import Any
 from discreet.errors import MissingExtra
 
 
-class Progress:
+class ProgressBar:
     """A bar with the loss, the share of clipped examples, ε so far and at the end, throughput and time left.
 
     Use it as a context manager. It prints nothing if `shown` is false.
@@ -39,7 +39,7 @@ class Progress:
         )
         self._task = self._bar.add_task("train", total=steps, words="first step: compiling …")
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         self._began = time.perf_counter()
         if self._bar is not None:
             self._bar.start()

@@ -24,7 +24,7 @@ _FEW = 6
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RateEstimate:
     """A number with an interval. `value` is NaN where the noise leaves nothing to divide by."""
 
     value: float
@@ -35,14 +35,16 @@ class Estimate:
         return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
 
 
-def rate(counts: Floats, part: NDArray[np.bool_], rest: NDArray[np.bool_], noise: NoiseLaw, tail: float) -> Estimate:
-    """The share of `part` in `part` and `rest`, both sums of noisy counts; wrong with probability at most `tail`.
+def rate(
+    counts: Floats, hit_cells: NDArray[np.bool_], miss_cells: NDArray[np.bool_], noise: NoiseLaw, tail: float
+) -> RateEstimate:
+    """The share of the hits among hits and misses, both sums of noisy counts; wrong with probability ≤ `tail`.
 
     At the true share r, (1 − r)·H − r·M is 0 for the exact sums H and M. So what the noisy sums make of it is noise
     alone, and the interval holds all r at which it is within the noise's width (Fieller 1954).
     """
-    hits, misses = float(counts[part].sum()), float(counts[rest].sum())
-    terms = int(part.sum()), int(rest.sum())
+    hits, misses = float(counts[hit_cells].sum()), float(counts[miss_cells].sum())
+    terms = int(hit_cells.sum()), int(miss_cells.sum())
 
     def excess(shares: Floats) -> Floats:
         """By how much each share is refuted; ≤ 0 if it is not."""
@@ -51,7 +53,7 @@ def rate(counts: Floats, part: NDArray[np.bool_], rest: NDArray[np.bool_], noise
     total = hits + misses
     value = min(1.0, max(0.0, hits / total)) if total > 0 else math.nan
     if math.isnan(value) or excess(np.array([value]))[0] > 0:  # far below 0: nothing can be said
-        return Estimate(value, 0.0, 1.0)
+        return RateEstimate(value, 0.0, 1.0)
     return _ordered(value, _end(excess, value, 0.0), _end(excess, value, 1.0))
 
 
@@ -69,27 +71,27 @@ def _end(excess: Callable[[Floats], Floats], inside: float, limit: float) -> flo
     return limit
 
 
-def gap(rates: Sequence[Estimate]) -> Estimate:
+def gap(rates: Sequence[RateEstimate]) -> RateEstimate:
     """The largest of some rates less the smallest, if all their intervals hold."""
-    low = max(0.0, max(one.low for one in rates) - min(one.high for one in rates))
-    high = max(one.high for one in rates) - min(one.low for one in rates)
-    values = np.array([one.value for one in rates])
+    low = max(0.0, max(each.low for each in rates) - min(each.high for each in rates))
+    high = max(each.high for each in rates) - min(each.low for each in rates)
+    values = np.array([each.value for each in rates])
     return _ordered(float(values.max() - values.min()), low, high)
 
 
-def ratio(rates: Sequence[Estimate]) -> Estimate:
+def ratio(rates: Sequence[RateEstimate]) -> RateEstimate:
     """The smallest of some rates over the largest, if all their intervals hold: 1 where all are equal."""
-    values = np.array([one.value for one in rates])
+    values = np.array([each.value for each in rates])
     least, most = float(values.min()), float(values.max())
-    top_low, top_high = (max(getattr(one, end) for one in rates) for end in ("low", "high"))
-    low_low, low_high = (min(getattr(one, end) for one in rates) for end in ("low", "high"))
+    top_low, top_high = (max(getattr(each, end) for each in rates) for end in ("low", "high"))
+    low_low, low_high = (min(getattr(each, end) for each in rates) for end in ("low", "high"))
     value = least / most if most > 0 else math.nan
     low = low_low / top_high if top_high > 0 else 0.0
     high = min(1.0, low_high / top_low) if top_low > 0 else 1.0
     return _ordered(value, low, high)
 
 
-def area(negatives: Floats, positives: Floats, noise: NoiseLaw, tail: float) -> Estimate:
+def area(negatives: Floats, positives: Floats, noise: NoiseLaw, tail: float) -> RateEstimate:
     """The area under the ROC curve of binned scores: how often a positive is in a higher bin; ties count half.
 
     All counts are within one width of the truth together, with probability 1 − `tail`. Within that box, the area is
@@ -141,5 +143,5 @@ def _width(noise: NoiseLaw, terms: tuple[int, int], shares: Floats, tail: float)
     return np.asarray(((exponent + math.log(2 / tail)) / slopes).min(axis=0))
 
 
-def _ordered(value: float, low: float, high: float) -> Estimate:
-    return Estimate(value if math.isnan(value) else min(max(value, low), high), low, high)
+def _ordered(value: float, low: float, high: float) -> RateEstimate:
+    return RateEstimate(value if math.isnan(value) else min(max(value, low), high), low, high)

@@ -209,7 +209,7 @@ class Step:
         totals = _Totals.zero(self.device)
         for number, (piece, mask) in enumerate(batch.pieces(self.device, (self.team.rank, self.team.size))):
             if number == 1:  # the engine lends its sums until its next call
-                sums = [part.clone() for part in sums or ()]
+                sums = [total.clone() for total in sums or ()]
             clipped = self._engine(piece, mask, limit, meanwhile)
             parts = [clipped.sums[name].to(self._dtype) for name in self._names]
             if sums is None:
@@ -311,28 +311,28 @@ class _Buffers:
 
     def _keep(self) -> None:
         held = self._held()
-        for place in self._kept.keys() - held.keys():
-            del self._kept[place]
-        for place, tensor in held.items():
-            known = self._kept.get(place)
-            if known is None or known[0] is not tensor or known[1] != _version(tensor):
-                self._kept[place] = tensor, _version(tensor), None if tensor is None else tensor.detach().clone()
+        for key in self._kept.keys() - held.keys():
+            del self._kept[key]
+        for key, tensor in held.items():
+            kept = self._kept.get(key)
+            if kept is None or kept[0] is not tensor or kept[1] != _version(tensor):
+                self._kept[key] = tensor, _version(tensor), None if tensor is None else tensor.detach().clone()
 
     @torch.no_grad()
     def _restore(self) -> None:
         held = self._held()
         for module, name in held.keys() - self._kept.keys():  # made by a pass
             del module._buffers[name]
-        for place, (tensor, version, value) in list(self._kept.items()):
-            module, name = place
-            if held.get(place) is not tensor or place not in held:
+        for key, (tensor, version, value) in list(self._kept.items()):
+            module, name = key
+            if held.get(key) is not tensor or key not in held:
                 module._buffers[name] = tensor
             if tensor is None or value is None:
                 continue
-            if place in self._written or _version(tensor) != version:
-                self._written.add(place)
+            if key in self._written or _version(tensor) != version:
+                self._written.add(key)
                 tensor.copy_(value)
-                self._kept[place] = tensor, _version(tensor), value
+                self._kept[key] = tensor, _version(tensor), value
 
 
 def _version(tensor: Tensor | None) -> int:

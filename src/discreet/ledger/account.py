@@ -18,7 +18,7 @@ from discreet.ledger import charging, history
 from discreet.ledger.backend import Backend
 from discreet.ledger.chain import Entry
 from discreet.ledger.charging import Guard, NoRoom, Request
-from discreet.ledger.history import History
+from discreet.ledger.history import AccountHistory
 from discreet.ledger.names import checked_name, checked_text
 from discreet.ledger.partitions import Part
 from discreet.ledger.receipt import Anchor, Receipt
@@ -67,7 +67,7 @@ class Account:
 
     def is_same(self, other: Account) -> bool:
         """Whether both are one account of one ledger, however they were opened."""
-        here, there = (one._backend.read(lambda transaction: transaction.seen) for one in (self, other))
+        here, there = (account._backend.read(lambda transaction: transaction.seen) for account in (self, other))
         return here is there and self.name == other.name
 
     def acting_for(self, user: str, guard: Guard | None = None) -> Account:
@@ -277,7 +277,7 @@ class Account:
         terms = self._terms
         reading_delta = float(terms.form.reading_delta if delta is None else delta)
 
-        def work(transaction: Transaction) -> tuple[Totals, History]:
+        def work(transaction: Transaction) -> tuple[Totals, AccountHistory]:
             row = records.existing(transaction, self.name)
             return row.filter_state(), history.read(transaction, row, terms, self._backend.histories.get(self.name))
 

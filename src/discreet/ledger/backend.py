@@ -12,7 +12,7 @@ from typing import TypeVar
 from discreet.errors import LedgerUnavailable, NotALedger, TermsDiffer
 from discreet.ledger import names
 from discreet.ledger.chain import NOTHING, Entry
-from discreet.ledger.history import Kept
+from discreet.ledger.history import HistoryCache
 from discreet.ledger.stores import records
 from discreet.ledger.stores.base import OnStep, Store, Transaction
 from discreet.ledger.terms import Terms
@@ -41,7 +41,7 @@ class Backend:
         self.location = location
         self.create = create
         self.on_step = on_step
-        self.histories = Kept()
+        self.histories = HistoryCache()
         self._clock = clock
 
     def read(self, work: Callable[[Transaction], T]) -> T:

@@ -15,7 +15,7 @@ from hashlib import sha256
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, NamedTuple
 
-from discreet.accounting.adaptive.budgets import Price
+from discreet.accounting.adaptive.form import Price
 from discreet.codec import (
     canonical,
     decode_neighbors,
@@ -209,8 +209,8 @@ def _is_entry(value: Any, fields: Set[str]) -> bool:
     if not isinstance(value, dict):
         return False
     extra = value.keys() - fields - {"user"}
-    known = value.keys() >= fields and value["kind"] in KINDS
-    return known and (not extra or (extra == {"part"} and value["kind"] == "spend"))
+    is_known = value.keys() >= fields and value["kind"] in KINDS
+    return is_known and (not extra or (extra == {"part"} and value["kind"] == "spend"))
 
 
 @lru_cache(maxsize=_CHARGES_KEPT)

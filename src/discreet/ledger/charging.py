@@ -7,8 +7,8 @@ from fractions import Fraction
 from json.encoder import encode_basestring_ascii as quoted
 from typing import NamedTuple, Protocol
 
-from discreet.accounting.adaptive.budgets import Price
 from discreet.accounting.adaptive.filter import AdaptiveFilter, Refused
+from discreet.accounting.adaptive.form import Price
 from discreet.codec import canonical, encode
 from discreet.errors import Exhausted, KeyReused, NotALedger
 from discreet.events import Event, Repeated

@@ -14,7 +14,7 @@ from fractions import Fraction
 from discreet.events import Event
 from discreet.guarantees import Guarantee
 from discreet.ledger.chain import NOTHING, Entry, digest
-from discreet.ledger.statement import Line, Tight, events_of, tight
+from discreet.ledger.statement import StatementLine, Tight, events_of, tight
 from discreet.ledger.stores import records
 from discreet.ledger.stores.base import Transaction
 from discreet.ledger.stores.records import AccountRow
@@ -27,7 +27,7 @@ _MOST_FIGURES = 16
 
 
 @dataclass(frozen=True, eq=False)
-class History:
+class AccountHistory:
     """An account up to one entry.
 
     Attributes:
@@ -39,7 +39,7 @@ class History:
 
     sequence: int = -1
     head: str = NOTHING
-    lines: tuple[Line, ...] = ()
+    lines: tuple[StatementLine, ...] = ()
     events: dict[int, Event] = field(default_factory=dict)
     _tight: dict[float, Tight] = field(default_factory=dict)
 
@@ -52,7 +52,7 @@ class History:
         return self._tight[delta]
 
 
-def read(transaction: Transaction, row: AccountRow, terms: Terms, kept: History | None) -> History:
+def read(transaction: Transaction, row: AccountRow, terms: Terms, kept: AccountHistory | None) -> AccountHistory:
     """The history of an account, of which `kept` was read before."""
     if kept is not None and kept.head:
         if (kept.sequence, kept.head) == (row.sequence, row.head):
@@ -61,14 +61,14 @@ def read(transaction: Transaction, row: AccountRow, terms: Terms, kept: History 
             extended = _extended(transaction, row, terms, kept)
             if extended.head:
                 return extended
-    return _extended(transaction, row, terms, History())
+    return _extended(transaction, row, terms, AccountHistory())
 
 
-def _extended(transaction: Transaction, row: AccountRow, terms: Terms, known: History) -> History:
-    """`known` and the rows after it; without a hash where they are not a chain up to the account's own."""
-    head, sequence = known.head, known.sequence
+def _extended(transaction: Transaction, row: AccountRow, terms: Terms, earlier: AccountHistory) -> AccountHistory:
+    """`earlier` and the rows after it; without a hash where they are not a chain up to the account's own."""
+    head, sequence = earlier.head, earlier.sequence
     entries: list[Entry] = []
-    first = () if known.sequence < 0 else (known.sequence,)
+    first = () if earlier.sequence < 0 else (earlier.sequence,)
     for number, _, _, body, stored in records.pages(transaction, row.name, *first):
         entry = Entry.of_body(body)
         entries.append(entry)
@@ -76,10 +76,10 @@ def _extended(transaction: Transaction, row: AccountRow, terms: Terms, known: Hi
         head, sequence = stored if chained else "", number
     if (head, sequence) != (row.head, row.sequence):
         head = ""  # an edited ledger: what is stored is shown, and nothing is kept
-    return History(sequence, head, (*known.lines, *_lines(terms, entries)), events_of(entries, known.events))
+    return AccountHistory(sequence, head, (*earlier.lines, *_lines(terms, entries)), events_of(entries, earlier.events))
 
 
-def _lines(terms: Terms, entries: Iterable[Entry]) -> list[Line]:
+def _lines(terms: Terms, entries: Iterable[Entry]) -> list[StatementLine]:
     """The lines of entries. Equal charges are one object (see `chain`), so their words are made once."""
     words: dict[tuple[int, bool], tuple[Guarantee, float]] = {}
     lines = []
@@ -87,29 +87,29 @@ def _lines(terms: Terms, entries: Iterable[Entry]) -> list[Line]:
         if entry.event is None:
             continue
         refund = entry.kind == "close"
-        known = words.get((id(entry.change), refund))
-        if known is None:
+        shown = words.get((id(entry.change), refund))
+        if shown is None:
             cost = tuple(None if amount is None else max(amount, Fraction(0)) for amount in entry.change)
             share = terms.form.share(entry.change, terms.limits, refund=refund)
-            known = words[id(entry.change), refund] = terms.shown(cost), share
-        charged, share = known
+            shown = words[id(entry.change), refund] = terms.shown(cost), share
+        charged, share = shown
         part = "" if entry.part is None else str(entry.part)
         facts = (entry.sequence, entry.time, entry.by, entry.kind, entry.purpose)
-        lines.append(Line(*facts, entry.event, charged, share, part, entry.user or ""))
+        lines.append(StatementLine(*facts, entry.event, charged, share, part, entry.user or ""))
     return lines
 
 
-class Kept:
+class HistoryCache:
     """The histories of one ledger that are kept, the least recently used one dropped first."""
 
     def __init__(self) -> None:
-        self._histories: dict[str, History] = {}
+        self._histories: dict[str, AccountHistory] = {}
 
-    def get(self, account: str) -> History | None:
+    def get(self, account: str) -> AccountHistory | None:
         """The history of an account as far as it was read."""
         return self._histories.get(account)
 
-    def put(self, account: str, history: History) -> None:
+    def put(self, account: str, history: AccountHistory) -> None:
         """Keep a history that ends with a hash, instead of an earlier one."""
         if not history.head:
             return

@@ -131,6 +131,11 @@ class Ledger:
         names = self._backend.read(records.names)
         return tuple(self._reopened(self._existing(name)) for name in names)
 
+    @property
+    def backend(self) -> Backend:
+        """The transactions of the store, for code that keeps its own tables beside the ledger's."""
+        return self._backend
+
     def read(self, work: Callable[[Transaction], T]) -> T:
         """What `work` reads from one consistent snapshot of the store, for exports and evidence."""
         return self._backend.read(work)

@@ -14,7 +14,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, NamedTuple
 
 from discreet import _check
-from discreet.accounting.adaptive.budgets import Price, Ratio
+from discreet.accounting.adaptive.form import Price, Ratio
 from discreet.codec import canonical, parse
 from discreet.errors import NotALedger, TermsDiffer
 from discreet.ledger.names import checked_text
@@ -60,7 +60,7 @@ class Part:
     @classmethod
     def of_list(cls, value: Any) -> Part:
         """The part of plain JSON values."""
-        if not (isinstance(value, list) and [type(one) for one in value] == [str, str, int, str]):
+        if not (isinstance(value, list) and [type(item) for item in value] == [str, str, int, str]):
             raise TypeError(value)
         return cls(*value)
 
@@ -73,7 +73,7 @@ def counted_parts(max_parts: int, relation: Relation) -> int:
     return max_parts * (2 if relation is Relation.REPLACE_ONE else 1)
 
 
-class Partition(NamedTuple):
+class PartitionCharges(NamedTuple):
     """What was charged to the parts of one partition, by key; the `most` dearest of them count."""
 
     definition: str
@@ -90,7 +90,7 @@ class Divided:
     """The totals of an account with partitions: what was charged to all rows, and to the parts of each partition."""
 
     whole: Totals
-    partitions: dict[str, Partition]
+    partitions: dict[str, PartitionCharges]
 
     def total(self) -> Totals:
         """All charges together, as far as one unit can be in them."""
@@ -115,33 +115,33 @@ class Divided:
         orders = len(self.whole.numerators)
         others = [totals for key, totals in own.parts.items() if key != part.key]
         beside = _sum_of_largest(others, own.most - 1, orders)
-        elsewhere = [one.dearest(orders) for name, one in self.partitions.items() if name != part.partition]
+        elsewhere = [charges.dearest(orders) for name, charges in self.partitions.items() if name != part.partition]
         mine = [own.parts[part.key]] if part.key in own.parts else []
         return _sum([self.whole, *elsewhere, beside, *mine])
 
-    def _partition(self, part: Part, relation: Relation) -> Partition:
+    def _partition(self, part: Part, relation: Relation) -> PartitionCharges:
         """The partition of a part, or a new one; another definition under the same name is refused."""
-        known = self.partitions.get(part.partition)
+        earlier = self.partitions.get(part.partition)
         most = counted_parts(part.max_parts, relation)
-        if known is None:
-            return Partition(part.definition, most, {})
-        if (known.definition, known.most) != (part.definition, most):
+        if earlier is None:
+            return PartitionCharges(part.definition, most, {})
+        if (earlier.definition, earlier.most) != (part.definition, most):
             raise TermsDiffer(
                 f"partition {part.partition!r} exists with another definition: another table, filter, column, keys or "
                 "max_parts, or another content of a public table; give it another name, and both add up. A table in "
                 "memory or of Ibis is known by the name that dp.Private(…, name=…) gives it"
             )
-        if part.key not in known.parts and len(known.parts) >= MAX_PARTS:
+        if part.key not in earlier.parts and len(earlier.parts) >= MAX_PARTS:
             raise _check.fail("partition", f"have at most {MAX_PARTS} parts", part.partition, "merge some of them")
-        return known
+        return earlier
 
     def text(self, total: Totals) -> str:
         """The totals as canonical text."""
         partitions = ",".join(
-            f'{quoted(name)}:{{"definition":{quoted(one.definition)},"most":{one.most},"parts":{{'
-            + ",".join(f"{quoted(key)}:{own.text()}" for key, own in one.parts.items())
+            f'{quoted(name)}:{{"definition":{quoted(charges.definition)},"most":{charges.most},"parts":{{'
+            + ",".join(f"{quoted(key)}:{own.text()}" for key, own in charges.parts.items())
             + "}}"
-            for name, one in self.partitions.items()
+            for name, charges in self.partitions.items()
         )
         plain = total._replace(divided=None).text()
         return f'{plain[:-1]},"partitions":{{{partitions}}},"whole":{self.whole.text()}}}'
@@ -172,12 +172,12 @@ def totals_of_text(text: str) -> Totals:
     try:
         value = parse(text)
         partitions = {
-            name: Partition(
-                one["definition"],
-                one["most"],
-                {key: Totals.of_text(canonical(own)) for key, own in one["parts"].items()},
+            name: PartitionCharges(
+                charges["definition"],
+                charges["most"],
+                {key: Totals.of_text(canonical(own)) for key, own in charges["parts"].items()},
             )
-            for name, one in value["partitions"].items()
+            for name, charges in value["partitions"].items()
         }
         totals = Divided(Totals.of_text(canonical(value["whole"])), partitions).total()
         if totals.text() == text:
@@ -190,23 +190,25 @@ def totals_of_text(text: str) -> Totals:
 def _sum(several: Iterable[Totals]) -> Totals:
     """The sum of totals, rounded up where it would grow too long."""
     listed = list(several)
-    ratios = [_added(column) for column in zip(*(one.ratios for one in listed), strict=True)]
-    claimed = _added([one.claimed.as_integer_ratio() for one in listed])
+    ratios = [_added(column) for column in zip(*(totals.ratios for totals in listed), strict=True)]
+    claimed = _added([totals.claimed.as_integer_ratio() for totals in listed])
     assert claimed is not None  # a sum of finite numbers
     return Totals.of_ratios(ratios, Fraction(*claimed))
 
 
 def _sum_of_largest(several: Sequence[Totals], most: int, orders: int) -> Totals:
     """The sum of the largest amounts at each order, and of the largest δ."""
-    ratios = [_added(_largest(column, most)) for column in zip(*(one.ratios for one in several), strict=True)]
-    claimed = _added(_largest([one.claimed.as_integer_ratio() for one in several], most))
+    ratios = [_added(_largest(column, most)) for column in zip(*(totals.ratios for totals in several), strict=True)]
+    claimed = _added(_largest([totals.claimed.as_integer_ratio() for totals in several], most))
     assert claimed is not None  # a sum of finite numbers
     return Totals.of_ratios(ratios or [(0, 1)] * orders, Fraction(*claimed))
 
 
 def _largest(amounts: Sequence[Ratio | None], most: int) -> list[Ratio | None]:
     """The largest amounts; None, which is infinite, comes first."""
-    ordered = sorted(amounts, key=lambda one: (one is not None, Fraction(0) if one is None else -Fraction(*one)))
+    ordered = sorted(
+        amounts, key=lambda amount: (amount is not None, Fraction(0) if amount is None else -Fraction(*amount))
+    )
     return ordered[:most]
 
 

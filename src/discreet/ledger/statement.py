@@ -24,7 +24,7 @@ FIXED = "holds only if all of these events were fixed in advance; not for events
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StatementLine:
     """One charge of a statement."""
 
     sequence: int
@@ -74,7 +74,7 @@ class Statement:
     tight: Interval | None
     tight_note: str
     delta: float
-    lines: tuple[Line, ...]
+    lines: tuple[StatementLine, ...]
 
     @property
     def text(self) -> str:
@@ -183,7 +183,7 @@ class Summary:
 Tight = tuple[Interval | None, str]
 
 
-def compose(terms: Terms, totals: Totals, lines: tuple[Line, ...], figure: Tight, delta: float) -> Statement:
+def compose(terms: Terms, totals: Totals, lines: tuple[StatementLine, ...], figure: Tight, delta: float) -> Statement:
     """The statement of an account from its terms, its totals, its charges, and the tight figure at `delta`."""
     standing = terms.filter(totals)
     if totals.divided is not None:

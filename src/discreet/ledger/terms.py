@@ -11,8 +11,9 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from discreet.accounting.adaptive.budgets import Form, Limits, Price, form_of
+from discreet.accounting.adaptive.budgets import form_of
 from discreet.accounting.adaptive.filter import AdaptiveFilter, Refused
+from discreet.accounting.adaptive.form import Form, Limits, Price
 from discreet.codec import (
     canonical,
     decode_budget,

@@ -15,7 +15,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from discreet.accounting.adaptive.budgets import Price, Ratio
+from discreet.accounting.adaptive.form import Price, Ratio
 from discreet.codec import encode
 from discreet.errors import NotALedger
 from discreet.events import Event

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from discreet.accounting.adaptive.budgets import Price
+from discreet.accounting.adaptive.form import Price
 from discreet.attestation import Attestation
 from discreet.codec import encode
 from discreet.errors import DiscreetError, NotALedger, UnknownEvent

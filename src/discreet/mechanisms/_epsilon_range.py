@@ -23,7 +23,7 @@ from discreet.numeric.search import bisect_ratio
 from discreet.release import NoiseLaw
 
 #: The noises with a calibration to ε and a tail in closed form.
-Noise = Literal["laplace", "gaussian", "l2-laplace"]
+NoiseFamily = Literal["laplace", "gaussian", "l2-laplace"]
 #: The search for the least ε ends here on either side: beyond, noise is none, or more than any answer.
 _LEAST, _MOST = 1e-9, 1e6
 #: The least ε is found to within this factor, from the side that is accurate enough.
@@ -50,7 +50,7 @@ class EpsilonRange:
     """
 
     name: str
-    noise: Noise
+    noise: NoiseFamily
     delta: float
     max_epsilon: float
     error: float
@@ -147,7 +147,7 @@ class _Calibration:
     """The noise that each ε gives. It holds the query's bound, not its value."""
 
     query: Bounded
-    noise: Noise
+    noise: NoiseFamily
     delta: float | None
     relation: Relation
 
@@ -190,7 +190,7 @@ def epsilon_range(
     max_epsilon: float,
     error: float,
     probability: float,
-    noise: Noise = "laplace",
+    noise: NoiseFamily = "laplace",
     delta: float | None = None,
     relation: Relation | str | None = None,
 ) -> EpsilonRange:

@@ -20,7 +20,7 @@ from discreet.errors import InvalidArgument
 from discreet.events import Event
 from discreet.neighbors import Relation
 
-Result = TypeVar("Result")
+Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,19 +101,19 @@ def jointly(name: str) -> Iterator[None]:
 
 
 def through(
-    mechanism: Any, value: Any, relation: Relation, event: Event, draw: Callable[[], Result], limit: Any = None
-) -> Result:
+    mechanism: Any, value: Any, relation: Relation, event: Event, draw: Callable[[], Returned], limit: Any = None
+) -> Returned:
     """What `mechanism` releases of `value`: `draw()`, unless somebody watches and answers in its place."""
     watcher = _watcher.get()
     if watcher is None:
         return draw()
     arrival = Arrival(mechanism, value, relation, event, limit, _joint.get())
 
-    def unwatched() -> Result:
+    def unwatched() -> Returned:
         with watched_by(None):  # a mechanism that is made of others arrives once
             return draw()
 
-    released: Result = watcher.through(arrival, unwatched)
+    released: Returned = watcher.through(arrival, unwatched)
     return released
 
 

@@ -46,9 +46,9 @@ class Refinement:
         with observation.jointly(f"{name}, first pass"):
             chosen = [self.first.release(scores.coarse, relation=relation).value for scores in groups]
         with observation.jointly(name):
-            fine = [scores.fine(place) for scores, place in zip(groups, chosen, strict=True)]
+            fine = [scores.fine(level) for scores, level in zip(groups, chosen, strict=True)]
             drawn = [self.second.release(scores, relation=relation) for scores in fine]
         return [
-            Release(one.value, self.event(), self.guarantee().protecting(Neighbors(relation, scores.coarse.unit)))
-            for one, scores in zip(drawn, groups, strict=True)
+            Release(draw.value, self.event(), self.guarantee().protecting(Neighbors(relation, scores.coarse.unit)))
+            for draw, scores in zip(drawn, groups, strict=True)
         ]

@@ -106,8 +106,8 @@ def whole_value(value: object) -> int:
     return value
 
 
-def unreadable(expected: str, found: object) -> NotALedger:
+def unreadable(expected: str, given: object) -> NotALedger:
     """The error for a text that no ledger wrote, with the beginning of the text."""
-    shown = repr(found)
+    shown = repr(given)
     shown = shown if len(shown) <= _QUOTED else shown[: _QUOTED - 3] + "..."
     return NotALedger(f"a stored code must hold {expected}, found {shown}: the ledger was edited, or is from elsewhere")

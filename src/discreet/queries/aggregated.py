@@ -206,5 +206,5 @@ def _moves(summed: Summed, unit: Unit, groups: int) -> dict[Relation, Sensitivit
         return {r: Sensitivity(groups, n * weight, n * weight**2, weight) for r, n in full.items()}
     if dimension > 1:
         swap = Sensitivity(2 * present.l0, 2 * present.l1, 4 * present.l2_squared, 2 * present.linf)
-    one, two = (Sensitivity.times(s, unit.max_rows * weight, dimension) for s in (present, swap))
-    return {ADD_REMOVE: one, REPLACE_ONE: two, ZERO_OUT: one}
+    present_moves, swap_moves = (Sensitivity.times(s, unit.max_rows * weight, dimension) for s in (present, swap))
+    return {ADD_REMOVE: present_moves, REPLACE_ONE: swap_moves, ZERO_OUT: present_moves}

@@ -63,18 +63,21 @@ def sensitivities(
     person for another pairs their rows; a row without a partner counts as present in one dataset only.
     """
     if isinstance(unit, Rows):
-        one, two = present, swapped
+        add_remove, replace_one = present, swapped
     else:
         rows = unit.max_rows
-        one = present.times(rows, dimension)
-        two = larger(present, swapped).times(rows, dimension)
-    return {ADD_REMOVE: one, REPLACE_ONE: two, ZERO_OUT: one}
+        add_remove = present.times(rows, dimension)
+        replace_one = larger(present, swapped).times(rows, dimension)
+    return {ADD_REMOVE: add_remove, REPLACE_ONE: replace_one, ZERO_OUT: add_remove}
 
 
-def larger(one: Sensitivity, two: Sensitivity) -> Sensitivity:
+def larger(left: Sensitivity, right: Sensitivity) -> Sensitivity:
     """The larger of two bounds, norm by norm."""
     return Sensitivity(
-        max(one.l0, two.l0), max(one.l1, two.l1), max(one.l2_squared, two.l2_squared), max(one.linf, two.linf)
+        max(left.l0, right.l0),
+        max(left.l1, right.l1),
+        max(left.l2_squared, right.l2_squared),
+        max(left.linf, right.linf),
     )
 
 

@@ -14,7 +14,7 @@ from discreet.errors import DiscreetError, InvalidArgument
 from discreet.learning import Engine, Flat, clipped_sum, losses
 from discreet.learning.engine import clipped, shared_parameters
 from discreet.learning.engine.operations import arithmetic
-from discreet.learning.engine.operations.linear import Bias
+from discreet.learning.engine.operations.linear import BiasVector
 from tests.learning.engine import truth
 from tests.learning.engine.test_operations import LOSS, compare, model_and_batch
 
@@ -298,7 +298,9 @@ def clip_the_batch(monkeypatch):
 
 
 def skip_the_bias(monkeypatch):
-    monkeypatch.setattr(Bias, "per_example", lambda s, i, g: torch.zeros(g.shape[0], g.shape[s.channel], dtype=g.dtype))
+    monkeypatch.setattr(
+        BiasVector, "per_example", lambda s, i, g: torch.zeros(g.shape[0], g.shape[s.channel], dtype=g.dtype)
+    )
 
 
 def forget_the_cross_terms(monkeypatch):

@@ -15,7 +15,7 @@ from discreet.learning.engine import Engine
 from discreet.learning.engine.graph.effects import backward_draws
 from discreet.learning.engine.graph.marks import mark
 from discreet.learning.engine.graph.passes import move_norms_early, share_after_forward
-from discreet.learning.engine.graph.replay import Replay
+from discreet.learning.engine.graph.replay import GraphReplay
 
 
 def backward_then_norms(x, y):
@@ -227,7 +227,7 @@ cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"
 @cuda
 def test_a_replayed_graph_sees_new_batches_new_parameters_and_moved_ones():
     weight = torch.randn(4, 3, device="cuda")
-    replay = Replay(lambda w, x: [w @ x], [weight, torch.randn(3, device="cuda")], 1)
+    replay = GraphReplay(lambda w, x: [w @ x], [weight, torch.randn(3, device="cuda")], 1)
     inputs = torch.randn(3, device="cuda")
     first = replay(weight, inputs)[0]
     torch.testing.assert_close(first, weight @ inputs)
@@ -242,7 +242,7 @@ def test_a_replayed_graph_sees_new_batches_new_parameters_and_moved_ones():
 @cuda
 def test_a_graph_that_lends_its_results_computes_the_same():
     weight, inputs = torch.randn(4, 3, device="cuda"), torch.randn(3, device="cuda")
-    replay = Replay(lambda w, x: [w @ x], [weight, inputs], 1, lend=True)
+    replay = GraphReplay(lambda w, x: [w @ x], [weight, inputs], 1, lend=True)
     for _ in range(2):
         inputs = torch.randn(3, device="cuda")
         torch.testing.assert_close(replay(weight, inputs)[0], weight @ inputs)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from discreet.errors import InvalidArgument
 from discreet.learning import Flat, losses
 from discreet.learning.engine import Engine, clipped_sum
-from discreet.learning.engine.isolation import State
+from discreet.learning.engine.isolation import ReachableState
 
 
 def _squares(net: Any, batch: Any) -> Tensor:
@@ -339,7 +339,7 @@ def test_what_cannot_be_put_back_is_refused_in_the_dry_run():
 
 @pytest.mark.parametrize("held", [random.Random(0), iter([1, 2, 3]), torch.Generator()], ids=lambda v: type(v).__name__)
 def test_a_generator_or_iterator_that_was_used_is_refused(held):
-    state = State(types.SimpleNamespace(inner=(held,)))
+    state = ReachableState(types.SimpleNamespace(inner=(held,)))
     state.restore()
     if isinstance(held, torch.Generator):
         torch.rand(1, generator=held)
@@ -353,7 +353,7 @@ def test_a_state_is_put_back_exactly():
     inner = collections.OrderedDict(b=1, a={2, 3})
     root = types.SimpleNamespace(inner=inner, data=bytearray(b"ab"), weight=nn.Parameter(torch.zeros(1)))
     root.itself = root
-    state = State(root)
+    state = ReachableState(root)
     inner["c"], root.weight.seen, root.data[0] = 5, 1.5, 0
     inner.move_to_end("b")
     inner["a"].add(7)

@@ -19,7 +19,7 @@ from discreet.learning.engine.operations.base import GradientRule
 from discreet.learning.engine.operations.convolution import ConvolutionWeight
 from discreet.learning.engine.operations.elementwise import Broadcast
 from discreet.learning.engine.operations.embedding import EmbeddingWeight
-from discreet.learning.engine.operations.linear import Bias, LinearWeight
+from discreet.learning.engine.operations.linear import BiasVector, LinearWeight
 from discreet.learning.engine.operations.recurrent import RecurrentWeight
 from discreet.learning.engine.operations.transformed import TransformedParameter
 from discreet.learning.engine.shared_parameters import Use, norm_power
@@ -91,7 +91,7 @@ def rules(dtype: torch.dtype) -> dict[str, list[Use]]:
         "grouped": [Use(ConvolutionWeight(*grouped), (images[0],), images[1])],
         "embedding": [Use(EmbeddingWeight(300), (ids,), g)],
         "tied": [Use(EmbeddingWeight(300), (ids,), table), Use(LinearWeight(), (a,), g)],
-        "bias and table": [Use(Bias(), (), g), Use(Broadcast((300,), (1, 300)), (), g)],
+        "bias and table": [Use(BiasVector(), (), g), Use(Broadcast((300,), (1, 300)), (), g)],
         "transformed": [Use(scale, (), g.sum(1))],
     }
 

@@ -108,7 +108,7 @@ def _scaled(event: Event, factor: float) -> Event | None:
             return ev.L2Laplace(
                 _more(multiplier, factor),
                 None if by_l1 is None else _more(by_l1, factor),
-                None if shift is None else tuple(_less(part, factor) for part in shift),
+                None if shift is None else tuple(_less(distance, factor) for distance in shift),
             )
         case ev.DiscreteGaussian(_, variance):
             return replace(event, variance=_rational(variance, factor**2, up=True))

@@ -1,9 +1,9 @@
 """The forms of budget, one class for each kind of guarantee that a budget can be stated in.
 
 A form answers every question whose answer depends on that kind: the limits of a budget, the price of an event, whether
-a total fits, how much is used, and how amounts read. Filters, ledgers and reports ask the form of their budget and
-never look at its class. To add a form, write the guarantee in `guarantees`, its form here, and a tag in `codec` if
-ledgers may store it.
+a total fits, how much is used, how amounts read, and what several budgets promise together (`form`). Filters, ledgers
+and reports ask the form of their budget and never look at its class. To add a form, write the guarantee in
+`guarantees`, its form here, and a tag in `codec` if ledgers may store it.
 
 Why each rule is valid for adaptively chosen events is proved in docs/proofs/adaptive-filters.md.
 """
@@ -12,20 +12,37 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any
+
+from scipy import special
 
 from discreet import _check
+from discreet.accounting.adaptive.form import (
+    Form,
+    Limits,
+    OrdersForm,
+    Price,
+    SingleForm,
+    finite,
+    held,
+    refuse_aside,
+    rounded,
+)
 from discreet.accounting.adaptive.orders import checked_orders, default_orders, shares
-from discreet.accounting.adaptive.room import Room, round_down
-from discreet.accounting.forms.conversions import gdp_delta, order_limit, rdp_delta, rdp_epsilon, zcdp_delta
-from discreet.accounting.forms.gdp import mu_squared, root_up
+from discreet.accounting.adaptive.room import Room
+from discreet.accounting.forms.conversions import (
+    gdp_delta,
+    order_limit,
+    rdp_delta,
+    rdp_epsilon,
+    variation_of,
+    zcdp_delta,
+)
+from discreet.accounting.forms.gdp import mu_squared, mu_up
 from discreet.accounting.forms.pure import exact_pure, pure
-from discreet.accounting.forms.rdp import rdp
 from discreet.accounting.forms.zcdp import exact_rho
 from discreet.accounting.losses.claims import without_delta
 from discreet.accounting.tight import epsilon
@@ -33,211 +50,45 @@ from discreet.errors import UnknownEvent
 from discreet.events import Event
 from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP, strength
 from discreet.neighbors import Neighbors, Relation
-from discreet.numeric.rounding import float_down, float_up, reported
+from discreet.numeric.rounding import float_down, float_root_up, times_up, up
 
-#: An amount at each order (a single one where the form has no orders), None where it is infinite.
-Price = tuple[Fraction | None, ...]
-#: Numerator and denominator. Integers are much cheaper to add and compare than `Fraction`.
-Ratio = tuple[int, int]
-
-#: The δ at which ε is read where a budget has none of its own.
-READING_DELTA = 1e-6
-
-# The smallest positive amount that a guarantee holds (see `reported`). Less than this remaining is shown as 0.
-_SMALLEST_SHOWN = 1e-150
 # A pure ε is stated without a δ if the δ would save at most this factor: a caller who asked for ε = 0.2 reads that it
 # costs 0.2.
 _DELTA_SAVES_LITTLE = 1.01
 # Limits at Rényi orders contain logarithms. Another processor may compute other last digits of them, and a ledger from
 # there must open here. So an edited limit may be larger by this share of ε, and not by more.
 _LAST_DIGITS = Fraction(1, 10**12)
-
-G = TypeVar("G", bound=Guarantee)
-
-
-class Limits(NamedTuple):
-    """What a budget allows: a limit at each of its orders, and the part of δ for events that bring their own."""
-
-    orders: tuple[float, ...]
-    amounts: tuple[Ratio, ...]
-    aside: Fraction
-
-    @classmethod
-    def of(cls, orders: Iterable[float], amounts: Iterable[Fraction], aside: Fraction = Fraction(0)) -> Limits:
-        """The limits of exact amounts."""
-        return cls(tuple(orders), tuple(amount.as_integer_ratio() for amount in amounts), aside)
-
-
-class Total(Protocol):
-    """What was spent: a numerator (None if infinite) and a denominator at each order, and δ that events brought."""
-
-    @property
-    def numerators(self) -> tuple[int | None, ...]: ...
-
-    @property
-    def denominators(self) -> tuple[int, ...]: ...
-
-    @property
-    def claimed(self) -> Fraction: ...
+# Larger than any number of trials can use up between two restarts, and small enough for every formula; and for μ, whose
+# square is what adds up.
+_PLENTY, _PLENTY_MU = 1e9, 1e4
 
 
 @dataclass(frozen=True)
-class Form(ABC, Generic[G]):
-    """The rules and the words of one form of budget."""
-
-    budget: G
-
-    #: How the budget adds up what is spent, as a phrase.
-    rule: ClassVar[str]
-    #: Whether a total fits as soon as one order has room; otherwise every order must have room.
-    any_order: ClassVar[bool] = False
-    #: Whether the budget can pay for events that bring a δ of their own.
-    takes_delta: ClassVar[bool] = False
-    #: Whether Gaussian noise has a finite price.
-    takes_gaussian: ClassVar[bool] = True
-    #: Whether amounts mean something to a reader. Amounts at Rényi orders do not.
-    readable: ClassVar[bool] = True
-
-    @property
-    def reading_delta(self) -> float:
-        """The δ at which ε is read for this budget."""
-        return READING_DELTA
-
-    # --- rules
-
-    @abstractmethod
-    def limits(self, orders: Sequence[float] | None = None, aside: float = 0.0) -> Limits:
-        """The limits of a new filter or account. `orders` and `aside` are for (ε, δ) budgets alone."""
-
-    def grants(self, stored: Limits) -> bool:
-        """Whether stored limits are no larger than what this budget allows at the orders that are stored with them.
-
-        The orders are not chosen again: a version that would choose others must still accept those in use.
-        """
-        allowed = self.limits(stored.orders or None, float(stored.aside))
-        if (allowed.orders, allowed.aside, len(allowed.amounts)) != (stored.orders, stored.aside, len(stored.amounts)):
-            return False
-        pairs = zip(stored.amounts, allowed.amounts, strict=True)
-        return all(Fraction(*amount) <= self._at_most(Fraction(*largest)) for amount, largest in pairs)
-
-    def _at_most(self, limit: Fraction) -> Fraction:
-        """The largest stored limit that counts as this one: itself, where limits are exact."""
-        return limit
-
-    @abstractmethod
-    def price(self, event: Event, relation: Relation, orders: Sequence[float]) -> Price:
-        """What `event` costs, rounded up; raises `UnknownEvent` if no theorem prices it."""
-
-    def split(self, event: Event, relation: Relation) -> tuple[Event, Fraction]:
-        """The event that has to be priced, and the δ that it brings in addition."""
-        return event, Fraction(0)
-
-    def fits(self, total: Total, limits: Limits) -> bool:
-        """Whether a filter or an account may stand like this. This is the only place where that is decided."""
-        if total.claimed and total.claimed > limits.aside:
-            return False
-        enough = self.any_order
-        for n, d, (limit, unit) in zip(total.numerators, total.denominators, limits.amounts, strict=True):
-            # n/d <= limit/unit. One order with room settles `any_order`; one without settles the rest.
-            if (n is not None and n * unit <= limit * d) is enough:
-                return enough
-        return not enough
-
-    def used(self, spent: Price, limits: Sequence[Fraction]) -> float:
-        """The share of the budget that is used, from 0 to 1. For an (ε, δ) budget, at the order with most room."""
-        pairs = self._with_room(spent, limits)
-        taken = [1.0 if amount is None else float(min(Fraction(1), amount / limit)) for amount, limit in pairs]
-        if taken:
-            return min(taken) if self.any_order else max(taken)
-        return float(any(amount is None or amount > 0 for amount in spent))
-
-    def share(self, change: Price, limits: Sequence[Fraction], *, refund: bool = False) -> float:
-        """The share of the budget that one charge took, or that one refund gave back (which is negative)."""
-        pairs = self._with_room(change, limits)
-        taken = [1.0 if amount is None else float(amount / limit) for amount, limit in pairs]
-        if not taken:
-            return 0.0
-        return min(taken) if self.any_order and not refund else max(taken)
-
-    def _with_room(self, amounts: Price, limits: Sequence[Fraction]) -> list[tuple[Fraction | None, Fraction]]:
-        """Amounts beside their limits, without the orders that never had room."""
-        return [(amount, limit) for amount, limit in zip(amounts, limits, strict=True) if limit > 0]
-
-    # --- words
-
-    @abstractmethod
-    def shown(self, amounts: Price, orders: Sequence[float], protects: Neighbors | None, *, up: bool) -> Guarantee:
-        """Amounts as a guarantee: costs are rounded up, what remains is rounded down."""
-
-    def room_words(self, left: Guarantee) -> str:
-        """What remains, as a person reads it; `left` is the remainder as `shown` gives it."""
-        return str(left)
-
-    def price_words(self, price: Guarantee, event: Event, relation: Relation) -> str:
-        """What `event` costs, as a person reads it; `price` is the cost as `shown` gives it."""
-        return str(price)
-
-    def size_words(self, event: Event, relation: Relation) -> str:
-        """How large `event` is, as the ε to ask for: rounded down, so that asking for this much fits if `event` does.
-
-        It is the pure ε of an event that has a finite one (for an (ε, δ) budget, one within its ε); otherwise the ε at
-        `reading_delta`. Empty if no theorem gives a finite one.
-        """
-        with contextlib.suppress(UnknownEvent):
-            loss = pure(event, relation).epsilon
-            if loss <= self._largest_pure:
-                return f"ε = {round_down(loss):g}"
-        with contextlib.suppress(UnknownEvent):
-            loss = epsilon(event, self.reading_delta, relation).upper
-            if not math.isinf(loss):
-                return f"ε = {round_down(loss):g} at δ = {self.reading_delta:g}"
-        return ""
-
-    @property
-    def _largest_pure(self) -> float:
-        """The largest pure ε that is stated without a δ."""
-        return sys.float_info.max
-
-    def headline(self) -> tuple[str, str]:
-        """The budget as a large figure and a few words."""
-        return str(self.budget).partition(",")[0], "the budget"
-
-    @abstractmethod
-    def profile(self, epsilons: Sequence[float]) -> list[tuple[float, float]]:
-        """Pairs (ε, δ) that the budget promises; at each of `epsilons` if it promises a δ for every ε."""
-
-    def by_order(self, spent: Guarantee, remaining: Guarantee) -> list[dict[str, float | None]]:
-        """What was spent and what remains at each Rényi order, if the form has orders; None is infinite."""
-        return []
-
-
-@dataclass(frozen=True)
-class _Single(Form[G]):
-    """A form with a single amount and no orders."""
-
-    def limits(self, orders: Sequence[float] | None = None, aside: float = 0.0) -> Limits:
-        _refuse_aside(aside)
-        return Limits.of((), (self._limit(),))
-
-    @abstractmethod
-    def _limit(self) -> Fraction: ...
-
-
-@dataclass(frozen=True)
-class PureForm(_Single[PureDP]):
+class PureForm(SingleForm[PureDP]):
     """ε-DP: the ε add up."""
 
     rule = "the sum of the ε, as exact fractions"
     takes_gaussian = False
+    has_delta = False
 
     def _limit(self) -> Fraction:
-        return _finite(self.budget.epsilon)
+        return finite(self.budget.epsilon)
 
     def price(self, event: Event, relation: Relation, orders: Sequence[float]) -> Price:
         return (exact_pure(event, relation),)
 
     def shown(self, amounts: Price, orders: Sequence[float], protects: Neighbors | None, *, up: bool) -> Guarantee:
-        return PureDP(_rounded(amounts[0], up=up), protects=protects)
+        return PureDP(rounded(amounts[0], up=up), protects=protects)
+
+    def amounts(self, left: Guarantee) -> list[Fraction]:
+        assert isinstance(left, PureDP)  # as `shown` gives it
+        return [Fraction(left.epsilon)]
+
+    def over(self, count: int) -> PureDP:
+        return replace(self.budget, epsilon=times_up(count, self.budget.epsilon))
+
+    def generous(self) -> PureDP:
+        return PureDP(_PLENTY)
 
     def headline(self) -> tuple[str, str]:
         return f"ε = {self.budget.epsilon:g}", f"pure DP · {strength(self.budget.epsilon)} protection"
@@ -247,75 +98,90 @@ class PureForm(_Single[PureDP]):
 
 
 @dataclass(frozen=True)
-class ZCDPForm(_Single[ZCDP]):
+class ZCDPForm(SingleForm[ZCDP]):
     """ρ-zCDP: the ρ add up."""
 
     rule = "the sum of the ρ, as exact fractions"
 
     def _limit(self) -> Fraction:
-        return _finite(self.budget.rho)
+        return finite(self.budget.rho)
 
     def price(self, event: Event, relation: Relation, orders: Sequence[float]) -> Price:
         return (exact_rho(event, relation),)
 
     def shown(self, amounts: Price, orders: Sequence[float], protects: Neighbors | None, *, up: bool) -> Guarantee:
-        return ZCDP(_rounded(amounts[0], up=up), protects=protects)
+        return ZCDP(rounded(amounts[0], up=up), protects=protects)
+
+    def amounts(self, left: Guarantee) -> list[Fraction]:
+        assert isinstance(left, ZCDP)  # as `shown` gives it
+        return [Fraction(left.rho)]
+
+    def over(self, count: int) -> ZCDP:
+        return replace(self.budget, rho=times_up(count, self.budget.rho))
+
+    def generous(self) -> ZCDP:
+        return ZCDP(_PLENTY)
+
+    def total_variation(self) -> float:
+        return variation_of(float(self.budget.rho))
 
     def profile(self, epsilons: Sequence[float]) -> list[tuple[float, float]]:
         return [(loss, zcdp_delta(self.budget, loss)) for loss in epsilons]
 
 
 @dataclass(frozen=True)
-class GDPForm(_Single[GDP]):
+class GDPForm(SingleForm[GDP]):
     """μ-GDP: the μ² add up, so amounts are μ²."""
 
     rule = "the sum of the μ², as exact fractions"
 
     def _limit(self) -> Fraction:
-        return _finite(self.budget.mu) ** 2
+        return finite(self.budget.mu) ** 2
 
     def price(self, event: Event, relation: Relation, orders: Sequence[float]) -> Price:
         return (mu_squared(event, relation),)
 
     def shown(self, amounts: Price, orders: Sequence[float], protects: Neighbors | None, *, up: bool) -> Guarantee:
-        root = root_up(amounts[0])
-        return GDP(_held(root if up else math.nextafter(root, 0.0), up=up), protects=protects)
+        root = mu_up(amounts[0])
+        return GDP(held(root if up else math.nextafter(root, 0.0), up=up), protects=protects)
+
+    def amounts(self, left: Guarantee) -> list[Fraction]:
+        assert isinstance(left, GDP)  # as `shown` gives it
+        return [Fraction(left.mu) ** 2]
+
+    def over(self, count: int) -> GDP:
+        return replace(self.budget, mu=float_root_up(count * Fraction(self.budget.mu) ** 2))
+
+    def generous(self) -> GDP:
+        return GDP(_PLENTY_MU)
+
+    def total_variation(self) -> float:
+        mu = float(self.budget.mu)
+        return min(1.0, up(2 * float(special.ndtr(mu / 2)) - 1), variation_of(mu**2 / 2))
 
     def profile(self, epsilons: Sequence[float]) -> list[tuple[float, float]]:
         return [(loss, gdp_delta(self.budget, loss)) for loss in epsilons]
 
 
 @dataclass(frozen=True)
-class _ByOrder(Form[G]):
-    """A form with an amount at each of a fixed set of Rényi orders."""
-
-    readable = False
-
-    def price(self, event: Event, relation: Relation, orders: Sequence[float]) -> Price:
-        losses = rdp(event, orders, relation).epsilons
-        return tuple(None if math.isinf(loss) else Fraction(loss) for loss in losses)
-
-    def shown(self, amounts: Price, orders: Sequence[float], protects: Neighbors | None, *, up: bool) -> Guarantee:
-        return RDP(tuple(orders), tuple(_rounded(amount, up=up) for amount in amounts), protects=protects)
-
-    def by_order(self, spent: Guarantee, remaining: Guarantee) -> list[dict[str, float | None]]:
-        assert isinstance(spent, RDP)  # as `shown` gives it
-        assert isinstance(remaining, RDP)
-        return [
-            {"order": order, "spent": None if math.isinf(used) else used, "remaining": left}
-            for order, used, left in zip(spent.orders, spent.epsilons, remaining.epsilons, strict=True)
-        ]
-
-
-@dataclass(frozen=True)
-class RDPForm(_ByOrder[RDP]):
+class RDPForm(OrdersForm[RDP]):
     """Rényi DP: the divergences add up at each order, and every order must have room."""
 
     rule = "the sum at every Rényi order"
 
     def limits(self, orders: Sequence[float] | None = None, aside: float = 0.0) -> Limits:
-        _refuse_aside(aside)
-        return Limits.of(self.budget.orders, (_finite(loss) for loss in self.budget.epsilons))
+        refuse_aside(aside)
+        return Limits.of(self.budget.orders, (finite(loss) for loss in self.budget.epsilons))
+
+    def over(self, count: int) -> RDP:
+        return replace(self.budget, epsilons=tuple(times_up(count, loss) for loss in self.budget.epsilons))
+
+    def generous(self) -> RDP:
+        return RDP(self.budget.orders, tuple(_PLENTY for _ in self.budget.orders))
+
+    def total_variation(self) -> float:
+        # The divergence of order 1 is at most that of any larger order.
+        return variation_of(min(float(loss) for loss in self.budget.epsilons))
 
     def headline(self) -> tuple[str, str]:
         return "Rényi DP", str(self.budget)
@@ -325,7 +191,7 @@ class RDPForm(_ByOrder[RDP]):
 
 
 @dataclass(frozen=True)
-class ApproxForm(_ByOrder[ApproxDP]):
+class ApproxForm(OrdersForm[ApproxDP]):
     """(ε, δ)-DP: a Rényi filter at a fixed set of orders, with δ divided among them; one order with room is enough."""
 
     rule = "a Rényi filter at a fixed set of orders, with δ divided among them"
@@ -338,7 +204,7 @@ class ApproxForm(_ByOrder[ApproxDP]):
 
     def limits(self, orders: Sequence[float] | None = None, aside: float = 0.0) -> Limits:
         budget = self.budget
-        _finite(budget.epsilon)
+        finite(budget.epsilon)
         kept = _check.nonnegative("aside", aside, "it is the part of δ for events that bring their own")
         rest = float_down(Fraction(_check.delta(budget.delta)) - kept)
         _check.delta(rest, "delta - aside")
@@ -368,8 +234,19 @@ class ApproxForm(_ByOrder[ApproxDP]):
         return str(ApproxDP(rdp_epsilon(price, self.budget.delta), self.budget.delta))
 
     @property
+    def most_pure(self) -> float:
+        return self.budget.epsilon
+
+    @property
     def _largest_pure(self) -> float:
         return _DELTA_SAVES_LITTLE * self.budget.epsilon
+
+    def over(self, count: int) -> ApproxDP:
+        delta = min(1.0, times_up(count, self.budget.delta))
+        return replace(self.budget, epsilon=times_up(count, self.budget.epsilon), delta=delta)
+
+    def generous(self) -> ApproxDP:
+        return ApproxDP(_PLENTY, self.budget.delta)
 
     def headline(self) -> tuple[str, str]:
         loss, delta = self.budget.epsilon, self.budget.delta
@@ -400,25 +277,3 @@ def form_of(budget: Guarantee) -> Form[Any]:
         *names, last = (kind.__name__ for kind in FORMS)
         raise _check.fail("budget", "be a guarantee", budget, f"use {', '.join(names)} or {last}")
     return form(budget)
-
-
-def _refuse_aside(aside: float) -> None:
-    if aside:
-        raise _check.fail("aside", "be 0", aside, "only an (ε, δ) budget has a δ to set aside")
-
-
-def _finite(amount: float) -> Fraction:
-    """A budget as the number that was written: 0.3 is three tenths, so that three spends of a tenth fit."""
-    checked = _check.nonnegative("budget", amount, "an infinite budget filters nothing")
-    return Fraction(repr(float(amount))) if isinstance(amount, float) else checked
-
-
-def _rounded(amount: Fraction | None, *, up: bool) -> float:
-    if amount is None:
-        return math.inf
-    return _held(float_up(amount) if up else float_down(amount), up=up)
-
-
-def _held(amount: float, *, up: bool) -> float:
-    """An amount as a guarantee holds it: neither too small nor too large for one."""
-    return reported(amount) if up or amount >= _SMALLEST_SHOWN else 0.0

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from discreet.accounting.adaptive.budgets import Form, Limits, Price, form_of
+from discreet.accounting.adaptive.budgets import form_of
+from discreet.accounting.adaptive.form import Form, Limits, Price
 from discreet.errors import UnknownEvent
 from discreet.events import Event
 from discreet.guarantees import Guarantee

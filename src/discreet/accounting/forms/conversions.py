@@ -191,6 +191,14 @@ def gdp_to_zcdp(guarantee: GDP) -> ZCDP:
     return ZCDP(mu if math.isinf(mu) else reported(up(mu * mu / 2)), protects=guarantee.protects)
 
 
+def variation_of(divergence: float) -> float:
+    """A bound on the total variation distance from one on the KL divergence D, rounded up.
+
+    √(D/2) by Pinsker's inequality, and √(1 − e^{−D}) by that of Bretagnolle and Huber.
+    """
+    return min(1.0, up(math.sqrt(divergence / 2)), up(math.sqrt(-math.expm1(-divergence))))
+
+
 def _least_over_orders(bound: Callable[[float], float], start: float) -> float:
     """The least of `bound` over orders α = 1 + t near t = `start`, by golden section on ln t: any order is valid."""
     ratio = (math.sqrt(5) - 1) / 2

@@ -38,7 +38,7 @@ def gdp(event: Event, relation: Relation = ADD_REMOVE) -> GDP:
     >>> gdp(ev.Repeated(ev.Gaussian(2.0), 16))
     GDP(mu=2.0)
     """
-    return GDP(reported(root_up(mu_squared(event, relation))))
+    return GDP(reported(mu_up(mu_squared(event, relation))))
 
 
 def mu_squared(event: Event, relation: Relation = ADD_REMOVE) -> Fraction | None:
@@ -110,7 +110,7 @@ def gaussian_multiplier(event: Event, relation: Relation = ADD_REMOVE) -> float 
     squared = mu_squared(event, relation)
     if squared is None or squared == 0:
         return None
-    return math.nextafter(1 / root_up(squared), 0.0)
+    return math.nextafter(1 / mu_up(squared), 0.0)
 
 
 def limit(event: Event) -> float:
@@ -137,6 +137,6 @@ def _limit_squared(event: Event) -> float:
             raise UnknownEvent(f"the GDP limit is stated for Poisson-sampled Gaussians alone, not for {event!r}")
 
 
-def root_up(squared: Fraction | None) -> float:
+def mu_up(squared: Fraction | None) -> float:
     """The μ of a μ², rounded up; inf for None."""
     return math.inf if squared is None else float_root_up(squared)

@@ -85,7 +85,7 @@ def _epsilon(event: Event, relation: Relation) -> float:
             # Under an L2 bound alone the number of coordinates, and with it the L1 norm, is unbounded.
             bounds = [0.0 if infinite(multiplier) else math.inf]
             bounds += [] if by_l1 is None else [reciprocal_up(by_l1)]
-            bounds += [] if shift is None else [float_up(sum((exact(part) for part in shift), Fraction(0)))]
+            bounds += [] if shift is None else [float_up(sum((exact(distance) for distance in shift), Fraction(0)))]
             return min(bounds)
         case ev.DiscreteLaplace(sensitivity, scale):
             return float_up(sensitivity / scale)

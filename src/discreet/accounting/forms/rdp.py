@@ -93,7 +93,7 @@ def _curve(event: Event, orders: Floats, relation: Relation) -> Floats:
             bounds += (
                 []
                 if shift is None
-                else [_sum([renyi.laplace(orders, float_up(exact(part))) for part in shift], orders)]
+                else [_sum([renyi.laplace(orders, float_up(exact(distance))) for distance in shift], orders)]
             )
             return _least(bounds)
         case ev.DiscreteLaplace(sensitivity, scale):

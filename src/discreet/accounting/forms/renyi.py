@@ -109,7 +109,7 @@ def bounded_range(orders: Floats, epsilon: float) -> Floats:
         return np.full_like(orders, np.inf)
     s = orders - 1
     # ln[(e^ε − e^{−sε})/(1 − e^{−sε})] = ε + ln[(1 − e^{−αε})/(1 − e^{−sε})], and likewise against e^ε − 1.
-    log_all, log_down, log_one = (np.log(-np.expm1(-part * epsilon)) for part in (orders, s, np.ones_like(s)))
+    log_all, log_down, log_one = (np.log(-np.expm1(-exponent * epsilon)) for exponent in (orders, s, np.ones_like(s)))
     peak = np.log(s / orders) + epsilon + log_all - log_down
     moment = s * peak + log_all - log_one - np.log(orders)
     sizes = np.abs(log_all) + np.abs(log_down) + np.abs(log_one) + np.abs(np.log(s)) + np.log(orders)

@@ -93,8 +93,8 @@ def symmetric_pure(orders: Floats, epsilon: float, rate: float) -> Floats:
     weights = 1 / (1 + math.exp(epsilon)), 1 / (1 + math.exp(-epsilon))
     parts = [np.array(_bernoulli_gap(float(order), np.array([high, low]))) for order in orders]
     logs = [
-        log_sum(part + np.log(np.array(weights)) + _MARGIN * (2 + order * epsilon))
-        for part, order in zip(parts, orders, strict=True)
+        log_sum(log_terms + np.log(np.array(weights)) + _MARGIN * (2 + order * epsilon))
+        for log_terms, order in zip(parts, orders, strict=True)
     ]
     return np.array([_log_one_plus(value) * (1 + _MARGIN) for value in logs]) / (orders - 1)
 

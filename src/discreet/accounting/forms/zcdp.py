@@ -132,7 +132,7 @@ def _rho(event: Event, relation: Relation) -> float:
         case ev.L2Laplace(multiplier, by_l1, shift):
             bounds = [_gaussian_rho(multiplier)]
             bounds += [] if by_l1 is None else [laplace_rho(reciprocal_up(by_l1))]
-            bounds += [] if shift is None else [total_up(laplace_rho(float_up(exact(part))) for part in shift)]
+            bounds += [] if shift is None else [total_up(laplace_rho(float_up(exact(distance))) for distance in shift)]
             return min(bounds)
         case ev.DiscreteLaplace(sensitivity, scale):
             return _discrete_laplace_rho(sensitivity, scale)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting.losses.atoms import AtomLoss
-from discreet.accounting.losses.loss import Loss
+from discreet.accounting.losses.loss import PrivacyLoss
 from discreet.numeric.rounding import UNIT
 
 Floats = NDArray[np.float64]
@@ -45,6 +45,11 @@ _TRIM_HIGH, _TRIM_LOW = 1e-32, 1e-80
 _RARE_PAIR = 1e-45
 # What products of masses lose to underflow, in all doublings together.
 _UNDERFLOW = 1e-290
+
+# Losses stay within ± this: e^709 is the largest float, and the rest is room for sums of ratios.
+_LARGEST_LOSS = 690
+# Cells of the estimate of the variance, which only chooses the scale of the grid.
+_VARIANCE_CELLS = 4000
 
 # Tails above this are asked for only to see where the bulk of a loss lies.
 _BULK = 1e-6
@@ -115,7 +120,7 @@ class RatioLaw:
         return AverageLoss(losses + sign * self.value_error, p, q, infinite, only_q)
 
 
-def average(loss: Loss, count: int, *, upper: bool) -> RatioLaw:
+def average(loss: PrivacyLoss, count: int, *, upper: bool) -> RatioLaw:
     """The law of a sum of `count` ratios of the step with loss `loss`: larger in the convex order, or smaller."""
     fine = _one(loss, _STEP, upper=upper)
     total = fine
@@ -124,8 +129,8 @@ def average(loss: Loss, count: int, *, upper: bool) -> RatioLaw:
         if bit == "1":
             # One ratio has a small part of the variance of many, so its grid may be coarser.
             coarse = min(8, math.isqrt(total.count))
-            one = fine if coarse <= 1 else _one(loss, coarse * _STEP, upper=upper)
-            total = _added(total, one, upper=upper)
+            single = fine if coarse <= 1 else _one(loss, coarse * _STEP, upper=upper)
+            total = _added(total, single, upper=upper)
     return total
 
 
@@ -165,10 +170,10 @@ def _places(values: Floats, mean: float, scale: float, step: float) -> Floats:
     return np.asarray(np.copysign(np.log(size + np.sqrt(size * size + 1)), away) / step)
 
 
-def _one(loss: Loss, step: float, *, upper: bool) -> RatioLaw:
+def _one(loss: PrivacyLoss, step: float, *, upper: bool) -> RatioLaw:
     """The ratio of one step, on a grid."""
     low, high = loss.support(_LOW_TAIL)[0], loss.support(_HIGH_TAIL)[1]
-    if not -690 < low <= high < 690:
+    if not -_LARGEST_LOSS < low <= high < _LARGEST_LOSS:
         raise OverflowError("a likelihood ratio left the range of floats")
     deviation = math.sqrt(_second_moment(loss, low, high))
     grid = _Grid.over(math.exp(low), math.exp(high), 1.0, deviation, step)
@@ -198,9 +203,9 @@ def _one(loss: Loss, step: float, *, upper: bool) -> RatioLaw:
     return _trimmed(law, upper=True)
 
 
-def _second_moment(loss: Loss, low: float, high: float) -> float:
+def _second_moment(loss: PrivacyLoss, low: float, high: float) -> float:
     """E[(Y − 1)²] to a digit or two: it only chooses the grid."""
-    edges = np.linspace(low, high, 4001)
+    edges = np.linspace(low, high, _VARIANCE_CELLS + 1)
     cells = loss.cells(edges)
     middle = np.exp((edges[:-1] + edges[1:]) / 2)
     atom_losses, _, atom_q = loss.atoms()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.continuous import ContinuousLoss, LaplaceShift
-from discreet.accounting.losses.loss import Loss
+from discreet.accounting.losses.loss import PrivacyLoss
 from discreet.numeric.rounding import UNIT
 
 Floats = NDArray[np.float64]
@@ -72,8 +72,8 @@ class ClosedAtoms:
         value = np.zeros(len(omega), dtype=np.complex128)
         rows = max(1, _CHUNK // max(1, math.isqrt(len(omega))))
         for begin in range(0, len(weights), rows):
-            part = slice(begin, begin + rows)
-            value += _turned_sum(omega, self.losses[part], weights[part])
+            chunk = slice(begin, begin + rows)
+            value += _turned_sum(omega, self.losses[chunk], weights[chunk])
         size = float(weights @ np.abs(self.losses))
         # Each term errs by its exponent's size in roundings, the sum by its number of terms.
         return value, UNIT * (16 + 4 * len(weights) + 8 * (tilt + omega) * size)
@@ -124,7 +124,7 @@ class ClosedLaplace:
         return value, UNIT * (64 + 8 * (tilt + omega) * self.epsilon)
 
 
-def closed_form(loss: Loss) -> ClosedLoss | None:
+def closed_form(loss: PrivacyLoss) -> ClosedLoss | None:
     """The same loss for a Fourier inversion; None where its moments have no cheap formula."""
     if isinstance(loss, AtomLoss) and 0 < len(loss.losses) <= _MOST_ATOMS:
         return ClosedAtoms(loss.losses, loss.p)

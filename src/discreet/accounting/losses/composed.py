@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from discreet.accounting.losses.atoms import AtomLoss, ListedLoss
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift
-from discreet.accounting.losses.loss import Loss
+from discreet.accounting.losses.loss import PrivacyLoss
 from discreet.accounting.losses.mixtures import GroupLoss
 
 # Relative error allowed for sums of logarithms of one sign: a few units in the last place each, so 32 units are ample.
@@ -34,14 +34,14 @@ class Losses:
 
     mu_squared: float = 0.0
     sampled: tuple[tuple[float, float, int], ...] = ()
-    others: tuple[tuple[Loss, int], ...] = ()
+    others: tuple[tuple[PrivacyLoss, int], ...] = ()
     concentrated: float = 0.0
     shift: float = 0.0
     inflation: float = 0.0
     exact: bool = True
 
     @classmethod
-    def of(cls, loss: Loss) -> Losses:
+    def of(cls, loss: PrivacyLoss) -> Losses:
         """One loss, once."""
         return cls(others=((loss, 1),))
 
@@ -124,9 +124,9 @@ class Losses:
             loss, log_mass = loss + count * float(losses[-1]), log_mass + count * math.log(p[-1])
         return loss - abs(loss) * _SUPPORT_ERROR, log_mass - abs(log_mass) * _SUPPORT_ERROR - _SUPPORT_ERROR
 
-    def for_grid(self, *, adding: bool) -> list[tuple[Loss, int]]:
+    def for_grid(self, *, adding: bool) -> list[tuple[PrivacyLoss, int]]:
         """Every part as a loss that can be put on a grid, with its count."""
-        parts: list[tuple[Loss, int]] = list(self.others)
+        parts: list[tuple[PrivacyLoss, int]] = list(self.others)
         if self.mu_squared > 0:
             parts.append((ContinuousLoss(GaussianShift(math.sqrt(self.mu_squared))), 1))
         parts += [(ContinuousLoss(GaussianShift(mu), rate, adding), count) for rate, mu, count in self.sampled]

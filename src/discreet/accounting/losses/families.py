@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from discreet.accounting.losses.atoms import AtomLoss, DiscreteGaussianLoss, DiscreteLaplaceLoss, ListedLoss
 from discreet.accounting.losses.closed import ClosedAtoms, ClosedLoss, closed_form
 from discreet.accounting.losses.continuous import ContinuousLoss, LaplaceShift
-from discreet.accounting.losses.loss import Loss
+from discreet.accounting.losses.loss import PrivacyLoss
 from discreet.accounting.losses.one_range import RangeLoss
 from discreet.numeric.rounding import UNIT
 
@@ -168,10 +168,10 @@ class DiscreteGaussianFamily(_Family):
         a, sigma = self.shift[rows, None], self.sigma[rows, None]
         mu = a / sigma
         nearest = -np.round(omega * mu / (2 * math.pi * sigma))
-        place = np.mod(tilt * a, 1.0)
+        fraction = np.mod(tilt * a, 1.0)
         value = np.zeros(nearest.shape, dtype=np.complex128)
         for n in (nearest - 1, nearest, nearest + 1):
-            phase = 2 * math.pi * np.mod(n * place, 1.0)
+            phase = 2 * math.pi * np.mod(n * fraction, 1.0)
             value += np.exp(-((omega * mu + 2 * math.pi * sigma * n) ** 2) / 2 + 1j * phase)
         value *= np.exp(1j * (omega * ((2 * tilt + 1) / 2 * mu * mu))) / self._theta(tilt, rows)[:, None]
         return value
@@ -249,14 +249,14 @@ def _log_sinh_over(x: Floats) -> Floats:
         return np.where(x < _LARGE_ANGLE, np.log(np.sinh(np.minimum(x, _LARGE_ANGLE)) / x), x - np.log(2 * x))
 
 
-def has_closed_form(loss: Loss) -> bool:
+def has_closed_form(loss: PrivacyLoss) -> bool:
     """Whether the loss joins a family, or has a formula of its own."""
     return isinstance(loss, ListedLoss | RangeLoss) or closed_form(loss) is not None
 
 
 def in_families(
-    losses: Iterable[tuple[Loss, int]],
-) -> tuple[tuple[tuple[ClosedLoss, int], ...], list[tuple[Loss, int]]]:
+    losses: Iterable[tuple[PrivacyLoss, int]],
+) -> tuple[tuple[tuple[ClosedLoss, int], ...], list[tuple[PrivacyLoss, int]]]:
     """The losses in closed form, like ones together, and those that have none."""
     laplace: list[tuple[float, int]] = []
     discrete: list[tuple[DiscreteLaplaceLoss, int]] = []
@@ -264,7 +264,7 @@ def in_families(
     atoms: list[tuple[AtomLoss, int]] = []
     ranges: list[tuple[float, int]] = []
     closed: list[tuple[ClosedLoss, int]] = []
-    without: list[tuple[Loss, int]] = []
+    without: list[tuple[PrivacyLoss, int]] = []
     for loss, count in losses:
         match loss:
             case ContinuousLoss(LaplaceShift(epsilon), rate) if rate >= 1:

@@ -44,16 +44,16 @@ def spread(event: ev.Group) -> Event | None:
             return ev.Exponential(k * epsilon)
         case ev.DeclaredExponentials(epsilon, count):
             return ev.DeclaredExponentials(k * epsilon, count)
-        case ev.MayFail(probability, part):  # it fails whatever the data are
-            return ev.MayFail(probability, ev.Group(part, k))
-        case ev.SelectedFromRepeats(part, _):  # its price follows from that of one run, for a group too
-            return replace(inner, event=ev.Group(part, k))
-        case ev.Group(part, people):
-            return ev.Group(part, people * k)
-        case ev.Repeated(part, count):
-            return ev.Repeated(ev.Group(part, k), count)
+        case ev.MayFail(probability, child):  # it fails whatever the data are
+            return ev.MayFail(probability, ev.Group(child, k))
+        case ev.SelectedFromRepeats(child, _):  # its price follows from that of one run, for a group too
+            return replace(inner, event=ev.Group(child, k))
+        case ev.Group(child, people):
+            return ev.Group(child, people * k)
+        case ev.Repeated(child, count):
+            return ev.Repeated(ev.Group(child, k), count)
         case ev.Composed(parts):
-            return ev.Composed(tuple(ev.Group(part, k) for part in parts))
+            return ev.Composed(tuple(ev.Group(child, k) for child in parts))
         case ev.Insecure() | ev.NonPrivate():
             return inner
         case _:

@@ -24,7 +24,7 @@ class Cells:
     upper_share: Floats
 
 
-class Loss(Protocol):
+class PrivacyLoss(Protocol):
     """The privacy loss ln(dP/dQ) of one release, under P: atoms, a density, and an infinite part."""
 
     @property

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from discreet.accounting.losses.continuous import NARROW, ContinuousLoss, normal
-from discreet.accounting.losses.loss import Cells, Loss
+from discreet.accounting.losses.loss import Cells, PrivacyLoss
 
 Floats = NDArray[np.float64]
 
@@ -69,8 +69,8 @@ class MixtureShift:
 
     def coordinate(self, loss: Floats) -> Floats:
         u, table = self._table
-        place = np.clip(np.searchsorted(table, loss) - 1, 0, len(u) - 2)
-        low, high = u[place], u[place + 1]
+        cell = np.clip(np.searchsorted(table, loss) - 1, 0, len(u) - 2)
+        low, high = u[cell], u[cell + 1]
         at = np.interp(loss, table, u)
         for _ in range(_NEWTON):
             value, slope = self._loss_and_slope(at)
@@ -151,7 +151,7 @@ def group_loss(rate: float, mu: float, removed: int, added: int) -> GroupLoss:
 class RareLoss:
     """`inner` with probability `rate`, else no loss at all."""
 
-    inner: Loss
+    inner: PrivacyLoss
     rate: float
 
     @property

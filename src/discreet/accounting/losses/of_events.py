@@ -18,7 +18,7 @@ from discreet.accounting.losses.atoms import AtomLoss, DiscreteGaussianLoss, Dis
 from discreet.accounting.losses.collapse import ACCOUNTANT, Way
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift, LaplaceShift
-from discreet.accounting.losses.loss import Loss
+from discreet.accounting.losses.loss import PrivacyLoss
 from discreet.accounting.losses.symmetric import MirroredLoss, mirrored, triangle
 from discreet.accounting.prices.price import is_priced, price_of
 from discreet.accounting.refusal import unknown
@@ -81,7 +81,9 @@ class View:
 def losses(way: Way, view: View) -> Losses:
     """The losses of a collapsed event."""
     steered = subsets.steered_leaf(way) if view.upper and view.variant == 1 and view.relation is REPLACE_ONE else None
-    others = [(leaf, count) for leaf, count in way if not isinstance(leaf, ranges.Selection) and leaf != steered]
+    others = [
+        (leaf, count) for leaf, count in way if not isinstance(leaf, ranges.BoundedRangeEvent) and leaf != steered
+    ]
     parts = [
         ranges.selections(way, upper=view.upper, variant=view.variant),
         *(_unsampled(leaf, view).times(count) for leaf, count in others),
@@ -121,7 +123,7 @@ def _is_exact(leaf: Event) -> bool:
 def variants(way: Way, *, upper: bool) -> int:
     """How many bounds there are to choose from: the least of the upper ones holds, and the greatest of the lower."""
     number = ranges.variants(way, upper=upper)
-    if any(isinstance(part, L2Laplace) and part.shift is None for leaf, _ in way for part in leaf.walk()):
+    if any(isinstance(nested, L2Laplace) and nested.shift is None for leaf, _ in way for nested in leaf.walk()):
         number = max(number, 2 if upper else len(_COORDINATES))
     if upper:
         return number if subsets.steered_leaf(way) is None else max(number, 2)
@@ -218,8 +220,8 @@ def _l2_laplace(leaf: L2Laplace, view: View) -> Losses:
     """
     if leaf.shift is not None:
         total = Losses()
-        for part in leaf.shift:
-            total += Losses.of(ContinuousLoss(LaplaceShift(float(part))))
+        for distance in leaf.shift:
+            total += Losses.of(ContinuousLoss(LaplaceShift(float(distance))))
         return total
     if view.upper:
         if view.variant == 1 and leaf.l1_noise_multiplier is not None:
@@ -247,7 +249,7 @@ def _replaced(event: PoissonSampled, view: View) -> Losses:
     that show whether the unit is in them are possible, and attain this loss.
     """
     inner = _unsampled(event.event, view)
-    parts: list[tuple[Loss, int]] = list(inner.others)
+    parts: list[tuple[PrivacyLoss, int]] = list(inner.others)
     if inner.mu_squared > 0:
         parts.append((ContinuousLoss(GaussianShift(math.sqrt(inner.mu_squared))), 1))
     if len(parts) != 1 or parts[0][1] != 1 or inner.sampled or inner.concentrated > 0 or inner.shift > 0:
@@ -319,7 +321,7 @@ def _composite(event: Event, leaf: Event, rate: float, view: View) -> Losses:
 
 def _simplest(leaf: Event) -> Event:
     while isinstance(leaf, Composed | Repeated):
-        leaf = leaf.event if isinstance(leaf, Repeated) else max(leaf.events, key=lambda part: _pure(part) or 0.0)
+        leaf = leaf.event if isinstance(leaf, Repeated) else max(leaf.events, key=lambda event: _pure(event) or 0.0)
     return leaf
 
 
@@ -389,7 +391,7 @@ def _without_replacement(event: SampledWithoutReplacement, view: View) -> Losses
     mixed = _mixed(event, event.event, rate, within)
     if not view.upper:
         return mixed
-    joined: list[tuple[Loss, int]] = []
+    joined: list[tuple[PrivacyLoss, int]] = []
     for sampled_rate, mu, count in mixed.sampled:
         joined.append((MirroredLoss(ContinuousLoss(GaussianShift(mu), sampled_rate)), count))
     for loss, count in mixed.others:

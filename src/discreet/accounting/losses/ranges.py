@@ -26,12 +26,12 @@ from discreet.accounting.losses import atoms, envelopes
 from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.collapse import Way
 from discreet.accounting.losses.composed import Losses
-from discreet.accounting.losses.loss import Loss
+from discreet.accounting.losses.loss import PrivacyLoss
 from discreet.accounting.losses.one_range import RangeLoss
 from discreet.events import DeclaredExponentials, Exponential
 
 Floats = NDArray[np.float64]
-Selection = Exponential | DeclaredExponentials
+BoundedRangeEvent = Exponential | DeclaredExponentials
 #: Ranges ε, increasing, and how often each runs.
 Ranges = tuple[tuple[float, int], ...]
 
@@ -46,6 +46,8 @@ _CELLS, _LEAST_CELLS, _MOST_CELLS = 5120, 16, 512
 # Selections of different ranges: states (how many of each are left) at most, the products of states, ranges, steps and
 # squared cells that fix the grid, how many numbers of cells are tried for a better fit, and what counts as a fit.
 _MOST_STATES, _MIXED_WORK, _TRIED, _ON_GRID = 256, 3e7, 50, 1e-12
+# Of two numbers of cells that fit equally well, the larger one is taken; this is far below any real misfit.
+_FINER = 1e-12
 # Grid points that are updated together.
 _ROWS = 256
 # Values below this are not followed: products of them would underflow.
@@ -57,6 +59,8 @@ _STEP_ERROR = 1e-14
 
 # Points of the grid of a block whose scores are known in advance, and its reach in standard deviations of the loss.
 _POINTS, _REACH = 4096, 45.0
+# Points from there to the largest loss on either side, where next to no probability is left.
+_FAR_POINTS = 65
 # Relative error allowed for an incomplete beta function: a thousand times what SciPy's has.
 _BETA_ERROR = 1e-10
 
@@ -108,8 +112,8 @@ def variants(way: Way, *, upper: bool) -> int:
     best_known = not chosen or alone or _together(chosen, upper=upper) is not None
     if upper:
         return 1 if best_known else _BOUNDS
-    others = [part for leaf, _ in way if not isinstance(leaf, Exponential) for part in leaf.walk()]
-    return 1 if best_known and not any(isinstance(part, Selection) for part in others) else len(SPLITS)
+    others = [nested for leaf, _ in way if not isinstance(leaf, Exponential) for nested in leaf.walk()]
+    return 1 if best_known and not any(isinstance(nested, BoundedRangeEvent) for nested in others) else len(SPLITS)
 
 
 def _chosen(way: Way) -> Ranges:
@@ -168,7 +172,7 @@ def single(epsilon: float) -> AtomLoss:
     return atoms.randomized_response(epsilon) if epsilon > _LARGEST_LOSS else steered_above(epsilon, 1)
 
 
-def _alone(epsilon: float) -> Loss:
+def _alone(epsilon: float) -> PrivacyLoss:
     """The same pair as that of `single`, by its formula."""
     return atoms.randomized_response(epsilon) if epsilon > _LARGEST_LOSS else RangeLoss(epsilon)
 
@@ -214,19 +218,19 @@ def mixed_above(chosen: Ranges) -> AtomLoss | None:
     games = _games(chosen, math.ceil)
     if games is None:
         return None
-    found = {tuple(0 for _ in chosen): games[0].start()}
+    values_left = {tuple(0 for _ in chosen): games[0].start()}
     for left in itertools.product(*(range(count + 1) for _, count in chosen)):
-        if left in found:
+        if left in values_left:
             continue
         inside = games[0].within(sum(count * game.cells for count, game in zip(left, games, strict=True)))
         values = games[0].start()
         for which, game in enumerate(games):
             if left[which]:
-                before = found[tuple(count - (which == k) for k, count in enumerate(left))]
+                before = values_left[tuple(count - (which == k) for k, count in enumerate(left))]
                 values[inside] = np.maximum(values[inside], game.best_above(before, inside))
         values[inside] = np.maximum(values[inside] * (1 + _STEP_ERROR), _NEGLIGIBLE)
-        found[left] = values
-    return envelopes.from_above(games[0].epsilons(), games[0].whole(found[tuple(count for _, count in chosen)]))
+        values_left[left] = values
+    return envelopes.from_above(games[0].epsilons(), games[0].whole(values_left[tuple(count for _, count in chosen)]))
 
 
 @lru_cache(maxsize=64)
@@ -269,7 +273,7 @@ def _games(chosen: Ranges, rounded: Callable[[float], int]) -> list[_Game] | Non
         return sum(count * abs(size * largest / number - epsilon) for size, (epsilon, count) in sizes)
 
     best = min(
-        range(most, max(_LEAST_CELLS, most - _TRIED) - 1, -1), key=lambda number: misfit(number) + 1e-12 / number
+        range(most, max(_LEAST_CELLS, most - _TRIED) - 1, -1), key=lambda number: misfit(number) + _FINER / number
     )
     sizes = cells(best)
     half = sum(size * count for size, (_, count) in zip(sizes, chosen, strict=True))
@@ -384,7 +388,7 @@ def declared_pair(epsilon: float, steps: int, upper: bool) -> AtomLoss:
     near = min(most, _REACH * epsilon * math.sqrt(steps) / 2)
     x = np.linspace(-near, near, _POINTS + 1)
     if near < most:
-        x = np.concatenate((np.linspace(-most, -near, 65)[:-1], x, np.linspace(near, most, 65)[1:]))
+        x = np.concatenate((np.linspace(-most, -near, _FAR_POINTS)[:-1], x, np.linspace(near, most, _FAR_POINTS)[1:]))
     smaller = np.arange(steps, dtype=np.float64)
     t = (x[:, None] + (smaller + 1) * epsilon) / (steps + 1)
     valid = (t > 0) & (t < epsilon)

@@ -82,10 +82,12 @@ def histogram(reports: int, loss: float, categories: int) -> AtomLoss:
     outside = (1 - share) * (count.sf(first - 1) - count.sf(last))
     epsilons = _both_sides(2 * math.tanh(loss / 2) / math.sqrt(1 + reports * rate), min(loss, LARGEST_LOSS))
     ratio = np.exp(epsilons)[:, None]
-    known = within / np.maximum(within + outside, _DIFFERENCE_ERROR)
-    kept, swapped = 2 * known * stays + 1 - known, 2 * known * flips + 1 - known
-    place = (ratio * kept - swapped) / (2 * np.maximum(known, _DIFFERENCE_ERROR) * (stays - flips) * (1 + ratio))
-    least = np.clip(np.floor(last * place) + 1, 0, last + 1)
+    share_within = within / np.maximum(within + outside, _DIFFERENCE_ERROR)
+    kept, swapped = 2 * share_within * stays + 1 - share_within, 2 * share_within * flips + 1 - share_within
+    threshold = (ratio * kept - swapped) / (
+        2 * np.maximum(share_within, _DIFFERENCE_ERROR) * (stays - flips) * (1 + ratio)
+    )
+    least = np.clip(np.floor(last * threshold) + 1, 0, last + 1)
     with_hit, without = binomial().sf(least - 2, last - 1, 0.5), binomial().sf(least - 1, last - 1, 0.5)
     even = (with_hit + without) / 2
     p_in, q_in = stays * with_hit + flips * without, flips * with_hit + stays * without

@@ -22,7 +22,7 @@ from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.collapse import Way
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.continuous import normal
-from discreet.accounting.losses.ranges import Selection
+from discreet.accounting.losses.ranges import BoundedRangeEvent
 from discreet.events import Event, Gaussian, SampledWithoutReplacement
 from discreet.numeric.rounding import UNIT
 
@@ -58,16 +58,16 @@ def applies(rate: float, mu: float, count: int) -> bool:
 
 def steered_leaf(way: Way) -> SampledWithoutReplacement | None:
     """The subsets of fixed size that are priced block by block. All other parts must have pairs that are fixed."""
-    found = [
+    candidates = [
         (count, repr(leaf), leaf)
         for leaf, count in way
         if isinstance(leaf, SampledWithoutReplacement)
         and isinstance(leaf.event, Gaussian)
         and applies(*rate_and_mu(leaf), count)
     ]
-    if not found or any(isinstance(leaf, Selection) for leaf, _ in way):
+    if not candidates or any(isinstance(leaf, BoundedRangeEvent) for leaf, _ in way):
         return None
-    return max(found)[2]
+    return max(candidates)[2]
 
 
 def rate_and_mu(leaf: SampledWithoutReplacement) -> tuple[float, float]:
@@ -184,9 +184,9 @@ def _on_grid(losses: Floats, mass: Floats, outside: float, width: float, jump: i
     above = losses > width * jump
     outside += float(np.sum(mass[above]))
     losses, mass = losses[~above], mass[~above]
-    place = np.clip(losses / width, -jump, jump)
-    below = np.minimum(np.floor(place), jump - 1)
-    upper = np.clip(np.expm1((below - place) * width) / math.expm1(-width), 0.0, 1.0)
+    position = np.clip(losses / width, -jump, jump)
+    below = np.minimum(np.floor(position), jump - 1)
+    upper = np.clip(np.expm1((below - position) * width) / math.expm1(-width), 0.0, 1.0)
     index = (below + jump).astype(np.int64)
     points = np.bincount(index, mass * (1 - upper), 2 * jump + 1) + np.bincount(index + 1, mass * upper, 2 * jump + 1)
     x = width * np.arange(-jump, jump + 1)

@@ -39,10 +39,10 @@ _TOO_MANY_FOR_A_GRID = 10**7
 _REMEMBERED = 512
 
 #: Bounds from below and from above.
-Pair = tuple[float, float]
+BoundsPair = tuple[float, float]
 
 
-def of_losses(losses: Losses, target: Target, adding: bool) -> Pair:
+def of_losses(losses: Losses, target: Target, adding: bool) -> BoundsPair:
     """Bounds on the answer in one direction, with a lower end from two moments where the method finds a poor one."""
     lower, upper = _by_method(losses, target, adding)
     if narrow((lower, upper)) or not upper > 0 or losses.concentrated > 0 or losses.steps < _VERY_MANY_STEPS:
@@ -50,7 +50,7 @@ def of_losses(losses: Losses, target: Target, adding: bool) -> Pair:
     return max(lower, min(upper, concentration.lower(losses.for_grid(adding=adding), target))), upper
 
 
-def _by_method(losses: Losses, target: Target, adding: bool) -> Pair:
+def _by_method(losses: Losses, target: Target, adding: bool) -> BoundsPair:
     """Bounds on the answer by the method that `choose` picks."""
     infinite = losses.infinite_mass()
     if target.epsilon is not None and target.epsilon >= losses.largest_loss(adding=adding):
@@ -87,7 +87,7 @@ def _by_method(losses: Losses, target: Target, adding: bool) -> Pair:
             return _of_atoms(losses, target, adding)
 
 
-def _of_atoms(losses: Losses, target: Target, adding: bool) -> Pair:
+def _of_atoms(losses: Losses, target: Target, adding: bool) -> BoundsPair:
     """A few losses without a smooth density among them: on a grid, or smoothed if there are too many steps for one."""
     many = losses.steps >= _TOO_MANY_FOR_A_GRID and all(has_closed_form(loss) for loss, _ in losses.others)
     if not many:
@@ -102,12 +102,12 @@ def _of_atoms(losses: Losses, target: Target, adding: bool) -> Pair:
     return bounds if rounded else _intersection(bounds, _on_grid(losses, target, adding))
 
 
-def _rough(losses: Losses, target: Target, adding: bool, known: Pair | None) -> Pair:
-    """Bounds on losses that are not smooth enough for Fourier inversion, which gave `known` or declined.
+def _rough(losses: Losses, target: Target, adding: bool, smooth_bounds: BoundsPair | None) -> BoundsPair:
+    """Bounds on losses that are not smooth enough for Fourier inversion, which gave `smooth_bounds` or declined.
 
     Smoothing takes any number of different losses. The grid is finer than any smoothing for a few of them.
     """
-    bounds = known or (0.0, math.inf if target.epsilon is None else 1.0)
+    bounds = smooth_bounds or (0.0, math.inf if target.epsilon is None else 1.0)
     if all(has_closed_form(loss) for loss, _ in losses.others):
         smoothed = _by_fourier(losses, target, adding, smoothed=True)
         bounds = bounds if smoothed is None else _intersection(bounds, smoothed)
@@ -135,24 +135,24 @@ def _by_top_atom(losses: Losses, target: Target) -> float:
     return max(0.0, (loss + math.log1p(-share)) * (1 - PAD)) if 0 < share < 1 else 0.0
 
 
-def narrow(bounds: Pair, width: float = grid.WIDE) -> bool:
+def narrow(bounds: BoundsPair, width: float = grid.WIDE) -> bool:
     """Whether bounds are finite and their relative width is at most `width`."""
     low, high = bounds
     return math.isfinite(high) and (high - low <= width * high)
 
 
-def _intersection(first: Pair, second: Pair) -> Pair:
+def _intersection(first: BoundsPair, second: BoundsPair) -> BoundsPair:
     return max(first[0], second[0]), min(first[1], second[1])
 
 
-def _by_formula(bounds: single.Bounds, target: Target) -> Pair:
+def _by_formula(bounds: single.BoundsAt, target: Target) -> BoundsPair:
     if target.epsilon is not None:
         return bounds(target.epsilon)
     assert target.delta is not None
     return single.solve(bounds, target.delta)
 
 
-def _by_profile(only: AtomLoss | GroupLoss, infinite: float, target: Target) -> Pair:
+def _by_profile(only: AtomLoss | GroupLoss, infinite: float, target: Target) -> BoundsPair:
     """One loss that has a formula for its profile. `infinite` bounds P of an infinite loss."""
     low, high = _by_formula(only.profile, target)
     if target.delta is None or infinite > target.delta or isinstance(only, GroupLoss):
@@ -161,7 +161,7 @@ def _by_profile(only: AtomLoss | GroupLoss, infinite: float, target: Target) -> 
     return min(low, most), min(high, most)
 
 
-def _on_grid(losses: Losses, target: Target, adding: bool) -> Pair:
+def _on_grid(losses: Losses, target: Target, adding: bool) -> BoundsPair:
     parts = losses.for_grid(adding=adding)
     lower, upper = grid.bounds(parts, target)
     infinite = losses.infinite_mass()[1]
@@ -202,16 +202,16 @@ def smooth(losses: Losses, adding: bool) -> fourier.Smooth:
     return fourier.Smooth(losses.mu_squared, sampled, in_families(losses.others)[0])
 
 
-def _small_rates(losses: Losses, target: Target, adding: bool) -> Pair:
+def _small_rates(losses: Losses, target: Target, adding: bool) -> BoundsPair:
     """Sampled Gaussians whose rare large losses rule at the saddle: a cut, and a contour or a grid for what is near."""
     coarse = Coarse.of(losses.sampled, adding)
     guess = coarse.guess(target)
     first, second = (contour, jumps) if losses.steps >= _MANY_STEPS else (jumps, contour)
-    found = first.bounds(coarse, guess, target)
-    return found if narrow(found) else _intersection(found, second.bounds(coarse, guess, target))
+    jump_bounds = first.bounds(coarse, guess, target)
+    return jump_bounds if narrow(jump_bounds) else _intersection(jump_bounds, second.bounds(coarse, guess, target))
 
 
-def _by_fourier(losses: Losses, target: Target, adding: bool, *, smoothed: bool = False) -> Pair | None:
+def _by_fourier(losses: Losses, target: Target, adding: bool, *, smoothed: bool = False) -> BoundsPair | None:
     """Fourier inversion at its saddle; None where it declines.
 
     With `smoothed`, a little Gaussian noise is added first, and what it may change to the answer.

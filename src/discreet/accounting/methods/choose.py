@@ -10,13 +10,13 @@ from discreet.accounting.losses.continuous import ContinuousLoss, LaplaceShift
 from discreet.accounting.losses.families import has_closed_form
 from discreet.accounting.methods import single
 
-Method = Literal["nothing", "everything", "moments", "formula", "fourier", "smoothed", "grid"]
+PricingMethod = Literal["nothing", "everything", "moments", "formula", "fourier", "smoothed", "grid"]
 
 # From this many different losses on, smoothing them takes less time than a grid that must be fine for the smallest one.
 MANY = 4
 
 
-def formula(losses: Losses, *, adding: bool) -> single.Bounds | None:
+def formula(losses: Losses, *, adding: bool) -> single.BoundsAt | None:
     """The profile of the whole composition, where there is a formula for it."""
     match losses.mu_squared, losses.sampled, losses.others:
         case _ if losses.concentrated > 0:
@@ -32,7 +32,7 @@ def formula(losses: Losses, *, adding: bool) -> single.Bounds | None:
             return None
 
 
-def choose(losses: Losses) -> Method:
+def choose(losses: Losses) -> PricingMethod:
     """The method to try first.
 
     - "nothing", "everything": the answer is 0, or no δ < 1 has an ε.

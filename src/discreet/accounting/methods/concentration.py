@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from discreet.accounting.losses.loss import Loss
+from discreet.accounting.losses.loss import PrivacyLoss
 from discreet.accounting.methods.grid import discretize
 from discreet.accounting.methods.target import Target
 
@@ -22,7 +22,7 @@ _POINTS, _TAIL, _LEAST_STEP = 4000, 1e-18, 1e-12
 _ERROR = 1e-12
 
 
-def lower(parts: Sequence[tuple[Loss, int]], target: Target) -> float:
+def lower(parts: Sequence[tuple[PrivacyLoss, int]], target: Target) -> float:
     """A lower bound on the δ or the ε asked for; 0 where the mean does not decide."""
     mean = variance = log_total = 0.0
     for loss, count in parts:

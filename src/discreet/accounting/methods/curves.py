@@ -14,14 +14,14 @@ from discreet.accounting.methods import answer, smoothing
 from discreet.accounting.methods.choose import choose, formula
 from discreet.accounting.methods.fourier import inversion as fourier
 from discreet.accounting.methods.grid import refine as grid
-from discreet.accounting.methods.single import Bounds
+from discreet.accounting.methods.single import BoundsAt
 from discreet.accounting.methods.target import Target
 
 # The relative width of one grid's δ that a curve needs: far below what a chart shows, and quick to reach.
 _WIDE = 1e-3
 
 
-def near(losses: Losses, target: Target, adding: bool, wide: float = _WIDE) -> Bounds | None:
+def near(losses: Losses, target: Target, adding: bool, wide: float = _WIDE) -> BoundsAt | None:
     """Lower and upper bounds on δ at every ε ≥ 0, tight near `target`; None where no method gives any.
 
     A δ in the target leaves infinite losses out.
@@ -39,11 +39,11 @@ def near(losses: Losses, target: Target, adding: bool, wide: float = _WIDE) -> B
     inner = _inverted(losses, target, adding) or _gridded(losses, target, adding, wide)
     if inner is None:
         return None
-    found, largest = inner, losses.largest_loss(adding=adding)
-    return lambda epsilon: (least, most) if epsilon >= largest else found(epsilon)
+    below_largest, largest = inner, losses.largest_loss(adding=adding)
+    return lambda epsilon: (least, most) if epsilon >= largest else below_largest(epsilon)
 
 
-def anchored(losses: Losses, deltas: Sequence[float], adding: bool) -> Iterator[Bounds]:
+def anchored(losses: Losses, deltas: Sequence[float], adding: bool) -> Iterator[BoundsAt]:
     """Curves that are tight near each of `deltas`, infinite losses left out: one, where there is a formula."""
     most = losses.infinite_mass()[1]
     wanted = [delta for delta in deltas if delta + most < 1]
@@ -58,7 +58,7 @@ def has_formula(losses: Losses) -> bool:
     return losses.only_loss() is not None or choose(losses) in {"nothing", "everything", "moments", "formula"}
 
 
-def _inverted(losses: Losses, target: Target, adding: bool) -> Bounds | None:
+def _inverted(losses: Losses, target: Target, adding: bool) -> BoundsAt | None:
     """A Fourier inversion, of smoothed losses if need be; None where it declines or not all parts have formulas."""
     if losses.concentrated > 0 or not all(has_closed_form(loss) for loss, _ in losses.others):
         return None
@@ -80,7 +80,7 @@ def _inverted(losses: Losses, target: Target, adding: bool) -> Bounds | None:
     return bounds
 
 
-def _gridded(losses: Losses, target: Target, adding: bool, wide: float) -> Bounds | None:
+def _gridded(losses: Losses, target: Target, adding: bool, wide: float) -> BoundsAt | None:
     if target.delta is not None:
         target = Target(delta=target.delta + losses.infinite_mass()[1])
     return grid.curve(losses.for_grid(adding=adding), target, wide)
@@ -93,7 +93,7 @@ def reach(losses: Losses, delta: float, adding: bool) -> float:
     # A ρ costs about as much as the Gaussian noise of that ρ.
     about = replace(losses, mu_squared=losses.mu_squared + 2 * losses.concentrated)
     if all(has_closed_form(loss) for loss, _ in losses.others):
-        found = fourier.locate(answer.smooth(about, adding), delta=delta).epsilon
+        estimate = fourier.locate(answer.smooth(about, adding), delta=delta).epsilon
     else:
-        found = grid.estimate(about.for_grid(adding=adding), delta)
-    return min(losses.largest_loss(adding=adding), max(0.0, found))
+        estimate = grid.estimate(about.for_grid(adding=adding), delta)
+    return min(losses.largest_loss(adding=adding), max(0.0, estimate))

@@ -11,7 +11,7 @@ from discreet.accounting.closed_forms import ARGUMENT_ERROR, ERFCX_LIMIT, gaussi
 from discreet.numeric.rounding import SLACK, UNIT, down, up
 from discreet.numeric.search import Bracket, bisect
 
-Bounds = Callable[[float], tuple[float, float]]
+BoundsAt = Callable[[float], tuple[float, float]]
 
 # math.exp overflows above 709; 700 leaves room for a factor.
 _LARGEST_EXPONENT = 700
@@ -50,7 +50,7 @@ def laplace(epsilon: float, loss: float) -> tuple[float, float]:
     return max(0.0, down(-math.expm1(min(exponent + error, 0.0)))), up(-math.expm1(exponent - error))
 
 
-def sampled(profile: Bounds, epsilon: float, rate: float, *, adding: bool) -> tuple[float, float]:
+def sampled(profile: BoundsAt, epsilon: float, rate: float, *, adding: bool) -> tuple[float, float]:
     """δ(ε), ε ≥ 0, of a release with this profile on one Poisson sample: the hockey-stick divergence of a mixture.
 
     Removing: q·δ(ln(1 + (e^ε − 1)/q)). Adding: (1 − (1−q)e^ε)·δ(ln(q e^ε/(1 − (1−q)e^ε))), 0 where that is not
@@ -75,7 +75,7 @@ def sampled(profile: Bounds, epsilon: float, rate: float, *, adding: bool) -> tu
     return max(0.0, down((kept - error) * lower)), up((kept + error) * upper)
 
 
-def solve(bounds: Bounds, delta: float) -> tuple[float, float]:
+def solve(bounds: BoundsAt, delta: float) -> tuple[float, float]:
     """The ε at which a falling profile reaches `delta`: the last one surely above it, and the first one surely not."""
     lower = _end(lambda epsilon: bounds(epsilon)[0] >= delta).low
     upper = _end(lambda epsilon: bounds(epsilon)[1] > delta).high

@@ -16,7 +16,7 @@ from discreet.accounting.losses import of_events
 from discreet.accounting.losses.atoms import AtomLoss
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.of_events import View
-from discreet.accounting.prices.price import Price
+from discreet.accounting.prices.price import EventPrices
 from discreet.accounting.refusal import unknown
 from discreet.events import DiscreteGaussian, DistributedDiscreteGaussian, Event, Skellam
 from discreet.neighbors import Relation
@@ -37,6 +37,8 @@ _LARGEST_SHIFT = 100_000
 # The error of ln P(k): quotients err by at most 64 roundings of the variance in total, and each of the sums, which stay
 # below 1024, by one rounding for each atom.
 _QUOTIENT_ROUNDINGS, _LARGEST_LOG = 64, 1024
+# The factor from one k that `_reach` tries to the next, and how far beyond twice the reach the recurrence starts.
+_FARTHER, _FORGOTTEN = 1.1, 64
 # Orders at which the zCDP of Skellam noise may change from one lemma to the other; any cut is valid.
 _CUTS = (2.0, 3.0, 5.0, 9.0, 17.0, 33.0, 129.0)
 # sinh overflows above 710.
@@ -45,7 +47,7 @@ _LARGEST_HALF = 300.0
 _LARGEST_RATIO_VARIANCE, _RATIO_ERROR = 1e6, 32 * UNIT
 
 
-class DistributedDiscreteGaussianPrice(Price):
+class DistributedDiscreteGaussianPrice(EventPrices):
     """A sum of discrete Gaussians, by its distance from one discrete Gaussian of the same variance.
 
     Each coordinate's log-density differs from that of one discrete Gaussian by a function whose range is at most τ. So
@@ -56,8 +58,8 @@ class DistributedDiscreteGaussianPrice(Price):
 
     def losses(self, event: DistributedDiscreteGaussian, view: View) -> Losses:
         moved = _distortion(event) if _shares(event) > 1 else 0.0
-        one = DiscreteGaussian(event.sensitivity_squared, event.total_variance, event.coordinates)
-        losses = of_events.losses(frozenset({(one, 1)}), view)
+        total_noise = DiscreteGaussian(event.sensitivity_squared, event.total_variance, event.coordinates)
+        losses = of_events.losses(frozenset({(total_noise, 1)}), view)
         if _shares(event) == 1:
             return losses
         return replace(losses, shift=losses.shift + moved, inflation=losses.inflation + moved, exact=False)
@@ -91,7 +93,7 @@ class DistributedDiscreteGaussianPrice(Price):
         return _more_noise(event, factor)
 
 
-class SkellamPrice(Price):
+class SkellamPrice(EventPrices):
     """Skellam noise: exact in one coordinate, where the largest shift is the worst, and by curvature in several.
 
     If −ln P(k) has second differences of at most c, a shift by Δ has Rényi divergence at most αcΔ₂²/2 at every integer
@@ -210,7 +212,7 @@ def _skellam_atoms(shift: int, variance: float) -> tuple[AtomLoss, float]:
     """
     far = _reach(variance) + shift + 1
     # The recurrence forgets its start: from twice as far out, nothing of it is left.
-    start = 2 * far + 64
+    start = 2 * far + _FORGOTTEN
     quotients = np.empty(start + 1)
     quotients[start] = math.exp(-math.asinh((start + 1) / variance))
     for k in range(start, 0, -1):
@@ -231,5 +233,5 @@ def _reach(variance: float) -> int:
     """A k with P(k) < e^{−700}, by P(k) ≤ exp(√(v² + k²) − v − k·asinh(k/v)) (Chernoff's bound on P(X ≥ k))."""
     k = 1
     while math.hypot(variance, k) - variance - k * math.asinh(k / variance) > _LOG_NEGLIGIBLE:
-        k = math.ceil(k * 1.1) + 1
+        k = math.ceil(k * _FARTHER) + 1
     return k

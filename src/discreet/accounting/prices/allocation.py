@@ -22,8 +22,8 @@ from discreet.accounting.losses import averages
 from discreet.accounting.losses.collapse import ACCOUNTANT, collapse
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.continuous import ContinuousLoss, GaussianShift
-from discreet.accounting.losses.loss import Loss
-from discreet.accounting.prices.price import Price
+from discreet.accounting.losses.loss import PrivacyLoss
+from discreet.accounting.prices.price import EventPrices
 from discreet.accounting.prices.reduced import losses_of
 from discreet.accounting.refusal import unknown
 from discreet.errors import UnknownEvent
@@ -44,9 +44,13 @@ _MOST_ORDER = 256
 _MOMENT_MARGIN = 4096 * UNIT
 # Exponents beyond this are summed as logarithms.
 _LARGE = 50.0
+# Exponents are cut off here: e^709 is the largest float.
+_LARGEST_EXPONENT = 700.0
+# Relative margin for the round-off of a sum over a law, which has at most some thousand terms.
+_SUM_ERROR = 1e-9
 
 
-class AllocationPrice(Price):
+class AllocationPrice(EventPrices):
     """Random allocation. What knows only additive prices charges `selected` runs of the event on known batches."""
 
     has_losses = True
@@ -84,16 +88,20 @@ class AllocationPrice(Price):
     def rdp(self, event: RandomlyAllocated, orders: Floats, relation: Relation) -> Floats | None:
         from discreet.accounting.forms.rdp import rdp
 
-        known = np.array(rdp(self.simpler(event, relation, "RDP accounting"), tuple(orders), relation).epsilons)
-        if relation is REPLACE_ONE or event.selected == event.steps or not np.any(np.isfinite(known) & (known > 0)):
-            return known
+        simpler_curve = np.array(rdp(self.simpler(event, relation, "RDP accounting"), tuple(orders), relation).epsilons)
+        if (
+            relation is REPLACE_ONE
+            or event.selected == event.steps
+            or not np.any(np.isfinite(simpler_curve) & (simpler_curve > 0))
+        ):
+            return simpler_curve
         amplified = np.zeros_like(orders)
         try:
             for steps, count in _blocks(event):
                 amplified += count * _renyi(event, steps, orders)
         except (UnknownEvent, OverflowError):
-            return known
-        return np.asarray(np.minimum(known, raised(amplified)))
+            return simpler_curve
+        return np.asarray(np.minimum(simpler_curve, raised(amplified)))
 
 
 def _blocks(event: RandomlyAllocated) -> Iterator[tuple[int, int]]:
@@ -104,7 +112,7 @@ def _blocks(event: RandomlyAllocated) -> Iterator[tuple[int, int]]:
         yield size + 1, larger
 
 
-def _step_loss(event: RandomlyAllocated) -> Loss | None:
+def _step_loss(event: RandomlyAllocated) -> PrivacyLoss | None:
     """The loss of one step on a batch that contains the unit; None where it reveals nothing."""
     from discreet.accounting.losses import of_events
 
@@ -166,12 +174,12 @@ def _average_moments(step: Event, steps: int) -> Floats:
     from discreet.accounting.forms.rdp import rdp
 
     k = np.arange(2, _MOST_ORDER + 1, dtype=np.float64)
-    one = np.concatenate((np.zeros(2), (k - 1) * np.array(rdp(step, tuple(k)).epsilons)))
-    total, count = one, 1
+    first_moments = np.concatenate((np.zeros(2), (k - 1) * np.array(rdp(step, tuple(k)).epsilons)))
+    total, count = first_moments, 1
     for bit in f"{steps:b}"[1:]:
         total, count = _merged(total, count, total, count), 2 * count
         if bit == "1":
-            total, count = _merged(total, count, one, 1), count + 1
+            total, count = _merged(total, count, first_moments, 1), count + 1
     return total
 
 
@@ -192,7 +200,7 @@ def _merged(left: Floats, left_count: int, right: Floats, right_count: int) -> F
     return np.asarray(np.where(np.isinf(left), np.inf, merged * (1 + _MOMENT_MARGIN)))
 
 
-def _toward_average(law: averages.RatioLaw, loss: Loss, power: float) -> float:
+def _toward_average(law: averages.RatioLaw, loss: PrivacyLoss, power: float) -> float:
     """ln E[Z^{−s}] under Q for s > 0, rounded up: s·D_{s+1} of addition.
 
     As E[Z] = 1, E[Z^{−s}] − 1 = E[f(Z)] with f(z) = z^{−s} − 1 + s(z − 1) ≥ 0, a convex function, so the law from above
@@ -203,16 +211,18 @@ def _toward_average(law: averages.RatioLaw, loss: Loss, power: float) -> float:
     exponent = -power * ratio
     near = np.abs(exponent) < _LARGE
     with np.errstate(over="ignore", divide="ignore"):
-        far = np.exp(np.minimum(np.log(law.masses) + exponent, 700.0))  # f(z) < z^{−s} + s·z, and s·z is added below
+        far = np.exp(
+            np.minimum(np.log(law.masses) + exponent, _LARGEST_EXPONENT)
+        )  # f(z) < z^{−s} + s·z; s·z is added below
         terms = np.where(near, law.masses * exp_minus_linear(np.where(near, exponent, 0.0)), far)
         terms += law.masses * power * exp_minus_linear(ratio)
     excess = float(np.sum(terms)) + power * (law.lost_p + law.lost_q) + _lost_power(law, loss, power)
     # Round-off of the values moves f by at most its slope, s(z^{−s} + z) per relative error.
     excess += law.value_error * power * (2 + excess)
-    return math.log1p(excess * (1 + 2 * law.mass_error + 1e-9)) if math.isfinite(excess) else math.inf
+    return math.log1p(excess * (1 + 2 * law.mass_error + _SUM_ERROR)) if math.isfinite(excess) else math.inf
 
 
-def _lost_power(law: averages.RatioLaw, loss: Loss, power: float) -> float:
+def _lost_power(law: averages.RatioLaw, loss: PrivacyLoss, power: float) -> float:
     """A bound on E[Z^{−s}] over what the law lost on the side of Q.
 
     A bounded loss has Z ≥ e^{low}. For Gaussian noise, Cauchy and Schwarz give √(lost·E[Z^{−2s}]), and an average is no
@@ -225,4 +235,4 @@ def _lost_power(law: averages.RatioLaw, loss: Loss, power: float) -> float:
         exponent = (math.log(law.lost_q) + growth) / 2
     else:
         return math.inf
-    return math.exp(exponent) if exponent < 700 else math.inf
+    return math.exp(exponent) if exponent < _LARGEST_EXPONENT else math.inf

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from discreet.accounting import correlation
-from discreet.accounting.correlation import Bounds
+from discreet.accounting.correlation import SensitivityBounds
 from discreet.accounting.losses.collapse import ACCOUNTANT
 from discreet.accounting.losses.composed import Losses
-from discreet.accounting.prices.price import Price
+from discreet.accounting.prices.price import EventPrices
 from discreet.accounting.prices.reduced import losses_of
 from discreet.accounting.refusal import unknown
 from discreet.events import (
@@ -36,13 +36,13 @@ from discreet.numeric.rounding import UNIT, Floats, exact, float_down, infinite
 if TYPE_CHECKING:
     from discreet.accounting.losses.of_events import View
 
-CorrelatedNoise = ToeplitzNoise | SquareRootNoise | BufferedNoise | TreeNoise
+CorrelatedEvent = ToeplitzNoise | SquareRootNoise | BufferedNoise | TreeNoise
 
 # Sensitivities that are remembered: accountants ask for the same one several times, and sums over steps take a while.
 _REMEMBERED = 256
 
 
-def sensitivity(event: CorrelatedNoise) -> Bounds:
+def sensitivity(event: CorrelatedEvent) -> SensitivityBounds:
     """How far one unit can move the encoded stream, if it moves each step by at most 1: certified bounds.
 
     >>> sensitivity(ToeplitzNoise(1.0, (1.0,), steps=100, participations=4, separation=10))[0] > 1.9999999
@@ -59,7 +59,9 @@ def sensitivity(event: CorrelatedNoise) -> Bounds:
             return _toeplitz(event, ("buffered", scales, decays), steps, participations, separation)
 
 
-def _toeplitz(event: Event, factor: tuple[object, ...], steps: int, participations: int, separation: int) -> Bounds:
+def _toeplitz(
+    event: Event, factor: tuple[object, ...], steps: int, participations: int, separation: int
+) -> SensitivityBounds:
     if steps > correlation.MOST_STEPS:
         why = f"its sensitivity is summed over at most {correlation.MOST_STEPS} steps"
         raise unknown(event, ACCOUNTANT, why)
@@ -67,7 +69,7 @@ def _toeplitz(event: Event, factor: tuple[object, ...], steps: int, participatio
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _summed(factor: tuple[object, ...], steps: int, participations: int, separation: int) -> Bounds:
+def _summed(factor: tuple[object, ...], steps: int, participations: int, separation: int) -> SensitivityBounds:
     column, error = _column(factor, steps)
     return correlation.toeplitz(column, steps, participations, separation, relative_error=error)
 
@@ -87,17 +89,17 @@ def _column(factor: tuple[object, ...], steps: int) -> tuple[Floats, float]:
     raise AssertionError(factor)
 
 
-class CorrelatedPrice(Price):
+class CorrelatedPrice(EventPrices):
     """Correlated noise in which a unit's steps are known: one Gaussian release of the encoded stream."""
 
     has_losses = True
 
-    def simpler(self, event: CorrelatedNoise, relation: Relation, accountant: str) -> Event:
+    def simpler(self, event: CorrelatedEvent, relation: Relation, accountant: str) -> Event:
         # A replaced unit may have its steps elsewhere: then it is one unit removed and another one added.
         moved = (2 if relation is REPLACE_ONE else 1) * sensitivity(event)[1]
         return Gaussian(_multiplier(event.noise_multiplier, moved))
 
-    def losses(self, event: CorrelatedNoise, view: View) -> Losses:
+    def losses(self, event: CorrelatedEvent, view: View) -> Losses:
         if infinite(event.noise_multiplier):
             return Losses()
         moved = sensitivity(event)[1 if view.upper else 0] / float(event.noise_multiplier)
@@ -106,7 +108,7 @@ class CorrelatedPrice(Price):
         return Losses(mu_squared=moved**2, exact=False)
 
 
-class CyclicPrice(Price):
+class CyclicPrice(EventPrices):
     """Poisson samples of cyclic groups, whose steps are at least as far apart as the encoder has bands.
 
     Then the columns of a unit's steps do not overlap, and each step is a Gaussian release of one column, on a sample of
@@ -150,7 +152,7 @@ def _banded(event: CyclicSampled) -> tuple[ToeplitzNoise | SquareRootNoise, int]
     raise AssertionError(event)
 
 
-def _column_norm(event: ToeplitzNoise | SquareRootNoise, bands: int) -> Bounds:
+def _column_norm(event: ToeplitzNoise | SquareRootNoise, bands: int) -> SensitivityBounds:
     """Bounds on the norm of the first column, which is the largest."""
     factor = ("square root", event.bands) if isinstance(event, SquareRootNoise) else ("given", event.coefficients)
     return _summed(factor, bands, 1, 1)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from discreet.accounting.prices.price import Price
+from discreet.accounting.prices.price import EventPrices
 from discreet.events import DeclaredExponentials, Event, Exponential, Repeated
 from discreet.neighbors import Relation
 
 
-class DeclaredPrice(Price):
+class DeclaredPrice(EventPrices):
     """Optimal non-adaptive composition of exponential mechanisms (Dong, Durfee & Rogers 2020).
 
     Its loss depends on which other selections a composition has, so `losses.of_events` gives it. In the forms that

@@ -14,14 +14,14 @@ from discreet.accounting.forms.zcdp import pure_rho
 from discreet.accounting.losses.atoms import AtomLoss, randomized_response
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.of_events import View
-from discreet.accounting.prices.price import Price
+from discreet.accounting.prices.price import EventPrices
 from discreet.accounting.refusal import unknown
 from discreet.events import Event, LocalReport
 from discreet.neighbors import ADD_REMOVE, Relation
 from discreet.numeric.rounding import Floats, exact, float_up, raised, rounded_down
 
 
-class LocalReportPrice(Price):
+class LocalReportPrice(EventPrices):
     """The loss is ±ε as in randomized response with probability w, and 0 with 1 − w, on both neighbors."""
 
     has_losses = True

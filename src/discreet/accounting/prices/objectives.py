@@ -17,7 +17,7 @@ from discreet.accounting.closed_forms import gaussian_delta, least
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.from_profile import profile_loss
 from discreet.accounting.losses.of_events import View
-from discreet.accounting.prices.price import Price
+from discreet.accounting.prices.price import EventPrices
 from discreet.accounting.refusal import unknown
 from discreet.events import PerturbedObjective
 from discreet.neighbors import REPLACE_ONE, Relation
@@ -29,6 +29,8 @@ _REACH, _POINTS = 11.5, 600
 _LARGEST_EPSILON = 600.0
 # Absolute error of ln Φ(x) + ln 2, whose terms are at most ln 2 in size for x ≥ 0: some 20 units of round-off.
 _LOG_ERROR = 4e-15
+# Roundings that a Rényi divergence is raised by: its ten or so operations, log_ndtr among them, err by far less.
+_RDP_ROUNDINGS = 256.0
 
 
 def objective_delta(epsilon: float, noise_multiplier: float, curvature: float) -> float:
@@ -56,7 +58,7 @@ def volume_change(curvature: float) -> float:
     return up(math.log1p(float_up(exact(curvature)))) if curvature > 0 else 0.0
 
 
-class PerturbedObjectivePrice(Price):
+class PerturbedObjectivePrice(EventPrices):
     """The price of `PerturbedObjective`, when a unit is added or removed."""
 
     has_losses = True
@@ -86,7 +88,7 @@ class PerturbedObjectivePrice(Price):
             folded = (special.log_ndtr((orders - 1) * mu) + math.log(2)) / (orders - 1)
             # ln Φ + ln 2 cancels near 0; there ln(2Φ(x)) ≤ x√(2/π), by concavity.
             folded = np.minimum(np.maximum(folded, 0.0) + _LOG_ERROR / (orders - 1), mu * math.sqrt(2 / math.pi))
-            return raised(kappa + orders * (mu * mu / 2) + folded, 256.0)
+            return raised(kappa + orders * (mu * mu / 2) + folded, _RDP_ROUNDINGS)
 
 
 def _nothing_lost(event: PerturbedObjective) -> bool:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from discreet.accounting.losses.of_events import View
 
 
-class Price:
+class EventPrices:
     """The prices of one type of event. None means: priced as the simpler event."""
 
     def simpler(self, event: Any, relation: Relation, accountant: str) -> Event:
@@ -59,16 +59,16 @@ class Price:
         return None
 
 
-_PRICES: dict[type[Event], Price] = {}
+_PRICES: dict[type[Event], EventPrices] = {}
 
 
-def register(kind: type[Event], price: Price) -> None:
+def register(kind: type[Event], price: EventPrices) -> None:
     """Price events of type `kind` with `price`. Each type has one price."""
     assert kind not in _PRICES, f"{kind.__name__} has a price already"
     _PRICES[kind] = price
 
 
-def price_of(event: Event, accountant: str) -> Price:
+def price_of(event: Event, accountant: str) -> EventPrices:
     """The price of an event outside the basic language; refused if nobody registered one."""
     price = _PRICES.get(type(event))
     if price is None:

@@ -29,7 +29,7 @@ from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.from_profile import profile_loss
 from discreet.accounting.losses.of_events import View
 from discreet.accounting.prices import trials as laws
-from discreet.accounting.prices.price import Price
+from discreet.accounting.prices.price import EventPrices
 from discreet.accounting.prices.profile_table import ProfileTable, profile_table
 from discreet.accounting.refusal import unknown
 from discreet.errors import UnknownEvent
@@ -49,7 +49,7 @@ _FIRST_POINTS, _LARGEST_FALL, _SMALL_DELTA, _ROUNDS = 65, 0.2, 1e-22, 6
 _LARGEST_EPSILON = 600.0
 
 
-class SelectionPrice(Price):
+class SelectionPrice(EventPrices):
     """The price of `SelectedFromRepeats`. From below, a score that is always the same leaves a single run."""
 
     has_losses = True

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from discreet.accounting.losses.collapse import ACCOUNTANT
 from discreet.accounting.losses.composed import Losses
-from discreet.accounting.prices.price import Price
+from discreet.accounting.prices.price import EventPrices
 from discreet.accounting.prices.reduced import losses_of
 from discreet.events import Event, MayFail, PoissonSampled, TruncatedPoissonSampled
 from discreet.neighbors import Relation
@@ -33,7 +33,7 @@ _LEAST_LOG = -690.0
 _REMEMBERED = 1024
 
 
-class TruncatedPrice(Price):
+class TruncatedPrice(EventPrices):
     """A step on a truncated Poisson batch."""
 
     has_losses = True

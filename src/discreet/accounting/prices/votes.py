@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from discreet.accounting.prices.price import Price
+from discreet.accounting.prices.price import EventPrices
 from discreet.events import Event, Gaussian, GaussianVoteCheck, GaussianVotes, Laplace, LaplaceVotes
 from discreet.neighbors import Relation
 from discreet.numeric.rounding import exact, float_root_down, infinite
@@ -13,7 +13,7 @@ from discreet.numeric.rounding import exact, float_root_down, infinite
 Votes = GaussianVotes | GaussianVoteCheck | LaplaceVotes
 
 
-class VotesPrice(Price):
+class VotesPrice(EventPrices):
     """One vote moves: two counts by 1 each, the largest count by 1."""
 
     def simpler(self, event: Votes, relation: Relation, accountant: str) -> Event:

@@ -13,7 +13,7 @@ from discreet.neighbors import Unit
 
 if TYPE_CHECKING:
     from discreet.analytics.aggregates.measurement import Measurement
-    from discreet.analytics.plan.sql import Call
+    from discreet.analytics.plan.sql import AggregateCall
 
 Bounds = tuple[float, float]
 
@@ -115,7 +115,7 @@ class Aggregate(ABC):
         )
 
     @classmethod
-    def from_sql(cls, call: Call) -> tuple[str, Aggregate]:
+    def from_sql(cls, call: AggregateCall) -> tuple[str, Aggregate]:
         """The aggregate that a call in SQL asks for, and its default alias."""
         raise NotImplementedError
 
@@ -140,7 +140,7 @@ class OfColumn(Aggregate):
         return {self.column: resolve_bounds(self.column, self.bounds, declared)}
 
     @classmethod
-    def from_sql(cls, call: Call) -> tuple[str, Aggregate]:
+    def from_sql(cls, call: AggregateCall) -> tuple[str, Aggregate]:
         """NAME(column) or NAME(CLAMP(column, lower, upper))."""
         column, bounds = call.clamped()
         return call.alias(column), cls(column, bounds)

@@ -16,7 +16,7 @@ from discreet.neighbors import Rows, Unit
 from discreet.queries.aggregated import summed_counts
 
 if TYPE_CHECKING:
-    from discreet.analytics.plan.sql import Call
+    from discreet.analytics.plan.sql import AggregateCall
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Count(Aggregate):
         return Sums(self, unit, (term,), summed_counts(self.name, unit))
 
     @classmethod
-    def from_sql(cls, call: Call) -> tuple[str, Aggregate]:
+    def from_sql(cls, call: AggregateCall) -> tuple[str, Aggregate]:
         """COUNT(*), COUNT(column), COUNT(DISTINCT person), or COUNT(DISTINCT column)."""
         if call.star:
             return "count", cls()

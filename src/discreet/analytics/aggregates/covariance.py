@@ -19,7 +19,7 @@ from discreet.queries.statistics.variance import centered_squares
 from discreet.queries.weighted import levels
 
 if TYPE_CHECKING:
-    from discreet.analytics.plan.sql import Call
+    from discreet.analytics.plan.sql import AggregateCall
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class Covariance(Aggregate):
         return joint.CovarianceFinish(first, second)
 
     @classmethod
-    def from_sql(cls, call: Call) -> tuple[str, Aggregate]:
+    def from_sql(cls, call: AggregateCall) -> tuple[str, Aggregate]:
         """NAME(column, column), each perhaps in CLAMP(column, lower, upper)."""
-        (one, one_bounds), (two, two_bounds) = call.clamped(), call.clamped(1)
-        if one_bounds is not None and one == two:
+        (first, one_bounds), (second, two_bounds) = call.clamped(), call.clamped(1)
+        if one_bounds is not None and first == second:
             raise call.refused("two different columns")
-        given = {name: pair for name, pair in ((one, one_bounds), (two, two_bounds)) if pair is not None}
-        return call.alias(one, two), cls(one, two, given)
+        given = {name: pair for name, pair in ((first, one_bounds), (second, two_bounds)) if pair is not None}
+        return call.alias(first, second), cls(first, second, given)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LEVEL = 0.95
 
 #: What draws among candidates.
-Drawing = Exponential | NoisyMax | TopK | Refinement
+DrawingMechanism = Exponential | NoisyMax | TopK | Refinement
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,11 @@ class Choice(Measurement):
         """The score of each candidate in one group, from the engine's counts."""
 
     @abstractmethod
-    def mechanism(self, epsilon: Fraction, *, pure: bool = False) -> Drawing:
+    def mechanism(self, epsilon: Fraction, *, pure: bool = False) -> DrawingMechanism:
         """What draws at this ε; `pure` where the budget counts ε alone, so that a bounded range earns nothing."""
 
     @abstractmethod
-    def score_error(self, mechanism: Drawing, relation: Relation) -> float:
+    def score_error(self, mechanism: DrawingMechanism, relation: Relation) -> float:
         """By how much a choice is worse than the best, at most and with probability 95%, in the aggregate's units."""
 
     def shown(self, drawn: Any) -> Any:

@@ -22,7 +22,7 @@ _LARGEST = 1e300
 
 
 @dataclass(frozen=True)
-class Outside(Aggregate):
+class OutsideBounds(Aggregate):
     """How many rows lie within the bounds of a column, and how many in each of some public cells below and above."""
 
     name = "outside"
@@ -64,6 +64,6 @@ class Outside(Aggregate):
         low, high = (float(end) for end in self.bounds)
         ends = [f"{step * (high - low):.6g}" for step in STEPS]
         far = [f"{a}-{b}" for a, b in pairwise(["0", *ends])] + [f"{ends[-1]}+"]
-        below = [f"{alias}[below by {one}]" for one in reversed(far)]
-        names = [*below, f"{alias}[inside]", *(f"{alias}[above by {one}]" for one in far)]
+        below = [f"{alias}[below by {distance}]" for distance in reversed(far)]
+        names = [*below, f"{alias}[inside]", *(f"{alias}[above by {distance}]" for distance in far)]
         return tuple(ResultColumn(name, f"{name}_error") for name in names)

@@ -18,7 +18,7 @@ from discreet.analytics.aggregates.aggregate import (
     ResultColumn,
     resolve_bounds,
 )
-from discreet.analytics.aggregates.measurement import LEVEL, Choice, Drawing, Sums
+from discreet.analytics.aggregates.measurement import LEVEL, Choice, DrawingMechanism, Sums
 from discreet.analytics.aggregates.terms import EachCut, EachLevel, EachMark, Level
 from discreet.bounded import Bounded, Scaled, Scores, Sensitivity
 from discreet.mechanisms import Exponential, NoisyMax
@@ -40,7 +40,7 @@ from discreet.queries.statistics.quantile import (
 from discreet.queries.weighted import scale
 
 if TYPE_CHECKING:
-    from discreet.analytics.plan.sql import Call
+    from discreet.analytics.plan.sql import AggregateCall
 
 #: The quantiles that stand for the extremes, which belong to single people.
 LOWEST, HIGHEST = 0.01, 0.99
@@ -119,7 +119,7 @@ class Quantile(OfColumn):
         return (ResultColumn(alias, f"{alias}_rank_error", self.error_in, ends),)
 
     @classmethod
-    def from_sql(cls, call: Call) -> tuple[str, Aggregate]:
+    def from_sql(cls, call: AggregateCall) -> tuple[str, Aggregate]:
         """MEDIAN(column), QUANTILE_CONT(column, rank), or MIN(column) and MAX(column) as low and high quantiles."""
         standard = {"MIN": LOWEST, "MAX": HIGHEST}.get(call.name, 0.5)
         given = call.number(1)
@@ -145,12 +145,14 @@ class _BestLevel(Choice):
         """How many rows lie between the quantile and the nearest candidate, at most over all groups."""
         step = Fraction(1, self.quantile.denominator * self.scale)
         empty = self.scores([0] * self.coordinates, ADD_REMOVE)
-        one, two = (Sensitivity.scalar(empty.sensitivity(relation)) for relation in (ADD_REMOVE, REPLACE_ONE))
-        summed = Summed(GridGap.name, 1, step, one, two, Scaled(step), once_in_all=True)
+        add_remove, replace_one = (
+            Sensitivity.scalar(empty.sensitivity(relation)) for relation in (ADD_REMOVE, REPLACE_ONE)
+        )
+        summed = Summed(GridGap.name, 1, step, add_remove, replace_one, Scaled(step), once_in_all=True)
         assert isinstance(self.aggregate, Quantile)
         return _Gap(GridGap(self.aggregate), self.unit, self.terms, summed, lower=0.0, choice=self)
 
-    def score_error(self, mechanism: Drawing, relation: Relation) -> float:
+    def score_error(self, mechanism: DrawingMechanism, relation: Relation) -> float:
         """In ranks: how many rows more than for the nearest candidate may lie between the answer and the quantile."""
         assert isinstance(mechanism, Exponential | NoisyMax)
         scores = self.scores([0] * self.coordinates, relation)
@@ -184,7 +186,7 @@ class _BestPlace(_Placed):
     def mechanism(self, epsilon: Fraction, *, pure: bool = False) -> Exponential | NoisyMax:
         return NoisyMax(epsilon) if pure else Exponential(epsilon)
 
-    def score_error(self, mechanism: Drawing, relation: Relation) -> float:
+    def score_error(self, mechanism: DrawingMechanism, relation: Relation) -> float:
         """In ranks: how many rows may lie between the ends of the answer and the quantile."""
         assert isinstance(mechanism, Exponential | NoisyMax)
         scores = self.scores([0] * self.coordinates, relation)
@@ -218,7 +220,7 @@ class _BestMark(_Placed):
         kind = NoisyMax if pure else Exponential
         return Refinement(kind(epsilon * FIRST_PASS), kind(epsilon * (1 - FIRST_PASS)))
 
-    def score_error(self, mechanism: Drawing, relation: Relation) -> float:
+    def score_error(self, mechanism: DrawingMechanism, relation: Relation) -> float:
         """In ranks: how many rows may lie between the ends of the answer and the quantile, whatever came out first."""
         assert isinstance(mechanism, Refinement)
         empty = self._refined([0] * self.coordinates, relation)
@@ -281,7 +283,7 @@ def _checked(candidates: object) -> tuple[float, ...]:
     remedy = "list the public answers that may come, in ascending order"
     if not isinstance(candidates, Iterable) or isinstance(candidates, str | bytes):
         raise _check.fail("candidates", "be a list of numbers", type(candidates).__name__, remedy)
-    cuts = tuple(float(_check.real("candidates", one, remedy)) for one in candidates)
+    cuts = tuple(float(_check.real("candidates", candidate, remedy)) for candidate in candidates)
     if not 0 < len(cuts) <= MAX_CANDIDATES or any(a >= b for a, b in pairwise(cuts)):
         raise _check.fail("candidates", f"be ascending, and 1 to {MAX_CANDIDATES} of them", len(cuts), remedy)
     return cuts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from discreet import _check
@@ -13,7 +13,7 @@ from discreet.analytics.aggregates.covariance import Correlation, Covariance, co
 from discreet.analytics.aggregates.distinct import CountValues, count_values
 from discreet.analytics.aggregates.marginal import Marginal
 from discreet.analytics.aggregates.mean import Mean, mean
-from discreet.analytics.aggregates.outside import Outside as Outside
+from discreet.analytics.aggregates.outside import OutsideBounds as OutsideBounds
 from discreet.analytics.aggregates.quantile import (
     HIGHEST,
     LEVELS,
@@ -51,10 +51,25 @@ AGGREGATES: tuple[type[Aggregate], ...] = (
     TopCategories,
     RowsPerPerson,
     GroupsPerPerson,
-    Outside,
+    OutsideBounds,
     RangeEnd,
     GridGap,
 )
+
+#: The aggregates that a question can name, each with the function that makes it from its parameters.
+FUNCTIONS: dict[str, tuple[type[Aggregate], Callable[..., Aggregate]]] = {
+    "count": (Count, count),
+    "count_distinct": (CountDistinct, count_distinct),
+    "count_values": (CountValues, count_values),
+    "sum": (Sum, sum),
+    "mean": (Mean, mean),
+    "variance": (Variance, variance),
+    "std": (Std, std),
+    "covariance": (Covariance, covariance),
+    "correlation": (Correlation, correlation),
+    "quantile": (Quantile, quantile_of),
+    "top_k": (TopCategories, top_k),
+}
 
 
 class Asking(ABC):

@@ -10,7 +10,7 @@ from typing import Any
 from discreet import _check
 from discreet.analytics.aggregates.aggregate import Aggregate, Bounds
 from discreet.analytics.aggregates.categories import public_values
-from discreet.analytics.aggregates.measurement import LEVEL, Choice, Drawing
+from discreet.analytics.aggregates.measurement import LEVEL, Choice, DrawingMechanism
 from discreet.analytics.aggregates.terms import InCell
 from discreet.bounded import Scores
 from discreet.mechanisms import TopK
@@ -73,7 +73,7 @@ class _MostFrequent(Choice):
     def mechanism(self, epsilon: Fraction, *, pure: bool = False) -> TopK:
         return TopK(epsilon, self.k)
 
-    def score_error(self, mechanism: Drawing, relation: Relation) -> float:
+    def score_error(self, mechanism: DrawingMechanism, relation: Relation) -> float:
         """In rows: by how much the rarest chosen category may fall short of the best one left out."""
         assert isinstance(mechanism, TopK)
         scores = self.scores([0] * len(self.categories), relation)

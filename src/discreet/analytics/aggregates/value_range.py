@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from discreet import _check
 from discreet.analytics.aggregates.aggregate import Aggregate, Bounds
-from discreet.analytics.aggregates.measurement import LEVEL, Choice, Drawing
+from discreet.analytics.aggregates.measurement import LEVEL, Choice, DrawingMechanism
 from discreet.analytics.aggregates.terms import EachCut
 from discreet.bounded import Scores
 from discreet.mechanisms import Exponential, NoisyMax
@@ -62,7 +62,7 @@ class _BestBin(Choice):
     def mechanism(self, epsilon: Fraction, *, pure: bool = False) -> Exponential | NoisyMax:
         return NoisyMax(epsilon) if pure else Exponential(epsilon)
 
-    def score_error(self, mechanism: Drawing, relation: Relation) -> float:
+    def score_error(self, mechanism: DrawingMechanism, relation: Relation) -> float:
         """In ranks: how many rows more than the quantile's share may lie beyond the end."""
         assert isinstance(mechanism, Exponential | NoisyMax)
         scores = self.scores([0] * self.coordinates, relation)

@@ -92,9 +92,9 @@ def require_plain_numbers(table: Any, columns: Iterable[str]) -> None:
 
 def _loose(none: Any, texts: list[str]) -> list[str]:
     asked = {
-        f"p{i}_{j}": none[name].max().fill_null(one) == other
+        f"p{i}_{j}": none[name].max().fill_null(text) == other
         for i, name in enumerate(texts)
-        for j, (one, other) in enumerate(_PAIRS)
+        for j, (text, other) in enumerate(_PAIRS)
     }
     (equal,) = running.rows(none.aggregate(**asked))
     loose = [name for i, name in enumerate(texts) if any(equal[f"p{i}_{j}"] for j in range(len(_PAIRS)))]
@@ -103,12 +103,12 @@ def _loose(none: Any, texts: list[str]) -> list[str]:
     return loose
 
 
-def _equal_in_sqlite(none: Any, name: str, one: str, other: str) -> bool:
-    single = none.aggregate(v=none.count()).select(v=ibis.literal(one))
+def _equal_in_sqlite(none: Any, name: str, text: str, other: str) -> bool:
+    single = none.aggregate(v=none.count()).select(v=ibis.literal(text))
     both = none.select(v=none[name]).union(single)
     equal = both.filter(both["v"] == other)
-    (found,) = running.rows(equal.aggregate(n=equal.count()))
-    return bool(found["n"])
+    (row,) = running.rows(equal.aggregate(n=equal.count()))
+    return bool(row["n"])
 
 
 def _foreign(none: Any, texts: list[str]) -> list[str]:

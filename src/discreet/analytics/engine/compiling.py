@@ -33,7 +33,7 @@ from discreet.analytics.engine.grouping import CODE, code_of, key_columns, with_
 from discreet.analytics.engine.levels import Levels, level, levels
 from discreet.analytics.plan.keys import Keys
 from discreet.analytics.table.expressions import Column, compilable
-from discreet.analytics.table.semantics import exact, number
+from discreet.analytics.table.semantics import double, number
 from discreet.neighbors import Person, Unit
 from discreet.queries.aggregated import groups_of
 from discreet.queries.statistics.marks import Marks
@@ -65,11 +65,11 @@ class RowTerm:
 
 
 def _named(name: str, near: Levels) -> dict[str, Any]:
-    return {f"{name}_{part}": value for part, value in near.parts.items()}
+    return {f"{name}_{key}": value for key, value in near.parts.items()}
 
 
 def _from_parts(name: str, near: Levels, table: Any) -> Any:
-    return near.row({part: table[f"{name}_{part}"] for part in near.parts})
+    return near.row({key: table[f"{name}_{key}"] for key in near.parts})
 
 
 @dataclass(frozen=True)
@@ -131,20 +131,20 @@ def mark_counts(table: Any, asked: EachMark, keys: Keys | None, unit: Unit) -> A
     """One row for each group and cell that occur: how many rows lie on a mark, or between two."""
     value, marks = _value(table, asked.column), asked.marks
     table = table.filter(_there(value))
-    lowest, highest = exact(marks.coarse[0]), exact(marks.coarse[-1])
+    lowest, highest = double(marks.coarse[0]), double(marks.coarse[-1])
     clamped = ibis.cases((value < lowest, lowest), (value > highest, highest), else_=value)
     # A column of its own, so that the SQL names it in each comparison instead of repeating how it is computed.
     taken = {column.lower() for column in table.columns}
     name = next(name for name in (f"own{i}" for i in count()) if name not in taken)
     table = table.mutate(**{name: clamped})
-    below = [table[name] < exact(start) for start in marks.coarse]
+    below = [table[name] < double(start) for start in marks.coarse]
     parts = {
         "own": table[name],
-        "start": _stepped(below, [exact(start) for start in marks.coarse]),
-        "per_length": _stepped(below, [exact(1 / wide) for wide in (*marks.widths, 1.0)]),  # widths are powers of two
-        "place": _stepped(below, [_int64(place) for place in marks.places]),
+        "start": _stepped(below, [double(start) for start in marks.coarse]),
+        "per_length": _stepped(below, [double(1 / wide) for wide in (*marks.widths, 1.0)]),  # widths are powers of two
+        "place": _stepped(below, [_int64(index) for index in marks.places]),
     }
-    term = RowTerm({f"row_{name}": part for name, part in parts.items()}, partial(_marked, marks))
+    term = RowTerm({f"row_{name}": expression for name, expression in parts.items()}, partial(_marked, marks))
     return _cell_counts(table, term, keys, unit)
 
 
@@ -152,10 +152,10 @@ def _marked(marks: Marks, table: Any) -> Any:
     """The cell of a row, as `queries.statistics.marks.Marks.cells` computes it."""
     gap = table["row_own"] - table["row_start"]
     # Some engines fail if a product underflows; no longer distance makes one that does.
-    along = ibis.cases((gap < exact(marks.no_distance), exact(0.0)), else_=gap) * table["row_per_length"]
-    part = along.floor().cast("int64")
-    between = ibis.cases((along == part.cast("float64"), _int64(0)), else_=_int64(1))
-    return (table["row_place"] + part) * 2 + 1 + between
+    along = ibis.cases((gap < double(marks.no_distance), double(0.0)), else_=gap) * table["row_per_length"]
+    whole = along.floor().cast("int64")
+    between = ibis.cases((along == whole.cast("float64"), _int64(0)), else_=_int64(1))
+    return (table["row_place"] + whole) * 2 + 1 + between
 
 
 def _stepped(below: Sequence[Any], values: Sequence[Any]) -> Any:
@@ -166,7 +166,7 @@ def _stepped(below: Sequence[Any], values: Sequence[Any]) -> Any:
     if len(values) == 1:
         return values[0]
     middle = len(values) // 2
-    first, second = (_stepped(below[part], values[part]) for part in (slice(middle), slice(middle, None)))
+    first, second = (_stepped(below[half], values[half]) for half in (slice(middle), slice(middle, None)))
     return ibis.cases((below[middle], first), else_=second)
 
 
@@ -189,7 +189,7 @@ def _cell_counts(table: Any, term: RowTerm, keys: Keys | None, unit: Unit) -> An
 def _between(cuts: Sequence[float], table: Any) -> Any:
     """The cell of a row, as `terms.EachCut` numbers them."""
     own = table["row_own"]
-    cells = [(own < exact(cut), own == exact(cut)) for cut in cuts]
+    cells = [(own < double(cut), own == double(cut)) for cut in cuts]
     tried = [
         (test, ibis.literal(2 * i + at, type="int64")) for i, pair in enumerate(cells) for at, test in enumerate(pair)
     ]
@@ -199,12 +199,12 @@ def _between(cuts: Sequence[float], table: Any) -> Any:
 def _position(near: Levels, asked: EachLevel, table: Any) -> Any:
     """The cell of a row, as `terms.EachLevel` numbers them: at a level, below it, or above it."""
     grid = asked.level.grid
-    lowest, highest = (exact(end) for end in asked.bounds)
+    lowest, highest = (double(end) for end in asked.bounds)
     own = table["row_own"]
     clamped = ibis.cases((own < lowest, lowest), (own > highest, highest), else_=own)
     level = near.each(_from_parts("row", near, table))
     # The same float as the candidate's: a level times a power of 2 is exact, and the sum is rounded once.
-    at = level.cast("float64") * exact(float(grid.step)) + exact(float(grid.center))
+    at = level.cast("float64") * double(float(grid.step)) + double(float(grid.center))
     middle = (level - ibis.literal(grid.lower, type="int64")) * 2 + 1
     return ibis.cases((clamped < at, middle - 1), (clamped > at, middle + 1), else_=middle)
 
@@ -301,14 +301,14 @@ class _Compiler:
 
     def _joint(self, term: Combined) -> Any:
         """An integer of several columns, all clamped before they are combined; NULL where one value is missing."""
-        for one in term.levels:
-            if one not in self._clamped:
-                value = _value(self._table, one.column)
-                self._clamped[one] = _there(value), level(value, one.grid, 0)
-        there, *others = (self._clamped[one][0] for one in term.levels)
+        for operand in term.levels:
+            if operand not in self._clamped:
+                value = _value(self._table, operand.column)
+                self._clamped[operand] = _there(value), level(value, operand.grid, 0)
+        there, *others = (self._clamped[operand][0] for operand in term.levels)
         for other in others:
             there = there & other
-        combined = term.combine(*(self._clamped[one][1] for one in term.levels))
+        combined = term.combine(*(self._clamped[operand][1] for operand in term.levels))
         return ibis.cases((there, combined.cast("int64")), else_=ibis.null("int64"))
 
 

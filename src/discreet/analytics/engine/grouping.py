@@ -36,7 +36,7 @@ def require_comparable(table: Any, columns: Sequence[str], values: Sequence[Sequ
     """Refuse values of another kind than their column's; looks at no row."""
     for name, own in zip(columns, values, strict=True):
         column = Column(name).to_ibis(table)
-        for value in {type(one): one for one in own}.values():
+        for value in {type(key): key for key in own}.values():
             kinds = family(column), family(Constant(value).to_ibis(table))
             if kinds[0] != kinds[1]:
                 remedy = "numbers go with numbers, text with text, dates with dates (dp.months(…) makes some)"
@@ -65,8 +65,8 @@ def code_of(table: Any, keys: Keys) -> Any:
 def _combined(places: Sequence[Any], keys: Keys) -> Any:
     """The code out of the places of each column's value."""
     code, *rest = places
-    for place, values in zip(rest, keys.by_column[1:], strict=True):
-        code = code * len(values) + place
+    for digit, values in zip(rest, keys.by_column[1:], strict=True):
+        code = code * len(values) + digit
     return code
 
 
@@ -78,8 +78,8 @@ def _with_place(rows: Any, name: str, values: Sequence[Any], *, alone: bool) -> 
     column = rows[name]
     if _in_a_row(values) and column.type().is_integer():
         first, last = values[0], values[-1]
-        place = _offset(column, first, last, alone)
-        return rows.filter((column >= first) & (column <= last)).mutate(**{f"{name}_place": place})
+        position = _offset(column, first, last, alone)
+        return rows.filter((column >= first) & (column <= last)).mutate(**{f"{name}_place": position})
     typed = _typed(column, values)
     if len(typed) <= _FEW:
         held = column.isin([value for _, value in typed]) if typed else ibis.literal(False)
@@ -106,14 +106,14 @@ def _offset(column: Any, first: int, last: int, alone: bool) -> Any:
 
 def _place(column: Any, values: Sequence[Any]) -> Any:
     """The place of a column's value among public ones, NULL where it is none of them."""
-    tried = [(column == value, _int64(place)) for place, value in _typed(column, values)]
+    tried = [(column == value, _int64(index)) for index, value in _typed(column, values)]
     return ibis.cases(*tried, else_=ibis.null("int64")) if tried else ibis.null("int64")
 
 
 def _typed(column: Any, values: Sequence[Any]) -> list[tuple[int, Any]]:
     """Public values as literals of the column's type, with their places; without those that no row can hold."""
-    typed = ((place, of_type(value, column.type())) for place, value in enumerate(values))
-    return [(place, value) for place, value in typed if value is not None]
+    typed = ((index, of_type(value, column.type())) for index, value in enumerate(values))
+    return [(index, value) for index, value in typed if value is not None]
 
 
 def _in_a_row(values: Sequence[Any]) -> bool:
@@ -125,12 +125,12 @@ def _key_table(name: str, typed: Sequence[tuple[int, Any]], engine: str) -> Any:
     """Public values with their places, as a table of literals; it needs no right to write in the engine."""
     key, number = f"{name}_key", f"{name}_place"
     if engine == "pyspark":
-        pairs = ibis.array([ibis.struct({key: value, number: _int64(place)}) for place, value in typed])
+        pairs = ibis.array([ibis.struct({key: value, number: _int64(index)}) for index, value in typed])
         return pairs.unnest().name("pair").as_table().unpack("pair")
     # Lists in one SELECT are unnested side by side.
-    one = ibis.array([_int64(0)]).unnest().name("one").as_table()
-    places = ibis.literal([place for place, _ in typed], type="array<int64>")
-    return one.select(**{key: ibis.array([value for _, value in typed]).unnest(), number: places.unnest()})
+    single_row = ibis.array([_int64(0)]).unnest().name("one").as_table()
+    places = ibis.literal([index for index, _ in typed], type="array<int64>")
+    return single_row.select(**{key: ibis.array([value for _, value in typed]).unnest(), number: places.unnest()})
 
 
 def _int64(value: int) -> Any:
@@ -141,10 +141,10 @@ def totals(answer: pa.Table, keys: Keys | None, names: Sequence[str]) -> list[li
     """For each public group, in the order of the keys, its integers of some columns; zeros where it has no row."""
     groups = _groups(answer, keys)
     _require(len(np.unique(groups)) == len(groups))
-    found = np.zeros((1 if keys is None else len(keys.values), len(names)), dtype=np.int64)
-    for place, name in enumerate(names):
-        found[groups, place] = _integers(answer, name)
-    return _lists(found)
+    sums = np.zeros((1 if keys is None else len(keys.values), len(names)), dtype=np.int64)
+    for index, name in enumerate(names):
+        sums[groups, index] = _integers(answer, name)
+    return _lists(sums)
 
 
 def level_totals(answer: pa.Table, keys: Keys | None, lowest: int, size: int) -> list[list[int]]:
@@ -152,13 +152,13 @@ def level_totals(answer: pa.Table, keys: Keys | None, lowest: int, size: int) ->
     groups, places = _groups(answer, keys), _integers(answer, "level") - lowest
     _require(bool(np.all((places >= 0) & (places < size))))
     _require(len(np.unique(groups * size + places)) == len(groups))
-    found = np.zeros((1 if keys is None else len(keys.values), size), dtype=np.int64)
-    found[groups, places] = _integers(answer, "rows")
-    return _lists(found)
+    counts = np.zeros((1 if keys is None else len(keys.values), size), dtype=np.int64)
+    counts[groups, places] = _integers(answer, "rows")
+    return _lists(counts)
 
 
-def _lists(found: NDArray[np.int64]) -> list[list[int]]:
-    lists: list[list[int]] = found.tolist()
+def _lists(table: NDArray[np.int64]) -> list[list[int]]:
+    lists: list[list[int]] = table.tolist()
     return lists
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import ibis
 
 from discreet import _check
-from discreet.analytics.table.semantics import exact
+from discreet.analytics.table.semantics import double
 from discreet.queries.grid import Grid
 
 #: Adding and subtracting this many steps of 2^e rounds a float below 2^51 steps to whole steps, ties to even levels.
@@ -56,15 +56,15 @@ def level(value: Any, grid: Grid, missing: int | None) -> Any:
     Beyond each end of the grid the level is that end; between the ends rounding is monotone, so it stays between them.
     Engines sort NaN above all numbers or not at all, so the inner interval and the lower side are tested first.
     """
-    center, scale = exact(float(grid.center)), exact(2.0**-grid.exponent)
-    magic = exact(_ROUND * float(grid.step))
+    center, scale = double(float(grid.center)), double(2.0**-grid.exponent)
+    magic = double(_ROUND * float(grid.step))
     rounded = ((value - center + magic - magic) * scale).cast("int64")  # rounds first: some engines fail on underflow
     low, high = _end(grid, grid.lower), _end(grid, grid.upper)
     lower, upper = (ibis.literal(end, type="int64") for end in (grid.lower, grid.upper))
     return ibis.cases(
-        ((value > exact(low)) & (value < exact(high)), rounded),
-        (value <= exact(low), lower),
-        (~value.isnan() & (value >= exact(high)), upper),
+        ((value > double(low)) & (value < double(high)), rounded),
+        (value <= double(low), lower),
+        (~value.isnan() & (value >= double(high)), upper),
         else_=ibis.null("int64") if missing is None else ibis.literal(missing, type="int64"),
     )
 
@@ -86,8 +86,8 @@ def _branchless(value: Any, grid: Grid) -> Levels:
     A cast rounds ties to even and gives NULL if the result does not fit 32 bits: the value is then missing, or so large
     that its level is an end of the grid.
     """
-    middle = exact(float(grid.center))
-    near = ((value - middle) * exact(2.0**-grid.exponent)).try_cast("int32").cast("int64")
+    middle = double(float(grid.center))
+    near = ((value - middle) * double(2.0**-grid.exponent)).try_cast("int32").cast("int64")
     lower, upper, width = (ibis.literal(end, type="int64") for end in (grid.lower, grid.upper, grid.upper - grid.lower))
 
     def row(parts: Mapping[str, Any]) -> Any:

@@ -28,10 +28,10 @@ _prepared: WeakKeyDictionary[Any, Prepared] = WeakKeyDictionary()
 def prepare(query: Any) -> Prepared:
     """Compile a query once; fails if the engine lacks a function, and looks at no data."""
     operation, engine = query.op(), query.get_backend()
-    known = _prepared.get(operation)
+    earlier = _prepared.get(operation)
     # Ibis treats any two in-memory databases as equal, and so their queries: one must never answer for the other.
-    if known is not None and known.engine is engine:
-        return known
+    if earlier is not None and earlier.engine is engine:
+        return earlier
     sql = _plain(engine.compile(query), engine.name)
     prepared = _prepared[operation] = Prepared(engine, sql, bool(operation.find(ops.InMemoryTable)))
     return prepared

@@ -20,7 +20,7 @@ from discreet import _check
 from discreet.analytics.engine.compiling import hash_of, narrow
 from discreet.analytics.engine.grouping import key_columns
 from discreet.analytics.plan.keys import MAX_KEYS, Keys
-from discreet.analytics.table.semantics import SMALLEST, exact, literal
+from discreet.analytics.table.semantics import SMALLEST, double, literal
 from discreet.errors import InvalidArgument
 from discreet.mechanisms import KeySelection, observation
 from discreet.neighbors import Person, Relation, Unit
@@ -80,7 +80,7 @@ def _plain(value: Any) -> Any:
     kind = value.type()
     if kind.is_floating():
         size = value.cast("float64").abs()
-        return value.notnull() & ~value.isinf() & ((size >= exact(SMALLEST)) | (size == exact(0.0)))
+        return value.notnull() & ~value.isinf() & ((size >= double(SMALLEST)) | (size == double(0.0)))
     if kind.is_date():
         first, last = (ibis.literal(dt.date(year, 1, 1)) for year in _YEARS)
         return value.notnull() & (value >= first) & (value < last)
@@ -104,8 +104,8 @@ def _limited(pairs: Any, groups: list[str], unit: Person, secret: int) -> Any:
     The limit holds whatever the hash does: it only makes the choice fair. Other people's rows do not matter.
     """
     mixed = hash_of(pairs["person"]) ^ secret
-    for place, name in enumerate(groups):
-        mixed = mixed ^ (hash_of(pairs[name]) ^ (secret >> (place + 1))).hash()
+    for index, name in enumerate(groups):
+        mixed = mixed ^ (hash_of(pairs[name]) ^ (secret >> (index + 1))).hash()
     order = ibis.window(group_by="person", order_by=[mixed.hash(), *groups])
     placed = pairs.mutate(place=ibis.row_number().over(order))
     return placed.filter(placed["place"] < keys_moved(unit, Relation.ADD_REMOVE))

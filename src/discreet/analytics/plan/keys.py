@@ -41,14 +41,14 @@ class Keys:
     def by_column(self) -> tuple[tuple[Any, ...], ...]:
         """The distinct values of each column; integers ascend, so that those in a row need only a subtraction."""
         listed = [tuple(dict.fromkeys(column)) for column in zip(*self.values, strict=True)]
-        return tuple(tuple(sorted(one)) if all(type(v) is int for v in one) else one for one in listed)
+        return tuple(tuple(sorted(values)) if all(type(v) is int for v in values) else values for values in listed)
 
     @cached_property
     def codes(self) -> NDArray[np.int64]:
         """The code of each key."""
         total = np.zeros(len(self.values), dtype=np.int64)
         for column, values in zip(zip(*self.values, strict=True), self.by_column, strict=True):
-            places = {value: place for place, value in enumerate(values)}
+            places = {value: index for index, value in enumerate(values)}
             total = total * len(values) + np.array([places[value] for value in column], dtype=np.int64)
         return total
 
@@ -86,7 +86,7 @@ def public_keys(columns: tuple[str, ...], keys: object) -> Keys:
             "keys", "be distinct", "a repeated key", "each group is answered once; 1, 1.0 and True are equal"
         )
     keys = Keys(columns, values)
-    if math.prod(len(one) for one in keys.by_column) > _MAX_CODE:
+    if math.prod(len(column_values) for column_values in keys.by_column) > _MAX_CODE:
         raise _check.fail("keys", "have fewer distinct values in this many columns", columns, "group by fewer columns")
     return keys
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from discreet import _check
 from discreet.analytics.aggregates.measurement import LEVEL, Choice, Measurement
-from discreet.analytics.aggregates.registry import GroupsPerPerson, Outside, RowsPerPerson
+from discreet.analytics.aggregates.registry import GroupsPerPerson, OutsideBounds, RowsPerPerson
 from discreet.analytics.plan.keys import Keys
 from discreet.analytics.plan.question import Question
 from discreet.neighbors import Person, Unit
@@ -24,21 +24,21 @@ ROWS, GROUPS, OUTSIDE, GRID = "rows_per_person", "groups_per_person", "outside",
 
 def words(question: Question) -> tuple[str, ...]:
     """What the ± does not cover, one clause for each bound and limit; empty where nothing is changed."""
-    found = [f"{name} is clamped to [{low:g}, {high:g}]" for name, (low, high) in question.clamped.items()]
-    for name, one in question.asked.items():
-        if isinstance(one, Choice) and one.gap() is not None:
-            found.append(f"the ranks of {name} are counted from the nearest of its candidates")
+    sentences = [f"{name} is clamped to [{low:g}, {high:g}]" for name, (low, high) in question.clamped.items()]
+    for name, measurement in question.asked.items():
+        if isinstance(measurement, Choice) and measurement.gap() is not None:
+            sentences.append(f"the ranks of {name} are counted from the nearest of its candidates")
     unit = question.unit
     if isinstance(unit, Person):
-        limits = {one.aggregate.limited_by for one in question.asked.values()}
+        limits = {measurement.aggregate.limited_by for measurement in question.asked.values()}
         if "rows" in limits:
             rows = "1 row" if unit.max_rows == 1 else f"{unit.max_rows} rows"
-            found.append(f"a person with more than {rows} counts as {unit.max_rows}")
+            sentences.append(f"a person with more than {rows} counts as {unit.max_rows}")
         if question.keys is not None and "groups" in limits:
             most = unit.max_groups or unit.max_rows
             groups, persons = ("1 group", "1 person") if most == 1 else (f"{most} groups", f"{most} persons")
-            found.append(f"a person in more than {groups} counts as {persons}")
-    return tuple(found)
+            sentences.append(f"a person in more than {groups} counts as {persons}")
+    return tuple(sentences)
 
 
 def meaning(question: Question) -> str:
@@ -57,9 +57,9 @@ def of(question: Question) -> Question:
     # Where a join repeats rows, one row counts as often in what lies outside as it does in the answer itself.
     repeated = next(iter(question.asked.values())).unit
     for name, pair in question.clamped.items():
-        several[f"{OUTSIDE} {name}"] = replace(Outside(name, pair).measurement(question.unit, {}), unit=repeated)
-    for name, one in question.asked.items():
-        gap = one.gap() if isinstance(one, Choice) else None
+        several[f"{OUTSIDE} {name}"] = replace(OutsideBounds(name, pair).measurement(question.unit, {}), unit=repeated)
+    for name, measurement in question.asked.items():
+        gap = measurement.gap() if isinstance(measurement, Choice) else None
         if gap is not None:
             several[f"{GRID} {name}"] = gap
     if not several:

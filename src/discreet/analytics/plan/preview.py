@@ -10,7 +10,7 @@ from discreet import _check
 from discreet.accounting.adaptive.advice import room_words
 from discreet.analytics.aggregates.measurement import LEVEL, Choice, Sums
 from discreet.analytics.plan.question import Question
-from discreet.analytics.plan.spending import Additive, Allocation, ReleasePlan
+from discreet.analytics.plan.spending import AdditiveNoise, PricedMeasurement, ReleasePlan
 from discreet.events import Event
 from discreet.guarantees import Guarantee
 from discreet.neighbors import Neighbors, Relation, Rows
@@ -99,22 +99,30 @@ def key_note(plan: ReleasePlan, question: Question) -> str:
 def expected(question: Question, plan: ReleasePlan, relation: Relation, rows: int) -> list[Expected]:
     """The error of each column in a group of `rows` rows whose values lie in the middle of the bounds."""
     _check.integer("rows", rows, "it is a guess of how many rows a group has; means get better with it")
-    columns = [_expected(question, name, part, relation, rows) for name, part in plan.parts.items()]
-    totals = [_expected(question, f"total of {n}", part, relation, rows, groups=1) for n, part in plan.totals.items()]
+    columns = [_expected(question, name, priced, relation, rows) for name, priced in plan.parts.items()]
+    totals = [
+        _expected(question, f"total of {n}", priced, relation, rows, groups=1) for n, priced in plan.totals.items()
+    ]
     return columns + totals
 
 
 def _expected(
-    question: Question, name: str, part: Allocation, relation: Relation, rows: int, *, groups: int | None = None
+    question: Question,
+    name: str,
+    priced: PricedMeasurement,
+    relation: Relation,
+    rows: int,
+    *,
+    groups: int | None = None,
 ) -> Expected:
-    epsilon = None if part.epsilon is None else float(part.epsilon)
-    measurement, error_in = part.measurement, part.measurement.aggregate.error_in
+    epsilon = None if priced.epsilon is None else float(priced.epsilon)
+    measurement, error_in = priced.measurement, priced.measurement.aggregate.error_in
     if isinstance(measurement, Choice):
-        error = measurement.score_error(part.drawing, relation)
+        error = measurement.score_error(priced.drawing, relation)
     else:
         assert isinstance(measurement, Sums)
-        assert isinstance(part.mechanism, Additive)
-        noise = part.mechanism.noise_law(question.shape(measurement, relation, groups=groups).granularity)
+        assert isinstance(priced.mechanism, AdditiveNoise)
+        noise = priced.mechanism.noise_law(question.shape(measurement, relation, groups=groups).granularity)
         low, high = Error(measurement.summed.finish, measurement.summed.typical(rows), noise).interval(LEVEL)
         error = float(np.max(np.subtract(high, low))) / 2
-    return Expected(name, epsilon, error, float(part.share), part.noise, f" in {error_in}" if error_in else "")
+    return Expected(name, epsilon, error, float(priced.share), priced.noise, f" in {error_in}" if error_in else "")

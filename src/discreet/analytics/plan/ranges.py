@@ -41,8 +41,8 @@ def years(first: str | dt.date, last: str | dt.date) -> list[dt.date]:
 
 
 def _next(day: dt.date, months: int) -> dt.date:
-    place = day.month - 1 + months
-    return dt.date(day.year + place // 12, place % 12 + 1, 1)
+    month = day.month - 1 + months
+    return dt.date(day.year + month // 12, month % 12 + 1, 1)
 
 
 def _range(
@@ -51,12 +51,12 @@ def _range(
     begin, end = start(_day("first", first)), start(_day("last", last))
     if begin > end:
         raise _check.fail("last", "not be before the first", last, "give the earlier date first")
-    found = [begin]
-    while found[-1] < end:
-        found.append(step(found[-1]))
-        if len(found) > _MOST:
-            raise _check.fail("range", f"have at most {_MOST} keys", len(found), "use longer steps")
-    return found
+    dates = [begin]
+    while dates[-1] < end:
+        dates.append(step(dates[-1]))
+        if len(dates) > _MOST:
+            raise _check.fail("range", f"have at most {_MOST} keys", len(dates), "use longer steps")
+    return dates
 
 
 def _day(name: str, value: object) -> dt.date:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from discreet import _check
 from discreet.accounting import closed_forms
-from discreet.analytics.aggregates.measurement import Choice, Drawing, Measurement, Sums
+from discreet.analytics.aggregates.measurement import Choice, DrawingMechanism, Measurement, Sums
 from discreet.analytics.plan.question import Question
 from discreet.bounded import Bounded
 from discreet.events import Composed, Event
@@ -25,7 +25,7 @@ from discreet.neighbors import Neighbors, Relation
 from discreet.numeric.rounding import down, float_down, float_up, root_up, up
 from discreet.queries.discovered import key_limits
 
-Additive = Laplace | Gaussian | DiscreteGaussian
+AdditiveNoise = Laplace | Gaussian | DiscreteGaussian
 Family = Literal["laplace", "gaussian"]
 
 #: The part of a column's share that its total over all groups gets by default.
@@ -75,19 +75,19 @@ class Spend:
 
 
 @dataclass(frozen=True)
-class Allocation:
+class PricedMeasurement:
     """One measurement with its mechanism; `epsilon` is its own ε, None where its noise is Gaussian."""
 
     measurement: Measurement
     share: Fraction
-    mechanism: Additive | Drawing
+    mechanism: AdditiveNoise | DrawingMechanism
     event: Event
     epsilon: Fraction | None
 
     @property
-    def drawing(self) -> Drawing:
+    def drawing(self) -> DrawingMechanism:
         """The mechanism of a choice."""
-        assert not isinstance(self.mechanism, Additive)
+        assert not isinstance(self.mechanism, AdditiveNoise)
         return self.mechanism
 
     @property
@@ -114,15 +114,15 @@ class ReleasePlan:
     family: Family
     selection: KeySelection | None
     selection_event: Event | None
-    parts: Mapping[str, Allocation]
-    totals: Mapping[str, Allocation]
+    parts: Mapping[str, PricedMeasurement]
+    totals: Mapping[str, PricedMeasurement]
     why: str = ""
 
     @property
     def event(self) -> Event:
         """What is charged."""
         several = [] if self.selection_event is None else [self.selection_event]
-        several += [part.event for part in (*self.parts.values(), *self.totals.values())]
+        several += [priced.event for priced in (*self.parts.values(), *self.totals.values())]
         return several[0] if len(several) == 1 else Composed(tuple(several))
 
     def guarantee(self, neighbors: Neighbors) -> Guarantee:
@@ -175,17 +175,17 @@ def plan_release(question: Question, spend: Spend, relation: Relation, total: Fr
 def _ratio(first: ReleasePlan, second: ReleasePlan) -> float:
     """The width of the second plan's noise relative to the first's: the geometric mean over all noisy numbers."""
     ratios: list[float] = []
-    for one, other in zip(
+    for own, other in zip(
         (*first.parts.values(), *first.totals.values()), (*second.parts.values(), *second.totals.values()), strict=True
     ):
-        if isinstance(one.mechanism, Additive) and isinstance(other.mechanism, Additive):
-            ratios.append(_width(other.mechanism) / _width(one.mechanism))
+        if isinstance(own.mechanism, AdditiveNoise) and isinstance(other.mechanism, AdditiveNoise):
+            ratios.append(_width(other.mechanism) / _width(own.mechanism))
     if first.selection is not None and second.selection is not None:
         ratios.append(second.selection.threshold / first.selection.threshold)
     return math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios)) if ratios else math.inf
 
 
-def _width(mechanism: Additive) -> float:
+def _width(mechanism: AdditiveNoise) -> float:
     """The width that the noise exceeds with a probability of 5%, in the column's own units."""
     if isinstance(mechanism, Laplace):
         return -math.log(_TAIL) * float(mechanism.scale)
@@ -200,16 +200,19 @@ class _Split:
         self._question, self._spend, self._relation = question, spend, relation
         self._limits = key_limits(question.unit, relation=relation)
         discover = question.discover
-        shares = {name: Fraction(one.aggregate.share) for name, one in question.asked.items()}
+        shares = {name: Fraction(measurement.aggregate.share) for name, measurement in question.asked.items()}
         all_shares = sum(shares.values(), Fraction(0)) + (Fraction(0) if discover is None else Fraction(discover.share))
         self._selection = Fraction(0) if discover is None else Fraction(discover.share) / all_shares
         self._totals = {
             name: shares[name] / all_shares * total
-            for name, one in question.asked.items()
-            if total is not None and one.aggregate.adds_up
+            for name, measurement in question.asked.items()
+            if total is not None and measurement.aggregate.adds_up
         }
         self._parts = {name: share / all_shares - self._totals.get(name, 0) for name, share in shares.items()}
-        noisy = sum((self._parts[name] for name, one in question.asked.items() if isinstance(one, Sums)), Fraction(0))
+        noisy = sum(
+            (self._parts[name] for name, measurement in question.asked.items() if isinstance(measurement, Sums)),
+            Fraction(0),
+        )
         # All Gaussian noise is calibrated together: the μ² add up, which costs less than calibrating each part alone.
         self._together = noisy + sum(self._totals.values(), Fraction(0)) + self._selection
 
@@ -230,19 +233,25 @@ class _Split:
         own = self._spend.delta if noise is None or not isinstance(noise, Gaussian) else self._spend.delta / 2
         return KeySelection.over(noise, self._limits, own, least=least, relation=self._relation)
 
-    def _part(self, one: Measurement, share: Fraction, family: Family, *, groups: int | None = None) -> Allocation:
+    def _part(
+        self, measurement: Measurement, share: Fraction, family: Family, *, groups: int | None = None
+    ) -> PricedMeasurement:
         epsilon = self._spend.epsilon
-        if isinstance(one, Sums):
-            shape = self._question.shape(one, self._relation, groups=groups)
+        if isinstance(measurement, Sums):
+            shape = self._question.shape(measurement, self._relation, groups=groups)
             noise = self._noise(shape, share, family)
             pure = None if epsilon is None or family == "gaussian" else epsilon * share
-            return Allocation(one, share, noise, noise.event(shape, self._relation), pure)
-        assert isinstance(one, Choice)
-        own = epsilon * share if epsilon is not None else _bounded_range(one.draws * (self._spend.rho or 0) * share)
-        mechanism = one.mechanism(own, pure=self._spend.pure)
-        return Allocation(one, share, mechanism, mechanism.event(), own)
+            return PricedMeasurement(measurement, share, noise, noise.event(shape, self._relation), pure)
+        assert isinstance(measurement, Choice)
+        own = (
+            epsilon * share
+            if epsilon is not None
+            else _bounded_range(measurement.draws * (self._spend.rho or 0) * share)
+        )
+        mechanism = measurement.mechanism(own, pure=self._spend.pure)
+        return PricedMeasurement(measurement, share, mechanism, mechanism.event(), own)
 
-    def _noise(self, shape: Bounded, share: Fraction, family: Family) -> Additive:
+    def _noise(self, shape: Bounded, share: Fraction, family: Family) -> AdditiveNoise:
         spend, relation = self._spend, self._relation
         if spend.rho is not None:
             return DiscreteGaussian.for_rho(shape, spend.rho * share, relation)  # type: ignore[arg-type]  # exact

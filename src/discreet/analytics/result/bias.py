@@ -19,7 +19,7 @@ from discreet.analytics.result.consistency import quantile
 from discreet.neighbors import Person, Unit
 
 if TYPE_CHECKING:
-    from discreet.analytics.result.result import Result, Source
+    from discreet.analytics.result.result import ColumnSource, Result
 
 #: The probability that noise makes an empty cell of a histogram look filled: small, since a far cell weighs much.
 _FALSE_ALARM = 1e-3
@@ -49,7 +49,7 @@ class Histogram:
     starts: NDArray[np.float64]
     ends: NDArray[np.float64]
     least: float
-    source: Source
+    source: ColumnSource
 
     @classmethod
     def of(cls, result: Result, name: str) -> Histogram | None:
@@ -69,8 +69,8 @@ class Histogram:
         """How many persons have more than `limit`, which must be the end of a cell."""
         cells = self.starts > limit
         wide = _total_error(self.source, int(cells.sum()))
-        found = float(self.counts[cells].sum())
-        return Estimate(max(found, 0.0), max(found - wide, 0.0), max(found + wide, 0.0))
+        total = float(self.counts[cells].sum())
+        return Estimate(max(total, 0.0), max(total - wide, 0.0), max(total + wide, 0.0))
 
     def removed(self, limit: int) -> Estimate:
         """How much a limit removes of what persons have, in all: Σ max(0, n − limit) over persons with n.
@@ -197,15 +197,15 @@ def _clamped(result: Result, name: str) -> Clamped:
         return float(np.sum(seen * (few + many) / 2)), float(low.sum()), float(high.sum())
 
     def rows(cells: NDArray[np.float64]) -> Estimate:
-        wide, found = _total_error(source, cells.size), float(cells.sum())
-        return Estimate(max(found, 0.0), max(found - wide, 0.0), max(found + wide, 0.0))
+        wide, total = _total_error(source, cells.size), float(cells.sum())
+        return Estimate(max(total, 0.0), max(total - wide, 0.0), max(total + wide, 0.0))
 
     raised, lowered = mass(below), mass(above)
     moved = Estimate(raised[0] - lowered[0], raised[1] - lowered[2], raised[2] - lowered[1])
     return Clamped(rows(below), rows(above), float(np.maximum(counts, 0.0).sum()), moved)
 
 
-def _total_error(source: Source, cells: int) -> float:
+def _total_error(source: ColumnSource, cells: int) -> float:
     """The 95% error of the sum of this many cells."""
     if cells == 0:
         return 0.0
@@ -239,7 +239,7 @@ class Advice:
             if best is None:
                 continue
             lines.append(f"max_{what} = {best}")
-            near = next(i for i, one in enumerate(weighed) if one[0] == best)
+            near = next(i for i, row in enumerate(weighed) if row[0] == best)
             for limit, within, lost, error in weighed[max(0, near - 3) : near + 4]:
                 lines.append(
                     f"  {limit:>8,}: {within:6.1%} of persons within, {lost:12,.0f} lost, noise ± {error:,.0f}"
@@ -272,10 +272,10 @@ def advice(result: Result, *, epsilon: float) -> Advice:
 def _weighed(histogram: Histogram, epsilon: float) -> tuple[int, tuple[tuple[int, float, float, float], ...]]:
     counts = np.where(histogram.counts > histogram.least, histogram.counts, 0.0)
     persons = max(float(counts.sum()), 1.0)
-    found: list[tuple[int, float, float, float]] = []
+    rows: list[tuple[int, float, float, float]] = []
     for limit in histogram.ends[:-1].astype(int).tolist():
         within = float(counts[histogram.ends <= limit].sum()) / persons
         error = -np.log(1 - LEVEL) * limit / epsilon
-        found.append((limit, within, histogram.removed(limit).value, float(error)))
-    best: Any = min(found, key=lambda one: one[2] + one[3])
-    return int(best[0]), tuple(found)
+        rows.append((limit, within, histogram.removed(limit).value, float(error)))
+    best: Any = min(rows, key=lambda row: row[2] + row[3])
+    return int(best[0]), tuple(rows)

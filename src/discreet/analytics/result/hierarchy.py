@@ -21,7 +21,7 @@ from scipy import special
 from discreet import _check
 from discreet.analytics.aggregates.measurement import LEVEL
 from discreet.analytics.result.consistency import Consistency, rounded_to
-from discreet.analytics.result.result import Result, Source
+from discreet.analytics.result.result import ColumnSource, Result
 
 _ADVICE = "release each level by itself, such as by country, by country and state, and by country, state and county"
 
@@ -119,17 +119,17 @@ def hierarchy(
     for name, value in (("nonnegative", nonnegative), ("integer", integer)):
         if not isinstance(value, bool):
             raise _check.fail(name, "be True or False", value, "it asks for post-processing")
-    if len(results) < 2 or not all(isinstance(one, Result) for one in results):
+    if len(results) < 2 or not all(isinstance(result, Result) for result in results):
         raise _check.fail("results", "be two released results or more", len(results), _ADVICE)
     name = _column(results, column)
-    sources = [_source(one, name) for one in results]
+    sources = [_source(result, name) for result in results]
     if any(source.measurement.aggregate != sources[0].measurement.aggregate for source in sources):
         raise _check.fail("results", "hold the same statistic at every level", name, "ask each level the same question")
     parents = [np.zeros(_rows(results[0], name), dtype=np.int64)]
     parents += [_parents(above, below) for above, below in pairwise(results)]
     measured = []
-    for one, source, parent in zip(results, sources, parents, strict=True):
-        values = np.array(one.columns[name], dtype=np.float64)
+    for result, source, parent in zip(results, sources, parents, strict=True):
+        values = np.array(result.columns[name], dtype=np.float64)
         assert source.release.error is not None
         deviation = source.release.error.noise.standard_deviation() * float(source.measurement.summed.granularity)
         measured.append((values, np.full(values.size, deviation**2), parent))
@@ -140,22 +140,22 @@ def hierarchy(
     gaussian = all(source.release.error is not None and source.release.error.noise.gaussian for source in sources)
     factor = float(-special.ndtri((1 - LEVEL) / 2)) if gaussian else -math.log(1 - LEVEL) / math.sqrt(2)
     adjusted = []
-    for one, source, fit, values in zip(results, sources, fits, final, strict=True):
+    for result, source, fit, values in zip(results, sources, fits, final, strict=True):
         step = float(source.measurement.summed.granularity)
         errors = factor * np.sqrt(fit.variances) + step + np.abs(values - fit.values)
-        columns = {**one.columns, name: tuple(values.tolist()), f"{name}_error": tuple(errors.tolist())}
-        adjusted.append(replace(one, columns=columns, sources={}, totals={}))
+        columns = {**result.columns, name: tuple(values.tolist()), f"{name}_error": tuple(errors.tolist())}
+        adjusted.append(replace(result, columns=columns, sources={}, totals={}))
     return tuple(adjusted)
 
 
 def _column(results: Sequence[Result], column: str | None) -> str:
-    shared = [name for name in results[0].sources if all(name in one.sources for one in results)]
+    shared = [name for name in results[0].sources if all(name in result.sources for result in results)]
     if column is None and len(shared) == 1:
         return shared[0]
     return str(_check.one_of("column", column, shared, "it is a count or sum that every level has"))
 
 
-def _source(result: Result, name: str) -> Source:
+def _source(result: Result, name: str) -> ColumnSource:
     source = result.sources[name]
     if not source.measurement.aggregate.adds_up:
         remedy = "counts of rows and sums do; means, persons and others do not"
@@ -177,10 +177,10 @@ def _keys(result: Result) -> list[tuple[Any, ...]]:
 
 def _parents(above: Result, below: Result) -> NDArray[np.int64]:
     """The place of each group's parent in the level above."""
-    outer, inner = (list(one.columns)[: one.group_columns] for one in (above, below))
+    outer, inner = (list(result.columns)[: result.group_columns] for result in (above, below))
     if len(inner) <= len(outer) or inner[: len(outer)] != outer:
         raise _check.fail("results", f"begin with the group columns {outer} at the next level", inner, _ADVICE)
-    places = {key: place for place, key in enumerate(_keys(above))}
+    places = {key: index for index, key in enumerate(_keys(above))}
     lacking = [key for key in _keys(below) if key[: len(outer)] not in places]
     if lacking:
         raise _check.fail("results", "list the group of each finer group", lacking[0], "give both levels the same keys")
@@ -192,21 +192,21 @@ def _settled(
 ) -> list[NDArray[Any]]:
     """The fitted numbers, moved to be nonnegative or whole, and to add up still, from the root down."""
     top = np.maximum(fits[0].values, 0.0) if floor else fits[0].values
-    found: list[NDArray[Any]] = [np.rint(top).astype(np.int64) if integer else top]
+    levels: list[NDArray[Any]] = [np.rint(top).astype(np.int64) if integer else top]
     for fit, parent in zip(fits[1:], parents[1:], strict=True):
         values: NDArray[Any] = np.zeros(fit.values.size, dtype=np.int64 if integer else np.float64)
         order = np.argsort(parent, kind="stable")
         families = np.split(order, np.flatnonzero(np.diff(parent[order])) + 1)
         for family in families:
-            target = found[-1][parent[family[0]]]
+            target = levels[-1][parent[family[0]]]
             own = fit.values[family]
             if floor:
                 own = _onto_simplex(own, fit.variances[family], float(target))
             else:
                 own = own + (float(target) - own.sum()) / own.size
             values[family] = rounded_to(own, int(target)) if integer else own
-        found.append(values)
-    return found
+        levels.append(values)
+    return levels
 
 
 def _onto_simplex(values: NDArray[np.float64], variances: NDArray[np.float64], total: float) -> NDArray[np.float64]:

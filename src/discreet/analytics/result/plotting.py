@@ -52,7 +52,7 @@ def draw(result: Result, column: str | None, axes: Any, kind: str | None) -> Any
     if len(keys) == 2:
         _clustered(axes, keys, values, errors, titles[1])
     else:
-        shown = [", ".join(str(part) for part in key) for key in zip(*keys, strict=True)] or [name]
+        shown = [", ".join(str(value) for value in key) for key in zip(*keys, strict=True)] or [name]
         places = np.arange(len(shown))
         _bars(axes, places, values, errors, 0.72, _COLORS[0], None)
         axes.set_yticks(places, shown)
@@ -145,9 +145,9 @@ def _heatmap(axes: Any, keys: list[tuple[Any, ...]], values: Any, errors: Any, r
     table = np.full((len(rows), len(columns)), np.nan)
     words: dict[tuple[int, int], str] = {}
     for i, (row, column) in enumerate(zip(*keys, strict=True)):
-        place = rows.index(row), columns.index(column)
-        table[place] = values[i]
-        words[place] = f"{values[i]:,.4g}" + ("" if errors is None else f" ± {errors[i]:,.2g}")
+        cell = rows.index(row), columns.index(column)
+        table[cell] = values[i]
+        words[cell] = f"{values[i]:,.4g}" + ("" if errors is None else f" ± {errors[i]:,.2g}")
     image = axes.imshow(table, aspect="auto", cmap="GnBu")
     middle = (np.nanmin(table) + np.nanmax(table)) / 2
     for (row, column), text in words.items():

@@ -61,7 +61,7 @@ class Result:
     outputs: tuple[ResultColumn, ...] = ()
     guarantee: Guarantee | None = None
     covers: str = ""
-    sources: Mapping[str, Source] = field(default_factory=dict)
+    sources: Mapping[str, ColumnSource] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -79,28 +79,28 @@ class Result:
         columns: dict[str, tuple[Any, ...]] = {}
         added_up: dict[str, tuple[float, float]] = {}
         outputs: list[ResultColumn] = []
-        sources: dict[str, Source] = {}
+        sources: dict[str, ColumnSource] = {}
         released = {name: tuple(releases) for name, releases in done.items()}
         if question.keys is not None:
             for i, name in enumerate(question.keys.columns):
                 columns[name] = tuple(key[i] for key in question.keys.values)
         for name, releases in done.items():
-            part = plan.parts[name]
-            measurement, aggregate = part.measurement, part.measurement.aggregate
+            priced = plan.parts[name]
+            measurement, aggregate = priced.measurement, priced.measurement.aggregate
             own_outputs = aggregate.outputs(name)
             outputs += own_outputs
             if isinstance(measurement, Choice):
                 (output,) = own_outputs
                 drawn = [release.value for release in releases]
-                error = measurement.score_error(part.drawing, relation)
-                columns |= {output.name: tuple(measurement.shown(one) for one in drawn)}
+                error = measurement.score_error(priced.drawing, relation)
+                columns |= {output.name: tuple(measurement.shown(draw) for draw in drawn)}
                 columns |= {output.error: (error,) * question.groups}
-                ends = [measurement.ends(one) for one in drawn]
-                columns |= {end: tuple(one[i] for one in ends) for i, end in enumerate(output.ends)}
+                ends = [measurement.ends(draw) for draw in drawn]
+                columns |= {end: tuple(pair[i] for pair in ends) for i, end in enumerate(output.ends)}
                 released[name] = tuple(release.map(measurement.shown) for release in releases)
                 continue
             assert isinstance(measurement, Sums)
-            source = Source(releases[0], totals.get(name), wanted, measurement, len(own_outputs))
+            source = ColumnSource(releases[0], totals.get(name), wanted, measurement, len(own_outputs))
             sources |= {output.name: replace(source, place=j) for j, output in enumerate(own_outputs)}
             consistent = source.settled(LEVEL)
             if consistent.total is not None:
@@ -135,14 +135,14 @@ class Result:
 
         Guarantee: post-processing of released numbers, which is free.
         """
-        return self.taking([place for place, stays in enumerate(kept) if stays])
+        return self.taking([index for index, stays in enumerate(kept) if stays])
 
     def taking(self, places: Sequence[int]) -> Result:
         """The rows at some places, in this order, with their intervals.
 
         Guarantee: post-processing of released numbers, which is free.
         """
-        columns = {name: tuple(column[place] for place in places) for name, column in self.columns.items()}
+        columns = {name: tuple(column[index] for index in places) for name, column in self.columns.items()}
         sources = {name: source.taking(places) for name, source in self.sources.items()}
         return replace(self, columns=columns, sources=sources)
 
@@ -203,7 +203,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Source:
+class ColumnSource:
     """What a numeric column was made of: its release, that of its total, and what was asked to be consistent.
 
     `place` is the column's place among the `width` columns of its aggregate; `rows` are the places of the measured rows
@@ -241,11 +241,11 @@ class Source:
                 ends[0] = np.maximum(ends[0], 0)
         low, high = (np.reshape(end, (-1, self.width))[:, self.place].tolist() for end in ends)
         places = range(len(low)) if self.rows is None else self.rows
-        return tuple(low[place] for place in places), tuple(high[place] for place in places)
+        return tuple(low[row] for row in places), tuple(high[row] for row in places)
 
-    def taking(self, places: Sequence[int]) -> Source:
+    def taking(self, places: Sequence[int]) -> ColumnSource:
         """The same of the rows at some places."""
-        return replace(self, rows=tuple(place if self.rows is None else self.rows[place] for place in places))
+        return replace(self, rows=tuple(row if self.rows is None else self.rows[row] for row in places))
 
 
 def _measured(release: Release[Any], step: float, level: float) -> Measured:
@@ -274,5 +274,5 @@ def _extra(name: str) -> Any:
 
 def _short(value: Any) -> str:
     if isinstance(value, tuple):
-        return ", ".join(_short(one) for one in value)
+        return ", ".join(_short(item) for item in value)
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -28,16 +28,16 @@ def table_at(address: str) -> tuple[Any, str]:
     if parts.scheme not in ("postgresql", "postgres"):
         raise _check.fail("table", "be at an address of DuckDB or PostgreSQL", f"{parts.scheme}://…", _EXAMPLE)
     url = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(options), ""))
-    place = f"postgresql://{parts.hostname or ''}:{parts.port or ''}{parts.path}"
-    return _table(_connected(url, lambda: ibis.connect(url), place), name, place)
+    shown_address = f"postgresql://{parts.hostname or ''}:{parts.port or ''}{parts.path}"
+    return _table(_connected(url, lambda: ibis.connect(url), shown_address), name, shown_address)
 
 
 def table_in(path: Path, name: str | None = None) -> tuple[Any, str]:
     """A table in a DuckDB file, which is opened for reading alone; the only one if no name is given."""
     if not path.exists():
         raise _check.fail("table", "be in a DuckDB file that exists", str(path), _EXAMPLE)
-    place = f"duckdb://{path.resolve()}"
-    return _table(_connected(place, lambda: ibis.duckdb.connect(str(path), read_only=True), place), name, place)
+    address = f"duckdb://{path.resolve()}"
+    return _table(_connected(address, lambda: ibis.duckdb.connect(str(path), read_only=True), address), name, address)
 
 
 def _path(text: str) -> Path:
@@ -46,10 +46,10 @@ def _path(text: str) -> Path:
     return Path(text) if text.startswith("/") and not relative.exists() else relative
 
 
-def _connected(key: str, connect: Any, place: str) -> Any:
-    known = _connections.get(key)
-    if known is not None:
-        return known
+def _connected(key: str, connect: Any, address: str) -> Any:
+    connected = _connections.get(key)
+    if connected is not None:
+        return connected
     try:
         connection = _connections[key] = connect()
     except Exception as error:
@@ -57,22 +57,22 @@ def _connected(key: str, connect: Any, place: str) -> Any:
     else:
         return connection
     remedy = "check the address, and that the database is reachable and not locked by a writer"
-    raise _check.fail("table", f"be in a database that can be opened, at {place}", problem, remedy)
+    raise _check.fail("table", f"be in a database that can be opened, at {address}", problem, remedy)
 
 
-def _table(connection: Any, name: str | None, place: str) -> tuple[Any, str]:
+def _table(connection: Any, name: str | None, address: str) -> tuple[Any, str]:
     names = _names(connection)
     if name is None and len(names) == 1:
         (name,) = names
     if name is None or name not in names:
         got = "none" if name is None else name
         raise _check.fail("table", "be named in the address", got, f"add ?table=, one of {', '.join(names)}")
-    return connection.table(name), f"{place}?table={name}"
+    return connection.table(name), f"{address}?table={name}"
 
 
 def _names(connection: Any) -> list[str]:
     """The tables and views of a database's default schema, whose names are public."""
     if connection.name != "duckdb":
         return sorted(connection.list_tables())
-    found = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
-    return sorted(name for (name,) in connection.con.sql(found).fetchall())
+    query = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
+    return sorted(name for (name,) in connection.con.sql(query).fetchall())

@@ -30,7 +30,7 @@ MAX_COPIES = 1 << 10
 #: Names of the right table's keys while a join is built.
 _KEY = "discreet_key_{}"
 
-Pair = tuple[str, str]
+ColumnPair = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -65,22 +65,22 @@ def join(
     return _with_private(left, other, [] if on is None else pairs_of(on), str(how), naming)
 
 
-def pairs_of(on: object) -> list[Pair]:
+def pairs_of(on: object) -> list[ColumnPair]:
     """The columns that a join compares: a name, a pair of names, several of these, or a mapping from left to right."""
     if isinstance(on, str):
         return [(on, on)]
     if isinstance(on, Mapping):
-        return [_pair(one) for one in on.items()]
+        return [_pair(names) for names in on.items()]
     # A tuple of two names is one pair, as in Ibis; a list of two names is two columns.
-    if isinstance(on, tuple) and len(on) == 2 and all(isinstance(one, str) for one in on):
+    if isinstance(on, tuple) and len(on) == 2 and all(isinstance(name, str) for name in on):
         return [_pair(on)]
     if isinstance(on, Sequence) and on:
-        return [(one, one) if isinstance(one, str) else _pair(one) for one in on]
+        return [(item, item) if isinstance(item, str) else _pair(item) for item in on]
     raise _check.fail("on", "name the columns to compare", on, 'such as "ward", ["ward", "year"] or {"ward": "id"}')
 
 
-def _pair(pair: object) -> Pair:
-    if isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(one, str) for one in pair):
+def _pair(pair: object) -> ColumnPair:
+    if isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(name, str) for name in pair):
         return pair[0], pair[1]
     raise _check.fail("on", "hold names or pairs of names", pair, 'such as "ward" or ("ward", "id")')
 
@@ -89,7 +89,7 @@ def _pair(pair: object) -> Pair:
 
 
 def _with_public(
-    left: TableSpec, other: Public, pairs: list[Pair], how: str, naming: Naming
+    left: TableSpec, other: Public, pairs: list[ColumnPair], how: str, naming: Naming
 ) -> tuple[TableSpec, dict[str, str]]:
     if isinstance(other.table, ibis.Table) and origins(other.table) & left.origins:
         remedy = "what is made of private rows is private: join it as dp.Private(…), by the person"
@@ -147,7 +147,7 @@ def copied(measured: Measurement, copies: int) -> Measurement:
 
 
 def _with_private(
-    left: TableSpec, right: TableSpec, pairs: list[Pair], how: str, naming: Naming
+    left: TableSpec, right: TableSpec, pairs: list[ColumnPair], how: str, naming: Naming
 ) -> tuple[TableSpec, dict[str, str]]:
     if not isinstance(left.unit, Person) or not isinstance(right.unit, Person):
         remedy = "open the account with unit=dp.person(column, max_rows=…), or pass dp.public(table) if it is public"
@@ -226,30 +226,30 @@ def owned(table: TableSpec, parent: TableSpec, on: object) -> TableSpec:
 # --- what all joins share
 
 
-def _require_comparable(left: TableSpec, right: TableSpec, pairs: list[Pair]) -> None:
+def _require_comparable(left: TableSpec, right: TableSpec, pairs: list[ColumnPair]) -> None:
     """Refuse columns of types whose equality may fail, or may treat different values as equal; looks at no row."""
     for mine, theirs in pairs:
         left.require_stored(mine)
         right.require_stored(theirs)
-        one, other = left.table[mine].type(), right.table[theirs].type()
+        left_type, right_type = left.table[mine].type(), right.table[theirs].type()
         exact = (
-            one.is_integer() and other.is_integer(),
-            one.is_string() and other.is_string(),
-            one.is_boolean() and other.is_boolean(),
-            one.is_date() and other.is_date(),
-            one.is_uuid() and other.is_uuid(),
-            one.is_decimal() and one == other,
+            left_type.is_integer() and right_type.is_integer(),
+            left_type.is_string() and right_type.is_string(),
+            left_type.is_boolean() and right_type.is_boolean(),
+            left_type.is_date() and right_type.is_date(),
+            left_type.is_uuid() and right_type.is_uuid(),
+            left_type.is_decimal() and left_type == right_type,
         )
         if not any(exact):
             remedy = "cast both to integers, text or dates, in the tables or in views of them"
-            got = f"{mine} of type {one} and {theirs} of type {other}"
+            got = f"{mine} of type {left_type} and {theirs} of type {right_type}"
             raise _check.fail("on", "compare columns of one type whose equality is exact", got, remedy)
     require_exact(left.table, [mine for mine, _ in pairs])
     require_exact(right.table, [theirs for _, theirs in pairs])
 
 
 def _joined(
-    left: TableSpec, right: TableSpec, pairs: list[Pair], how: str, naming: Naming
+    left: TableSpec, right: TableSpec, pairs: list[ColumnPair], how: str, naming: Naming
 ) -> tuple[TableSpec, dict[str, str]]:
     """The join itself, with only the columns that may be asked about, and the persons' ids."""
     person = [str(left.unit.column)] if isinstance(left.unit, Person) and left.unit.column is not None else []
@@ -258,7 +258,7 @@ def _joined(
     _require_distinct((*mine.columns, *names.values()))
     keys = {_KEY.format(i): right.table[theirs] for i, (_, theirs) in enumerate(pairs)}
     theirs = right.table.select(**{new: right.table[name] for name, new in names.items()}, **keys)
-    matches = [mine[one] == theirs[_KEY.format(i)] for i, (one, _) in enumerate(pairs)]
+    matches = [mine[column] == theirs[_KEY.format(i)] for i, (column, _) in enumerate(pairs)]
     table = mine.join(theirs, matches, how=how)
     if how in ("inner", "left"):
         table = table.drop(*keys)
@@ -273,12 +273,12 @@ def _joined(
     return joined, names
 
 
-def _right_names(mine: Sequence[str], right: TableSpec, pairs: list[Pair], naming: Naming) -> dict[str, str]:
+def _right_names(mine: Sequence[str], right: TableSpec, pairs: list[ColumnPair], naming: Naming) -> dict[str, str]:
     """What the columns of a right table are called in the join; those that would be there twice are left out.
 
     These are the keys that both sides call the same, and the right table's person, who is the left one's.
     """
-    twice = {theirs for one, theirs in pairs if one == theirs}
+    twice = {theirs for column, theirs in pairs if column == theirs}
     if isinstance(right.unit, Person) and right.unit.column in mine:
         twice.add(str(right.unit.column))
     kept = [name for name in right.columns if naming.keep_keys or name not in twice]

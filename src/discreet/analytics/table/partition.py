@@ -42,7 +42,7 @@ class Partition:
             raise _check.fail("keys", f"make at most {MAX_PARTS} parts", len(keys.values), "merge some of them")
         require_exact(spec.table, keys.columns)
         labels = keys.labels()
-        self._places = {label: place for place, label in enumerate(labels)}
+        self._places = {label: index for index, label in enumerate(labels)}
         self._texts = [_text(label) for label in labels]
         if len(set(self._texts)) != len(labels):
             raise _check.fail("keys", "differ as text", self._name, "the ledger knows the parts by their text")
@@ -104,12 +104,12 @@ def _require_whole(spec: TableSpec) -> None:
         raise _check.fail("partition", "be made of rows that no join repeats", f"{spec.copies} copies", remedy)
 
 
-def _rows_of_part(spec: TableSpec, keys: Keys, place: int, max_parts: int) -> Any:
+def _rows_of_part(spec: TableSpec, keys: Keys, index: int, max_parts: int) -> Any:
     """The rows of one part, without those of persons who count in `max_parts` earlier parts already.
 
     Which parts a person counts in depends on that person's rows alone, and not on what is asked.
     """
-    table, mine = spec.table, int(keys.codes[place])
+    table, mine = spec.table, int(keys.codes[index])
     code = code_of(table, keys)
     here = table.filter(code == ibis.literal(mine, type="int64"))
     earlier = [int(other) for other in keys.codes if other < mine]

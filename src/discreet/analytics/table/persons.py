@@ -18,7 +18,7 @@ from discreet.analytics.aggregates.aggregate import Aggregate, Bounds, OfColumn,
 from discreet.analytics.engine.collation import require_exact
 from discreet.analytics.engine.levels import level
 from discreet.analytics.table.expressions import Column, compilable, within_the_stack
-from discreet.analytics.table.semantics import exact, number
+from discreet.analytics.table.semantics import double, number
 from discreet.analytics.table.spec import TableSpec
 from discreet.errors import InvalidArgument
 from discreet.neighbors import Person
@@ -60,13 +60,13 @@ def ranges(values: Mapping[str, Aggregate], declared: Mapping[str, Bounds], max_
 
     They are no claim about the data: a value outside of them is moved to them before it is added.
     """
-    found: dict[str, Bounds] = {}
+    bounds_of: dict[str, Bounds] = {}
     for name, asked in values.items():
         if asked.of_person in _COUNTS:
-            found[name] = (0.0, float(max_rows))
+            bounds_of[name] = (0.0, float(max_rows))
         elif (own := _bounds(asked, declared)) is not None:
-            found[name] = _of_sum(own, max_rows) if asked.of_person is OfPerson.SUM else own
-    return found
+            bounds_of[name] = _of_sum(own, max_rows) if asked.of_person is OfPerson.SUM else own
+    return bounds_of
 
 
 def _of_sum(bounds: Bounds, max_rows: int) -> Bounds:
@@ -118,18 +118,18 @@ def _parts(table: Any, values: Mapping[str, Aggregate], grids: Mapping[str, Grid
 
 
 def _summed(rows: Any, name: str, asked: Aggregate) -> dict[str, Any]:
-    part = rows[f"{name}_part"] if f"{name}_part" in rows.columns else rows
+    values = rows[f"{name}_part"] if f"{name}_part" in rows.columns else rows
     match asked.of_person:
         case OfPerson.ROWS:
-            return {f"{name}_all": part.count()}
+            return {f"{name}_all": values.count()}
         case OfPerson.VALUES:
-            return {f"{name}_all": part.nunique()}
+            return {f"{name}_all": values.nunique()}
         case OfPerson.SUM | OfPerson.MEAN:
-            return {f"{name}_all": part.sum().cast("int64"), f"{name}_count": part.count()}
+            return {f"{name}_all": values.sum().cast("int64"), f"{name}_count": values.count()}
         case OfPerson.LEAST:
-            return {f"{name}_all": part.min()}
+            return {f"{name}_all": values.min()}
         case OfPerson.GREATEST:
-            return {f"{name}_all": part.max()}
+            return {f"{name}_all": values.max()}
     raise _inexact(asked)
 
 
@@ -144,7 +144,7 @@ def _finished(pieces: Any, name: str, asked: Aggregate, grids: Mapping[str, Grid
     if asked.of_person not in _ADDED:
         return total.cast("int64") if asked.of_person in _COUNTS else total
     grid, count = grids[name], pieces[f"{name}_count"].cast("float64")
-    step, middle = exact(float(Fraction(grid.step))), exact(float(grid.center))
+    step, middle = double(float(Fraction(grid.step))), double(float(grid.center))
     if asked.of_person is OfPerson.SUM:
         return ibis.cases((count > 0, total.cast("float64") * step + count * middle), else_=ibis.null("float64"))
     divisor = ibis.cases((count > 0, count), else_=ibis.null("float64"))

@@ -285,7 +285,7 @@ class Private(Asking):
         if not parsed.groups:
             answer = private.aggregate(**parsed.aggregates)
         else:
-            given = {parsed.renamed.get(name, name): one for name, one in keys.items()} if _named(keys) else keys
+            given = {parsed.renamed.get(name, name): listed for name, listed in keys.items()} if _named(keys) else keys
             answer = private.group_by(*parsed.groups, keys=given).aggregate(**parsed.aggregates)
         return answer if parsed.afterwards is None else answer.then(parsed.afterwards)
 
@@ -382,16 +382,16 @@ class Groups(Asking):
             remedy = "list the keys, or join a public table that has each key once"
             raise _check.fail("keys", "be listed where a join repeats rows", "dp.discover()", remedy)
         measured = {name: aggregate.measurement(spec.unit, spec.bounds) for name, aggregate in asked.items()}
-        measured = {name: joins.copied(one, spec.copies) for name, one in measured.items()}
+        measured = {name: joins.copied(measurement, spec.copies) for name, measurement in measured.items()}
         _require_distinct(grouped_by, asked)
-        clamped = {name: pair for one in asked.values() for name, pair in one.clamps(spec.bounds).items()}
+        clamped = {name: pair for aggregated in asked.values() for name, pair in aggregated.clamps(spec.bounds).items()}
         question = Question(spec.table, self._keys, spec.unit, measured, self._discover, clamped=clamped)
         return Answer(question, spec.account, spec.part)
 
     def rows_per_person(self) -> Answer:
         """How many rows with one of the keys persons have, and in how many groups they are."""
-        spec, known = self._spec, None if self._discover is not None else self._keys
-        return Answer(limits.per_person(spec.table, known, spec.unit), spec.account, spec.part)
+        spec, keys = self._spec, None if self._discover is not None else self._keys
+        return Answer(limits.per_person(spec.table, keys, spec.unit), spec.account, spec.part)
 
     def histogram(
         self, column: str, *, categories: Iterable[Any] | None = None, edges: Iterable[float] | None = None

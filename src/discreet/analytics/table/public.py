@@ -109,6 +109,7 @@ def _sorted(arrow: pa.Table) -> pa.Table:
 def _decoded(arrow: pa.Table) -> pa.Table:
     """A table without dictionaries, which engines store as types of their own."""
     fields = [
-        pa.field(one.name, one.type.value_type) if pa.types.is_dictionary(one.type) else one for one in arrow.schema
+        pa.field(column.name, column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        for column in arrow.schema
     ]
     return arrow.cast(pa.schema(fields))

@@ -58,7 +58,7 @@ def literal(value: object) -> Literal:
         )
     if isinstance(value, float) and not math.isfinite(value):
         raise _check.fail("literal", "be finite", value, "is_null() finds missing values")
-    if isinstance(value, float) and 0 < abs(value) < SMALLEST:  # `exact` would make different ones equal
+    if isinstance(value, float) and 0 < abs(value) < SMALLEST:  # `double` would make different ones equal
         raise _check.fail("literal", f"be 0 or at least {SMALLEST} in size", value, "use 0")
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 63:
         raise _check.fail("literal", "fit 64 bits", value, "use a float")
@@ -82,7 +82,7 @@ def _instant(value: dt.datetime) -> dt.datetime:
         ) from None
 
 
-def exact(value: float) -> Any:
+def double(value: float) -> Any:
     """A float as an engine's 64-bit float, bit for bit.
 
     Engines read a decimal of 17 digits with an error in the last place; an integer of 53 bits times a power of two is
@@ -103,7 +103,7 @@ def of_type(value: Literal, kind: Any) -> Any:
     The value must be of the column's kind. For a decimal column, a float is the number that it is written as: 0.1.
     """
     if kind.is_floating():
-        return exact(float(value)) if float(value) == value else None  # type: ignore[arg-type]  # a number
+        return double(float(value)) if float(value) == value else None  # type: ignore[arg-type]  # a number
     if kind.is_integer():
         whole = int(value)  # type: ignore[arg-type]  # a number
         low, high, wide = (0, 1 << 64, "uint64") if kind.is_uint64() else (-(1 << 63), 1 << 63, "int64")
@@ -141,7 +141,7 @@ def number(value: Any, wanted_by: str) -> Any:
         kind = "unknown" if value.type().is_unknown() else value.type()  # such as that of an empty list
         raise _check.fail(wanted_by, "get numbers", f"a column of type {kind}", _NUMERIC)
     if value.type().is_boolean():
-        counted = ibis.cases((value, exact(1.0)), (~value, exact(0.0)), else_=ibis.null("float64"))
+        counted = ibis.cases((value, double(1.0)), (~value, double(0.0)), else_=ibis.null("float64"))
         return of_size(counted, (1.0, 1.0))
     if value.type().is_decimal():
         size = size_of(value)
@@ -160,9 +160,9 @@ def _float_of_decimal(value: Any) -> Any:
     large, small = Decimal(10) ** most, Decimal(10) ** -most
     return ibis.cases(
         (value.cast("string") == "NaN", ibis.null("float64")),
-        (value > ibis.literal(large), exact(float(large))),
-        (value < ibis.literal(-large), exact(-float(large))),
-        ((value < ibis.literal(small)) & (value > ibis.literal(-small)), exact(0.0)),
+        (value > ibis.literal(large), double(float(large))),
+        (value < ibis.literal(-large), double(-float(large))),
+        ((value < ibis.literal(small)) & (value > ibis.literal(-small)), double(0.0)),
         else_=value.cast("float64"),
     )
 
@@ -171,16 +171,19 @@ def tame(value: Any) -> Any:
     """A number clamped to sizes of which several can be multiplied and divided without overflow or underflow."""
     if within(size_of(value), _TAME):
         return value
-    large, small = exact(_TAME[1]), exact(_TAME[0])
+    large, small = double(_TAME[1]), double(_TAME[0])
     clamped = ibis.cases(
-        (value > large, large), (value < -large, -large), ((value < small) & (value > -small), exact(0.0)), else_=value
+        (value > large, large),
+        (value < -large, -large),
+        ((value < small) & (value > -small), double(0.0)),
+        else_=value,
     )
     return of_size(clamped, _TAME)
 
 
 def clamped(value: Any, low: float, high: float) -> Any:
     """A number moved into an interval, missing where it is missing; its SQL repeats the number three times."""
-    lowest, highest = exact(low), exact(high)
+    lowest, highest = double(low), double(high)
     moved = ibis.cases((value > highest, highest), (value < lowest, lowest), else_=value)
     size = size_of(value)
     if size is None:

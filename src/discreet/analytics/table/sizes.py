@@ -54,8 +54,8 @@ def _size(op: Any) -> Size | None:
         case ops.NullIf():
             return _size(op.arg)
         case ops.Add() | ops.Subtract() | ops.Multiply() | ops.Divide():
-            one, two = _size(op.left), _size(op.right)
-            return None if one is None or two is None else _combined(op, one, two)
+            left, right = _size(op.left), _size(op.right)
+            return None if left is None or right is None else _combined(op, left, right)
     return _of_type(op.dtype)
 
 
@@ -76,16 +76,16 @@ def _of_type(kind: Any) -> Size | None:
     return None
 
 
-def _combined(op: Any, one: Size, two: Size) -> Size | None:
+def _combined(op: Any, left: Size, right: Size) -> Size | None:
     """The size of a result, rounded outwards; None where it may overflow or underflow."""
-    least, most = one[0] * two[0], one[1] * two[1]
+    least, most = left[0] * right[0], left[1] * right[1]
     if isinstance(op, ops.Divide):
-        least, most = one[0] / two[1] if two[1] else 0.0, one[1] / two[0]
+        least, most = left[0] / right[1] if right[1] else 0.0, left[1] / right[0]
     if isinstance(op, ops.Add | ops.Subtract):
         # If both are not 0, their difference is 0 or not much smaller than the larger of the two.
-        apart = _APART * max(one[0], two[0])
-        alone = [side[0] for side, other in ((one, op.right), (two, op.left)) if not _never_zero(other)]
-        least, most = min([apart, *alone]), one[1] + two[1]
+        apart = _APART * max(left[0], right[0])
+        alone = [side[0] for side, other in ((left, op.right), (right, op.left)) if not _never_zero(other)]
+        least, most = min([apart, *alone]), left[1] + right[1]
     widened = least / 2, most * 2
     return widened if within(widened, SAFE) else None
 

@@ -69,15 +69,15 @@ def source_of(table: object, name: str | None = None) -> Source:
     if isinstance(table, ibis.Table):
         return Source(_in_microseconds(_zoned(_steady(table))), given or _token())
     if isinstance(table, str) and "://" in table:
-        found, identity = databases.table_at(table)
-        return Source(_in_microseconds(_zoned(found)), given or identity)
+        stored, identity = databases.table_at(table)
+        return Source(_in_microseconds(_zoned(stored)), given or identity)
     if isinstance(table, str | os.PathLike):
         path = Path(table)
         if not _is_path(path):
             raise _check.fail("table", "be a path that files can have", repr(str(path)), "leave out NUL and half pairs")
         if path.suffix.lower() in databases.FILES and path.exists():
-            found, identity = databases.table_in(path)
-            return Source(_in_microseconds(found), given or identity)
+            stored, identity = databases.table_in(path)
+            return Source(_in_microseconds(stored), given or identity)
         identity = given or str(path.resolve())
         return Source(_in_microseconds(_file(path, identity)), identity)
     identity = given or _token()
@@ -144,10 +144,10 @@ def _load(connection: Any, loaded: Loaded) -> Any:
     own = _loaded[id(connection)]
     stem = f"{_NAME}_{sha256(loaded.identity.encode()).hexdigest()[:12]}"
     for name in (stem, *(f"{stem}_{number}" for number in range(2, len(own) + 2))):
-        known = own.get(name)
-        if known is None:
+        earlier = own.get(name)
+        if earlier is None:
             break
-        if known is loaded or (known.by_content and loaded.by_content and known.identity == loaded.identity):
+        if earlier is loaded or (earlier.by_content and loaded.by_content and earlier.identity == loaded.identity):
             return connection.table(name)
     own[name] = loaded
     return loaded.load(connection, name)
@@ -186,16 +186,16 @@ def _in_microseconds(table: Any) -> Any:
 
 def _arrow_in_microseconds(arrow: pa.Table) -> pa.Table:
     """The same for Arrow: an instant that microseconds cannot hold would make the engine fail while it reads."""
-    for place, field in enumerate(arrow.schema):
+    for index, field in enumerate(arrow.schema):
         if not pa.types.is_timestamp(field.type) or field.type.unit == "us":
             continue
-        column = arrow.column(place)
+        column = arrow.column(index)
         most = _LARGEST_MICROSECOND // {"s": 10**6, "ms": 10**3, "ns": 1}[field.type.unit]
         whole = column.cast(pa.int64())
         held = pc.and_(pc.less_equal(whole, most), pc.greater_equal(whole, -most))
         kept = pc.if_else(held, column, pa.scalar(None, field.type))
         micro = pa.timestamp("us", field.type.tz)
-        arrow = arrow.set_column(place, pa.field(field.name, micro), kept.cast(micro, safe=False))
+        arrow = arrow.set_column(index, pa.field(field.name, micro), kept.cast(micro, safe=False))
     return arrow
 
 
@@ -259,7 +259,7 @@ def _register(connection: Any, name: str, arrow: pa.Table) -> Any:
 
 def _file(path: Path, identity: str) -> Any:
     files = _matched(path)
-    kinds = {one.suffix.lower() for one in files}
+    kinds = {file.suffix.lower() for file in files}
     if kinds == {".parquet"}:
         return _parquet(files, identity)
     if kinds in ({".csv"}, {".tsv"}):
@@ -272,7 +272,7 @@ def _matched(path: Path) -> list[Path]:
     """The file itself, or the files that a pattern matches, in order."""
     if path.exists():
         return [path]
-    files = sorted(Path(one) for one in glob(str(path), recursive=True)) if has_magic(str(path)) else []
+    files = sorted(Path(name) for name in glob(str(path), recursive=True)) if has_magic(str(path)) else []
     if not files:
         remedy = "give the path of a Parquet or CSV file, or a pattern such as visits-*.parquet"
         raise _check.fail("table", "be a file that exists", str(path), remedy)
@@ -291,7 +291,7 @@ def _parquet(files: list[Path], identity: str) -> Any:
 
 def _csv(files: list[Path], identity: str) -> Any:
     """A file of text, each cell cast to its column's type where it fits."""
-    empty = [str(one) for one in files if not one.stat().st_size]
+    empty = [str(file) for file in files if not file.stat().st_size]
     if empty:
         remedy = "name the columns in its first line"
         raise _check.fail("table", "be a CSV file with a header", f"{empty[0]}, which is empty", remedy)

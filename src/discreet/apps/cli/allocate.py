@@ -8,7 +8,7 @@ import click
 
 from discreet import accounting
 from discreet.accounting import Allocation
-from discreet.accounting.wishes import Count, Noise, Selection, Training, Wish
+from discreet.accounting.wishes import CountWish, NoiseName, SelectionWish, TrainingWish, Wish
 from discreet.apps.cli.command import Command, options, with_output
 from discreet.apps.cli.printing import Output, percent
 from discreet.apps.cli.shared_options import assignment, budget_of, budget_options, open_account
@@ -65,7 +65,7 @@ def command(
     trainings: tuple[str, ...],
     selections: tuple[str, ...],
     weights: tuple[str, ...],
-    noise: Noise,
+    noise: NoiseName,
     plot: str | None,
 ) -> None:
     """Split a budget over counts, trainings and selections, and say what is achievable.
@@ -104,15 +104,15 @@ def command(
     heads = ("wish", "what", "wanted", "reached", "met", "epsilon", "share")
     rows = [
         (
-            part.wish.name,
-            part.wish.quantity,
-            part.wish.error,
-            part.reached,
-            "yes" if part.met else "no",
-            part.epsilon,
-            percent(part.share),
+            allocated.wish.name,
+            allocated.wish.quantity,
+            allocated.wish.error,
+            allocated.reached,
+            "yes" if allocated.met else "no",
+            allocated.epsilon,
+            percent(allocated.share),
         )
-        for part in plan.parts
+        for allocated in plan.parts
     ]
     output.table(heads, rows, right=("wanted", "reached", "epsilon", "share"))
     output.say(f"\n{plan.words}")
@@ -133,29 +133,29 @@ def _answer(plan: Allocation) -> dict[str, object]:
     }
 
 
-def _count(text: str, weigh: dict[str, float], noise: Noise) -> Wish:
+def _count(text: str, weigh: dict[str, float], noise: NoiseName) -> Wish:
     name, value = assignment(text, "--count")
-    return Count(name, _number(value, "--count"), weigh.get(name, 1.0), noise=noise)
+    return CountWish(name, _number(value, "--count"), weigh.get(name, 1.0), noise=noise)
 
 
 def _training(text: str, weigh: dict[str, float]) -> Wish:
     name, value = assignment(text, "--training")
     examples, batch, epochs, noise = _numbers(value, 4, "--training")
     steps = max(1, round(epochs * examples / batch)) if batch > 0 else 0
-    return Training(name, noise, weigh.get(name, 1.0), _whole(examples), _whole(batch), steps)
+    return TrainingWish(name, noise, weigh.get(name, 1.0), _whole(examples), _whole(batch), steps)
 
 
 def _selection(text: str, weigh: dict[str, float]) -> Wish:
     name, value = assignment(text, "--selection")
     candidates, error = _numbers(value, 2, "--selection")
-    return Selection(name, error, weigh.get(name, 1.0), candidates=_whole(candidates))
+    return SelectionWish(name, error, weigh.get(name, 1.0), candidates=_whole(candidates))
 
 
 def _numbers(text: str, count: int, flag: str) -> list[float]:
     parts = text.split(",")
     if len(parts) != count:
         raise InvalidArgument(f"{flag} must have {count} numbers after NAME=, got {text!r}: separate them by commas")
-    return [_number(part, flag) for part in parts]
+    return [_number(piece, flag) for piece in parts]
 
 
 def _number(text: str, flag: str) -> float:

@@ -107,7 +107,7 @@ def _plain(report: Audit) -> dict[str, object]:
 
 def _bounds(text: str) -> tuple[float, float]:
     try:
-        low, high = (float(part) for part in text.split(","))
+        low, high = (float(end) for end in text.split(","))
     except ValueError:
         raise InvalidArgument(f"--bounds must be two numbers, got {text!r}: such as --bounds 0,100") from None
     return low, high

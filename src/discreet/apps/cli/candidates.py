@@ -13,7 +13,7 @@ from discreet.apps.cli.printing import Output, number, percent
 from discreet.errors import InvalidArgument, MissingExtra
 
 if TYPE_CHECKING:
-    from discreet.learning.selection import Advice
+    from discreet.learning.selection import SearchAdvice
 
 _FORMATS = (".svg", ".png", ".pdf")
 
@@ -58,19 +58,20 @@ def command(output: Output, file: str, delta: float, epsilon: float | None, tria
     _show(output, advice)
 
 
-def _show(output: Output, advice: Advice) -> None:
-    searches = sorted(advice.searches, key=lambda one: (one.law, one.mean))
+def _show(output: Output, advice: SearchAdvice) -> None:
+    searches = sorted(advice.searches, key=lambda search: (search.law, search.mean))
     worth, budget = advice.worth, advice.budget
     if output.json:
         fields = ("law", "mean", "epsilon", "best", "none")
-        rows = [{name: getattr(one, name) for name in fields} for one in searches]
+        rows = [{name: getattr(search, name) for name in fields} for search in searches]
         best = None if worth is None else {name: getattr(worth, name) for name in fields}
         output.emit({"run": advice.run_epsilon, "delta": advice.delta, "searches": rows, "worth": best})
         return
     output.say(f"one run: ε = {number(advice.run_epsilon)} at δ = {advice.delta:g}\n")
     heads = ("search", "mean trials", "ε", "expected winner", "no winner")
     cells = [
-        (one.law, f"{one.mean:g}", number(one.epsilon, 4), f"{one.best:+.3f}", percent(one.none)) for one in searches
+        (search.law, f"{search.mean:g}", number(search.epsilon, 4), f"{search.best:+.3f}", percent(search.none))
+        for search in searches
     ]
     output.table(heads, cells, right=heads[1:])
     if worth is not None:

@@ -63,7 +63,7 @@ def command(output: Output, target: str, shape: str | None, classes: int) -> int
 
 def _shape(text: str) -> tuple[int, ...]:
     try:
-        sizes = tuple(int(part) for part in text.split(","))
+        sizes = tuple(int(size) for size in text.split(","))
     except ValueError:
         sizes = ()
     if sizes and all(1 <= size <= 10**5 for size in sizes) and math.prod(sizes) <= 10**7:

@@ -58,7 +58,7 @@ def command(
     charges nothing.
     """
     query = _query(of_sum, of_mean, rows)
-    found = epsilon_range(
+    advised = epsilon_range(
         query,
         max_epsilon=max_epsilon,
         error=error,
@@ -67,20 +67,20 @@ def command(
         delta=delta,
     )
     if plot is not None:
-        draw_chart(found.plot, plot)
+        draw_chart(advised.plot, plot)
     if output.json:
         output.emit(
             {
-                "fits": found.fits,
-                "low": found.low,
-                "high": found.high,
-                "reached_error": found.reached_error,
-                "reached_probability": found.reached_probability,
-                "words": found.words,
+                "fits": advised.fits,
+                "low": advised.low,
+                "high": advised.high,
+                "reached_error": advised.reached_error,
+                "reached_probability": advised.reached_probability,
+                "words": advised.words,
             }
         )
         return
-    output.say(found.words)
+    output.say(advised.words)
     if plot is not None:
         output.say(f"\nwrote {plot}")
 
@@ -102,7 +102,7 @@ def _query(of_sum: str | None, of_mean: str | None, rows: int | None) -> Bounded
 
 def _pair(text: str, flag: str) -> tuple[float, float]:
     try:
-        low, high = (float(part) for part in text.split(","))
+        low, high = (float(end) for end in text.split(","))
     except ValueError:
         raise InvalidArgument(f"{flag} must be LOWER,UPPER, got {text!r}: for example 0,100") from None
     return low, high

@@ -10,7 +10,7 @@ import click
 
 from discreet.apps.cli.printing import Output
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 
 
 class Command(click.Command):
@@ -45,10 +45,10 @@ def with_output(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def options(*decorators: Callable[[Any], Any]) -> Callable[[Function], Function]:
+def options(*decorators: Callable[[Any], Any]) -> Callable[[CommandFunction], CommandFunction]:
     """Combine several options into one decorator, in the order in which the help shows them."""
 
-    def decorate(function: Function) -> Function:
+    def decorate(function: CommandFunction) -> CommandFunction:
         for decorator in reversed(decorators):
             function = decorator(function)
         return function

@@ -24,7 +24,7 @@ _WIDEST = 100
     example="""discreet learn
     discreet learn odds""",
 )
-@click.argument("exercise", required=False, type=click.Choice([one.slug for one in EXERCISES]))
+@click.argument("exercise", required=False, type=click.Choice([listed.slug for listed in EXERCISES]))
 @click.option(
     "--progress", metavar="FILE", help="Where solved questions are kept.  [default: ~/.local/state/discreet/learn.json]"
 )
@@ -42,22 +42,24 @@ def command(output: Output, exercise: str | None, progress: str | None, restart:
             raise click.UsageError("--restart needs an EXERCISE to start over.", click.get_current_context())
         _list(output, kept)
         return
-    chosen = next(one for one in EXERCISES if one.slug == exercise)
+    chosen = next(listed for listed in EXERCISES if listed.slug == exercise)
     if restart:
         kept.record(chosen.slug, 0)
     if output.json:
-        output.emit(_state(chosen, kept) | {"story": chosen.story, "asks": [one.asks for one in chosen.questions]})
+        output.emit(
+            _state(chosen, kept) | {"story": chosen.story, "asks": [question.asks for question in chosen.questions]}
+        )
         return
     play(chosen, kept, _typed(), lambda text: output.say(_wrapped(text)))
 
 
 def _list(output: Output, kept: Progress) -> None:
     if output.json:
-        output.emit({"progress": str(kept.path), "exercises": [_state(one, kept) for one in EXERCISES]})
+        output.emit({"progress": str(kept.path), "exercises": [_state(listed, kept) for listed in EXERCISES]})
         return
-    rows = [(one.slug, one.title, f"{_solved(one, kept)} of {len(one.questions)}") for one in EXERCISES]
+    rows = [(listed.slug, listed.title, f"{_solved(listed, kept)} of {len(listed.questions)}") for listed in EXERCISES]
     output.table(("exercise", "title", "solved"), rows)
-    following = next((one for one in EXERCISES if _solved(one, kept) < len(one.questions)), None)
+    following = next((listed for listed in EXERCISES if _solved(listed, kept) < len(listed.questions)), None)
     output.say("\nAll solved." if following is None else f"\nNext: discreet learn {following.slug}")
 
 
@@ -80,7 +82,7 @@ def _wrapped(text: str) -> str:
         return text
     width = min(_WIDEST, shutil.get_terminal_size().columns)
     lines = [[line] if line.startswith(" ") else textwrap.wrap(line, width) or [""] for line in text.split("\n")]
-    return "\n".join(part for parts in lines for part in parts)
+    return "\n".join(line for parts in lines for line in parts)
 
 
 def _typed() -> Iterator[str]:

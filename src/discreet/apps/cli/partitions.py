@@ -9,13 +9,13 @@ from typing import Any
 
 from discreet.apps.cli.key_lists import dated, keys_of, literal
 from discreet.apps.cli.printing import Output, cell_text, to_json_value
-from discreet.apps.cli.results import cost_text, is_number, result_json
+from discreet.apps.cli.results import answer_json, cost_text, is_number
 from discreet.errors import InvalidArgument
 from discreet.ledger.partitions import counted_parts
 
 
 @dataclass(frozen=True)
-class Parts:
+class AskedParts:
     """The parts that a command asks about.
 
     Attributes:
@@ -31,9 +31,10 @@ class Parts:
     counted: int
 
     @classmethod
-    def of(cls, private: Any, text: str, wanted: tuple[str, ...], max_parts: int | None) -> Parts:
+    def of(cls, private: Any, text: str, wanted: tuple[str, ...], max_parts: int | None) -> AskedParts:
         """The parts of COLUMN=KEYS, or of an SQL expression in place of the column."""
         from discreet.analytics.plan.sql.expression import expression
+        from discreet.analytics.table.doors import spec_of
 
         # The last "=": one may stand in the expression. A column such as MONTH(day) knows its keys.
         written, equals, listed = text.rpartition("=")
@@ -48,7 +49,7 @@ class Parts:
         if written not in private.columns:
             name, value = expression(written, private.columns)
             private = private.mutate(**{name: value})
-        if not equals and name not in private._spec.bins:
+        if not equals and name not in spec_of(private).bins:
             raise problem
         kind = private.schema()[name]
         keys = dated("--partition", name, keys_of(listed.strip()), kind) if equals else None
@@ -56,7 +57,7 @@ class Parts:
         chosen = tuple(_part(partition, kind, name, key) for key in wanted) or partition.keys
         if len(set(chosen)) != len(chosen):
             raise InvalidArgument(f"--part must name each part once, got {', '.join(wanted)}: omit the repetition")
-        relation = private._spec.account.neighbors.relation
+        relation = spec_of(private).account.neighbors.relation
         counted = counted_parts(partition.part(chosen[0]).max_parts, relation)
         return cls(name, partition, chosen, counted)
 
@@ -81,7 +82,7 @@ def _part(partition: Any, kind: Any, name: str, text: str) -> Any:
 
 
 def release_parts(
-    output: Output, parts: Parts, answers: list[Any], sql: str, spend: dict[str, Any], key: str | None
+    output: Output, parts: AskedParts, answers: list[Any], sql: str, spend: dict[str, Any], key: str | None
 ) -> None:
     """Release the answer about each part, and print all of them as one table with a column for the part.
 
@@ -103,7 +104,7 @@ def release_parts(
     charged = {
         "partition": parts.name,
         "counted_parts": parts.counted,
-        "parts": [{"part": to_json_value(part), **result_json(result, cost, sql)} for part, result in done],
+        "parts": [{"part": to_json_value(part), **answer_json(result, cost, sql)} for part, result in done],
     }
     first, last = done[0][1].receipt, done[-1][1].receipt
 
@@ -118,11 +119,11 @@ def release_parts(
         raise failed
 
 
-def _show(output: Output, parts: Parts, done: list[tuple[Any, Any]], cost: str) -> None:
+def _show(output: Output, parts: AskedParts, done: list[tuple[Any, Any]], cost: str) -> None:
     results = [result for _, result in done]
     heads = tuple(results[0].columns)
     rows = [(part, *row.values()) for part, result in done for row in result.rows()]
-    right = [head for place, head in enumerate(heads, 1) if all(is_number(row[place]) for row in rows)]
+    right = [head for index, head in enumerate(heads, 1) if all(is_number(row[index]) for row in rows)]
     output.table((parts.name, *heads), rows, right=right)
     first, last = results[0].receipt, results[-1].receipt
     entries = f"entry {first.sequence}" if len(done) == 1 else f"entries {first.sequence} to {last.sequence}"

@@ -6,7 +6,7 @@ from math import log
 
 import click
 
-from discreet.accounting.trainings import Training, Trainings, trainings
+from discreet.accounting.trainings import AffordableTraining, Trainings, trainings
 from discreet.apps.cli.command import Command, with_output
 from discreet.apps.cli.printing import Output, number
 from discreet.errors import InvalidArgument
@@ -48,36 +48,36 @@ def command(
     sizes = [size for size in sizes if size <= examples] or sizes  # the default sizes may exceed a small dataset
     passes = [_positive(text) for text in epochs.split(",")]
     with output.working("Finding the noise of every training"):
-        found = trainings(
+        affordable = trainings(
             ApproxDP(epsilon, delta), examples=examples, batch_sizes=sizes, epochs=passes, gradients=gradients
         )
     if output.json:
-        output.emit(_answer(found))
+        output.emit(_answer(affordable))
         return
-    output.say(f"{found.budget}, {examples} examples: noise multiplier σ, and the noise over the run as a bar\n")
-    columns = sorted({cell.epochs for cell in found.cells})
+    output.say(f"{affordable.budget}, {examples} examples: noise multiplier σ, and the noise over the run as a bar\n")
+    columns = sorted({cell.epochs for cell in affordable.cells})
     heads = ("batch size", *(f"{passes:g} epochs" for passes in columns))
-    least, most = (pick(cell.run_noise for cell in found.cells) for pick in (min, max))
+    least, most = (pick(cell.run_noise for cell in affordable.cells) for pick in (min, max))
     rows = []
-    for size in sorted({cell.batch_size for cell in found.cells}):
-        line = [cell for cell in found.cells if cell.batch_size == size]
-        rows.append((size, *(_cell(cell, found, least, most) for cell in line)))
+    for size in sorted({cell.batch_size for cell in affordable.cells}):
+        line = [cell for cell in affordable.cells if cell.batch_size == size]
+        rows.append((size, *(_cell(cell, affordable, least, most) for cell in line)))
     output.table(heads, rows, right=heads)
-    output.say(f"\n{_words(found)}")
+    output.say(f"\n{_words(affordable)}")
 
 
-def _cell(cell: Training, found: Trainings, least: float, most: float) -> str:
+def _cell(cell: AffordableTraining, affordable: Trainings, least: float, most: float) -> str:
     share = 0.0 if most == least else log(cell.run_noise / least) / log(most / least)
-    outside = found.limit is not None and cell.gradients > found.limit
-    mark = " *" if cell is found.best else " -" if outside else "  "
+    outside = affordable.limit is not None and cell.gradients > affordable.limit
+    mark = " *" if cell is affordable.best else " -" if outside else "  "
     return f"{number(cell.noise_multiplier, 4)} {_BARS[round(share * (len(_BARS) - 1))]}{mark}"
 
 
-def _words(found: Trainings) -> str:
-    limit = "" if found.limit is None else f"; - : more than {found.limit} gradients"
-    if found.best is None:
+def _words(affordable: Trainings) -> str:
+    limit = "" if affordable.limit is None else f"; - : more than {affordable.limit} gradients"
+    if affordable.best is None:
         return f"No training is within the limit{limit}: allow more --gradients or try fewer --epochs."
-    best = found.best
+    best = affordable.best
     return (
         f"* : the least noise over the run{limit}.\n"
         f"Batches of {best.batch_size} for {best.epochs:g} epochs: {best.steps} steps, {best.gradients} gradients, "
@@ -87,17 +87,17 @@ def _words(found: Trainings) -> str:
     )
 
 
-def _answer(found: Trainings) -> dict[str, object]:
+def _answer(affordable: Trainings) -> dict[str, object]:
     return {
-        "budget": str(found.budget),
-        "examples": found.examples,
-        "limit": found.limit,
-        "best": None if found.best is None else _fields(found.best),
-        "trainings": [_fields(cell) for cell in found.cells],
+        "budget": str(affordable.budget),
+        "examples": affordable.examples,
+        "limit": affordable.limit,
+        "best": None if affordable.best is None else _fields(affordable.best),
+        "trainings": [_fields(cell) for cell in affordable.cells],
     }
 
 
-def _fields(cell: Training) -> dict[str, object]:
+def _fields(cell: AffordableTraining) -> dict[str, object]:
     return {
         "batch_size": cell.batch_size,
         "epochs": cell.epochs,

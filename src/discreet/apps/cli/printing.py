@@ -164,16 +164,16 @@ def cell_text(cell: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list):
-        return ", ".join(cell_text(part) for part in value)
+        return ", ".join(cell_text(item) for item in value)
     return printable(str(value))
 
 
 def to_json_value(value: Any) -> Any:
     """`value` as JSON can hold it: None for infinities, plain numbers for numpy's, text for dates and decimals."""
     if isinstance(value, dict):
-        return {str(key): to_json_value(part) for key, part in value.items()}
+        return {str(key): to_json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [to_json_value(part) for part in value]
+        return [to_json_value(item) for item in value]
     if isinstance(value, float):
         return float(value) if abs(value) < float("inf") else None
     if value is None or isinstance(value, str | int | bool):

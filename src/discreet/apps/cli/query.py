@@ -11,10 +11,10 @@ from discreet import codec
 from discreet.accounting.adaptive.advice import room_words
 from discreet.apps.cli.command import Command, options, with_output
 from discreet.apps.cli.key_lists import dated, key_list
-from discreet.apps.cli.partitions import Parts, release_parts
+from discreet.apps.cli.partitions import AskedParts, release_parts
 from discreet.apps.cli.printing import Output
 from discreet.apps.cli.remedies import in_flags
-from discreet.apps.cli.results import cost_text, is_number, result_json
+from discreet.apps.cli.results import answer_json, cost_text, is_number
 from discreet.apps.cli.shared_options import assignment, open_account, unit_of, unit_options
 from discreet.errors import InvalidArgument, MissingExtra
 
@@ -58,7 +58,11 @@ from discreet.errors import InvalidArgument, MissingExtra
     help="Another private table of the account, for JOIN; its persons are joined. Repeatable.",
 )
 @click.option(
-    "--public", "known", multiple=True, metavar="NAME=DATA", help="A table that anybody may see, for JOIN. Repeatable."
+    "--public",
+    "public_tables",
+    multiple=True,
+    metavar="NAME=DATA",
+    help="A table that anybody may see, for JOIN. Repeatable.",
 )
 @click.option(
     "--person",
@@ -108,7 +112,7 @@ def command(
     bounds: tuple[str, ...],
     keys: tuple[str, ...],
     others: tuple[str, ...],
-    known: tuple[str, ...],
+    public_tables: tuple[str, ...],
     persons: tuple[str, ...],
     partition: str | None,
     parts: tuple[str, ...],
@@ -140,6 +144,7 @@ def command(
     try:
         from discreet.analytics import Private, public
         from discreet.analytics import discover as discovered
+        from discreet.analytics.table.doors import parsed
     except ModuleNotFoundError as missing:
         raise MissingExtra("queries need Ibis and DuckDB: pip install 'discreet[analytics]'") from missing
     if epsilon is None and rho is None and not (preview and error is not None):
@@ -173,13 +178,13 @@ def command(
             f"--bounds must name columns of private tables, got {', '.join(sorted(unknown))}: for a public one write "
             "CLAMP(column, lower, upper) in SQL"
         )
-    tables |= {name: public(source) for name, source in (assignment(text, "--public") for text in known)}
+    tables |= {name: public(source) for name, source in (assignment(text, "--public") for text in public_tables)}
     # A shell has no dates, so keys of date columns are written as text. Column types are public.
     types = dict(private.schema())
     for table in tables.values():
         types |= table.schema() if isinstance(table, Private) else {}
     with suppress(InvalidArgument):  # what is wrong with the question is said below
-        types |= private._parsed(sql, tables)[1].schema()  # of computed columns as well
+        types |= parsed(private, sql, tables)[1].schema()  # of computed columns as well
     given = {name: dated("--keys", name, listed, types.get(name)) for name, listed in map(key_list, keys)} or None
     asked_keys = discovered() if discover else given
     if partition is None and (parts or max_parts is not None):
@@ -187,7 +192,7 @@ def command(
     spend = {"epsilon": epsilon, "delta": delta, "rho": rho, "noise": noise}
     if partition is not None:
         with in_flags():
-            chosen = Parts.of(private, partition, parts, max_parts)
+            chosen = AskedParts.of(private, partition, parts, max_parts)
             asked_parts = chosen.ask(sql, asked_keys, tables)
         if not (preview or bias):
             release_parts(output, chosen, asked_parts, sql, {**spend, "purpose": purpose}, key)
@@ -216,7 +221,7 @@ def command(
         return
     with output.working("Answering"):
         result = answer.release(**spend, purpose=purpose, key=key)
-    charged_answer = result_json(result, cost_text(epsilon, delta, rho), sql)
+    charged_answer = answer_json(result, cost_text(epsilon, delta, rho), sql)
 
     def show() -> None:
         if output.json:
@@ -231,15 +236,15 @@ def command(
 def _print_bias(output: Output, answer: Any, sql: str, **spend: Any) -> None:
     """Estimate what bounds and limits change, charge it, and print it."""
     with output.working("Estimating"):
-        found = answer.bias(**spend)
-    receipt, cost = found.result.receipt, cost_text(spend["epsilon"], spend["delta"], spend["rho"])
-    charged = {**result_json(found.result, cost, sql), "bias": str(found).split("\n")}
+        measured = answer.bias(**spend)
+    receipt, cost = measured.result.receipt, cost_text(spend["epsilon"], spend["delta"], spend["rho"])
+    charged = {**answer_json(measured.result, cost, sql), "bias": str(measured).split("\n")}
 
     def show() -> None:
         if output.json:
             output.emit(charged)
         else:
-            output.say(f"{found}\n\ncharged {cost} to {receipt.account} as entry {receipt.sequence}")
+            output.say(f"{measured}\n\ncharged {cost} to {receipt.account} as entry {receipt.sequence}")
 
     output.print_charged(charged, f"{receipt.account}-{receipt.sequence}", show)
 
@@ -284,7 +289,7 @@ def _preview(expected: Any) -> dict[str, Any]:
 def _bounds(text: str) -> tuple[str, tuple[float, float]]:
     name, value = assignment(text, "--bounds")
     try:
-        low, high = (float(part) for part in value.split(","))
+        low, high = (float(end) for end in value.split(","))
     except ValueError:
         raise InvalidArgument(f"--bounds must be COLUMN=LOWER,UPPER, got {text!r}: such as age=0,120") from None
     return name, (low, high)

@@ -61,7 +61,7 @@ def command(
 
 def answer_of(path: str) -> Any:
     """An answer for the report from the output of `discreet query --json`."""
-    from discreet.apps.report import Answer
+    from discreet.apps.report import ReleasedTable
     from discreet.apps.report.titles import result_title
 
     try:
@@ -71,7 +71,7 @@ def answer_of(path: str) -> Any:
         # Discovered keys may leave no row at all.
         if rows and (any(row.keys() != rows[0].keys() for row in rows) or not 0 <= group_columns <= len(rows[0])):
             raise ValueError("rows of different columns")
-        return Answer(
+        return ReleasedTable(
             # Files of version 0.1 have no purpose.
             title=result_title(str(content.get("purpose") or ""), tuple(rows[0]) if rows else (), group_columns),
             rows=rows,

@@ -20,7 +20,7 @@ def cost_text(epsilon: float | None, delta: float | None, rho: float | None) -> 
     return ", ".join(f"{name} = {value:g}" for name, value in amounts if value is not None)
 
 
-def result_json(result: Any, cost: str, sql: str) -> dict[str, Any]:
+def answer_json(result: Any, cost: str, sql: str) -> dict[str, Any]:
     """A released answer as JSON holds it."""
     return {
         "sql": sql,

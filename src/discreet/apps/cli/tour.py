@@ -26,8 +26,8 @@ def command(output: Output, folder: str) -> None:
         from discreet.apps.tour import write_page
     except ModuleNotFoundError as missing:
         raise MissingExtra("the tour's page needs jinja2 and matplotlib: pip install 'discreet[report]'") from missing
-    place = Path(folder)
-    if place.exists() and not place.is_dir():
+    target = Path(folder)
+    if target.exists() and not target.is_dir():
         raise _check.fail("folder", "be a folder, or be free for one", folder, "the page with the pictures goes there")
     stops = []
     for stop in reidentification.tour():
@@ -38,7 +38,7 @@ def command(output: Output, folder: str) -> None:
                 f"  without noise {stop.plain:.0%}   with ε = {stop.epsilon:g} {stop.protected:.0%}   "
                 f"by chance {stop.chance:.0%}   ({stop.measured})\n"
             )
-    page = place / "tour.html"
+    page = target / "tour.html"
     write_page(stops, page)
     if output.json:
         output.emit({"page": str(page), "attacks": [asdict(stop) for stop in stops]})

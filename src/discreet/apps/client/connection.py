@@ -8,11 +8,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from discreet import _check
-from discreet.apps.client.http import Http, Refused, segment
+from discreet.apps.client.http import Http, RequestRefused, segment
 from discreet.apps.client.jobs import Job
 from discreet.apps.client.table import RemoteTable
 
-__all__ = ["Connection", "Refused", "connect"]
+__all__ = ["Connection", "RequestRefused", "connect"]
 
 
 class Connection:
@@ -25,7 +25,7 @@ class Connection:
         except BaseException:
             http.close()
             raise
-        self._datasets = {one["name"]: one for one in listed}
+        self._datasets = {dataset["name"]: dataset for dataset in listed}
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -46,15 +46,15 @@ class Connection:
 
     def me(self) -> dict[str, Any]:
         """Whose token this is, what it may do, and what remains of each share."""
-        found: dict[str, Any] = self._http.call("GET", "/v1/me", repeatable=True)
-        return found
+        answer: dict[str, Any] = self._http.call("GET", "/v1/me", repeatable=True)
+        return answer
 
     # --- trainings
 
     def models(self) -> list[dict[str, Any]]:
         """The models that a steward registered for training."""
-        found: list[dict[str, Any]] = self._http.call("GET", "/v1/models", repeatable=True)["models"]
-        return found
+        models: list[dict[str, Any]] = self._http.call("GET", "/v1/models", repeatable=True)["models"]
+        return models
 
     def train(self, model: str, *, key: str | None = None, **plan: Any) -> Job:
         """Queue a training of a registered model: `train("income", epsilon=1.0, delta=1e-6, epochs=5)`.
@@ -65,21 +65,21 @@ class Connection:
 
     def jobs(self) -> list[Job]:
         """My trainings, oldest first."""
-        return [Job(self._http, one) for one in self._http.call("GET", "/v1/jobs", repeatable=True)["jobs"]]
+        return [Job(self._http, job) for job in self._http.call("GET", "/v1/jobs", repeatable=True)["jobs"]]
 
     # --- for auditors and stewards
 
     def statement(self, account: str) -> dict[str, Any]:
         """Who spent how much on what from an account."""
         path = f"/v1/accounts/{'/'.join(map(segment, account.split('/')))}/statement"
-        found: dict[str, Any] = self._http.call("GET", path, repeatable=True)
-        return found
+        answer: dict[str, Any] = self._http.call("GET", path, repeatable=True)
+        return answer
 
     def verify(self, receipts: tuple[str, ...] = ()) -> dict[str, Any]:
         """Let the server recompute the whole ledger; `receipts` are those that somebody kept."""
         body = {"receipts": list(receipts)}
-        found: dict[str, Any] = self._http.call("POST", "/v1/ledger/verify", body, repeatable=True)
-        return found
+        answer: dict[str, Any] = self._http.call("POST", "/v1/ledger/verify", body, repeatable=True)
+        return answer
 
     def export(self) -> Iterator[dict[str, Any]]:
         """All entries of the ledger with their hashes."""

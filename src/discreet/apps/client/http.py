@@ -21,7 +21,7 @@ from discreet import _check, errors
 _LONGEST_ANSWER = 1 << 30
 
 
-class Refused(errors.DiscreetError):
+class RequestRefused(errors.DiscreetError):
     """The server refused a request for a reason that has no error of its own here.
 
     Attributes:
@@ -41,7 +41,7 @@ class Refused(errors.DiscreetError):
         self.approval = approval
 
 
-class Unreachable(Refused):
+class Unreachable(RequestRefused):
     """The server was not reached, or broke off: it is not known whether the request was carried out."""
 
     def __init__(self, message: str) -> None:
@@ -163,11 +163,11 @@ def error_of(status: int, answer: bytes) -> errors.DiscreetError:
     except (ValueError, KeyError, TypeError):
         return Unreachable(f"the server answered {status} in a form that is not its own: is this the right address?")
     if code == "approval_needed":
-        return Refused(status, code, message, charged, error.get("approval"))
+        return RequestRefused(status, code, message, charged, error.get("approval"))
     if status in (401, 403) and code in ("not_authenticated", "access_denied"):
         return errors.AccessDenied(message)
     kind = _ERRORS.get(code)
-    return Refused(status, code, message, charged) if kind is None else kind(message)
+    return RequestRefused(status, code, message, charged) if kind is None else kind(message)
 
 
 def segment(name: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from discreet.apps.client.http import Http, Refused, segment
+from discreet.apps.client.http import Http, RequestRefused, segment
 
 #: States from which a job goes on.
 _OPEN = ("queued", "running")
@@ -50,14 +50,16 @@ class Job:
         return self
 
     def wait(self, timeout: float = 3600.0) -> Job:
-        """Look again and again until the job is done. Raises `Refused` if it failed, or takes longer."""
+        """Look again and again until the job is done. Raises `RequestRefused` if it failed, or takes longer."""
         deadline = time.monotonic() + timeout
         while self.refresh().state in _OPEN:
             if time.monotonic() > deadline:
-                raise Refused(0, "timed_out", f"job {self.id} must be done within {timeout:g} s: it goes on there")
+                raise RequestRefused(
+                    0, "timed_out", f"job {self.id} must be done within {timeout:g} s: it goes on there"
+                )
             time.sleep(_EVERY)
         if self.state != "done":
-            raise Refused(0, self.state, f"job {self.id} is {self.state}: {self._facts['problem']}")
+            raise RequestRefused(0, self.state, f"job {self.id} is {self.state}: {self._facts['problem']}")
         return self
 
     def save(self, path: Path | str) -> None:

@@ -2,7 +2,7 @@
 
 from discreet.apps.learn.basics import DILEMMA, HOMOGENEITY, ODDS, POLL, SALARY
 from discreet.apps.learn.budgets import BUG, MODELS, PARALLEL
-from discreet.apps.learn.exercise import Chart, Choice, Exercise, Mistake, Question, Reply
+from discreet.apps.learn.exercise import Chart, Exercise, ExerciseQuestion, Mistake, OfferedAnswer, Reply
 from discreet.apps.learn.networks import BATCHNORM, MICROBATCH
 from discreet.apps.learn.progress import Progress, default_path
 from discreet.apps.learn.session import play
@@ -34,11 +34,11 @@ __all__ = [
     "POLL",
     "SALARY",
     "Chart",
-    "Choice",
     "Exercise",
+    "ExerciseQuestion",
     "Mistake",
+    "OfferedAnswer",
     "Progress",
-    "Question",
     "Reply",
     "default_path",
     "play",

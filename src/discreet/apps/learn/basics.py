@@ -1,6 +1,6 @@
 """Exercises on the definition and on single releases: odds, anonymity, a mean, a dilemma, a poll."""
 
-from discreet.apps.learn.exercise import Chart, Choice, Exercise, Mistake, Question
+from discreet.apps.learn.exercise import Chart, Exercise, ExerciseQuestion, Mistake, OfferedAnswer
 
 ODDS = Exercise(
     "odds",
@@ -8,7 +8,7 @@ ODDS = Exercise(
     "Alex may or may not be in a table. An attacker sees a release that is ε-DP and updates what they believe. "
     "Differential privacy bounds the odds, P(in)/P(out): one release multiplies them by at most e^ε.",
     (
-        Question(
+        ExerciseQuestion(
             "A release has ε = 0.01. By which factor can the odds grow at most?",
             "math.exp(0.01)",
             "e^0.01 = {0:.5f}: about one percent.",
@@ -19,7 +19,7 @@ ODDS = Exercise(
             ),
             tolerance=0.001,
         ),
-        Question(
+        ExerciseQuestion(
             "The attacker was 50% sure that Alex is in the table. How sure can they be after ε = 1, in percent?",
             "odds = 1.0 * math.exp(1.0)\n100 * odds / (1 + odds)",
             "The odds were 1:1 and are at most e:1, which is {0:.1f}%.",
@@ -34,7 +34,7 @@ ODDS = Exercise(
                 Mistake(0.731059, "Right as a share of 1. Type it in percent."),
             ),
         ),
-        Question(
+        ExerciseQuestion(
             "Another attacker was only 1% sure. How sure can they be after ε = 1, in percent?",
             "odds = 0.01 / 0.99 * math.exp(1.0)\n100 * odds / (1 + odds)",
             "{0:.2f}%. A small belief stays small: e^ε bounds a ratio, not a probability.",
@@ -47,7 +47,7 @@ ODDS = Exercise(
             ),
             tolerance=0.005,
         ),
-        Question(
+        ExerciseQuestion(
             "How many releases with ε = 0.01 does it take until the odds may have doubled?",
             "math.ceil(math.log(2) / 0.01)",
             "After {0:.0f} releases the factors multiply to e^0.7 = 2.01. Budgets exist because factors multiply.",
@@ -89,27 +89,27 @@ HOMOGENEITY = Exercise(
     "diabetes      13068  flu           14850  diabetes\n\nNobody can tell apart the rows of one ZIP code. An "
     "attacker knows where Alex lives, and that Alex is in the table.",
     (
-        Question(
+        ExerciseQuestion(
             "The table is k-anonymous if each row looks like at least k − 1 others. What is k?",
             "min(3, 3, 3)",
             "Each ZIP code has {0:.0f} rows.",
             "Count the rows that share a ZIP code; k is the smallest count.",
             (Mistake(9, "That is the whole table. An attacker who knows the ZIP code sees one group only."),),
         ),
-        Question(
+        ExerciseQuestion(
             "Alex lives in 13053. How sure is the attacker that Alex has diabetes, in percent?",
             'group = ["diabetes", "diabetes", "diabetes"]\n100 * group.count("diabetes") / len(group)',
             "{0:.0f}%: the group is anonymous and tells everything. This is the homogeneity attack.",
             "Alex is one of the rows of 13053. What do they have in common?",
             (Mistake(33.3333, "One in three is the chance to name Alex's row. But all three rows say the same."),),
         ),
-        Question(
+        ExerciseQuestion(
             "Bo lives in 13068. How sure is the attacker that Bo has asthma, in percent?",
             'group = ["asthma", "asthma", "flu"]\n100 * group.count("asthma") / len(group)',
             "{0:.1f}%: less than certain, and still far more than before.",
             "Two of the three rows of 13068 say asthma.",
         ),
-        Question(
+        ExerciseQuestion(
             "Now the clinic publishes noisy counts of illnesses by ZIP code instead, with ε = 0.5 for replacing one "
             "row. The attacker was 50% sure that Alex has diabetes. How sure can they be at most, in percent?",
             "100 / (1 + math.exp(-0.5))",
@@ -144,7 +144,7 @@ SALARY = Exercise(
     "A company of N = 200 people wants to publish its mean salary with ε = 0.5. N is public; neighbors differ in "
     "one person's salary (replace-one). A salary has no upper limit, so each one is clamped to [0, 200,000] first.",
     (
-        Question(
+        ExerciseQuestion(
             "How far can one person move the mean of the clamped salaries?",
             "query = dp.queries.mean([0.0] * 200, bounds=(0, 200_000), "
             'relation="replace-one")\nquery.sensitivity().l1 * float(query.granularity)',
@@ -155,7 +155,7 @@ SALARY = Exercise(
                 Mistake(2_000, "That would be for two people, or for N = 100."),
             ),
         ),
-        Question(
+        ExerciseQuestion(
             "Which scale b does Laplace noise need?",
             "1_000 / 0.5",
             "b = Δ/ε = {0:,.0f}.",
@@ -165,7 +165,7 @@ SALARY = Exercise(
                 Mistake(1_000, "That is the sensitivity, the scale at ε = 1."),
             ),
         ),
-        Question(
+        ExerciseQuestion(
             "Which error is exceeded in only 5% of all releases?",
             "2_000 * math.log(1 / 0.05)",
             "b·ln(20) = {0:,.0f}: Laplace noise exceeds t with probability e^(−t/b).",
@@ -177,19 +177,19 @@ SALARY = Exercise(
                 Mistake(5_656.85, "That is two standard deviations of √2·b. Use the tail of the Laplace distribution."),
             ),
         ),
-        Question(
+        ExerciseQuestion(
             "What changes if N is private: neighbors may also have one person more or less?",
             "1",
             "A noisy sum is divided by a noisy count, and both are paid from ε. `dp.queries.mean` does so under "
             "add/remove.",
             "If N is private, can you divide by it?",
             choices=(
-                Choice(
+                OfferedAnswer(
                     "Nothing: the sensitivity is still (max − min)/N",
                     "N itself would then tell how many people there are.",
                 ),
-                Choice("Publish a noisy sum and a noisy count, and divide"),
-                Choice("It cannot be done", "Both the sum and the count have a small sensitivity of their own."),
+                OfferedAnswer("Publish a noisy sum and a noisy count, and divide"),
+                OfferedAnswer("It cannot be done", "Both the sum and the count have a small sensitivity of their own."),
             ),
         ),
     ),
@@ -227,7 +227,7 @@ DILEMMA = Exercise(
     "A health agency publishes a count of cases with Laplace noise (sensitivity 1). The ethics board allows ε ≤ "
     "0.5. The epidemiologists accept an error above 10 cases in at most 5% of all releases.",
     (
-        Question(
+        ExerciseQuestion(
             "Which is the smallest ε that satisfies the epidemiologists?",
             "math.log(1 / 0.05) / 10",
             "ε ≥ ln(20)/10 = {0:.3f}.",
@@ -237,7 +237,7 @@ DILEMMA = Exercise(
                 Mistake(0.05, "5% is the probability. Solve e^(−10ε) = 0.05 for ε."),
             ),
         ),
-        Question(
+        ExerciseQuestion(
             "What is the variance of the noise at ε = 0.5?",
             "2 / 0.5**2",
             "2/ε² = {0:g}, a standard deviation of 2.8 cases.",
@@ -248,13 +248,13 @@ DILEMMA = Exercise(
                 Mistake(2, "That is the scale b."),
             ),
         ),
-        Question(
+        ExerciseQuestion(
             "Which error is exceeded in 5% of releases at ε = 0.5?",
             "math.log(1 / 0.05) / 0.5",
             "{0:.2f} cases. Between 6 and 10 cases both sides can agree, with ε from 0.5 down to 0.3.",
             "Solve e^(−0.5·t) = 0.05 for t.",
         ),
-        Question(
+        ExerciseQuestion(
             "The epidemiologists now want at most 4 cases of error, still in 95% of releases. Does any ε fit both "
             "demands?",
             "1",
@@ -262,8 +262,8 @@ DILEMMA = Exercise(
             "of 5%, or ε = 0.75.",
             "Compute the smallest ε for 4 cases, and compare it with 0.5.",
             choices=(
-                Choice("Yes", "For 4 cases they need ln(20)/4. Is that within 0.5?"),
-                Choice("No"),
+                OfferedAnswer("Yes", "For 4 cases they need ln(20)/4. Is that within 0.5?"),
+                OfferedAnswer("No"),
             ),
         ),
     ),
@@ -292,7 +292,7 @@ POLL = Exercise(
     "exponential mechanism with ε = 1: a design with q votes is chosen with probability proportional to "
     "exp(ε·q/(2Δ)), with Δ = 1.",
     (
-        Question(
+        ExerciseQuestion(
             "How many times as likely as B is A?",
             "math.exp(1.0 * (30 - 25) / 2)",
             "e^2.5 = {0:.1f} times.",
@@ -302,7 +302,7 @@ POLL = Exercise(
                 Mistake(1.2, "That is the ratio of the votes. The mechanism uses their difference, in an exponent."),
             ),
         ),
-        Question(
+        ExerciseQuestion(
             "With which probability is A chosen, in percent?",
             "weights = np.exp(np.array([30, 25, 20]) / 2 - 15)\n100 * weights[0] / weights.sum()",
             "{0:.1f}%: 1/(1 + e^−2.5 + e^−5).",
@@ -313,14 +313,14 @@ POLL = Exercise(
             ),
             tolerance=0.003,
         ),
-        Question(
+        ExerciseQuestion(
             "A new voter can only raise counts. Then exp(ε·q/Δ) is ε-DP as well (the scores are monotone). With "
             "which probability is A chosen now, in percent?",
             "weights = np.exp(np.array([30, 25, 20]) - 30.0)\n100 * weights[0] / weights.sum()",
             "{0:.1f}% at the same ε. `dp.exponential` knows which queries are monotone.",
             "As before, with e^−5 and e^−10.",
         ),
-        Question(
+        ExerciseQuestion(
             "With two designs and exp(ε·q/(2Δ)), how many votes must A lead by so that it wins in 99% of releases?",
             "math.ceil(2 * math.log(99))",
             "2·ln(99) = 9.2, so {0:.0f} votes.",

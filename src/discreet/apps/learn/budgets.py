@@ -1,20 +1,20 @@
 """Exercises on several releases and on δ: parts of the data, a bug, and the losses of five models."""
 
-from discreet.apps.learn.exercise import Chart, Exercise, Mistake, Question
+from discreet.apps.learn.exercise import Chart, Exercise, ExerciseQuestion, Mistake
 
 PARALLEL = Exercise(
     "parallel",
     "Five queries, one budget",
     "A hospital has five wards, and every patient is in exactly one. Analysts ask queries with Laplace noise.",
     (
-        Question(
+        ExerciseQuestion(
             "Five queries on all patients, each with ε = 0.2. What do they cost together?",
             "accounting.pure(Repeated(Laplace(5.0), 5)).epsilon",
             "{0:g}: on the same data, ε adds up.",
             "Every patient is in every query.",
             (Mistake(0.2, "That holds for disjoint parts. Here each query uses all patients."),),
         ),
-        Question(
+        ExerciseQuestion(
             "One query in each ward instead, each with ε = 0.2. What do they cost together, if a patient may be "
             "added or removed?",
             "accounting.pure(events.Parallel((Laplace(5.0),) * 5)).epsilon",
@@ -22,7 +22,7 @@ PARALLEL = Exercise(
             "How many of the five answers can one patient change?",
             (Mistake(1.0, "Each patient is in one ward only, so four of the five answers do not depend on them."),),
         ),
-        Question(
+        ExerciseQuestion(
             "The same, but neighbors differ in one record that is replaced, ward included. What do the five cost now?",
             "accounting.pure(events.Parallel((Laplace(5.0),) * 5), dp.REPLACE_ONE).epsilon",
             "{0:g}: the record leaves one ward and enters another, so it touches two answers.",
@@ -32,7 +32,7 @@ PARALLEL = Exercise(
                 Mistake(1.0, "It can touch two wards at most: the old one and the new one."),
             ),
         ),
-        Question(
+        ExerciseQuestion(
             "100 queries on all patients with ε = 0.1 each. What do they cost at δ = 1.1e-4, exactly? (`discreet "
             "price laplace --noise 10 --times 100 --delta 1.1e-4`)",
             "accounting.epsilon(Repeated(Laplace(10.0), 100), 1.1e-4).upper",
@@ -71,7 +71,7 @@ BUG = Exercise(
     "A mechanism with a bug",
     "A mechanism is (1, 1e-6)-DP when it works. By a bug, once in 10,000 runs it publishes the whole table.",
     (
-        Question(
+        ExerciseQuestion(
             "The buggy mechanism is (1, δ)-DP. What is δ?",
             "accounting.delta(events.MayFail(1e-4, Claimed(1.0, 1e-6)), 1.0).upper",
             "p + (1 − p)·δ₀ = {0:.4g}.",
@@ -83,20 +83,20 @@ BUG = Exercise(
             ),
             tolerance=0.004,
         ),
-        Question(
+        ExerciseQuestion(
             "It runs once a day. With which probability does it publish the table at least once in a year, in percent?",
             "100 * (1 - (1 - 1e-4) ** 365)",
             "{0:.2f}%: far too often for a table of patients.",
             "One minus the probability that all 365 runs work.",
         ),
-        Question(
+        ExerciseQuestion(
             "How large may p be, so that the buggy mechanism is still (1, 2e-6)-DP?",
             "(2e-6 - 1e-6) / (1 - 1e-6)",
             "{0:.3g}, one in a million: a bug must be as rare as δ promises.",
             "Solve p + (1 − p)·1e-6 = 2e-6.",
             (Mistake(2e-6, "Then nothing of δ would be left for the runs that work."),),
         ),
-        Question(
+        ExerciseQuestion(
             "A third mechanism publishes each row of 100,000 with probability δ = 1e-5, independently, and nothing "
             "else. It is (0, 1e-5)-DP. With which probability is somebody exposed, in percent?",
             "100 * (1 - (1 - 1e-5) ** 100_000)",
@@ -133,20 +133,20 @@ MODELS = Exercise(
     "with ε = 1 in total and Laplace noise. Each example's loss is clamped to [0, 2]; neighbors differ in one "
     "example (replace-one).",
     (
-        Question(
+        ExerciseQuestion(
             "Which ε does each of the five losses get, if they share equally?",
             "1.0 / 5",
             "{0:g}: five questions about the same examples.",
             "The five releases use the same 500 examples, so their ε add up to 1.",
             (Mistake(1.0, "Then the five together would cost 5."),),
         ),
-        Question(
+        ExerciseQuestion(
             "What would five releases at ε = 1 each cost?",
             "accounting.pure(Repeated(Laplace(1.0), 5)).epsilon",
             "{0:g}: five times the budget, and nobody would notice without an accountant.",
             "Add them up.",
         ),
-        Question(
+        ExerciseQuestion(
             "Which scale b of Laplace noise does each mean loss get?",
             "2 / 500 / 0.2",
             "(2/500)/0.2 = {0:g}.",
@@ -157,7 +157,7 @@ MODELS = Exercise(
                 Mistake(0.01, "The loss lies in [0, 2], so one example moves the mean by 2/500."),
             ),
         ),
-        Question(
+        ExerciseQuestion(
             "Two models differ by 0.05 in loss. With which probability does the noise swap them, in percent? (The "
             "difference of two Laplace draws exceeds x·b with probability e^−x·(2 + x)/4.)",
             "x = 0.05 / 0.02\n100 * math.exp(-x) * (2 + x) / 4",

@@ -49,8 +49,8 @@ def draw(chart: Chart, path: Path) -> None:
             axes.set_xscale("log")
     else:
         share = 0.8 / len(series)
-        for place, ((name, values), color) in enumerate(zip(series.items(), _COLORS, strict=False)):
-            positions = [index + (place - (len(series) - 1) / 2) * share for index in range(len(across))]
+        for series_index, ((name, values), color) in enumerate(zip(series.items(), _COLORS, strict=False)):
+            positions = [index + (series_index - (len(series) - 1) / 2) * share for index in range(len(across))]
             bars = axes.bar(positions, values, width=share * 0.95, color=color, label=name)
             axes.bar_label(bars, fmt="%.3g", fontsize=8, padding=2)
         axes.set_xticks(range(len(across)), [str(label) for label in across])

@@ -23,7 +23,7 @@ class Mistake:
 
 
 @dataclass(frozen=True)
-class Choice:
+class OfferedAnswer:
     """One of the answers to choose from, with what to say if it is chosen and wrong."""
 
     text: str
@@ -31,7 +31,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Question:
+class ExerciseQuestion:
     """One question.
 
     Attributes:
@@ -49,7 +49,7 @@ class Question:
     explains: str
     hint: str
     mistakes: tuple[Mistake, ...] = ()
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[OfferedAnswer, ...] = ()
     tolerance: float = _TOLERANCE
 
     @property
@@ -149,7 +149,7 @@ class Exercise:
     slug: str
     title: str
     story: str
-    questions: tuple[Question, ...]
+    questions: tuple[ExerciseQuestion, ...]
     chart: Chart
     lesson: str
 

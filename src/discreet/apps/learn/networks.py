@@ -1,6 +1,6 @@
 """Exercises on private training: microbatches and batch normalization."""
 
-from discreet.apps.learn.exercise import Chart, Choice, Exercise, Mistake, Question
+from discreet.apps.learn.exercise import Chart, Exercise, ExerciseQuestion, Mistake, OfferedAnswer
 
 MICROBATCH = Exercise(
     "microbatch",
@@ -9,7 +9,7 @@ MICROBATCH = Exercise(
     "with standard deviation σC is added. To save memory, somebody groups the batch into microbatches of k examples "
     "and clips once for each group. σ = 1, δ = 1e-5, one step, no sampling; one example is added or removed.",
     (
-        Question(
+        ExerciseQuestion(
             "Done right (each example is clipped), which ε does the step have? (`discreet price gaussian --noise 1 "
             "--delta 1e-5`)",
             "accounting.epsilon(Gaussian(1.0), 1e-5).upper",
@@ -20,7 +20,7 @@ MICROBATCH = Exercise(
                 Mistake(4.7985, "That leaves out part of the bound. Let the accountant do it."),
             ),
         ),
-        Question(
+        ExerciseQuestion(
             "The gradients of a group are summed, and the sum is clipped to C. One example of one group changes. "
             "How many times C can the total move?",
             "2.0",
@@ -32,7 +32,7 @@ MICROBATCH = Exercise(
                 Mistake(4, "The sum of the group is clipped to C, not each of its members."),
             ),
         ),
-        Question(
+        ExerciseQuestion(
             "Instead, the mean of a group of k = 4 is clipped to C and multiplied by 4. How many times C can the "
             "total move?",
             "2.0 * 4",
@@ -40,7 +40,7 @@ MICROBATCH = Exercise(
             "As before, but each group counts four times.",
             (Mistake(4, "The clipped mean may turn around: from +C to −C is 2C."),),
         ),
-        Question(
+        ExerciseQuestion(
             "The noise is still σC. Which ε does that step really have?",
             "accounting.epsilon(Gaussian(1 / 8), 1e-5).upper",
             "{0:.1f} instead of 4.38: a silent failure. At k = 16 it is 648.",
@@ -77,7 +77,7 @@ BATCHNORM = Exercise(
     "Batch normalization subtracts the mean of the batch and divides by its standard deviation (the root of the "
     "mean squared distance from the mean). A batch has one feature and four examples: 1, 2, 3, 4.",
     (
-        Question(
+        ExerciseQuestion(
             "What is the normalized value of the first example?",
             "batch = np.array([1.0, 2.0, 3.0, 4.0])\n(batch[0] - batch.mean()) / batch.std()",
             "(1 − 2.5)/1.118 = {0:.3f}.",
@@ -88,29 +88,29 @@ BATCHNORM = Exercise(
                 Mistake(-1.5, "Divide by the standard deviation, too."),
             ),
         ),
-        Question(
+        ExerciseQuestion(
             "Somebody replaces the fourth example by 100. What is the normalized value of the first example now?",
             "batch = np.array([1.0, 2.0, 3.0, 100.0])\n(batch[0] - batch.mean()) / batch.std()",
             "{0:.3f}: the first example did not change, but what the network sees of it did, and so does its gradient.",
             "The mean is 26.5.",
         ),
-        Question(
+        ExerciseQuestion(
             "With layer normalization each example is normalized over its own features. The first example has "
             "features 1 and 3. What is its first value, after the fourth example became 100?",
             "features = np.array([1.0, 3.0])\n(features[0] - features.mean()) / features.std()",
             "{0:g}, as before: the other examples do not enter.",
             "Only the features 1 and 3 count. Their mean is 2.",
         ),
-        Question(
+        ExerciseQuestion(
             "Which of these must not be used with DP-SGD?",
             "1",
             "Its statistics come from the private batch, so that clipping no longer bounds what one example does. "
             "`learning.fix(model)` replaces it, and `discreet check` finds it.",
             "Which one mixes examples of the private batch?",
             choices=(
-                Choice("Group normalization", "It normalizes groups of channels of one example."),
-                Choice("Batch normalization in training mode"),
-                Choice(
+                OfferedAnswer("Group normalization", "It normalizes groups of channels of one example."),
+                OfferedAnswer("Batch normalization in training mode"),
+                OfferedAnswer(
                     "Batch normalization with statistics of public data, frozen", "Frozen public numbers mix nobody."
                 ),
             ),

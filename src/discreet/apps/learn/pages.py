@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from discreet.apps.learn.exercise import Exercise, Question, letter
+from discreet.apps.learn.exercise import Exercise, ExerciseQuestion, letter
 from discreet.apps.textbook.claim import PREAMBLE
 
 _NOTE = "<!-- Written by tools/make_textbook.py from discreet.apps.learn. Change it there, then run it again. -->"
@@ -34,7 +34,7 @@ Every answer is computed by the library. The code that computes it is shown with
 
 def index_text(exercises: Iterable[Exercise]) -> str:
     """The page that lists all exercises."""
-    rows = "\n".join(f"| [{one.slug}]({one.slug}.md) | {one.title} |" for one in exercises)
+    rows = "\n".join(f"| [{exercise.slug}]({exercise.slug}.md) | {exercise.title} |" for exercise in exercises)
     return _INDEX.format(note=_NOTE, preamble=PREAMBLE, rows=rows)
 
 
@@ -51,7 +51,7 @@ def text(exercise: Exercise) -> str:
     )
 
 
-def _question_text(number: int, question: Question) -> str:
+def _question_text(number: int, question: ExerciseQuestion) -> str:
     choices = "".join(f"- {letter(index)}) {choice.text}\n" for index, choice in enumerate(question.choices))
     mistakes = "".join(f"- *{mistake.value:g}?* {mistake.hint}\n" for mistake in question.mistakes)
     mistakes += "".join(

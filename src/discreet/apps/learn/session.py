@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from discreet.apps.learn import charts
-from discreet.apps.learn.exercise import Exercise, Question, letter
+from discreet.apps.learn.exercise import Exercise, ExerciseQuestion, letter
 from discreet.apps.learn.progress import Progress
 
 #: What may be typed instead of an answer.
@@ -31,12 +31,12 @@ def play(exercise: Exercise, progress: Progress, lines: Iterator[str], say: Call
     return True
 
 
-def _asked(question: Question) -> str:
+def _asked(question: ExerciseQuestion) -> str:
     rows = [f"     {letter(index)}) {choice.text}" for index, choice in enumerate(question.choices)]
     return "\n".join([question.asks, *rows])
 
 
-def _answered(question: Question, lines: Iterator[str], say: Callable[[str], None]) -> bool:
+def _answered(question: ExerciseQuestion, lines: Iterator[str], say: Callable[[str], None]) -> bool:
     """Take lines until one is right or shows the solution; False if the learner stops or the lines end."""
     for line in lines:
         typed = line.strip()

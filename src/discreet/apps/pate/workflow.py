@@ -84,7 +84,9 @@ def label(config: PateConfig, *, progress: bool = False, source: str = "pate.tom
         folder, secrets = make_folder(config.folder), _secret_folder(config.secrets)
         key = _run_key(secrets)
         seed = int(key.rpartition("-")[2], 16)  # a run that is repeated has the same student
-        teacher, student = (_built(one, inputs.shape[1:], classes, seed) for one in (config.teacher, config.student))
+        teacher, student = (
+            _built(model, inputs.shape[1:], classes, seed) for model in (config.teacher, config.student)
+        )
         if not (secrets / "answers").exists():  # else it was charged already, or will be refused where it is charged
             _require_room(account, config, len(questions))
         with zoo.one_thread():

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import discreet
 from discreet.apps.report import questions
-from discreet.apps.report.document import Answer, Attested, Charge, Report, Training
+from discreet.apps.report.document import Attested, Charge, ReleasedTable, Report, Training
 from discreet.apps.report.trade_off import trade_off
 from discreet.attestation import Attestation
 from discreet.ledger import Account
@@ -23,7 +23,7 @@ def collect(
     *,
     title: str | None = None,
     lead: str = "",
-    answers: Sequence[Answer] = (),
+    answers: Sequence[ReleasedTable] = (),
     trainings: Sequence[Training] = (),
     commands: Sequence[str] = (),
 ) -> Report:
@@ -70,7 +70,7 @@ def _charges(account: Account, statement: Statement) -> tuple[Charge, ...]:
         after[entry.sequence] = terms.used(state)
     before = {later: after[earlier] for earlier, later in pairwise(sorted(after))}
     # Closing a plan that ran to its end returns nothing, so it is no charge.
-    shown = [one for one in statement.lines if one.kind != "close" or after[one.sequence] < before[one.sequence]]
+    shown = [line for line in statement.lines if line.kind != "close" or after[line.sequence] < before[line.sequence]]
     return tuple(
         Charge(
             line.sequence,

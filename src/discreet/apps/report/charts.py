@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from discreet.apps.report.document import Answer, Charge, Training
-from discreet.apps.report.trade_off import TradeOff
+from discreet.apps.report.document import Charge, ReleasedTable, Training
+from discreet.apps.report.trade_off import ReportTradeOff
 
 #: Placeholder colors, replaced by variables of the style sheet.
 INK, MUTED, ACCENT, SECOND, SOFT = "#010203", "#040506", "#070809", "#0a0b0c", "#0d0e0f"
@@ -84,7 +84,7 @@ def budget_steps(charges: Sequence[Charge]) -> str:
     return svg("budget", draw, 2.6)
 
 
-def answer(shown: Answer, name: str, index: int) -> str:
+def answer(shown: ReleasedTable, name: str, index: int) -> str:
     """One answer's bars, with whiskers for the 95% errors."""
 
     def draw(axes: Axes) -> None:
@@ -127,7 +127,7 @@ def training(shown: Training, index: int) -> str:
     return svg(f"training-{index}", draw_panels, 0.5 + 1.7 * panels, panels=True)
 
 
-def trade_off(curves: TradeOff) -> str:
+def trade_off(curves: ReportTradeOff) -> str:
     """The misses that any attacker must accept at each rate of false alarms."""
 
     def draw(axes: Axes) -> None:

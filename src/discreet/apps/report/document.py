@@ -10,7 +10,7 @@ from typing import Any
 
 from discreet.apps.report.questions import Paragraph
 from discreet.apps.report.titles import charge_title
-from discreet.apps.report.trade_off import TradeOff
+from discreet.apps.report.trade_off import ReportTradeOff
 from discreet.guarantees import Guarantee
 from discreet.ledger.statement import Statement
 
@@ -49,7 +49,7 @@ class Attested:
 
 
 @dataclass(frozen=True)
-class Spending:
+class AnalystSpending:
     """What one analyst charged: the number of charges, and how much of the budget they used."""
 
     analyst: str
@@ -58,7 +58,7 @@ class Spending:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ReleasedTable:
     """A released table: rows with values and, for each value `x`, its 95% error `x_error`."""
 
     title: str
@@ -129,8 +129,8 @@ class Report:
     statement: Statement
     promise: tuple[Paragraph, ...]
     charges: tuple[Charge, ...]
-    trade_off: TradeOff
-    answers: tuple[Answer, ...] = ()
+    trade_off: ReportTradeOff
+    answers: tuple[ReleasedTable, ...] = ()
     trainings: tuple[Training, ...] = ()
     commands: tuple[str, ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
@@ -146,14 +146,16 @@ class Report:
     @property
     def increments(self) -> tuple[float, ...]:
         """How much of the budget each charge used. They add up to what is used now."""
-        return tuple(after - before for before, after in pairwise((0.0, *(one.used_after for one in self.charges))))
+        return tuple(
+            after - before for before, after in pairwise((0.0, *(charge.used_after for charge in self.charges)))
+        )
 
     @property
-    def by_analyst(self) -> tuple[Spending, ...]:
+    def by_analyst(self) -> tuple[AnalystSpending, ...]:
         """What each analyst used of the budget, the largest first."""
         names = [self.analyst(charge) for charge in self.charges]
         totals = [
-            Spending(
+            AnalystSpending(
                 name,
                 names.count(name),
                 math.fsum(step for step, whose in zip(self.increments, names, strict=True) if whose == name),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from discreet import events as ev
 from discreet.accounting.adaptive.budgets import form_of
 from discreet.events import Event
-from discreet.guarantees import ApproxDP, Guarantee, PureDP
+from discreet.guarantees import Guarantee
 from discreet.ledger.statement import ADAPTIVE, Statement
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, ZERO_OUT, Client, Neighbors, Person
 
@@ -41,21 +41,20 @@ def summary(budget: Guarantee, neighbors: Neighbors, recognized: float) -> tuple
 
 
 def _limit(budget: Guarantee, recognized: float) -> str:
-    match budget:
-        case PureDP(epsilon) | ApproxDP(epsilon, _):
-            sure = 1.0 / (1.0 + math.exp(-epsilon))
-            sure_at_most = f"a guess that was 50% sure becomes at most {sure:.1%} sure"
-            if isinstance(budget, PureDP) or budget.delta <= 0:
-                return sure_at_most
-            return (
-                f"{sure_at_most}, with a slack of δ = {budget.delta:g}: the results behave like ones that always keep "
-                "this limit, except with at most that probability"
-            )
-        case _:
-            return (
-                f"an attacker who accepts 5% false alarms recognizes at most {recognized:.1%} of those in the data "
-                "(guessing recognizes 5%)"
-            )
+    pairs = form_of(budget).profile([])  # a single (ε, δ), unless the budget promises a δ for every ε
+    if not pairs:
+        return (
+            f"an attacker who accepts 5% false alarms recognizes at most {recognized:.1%} of those in the data "
+            "(guessing recognizes 5%)"
+        )
+    [(epsilon, delta)] = pairs
+    sure_at_most = f"a guess that was 50% sure becomes at most {1.0 / (1.0 + math.exp(-epsilon)):.1%} sure"
+    if delta <= 0:
+        return sure_at_most
+    return (
+        f"{sure_at_most}, with a slack of δ = {delta:g}: the results behave like ones that always keep this limit, "
+        "except with at most that probability"
+    )
 
 
 def promise(

@@ -25,7 +25,7 @@ _USUAL = 0.05
 
 
 @dataclass(frozen=True)
-class TradeOff:
+class ReportTradeOff:
     """The least share of misses of any attacker at each rate of false alarms.
 
     `promised` follows from the budget and holds for adaptive use. `so_far` is the tight curve of what was charged, as
@@ -41,7 +41,7 @@ class TradeOff:
         return 1.0 - curve[self.false_alarms.index(_USUAL)]
 
 
-def trade_off(budget: Guarantee, events: Sequence[Event], relation: Relation) -> TradeOff:
+def trade_off(budget: Guarantee, events: Sequence[Event], relation: Relation) -> ReportTradeOff:
     """The curves of a budget and of the events that were charged to it."""
     alarms = np.array(_FALSE_ALARMS)
     epsilons = np.concatenate([[0.0], np.geomspace(1e-3, 100.0, 200)])
@@ -53,7 +53,7 @@ def trade_off(budget: Guarantee, events: Sequence[Event], relation: Relation) ->
         so_far = _floats(np.maximum(_tight(alarms, events, relation), promised))
     except UnknownEvent:
         so_far = None
-    return TradeOff(_FALSE_ALARMS, _floats(promised), so_far)
+    return ReportTradeOff(_FALSE_ALARMS, _floats(promised), so_far)
 
 
 def _tight(alarms: Any, events: Sequence[Event], relation: Relation) -> Any:

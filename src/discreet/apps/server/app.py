@@ -20,7 +20,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as StarletteRoute
 
 from discreet.apps.server.alerts import Alerts
-from discreet.apps.server.calls import Call, Lines, Page, Route
+from discreet.apps.server.calls import AllowedRequest, Lines, Page, Route
 from discreet.apps.server.curator import Curator
 from discreet.apps.server.pages import page_routes
 from discreet.apps.server.problems import Problem, problem_of
@@ -186,7 +186,7 @@ class Server:
 
     async def _handled(self, route: Route, request: Request, identity: Identity | None, body: Any) -> Response:
         work = Work()
-        call = Call(
+        call = AllowedRequest(
             curator=self.curator,
             who=identity,
             names=request.path_params,

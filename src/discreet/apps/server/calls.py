@@ -13,7 +13,7 @@ from discreet.ledger.access import Identity, Role
 
 
 @dataclass(frozen=True)
-class Call:
+class AllowedRequest:
     """A request that was authenticated and allowed.
 
     Attributes:
@@ -48,18 +48,18 @@ class Call:
         body = {} if self.body is None else self.body
         if not isinstance(body, dict):
             raise Problem(400, "invalid", "the body must be a JSON object: see /openapi.json")
-        known = {name.rstrip("_"): (kind, name.endswith("_")) for name, kind in kinds.items()}
+        accepted = {name.rstrip("_"): (kind, name.endswith("_")) for name, kind in kinds.items()}
         for name in body:
-            if name not in known:
-                raise Problem(400, "invalid", f"{name[:50]!r} is unknown here: the body may have {', '.join(known)}")
-        for name, (kind, required) in known.items():
+            if name not in accepted:
+                raise Problem(400, "invalid", f"{name[:50]!r} is unknown here: the body may have {', '.join(accepted)}")
+        for name, (kind, required) in accepted.items():
             value = body.get(name)
             if value is None and required:
                 raise Problem(400, "invalid", f"{name} must be given: see /openapi.json")
             flagged = isinstance(value, bool) and kind is not bool
             if value is not None and (flagged or not isinstance(value, kind)):
                 raise Problem(400, "invalid", f"{name} has the wrong type, {type(value).__name__}: see /openapi.json")
-        return {name: body.get(name) for name in known}
+        return {name: body.get(name) for name in accepted}
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Page:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Handler = Callable[[Call], Any]
+RequestHandler = Callable[[AllowedRequest], Any]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Route:
     method: str
     path: str
     scope: str | None
-    handler: Handler
+    handler: RequestHandler
     summary: str
     slow: bool = False
     body: Mapping[str, Any] | None = None

@@ -86,7 +86,7 @@ class UserConfig:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServerLimits:
     """What one request, one token and one process may use.
 
     Attributes:
@@ -122,7 +122,7 @@ class CuratorConfig:
     datasets: tuple[Dataset, ...]
     models: tuple[ModelConfig, ...]
     users: tuple[UserConfig, ...]
-    limits: Limits
+    limits: ServerLimits
     webhook: str | None
     provider: Provider | None = None
     anchors: AnchorConfig | None = None
@@ -140,9 +140,9 @@ def read_config(path: str | Path, text: str) -> CuratorConfig:
     accounts = tuple(_account(name, section) for name, section in root.sections("accounts"))
     if not accounts:
         raise InvalidArgument(f"CONFIG must have an account, got none: write [accounts.NAME] as in {_SEE}")
-    known = {account.name for account in accounts}
-    datasets = tuple(_dataset(name, section, folder, known) for name, section in root.sections("datasets"))
-    models = tuple(_model(name, section, folder, known) for name, section in root.sections("models"))
+    account_names = {account.name for account in accounts}
+    datasets = tuple(_dataset(name, section, folder, account_names) for name, section in root.sections("datasets"))
+    models = tuple(_model(name, section, folder, account_names) for name, section in root.sections("models"))
     users = tuple(_user(name, section) for name, section in root.sections("users"))
     config = CuratorConfig(
         folder=folder,
@@ -188,9 +188,11 @@ def neighbors_of(column: str | None, max_rows: int | None, max_groups: int | Non
                 f"unit = {column!r} must be used with max_rows: it bounds what one person contributes"
             )
         unit = Person(column, max_rows, max_groups)
-    known = [one.value for one in Relation]
-    if relation not in known:
-        raise _check.fail("relation", f"be one of {', '.join(known)}", relation, "it says which datasets are neighbors")
+    relations = [member.value for member in Relation]
+    if relation not in relations:
+        raise _check.fail(
+            "relation", f"be one of {', '.join(relations)}", relation, "it says which datasets are neighbors"
+        )
     return Neighbors(Relation(relation), unit)
 
 
@@ -231,7 +233,7 @@ def _account(name: str, section: Section) -> AccountConfig:
         ),
         aside=section.number("aside", 0.0),
         policy=_policy(section.section("policy", optional=True)),
-        shares={user: _share(part) for user, part in section.sections("shares")},
+        shares={user: _share(share) for user, share in section.sections("shares")},
     )
     section.done()
     return account
@@ -300,8 +302,10 @@ def _known_account(section: Section, accounts: set[str]) -> str:
 
 def _user(name: str, section: Section) -> UserConfig:
     role = section.text("role")
-    if role not in {one.value for one in Role}:
-        raise _check.fail("role", f"be one of {', '.join(one.value for one in Role)}", role, "it decides what they may")
+    if role not in {member.value for member in Role}:
+        raise _check.fail(
+            "role", f"be one of {', '.join(member.value for member in Role)}", role, "it decides what they may"
+        )
     user = UserConfig(name, Role(role), dt.timedelta(days=section.number("days", 90.0)))
     section.done()
     return user
@@ -332,9 +336,9 @@ def _anchors(section: Section, folder: Path) -> AnchorConfig:
     return anchors
 
 
-def _limits(section: Section) -> Limits:
-    standard = Limits()
-    limits = Limits(
+def _limits(section: Section) -> ServerLimits:
+    standard = ServerLimits()
+    limits = ServerLimits(
         request_bytes=section.whole("request_bytes", default=standard.request_bytes),
         read_seconds=section.number("read_seconds", standard.read_seconds),
         query_seconds=section.number("query_seconds", standard.query_seconds),

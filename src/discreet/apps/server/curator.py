@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from discreet import codec
 from discreet.analytics import Answer, Result
 from discreet.apps.server.anchoring import Anchoring
-from discreet.apps.server.config import Dataset, Limits
-from discreet.apps.server.dummy import Trials
+from discreet.apps.server.config import Dataset, ServerLimits
+from discreet.apps.server.dummy import DummyTables
 from discreet.apps.server.oidc import SignIn
 from discreet.apps.server.problems import Problem, not_found
-from discreet.apps.server.state import State
+from discreet.apps.server.state import ServerState
 from discreet.apps.server.tables import Tables, Work, mentioned
 from discreet.apps.wire.questions import Asked
 from discreet.apps.wire.results import preview_json, result_json
@@ -53,17 +53,17 @@ class Curator:
         (docs/topics/threats.md).
     """
 
-    def __init__(self, ledger: Ledger, limits: Limits, folder: Path, webhook: str | None = None) -> None:
+    def __init__(self, ledger: Ledger, limits: ServerLimits, folder: Path, webhook: str | None = None) -> None:
         self.ledger = ledger
         self.access = Access(ledger)
         self.sign_in = SignIn(self.access)
         self.anchoring: Anchoring | None = None
-        self.state = State(ledger)
+        self.state = ServerState(ledger)
         self.limits = limits
         self.folder = folder
         self.webhook = webhook
         self._tables = Tables()
-        self._trials = Trials()
+        self._trials = DummyTables()
         self._schemas: dict[Dataset_key, dict[str, str]] = {}
         self.after_charge: Callable[[str], None] = lambda account: None
 
@@ -148,8 +148,10 @@ class Curator:
         others = mentioned(asked, self.datasets(), dataset)
         for _ in range(2):
             tables = {
-                one.name: self._trials.private(self._tables.private(one, account, work), one, account)
-                for one in (dataset, *others)
+                asked_dataset.name: self._trials.private(
+                    self._tables.private(asked_dataset, account, work), asked_dataset, account
+                )
+                for asked_dataset in (dataset, *others)
             }
             answer = self._withholding(asked.answer(tables[dataset.name], tables), account)
             try:
@@ -225,7 +227,9 @@ class Curator:
         The purpose that is approved, and charged, holds a digest of the question: nothing else can use the approval.
         """
         what = f"{purpose[:1900]} [question {question[:32]}]"
-        mine = [one for one in self.access.approvals() if one.user == identity.user and one.what == what]
+        mine = [
+            earlier for earlier in self.access.approvals() if earlier.user == identity.user and earlier.what == what
+        ]
         for approval in mine:
             if approval.state != "approved":
                 continue
@@ -233,7 +237,7 @@ class Curator:
             if account.name == approval.account:
                 answer = self._withholding(self._answer(dataset, account, asked, work), account)
                 return answer.release(**asdict(asked.spending), purpose=what, key=charged)
-        waiting = [one.id for one in mine if one.state == "pending"]
+        waiting = [earlier.id for earlier in mine if earlier.state == "pending"]
         if not waiting:
             self._check_waiting(identity)
             account = self.access.account(identity, dataset.account)
@@ -255,14 +259,14 @@ class Curator:
         if not any(self.access.policy(terms.name).needs_approval(cost) for terms in account.path):
             return ""
         asked = [
-            one
-            for one in self.access.approvals()
-            if (one.user, one.account, one.what) == (identity.user, account.name, what)
+            approval
+            for approval in self.access.approvals()
+            if (approval.user, approval.account, approval.what) == (identity.user, account.name, what)
         ]
-        for one in asked:
-            if one.state == "approved":
-                return one.id
-        waiting = [one.id for one in asked if one.state == "pending"]
+        for approval in asked:
+            if approval.state == "approved":
+                return approval.id
+        waiting = [approval.id for approval in asked if approval.state == "pending"]
         if not waiting:
             self._check_waiting(identity)
             waiting = [self.access.request_approval(identity, account.name, what, cost)]
@@ -275,11 +279,11 @@ class Curator:
         None if it is not the one whose digest the approval holds, which is the one that can be asked. A training is
         nothing but a registered model and numbers, and the approval's own words say all of it.
         """
-        found = _DIGEST.search(approval.what)
-        if found is None:
+        match = _DIGEST.search(approval.what)
+        if match is None:
             return {"training": approval.what}
         for digest, stored in self.state.items("question"):
-            if not digest.startswith(found[1]):
+            if not digest.startswith(match[1]):
                 continue
             body = json.loads(stored["body"])
             if _digest(stored["dataset"], Asked.of(body)) == digest:
@@ -288,7 +292,11 @@ class Curator:
 
     def _check_waiting(self, identity: Identity) -> None:
         """Refuse to bother the steward with more questions than people read."""
-        waiting = [one for one in self.access.approvals() if (one.user, one.state) == (identity.user, "pending")]
+        waiting = [
+            approval
+            for approval in self.access.approvals()
+            if (approval.user, approval.state) == (identity.user, "pending")
+        ]
         if len(waiting) >= MOST_WAITING:
             message = f"at most {MOST_WAITING} questions of one user may wait for an approval: wait for a decision"
             raise Problem(429, "too_many", message)
@@ -318,19 +326,22 @@ class Curator:
     def shares(self, identity: Identity) -> list[dict[str, Any]]:
         """What an analyst may still spend, for each account that they have a part of."""
         names = dict.fromkeys(dataset.account for dataset in self.datasets().values())
-        found = []
+        standings = []
         for name in names:
             try:
-                found.append(self.standing(self.access.account(identity, name, scope="preview")))
+                standings.append(self.standing(self.access.account(identity, name, scope="preview")))
             except AccessDenied:
                 continue  # no part of this account
-        return found
+        return standings
 
     # --- inside
 
     def _answer(self, dataset: Dataset, account: Account, asked: Asked, work: Work) -> Answer:
         others = mentioned(asked, self.datasets(), dataset)
-        tables = {one.name: self._tables.private(one, account, work) for one in (dataset, *others)}
+        tables = {
+            asked_dataset.name: self._tables.private(asked_dataset, account, work)
+            for asked_dataset in (dataset, *others)
+        }
         return asked.answer(tables[dataset.name], tables)
 
     def _withholding(self, answer: Answer, account: Account) -> Answer:

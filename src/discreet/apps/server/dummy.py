@@ -18,10 +18,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from discreet.accounting.adaptive.budgets import form_of
 from discreet.analytics import Private
 from discreet.apps.server.config import Dataset
-from discreet.errors import InvalidArgument
-from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
 from discreet.ledger import Account, Ledger
 
 #: How many rows the dummy data have.
@@ -30,19 +29,17 @@ ROWS = 1000
 _STANDARD_BOUNDS = (0.0, 100.0)
 _WORDS = ("alpha", "beta", "gamma", "delta")
 _FIRST_DAY = dt.date(2024, 1, 1)
-#: Larger than any number of trials can use up between two restarts, and small enough for every formula.
-_PLENTY = 1e9
 
 
 def columns(private: Private, dataset: Dataset) -> dict[str, pa.Array]:
     """One Arrow array for each column of a private table, made of its schema. No chance is involved."""
     schema = private.schema()
-    return {name: _column(name, kind, dataset, spread(place)) for place, (name, kind) in enumerate(schema.items())}
+    return {name: _column(name, kind, dataset, spread(index)) for index, (name, kind) in enumerate(schema.items())}
 
 
-def spread(place: int) -> NDArray[np.float64]:
+def spread(index: int) -> NDArray[np.float64]:
     """Numbers that fill [0, 1) evenly, and unlike those of any other column: multiples of a square root, mod 1."""
-    step = math.sqrt((place + 1) * (place + 2) + 1)  # never a whole number
+    step = math.sqrt((index + 1) * (index + 2) + 1)  # never a whole number
     return np.asarray(np.mod(np.arange(1, ROWS + 1) * step, 1.0), dtype=np.float64)
 
 
@@ -54,14 +51,14 @@ def _column(name: str, kind: Any, dataset: Dataset, where: NDArray[np.float64]) 
         return _chosen((False, True), where)
     if kind.is_integer():
         first, last = round(low), max(round(low), round(high))
-        return pa.array([first + int(part * (last - first + 1)) for part in where.tolist()], pa.int64())
+        return pa.array([first + int(share * (last - first + 1)) for share in where.tolist()], pa.int64())
     if kind.is_numeric():
         return pa.array(low + where * (high - low))
     if kind.is_date():
-        return pa.array([_FIRST_DAY + dt.timedelta(days=int(366 * part)) for part in where], pa.date32())
+        return pa.array([_FIRST_DAY + dt.timedelta(days=int(366 * share)) for share in where], pa.date32())
     if kind.is_timestamp():
         start = dt.datetime(2024, 1, 1)
-        times = [start + dt.timedelta(minutes=int(366 * 1440 * part)) for part in where]
+        times = [start + dt.timedelta(minutes=int(366 * 1440 * share)) for share in where]
         return pa.array(times, pa.timestamp("us", kind.timezone))
     if kind.is_string():
         return _chosen(_WORDS, where)
@@ -69,26 +66,10 @@ def _column(name: str, kind: Any, dataset: Dataset, where: NDArray[np.float64]) 
 
 
 def _chosen(values: Sequence[Any], where: NDArray[np.float64]) -> pa.Array:
-    return pa.array([values[int(len(values) * part)] for part in where], from_pandas=True)
+    return pa.array([values[int(len(values) * share)] for share in where], from_pandas=True)
 
 
-def generous(budget: Guarantee) -> Guarantee:
-    """A budget of the same form with room for everything, so that a trial is planned like the real question."""
-    match budget:
-        case ApproxDP():
-            return ApproxDP(_PLENTY, budget.delta)
-        case ZCDP():
-            return ZCDP(_PLENTY)
-        case GDP():
-            return GDP(1e4)
-        case RDP():
-            return RDP(budget.orders, tuple(_PLENTY for _ in budget.orders))
-        case PureDP():
-            return PureDP(_PLENTY)
-    raise InvalidArgument(f"a trial must have a budget of a known form, got {type(budget).__name__}: it is new here")
-
-
-class Trials:
+class DummyTables:
     """Private tables of dummy data, charged to accounts that nobody counts, in a temporary ledger."""
 
     def __init__(self) -> None:
@@ -100,14 +81,14 @@ class Trials:
     def private(self, real: Private, dataset: Dataset, account: Account) -> Private:
         """The dummy data of a dataset as a private table; each thread has its own."""
         kept: dict[str, tuple[Dataset, Private]] = self._local.__dict__.setdefault("tables", {})
-        known = kept.get(dataset.name)
-        if known is None or known[0] != dataset:
+        cached = kept.get(dataset.name)
+        if cached is None or cached[0] != dataset:
             table = pa.table(columns(real, dataset))
             bounds, person = dataset.bounds, dataset.person
             scratch = self._account(account)
-            known = dataset, Private(table, account=scratch, bounds=bounds, person=person, name=dataset.name)
-            kept[dataset.name] = known
-        return known[1]
+            cached = dataset, Private(table, account=scratch, bounds=bounds, person=person, name=dataset.name)
+            kept[dataset.name] = cached
+        return cached[1]
 
     def forget(self) -> None:
         """Start over with fresh accounts in this thread, once the old ones are used up."""
@@ -130,5 +111,5 @@ class Trials:
             ledger = self._ledger
         terms = account.path[-1]
         neighbors, name = terms.neighbors, f"trial {uuid.uuid4().hex}"
-        budget = generous(terms.budget)
+        budget = form_of(terms.budget).generous()
         return ledger.account(name, budget, neighbors.unit, neighbors.relation, aside=float(terms.aside))

@@ -257,7 +257,7 @@ class Jobs:
             return  # another server took it
         folder = self.folder(name)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        facts = {"ledger": self._curator.ledger._location, "job": name, "folder": str(self._curator.folder)}
+        facts = {"ledger": self._curator.ledger.backend.location, "job": name, "folder": str(self._curator.folder)}
         process = subprocess.Popen(
             [sys.executable, "-m", "discreet.apps.server.trainer"],
             stdin=subprocess.PIPE,

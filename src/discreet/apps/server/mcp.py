@@ -114,11 +114,11 @@ def _protocol(server: Server) -> MCPServer[Any]:
         """The datasets with their columns, public bounds and values, and what remains of your share of the budget."""
 
         def listed(identity: Identity, work: Work) -> dict[str, Any]:
-            described = [curator.described(one) for one in curator.datasets().values()]
+            described = [curator.described(dataset) for dataset in curator.datasets().values()]
             return {"datasets": described, "shares": curator.shares(identity)}
 
-        found: dict[str, Any] = await run(context, "datasets", listed)
-        return found
+        answer: dict[str, Any] = await run(context, "datasets", listed)
+        return answer
 
     @protocol.tool()
     async def preview(
@@ -137,8 +137,8 @@ def _protocol(server: Server) -> MCPServer[Any]:
             kept = ("cost", "epsilon", "columns", "groups", "rows", "room", "affordable", "text")
             return {name: shown[name] for name in kept}
 
-        found: dict[str, Any] = await run(context, "preview", previewed)
-        return found
+        answer: dict[str, Any] = await run(context, "preview", previewed)
+        return answer
 
     @protocol.tool()
     async def try_on_dummy_data(
@@ -154,8 +154,8 @@ def _protocol(server: Server) -> MCPServer[Any]:
         def tried(identity: Identity, work: Work) -> dict[str, Any]:
             return _answer(curator.trial(identity, dataset, question(dataset, sql, epsilon, delta, keys, ""), work))
 
-        found: dict[str, Any] = await run(context, "preview", tried)
-        return found
+        answer: dict[str, Any] = await run(context, "preview", tried)
+        return answer
 
     @protocol.tool()
     async def ask(
@@ -174,8 +174,8 @@ def _protocol(server: Server) -> MCPServer[Any]:
             body = question(dataset, sql, epsilon, delta, keys, purpose)
             return {**_answer(curator.ask(identity, dataset, body, key, work)), "shares": curator.shares(identity)}
 
-        found: dict[str, Any] = await run(context, "ask", asked)
-        return found
+        answer: dict[str, Any] = await run(context, "ask", asked)
+        return answer
 
     return protocol
 

@@ -114,22 +114,22 @@ class SignIn:
             return self._keys[name]
 
 
-def _fetched(place: str) -> dict[str, Any]:
+def _fetched(address: str) -> dict[str, Any]:
     """The provider's public keys by name; keys of other uses and kinds, and broken ones, are left out."""
     try:
-        if "://" in place:
-            with urllib.request.urlopen(place, timeout=_PATIENCE) as answer:
+        if "://" in address:
+            with urllib.request.urlopen(address, timeout=_PATIENCE) as answer:
                 text = answer.read(_LARGEST)
         else:
-            text = Path(place).read_bytes()[:_LARGEST]
+            text = Path(address).read_bytes()[:_LARGEST]
         listed = json.loads(text)["keys"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LedgerUnavailable("the keys of the identity provider cannot be read: try again") from error
     keys = {}
-    for one in listed:
-        if isinstance(one, dict) and one.get("use", "sig") == "sig" and one.get("kty") in ("RSA", "EC", "OKP"):
+    for entry in listed:
+        if isinstance(entry, dict) and entry.get("use", "sig") == "sig" and entry.get("kty") in ("RSA", "EC", "OKP"):
             with contextlib.suppress(jwt.PyJWTError, TypeError, ValueError):  # of a kind that is not known here
-                key = jwt.PyJWK(one)
+                key = jwt.PyJWK(entry)
                 if isinstance(key.key_id, str):
                     keys[key.key_id] = key.key
     return keys

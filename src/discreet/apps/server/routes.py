@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from discreet.apps.server.calls import Call, Page, Route
+from discreet.apps.server.calls import AllowedRequest, Page, Route
 from discreet.apps.server.handlers import asking, auditing, managing, training
 from discreet.apps.server.openapi import described, page
 
@@ -38,17 +38,17 @@ _QUESTION = _body(
 _BUDGET = {"epsilon": _NUMBER, "delta": _NUMBER, "rho": _NUMBER, "mu": _NUMBER, "aside": _NUMBER}
 
 
-def health(call: Call) -> Any:
+def health(call: AllowedRequest) -> Any:
     """Whether the server runs. It says nothing else."""
     return {"ok": True}
 
 
-def openapi(call: Call) -> Any:
+def openapi(call: AllowedRequest) -> Any:
     """The description of all calls for programs."""
     return described(ROUTES)
 
 
-def reference(call: Call) -> Page:
+def reference(call: AllowedRequest) -> Page:
     """The description of all calls for people."""
     return Page(page(ROUTES).encode(), "text/html; charset=utf-8")
 

@@ -36,9 +36,9 @@ def start(config: CuratorConfig) -> Started:
     for account in config.accounts:
         _open(curator, account)
     tokens = []
-    known = {user.name for user in curator.access.users()}
+    registered = {user.name for user in curator.access.users()}
     for user in config.users:
-        if user.name not in known:
+        if user.name not in registered:
             curator.access.add_user(user.name, user.role)
             tokens.append((user.name, user.role, curator.access.issue(user.name, user.lifetime)))
     for dataset in config.datasets:

@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from discreet.codec import canonical
 from discreet.ledger import Ledger
 from discreet.ledger.backend import Backend
 from discreet.ledger.stores import served
 from discreet.ledger.stores.base import Transaction
-
-T = TypeVar("T")
 
 _PUT_ITEM = (
     "INSERT INTO discreet_server_item (kind, name, body) VALUES (?, ?, ?) "
@@ -36,11 +34,11 @@ class Answered:
     body: str
 
 
-class State:
+class ServerState:
     """The server's tables beside the ledger's own, created on first use."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._backend: Backend = ledger._backend
+        self._backend: Backend = ledger.backend
         self._backend.write(served.create)
 
     def items(self, kind: str) -> list[tuple[str, Any]]:

@@ -45,10 +45,10 @@ class Tables:
     def private(self, dataset: Dataset, account: Account, work: Work) -> Private:
         """A dataset as a private table whose releases are charged to `account`."""
         opened: dict[str, tuple[Dataset, Any]] = self._local.__dict__.setdefault("tables", {})
-        known = opened.get(dataset.name)
-        if known is None or known[0] != dataset:
-            known = opened[dataset.name] = dataset, engine_table(dataset.source)
-        table = known[1]
+        cached = opened.get(dataset.name)
+        if cached is None or cached[0] != dataset:
+            cached = opened[dataset.name] = dataset, engine_table(dataset.source)
+        table = cached[1]
         work.uses(table.get_backend())
         return Private(table, account=account, bounds=dataset.bounds, person=dataset.person, name=dataset.name)
 

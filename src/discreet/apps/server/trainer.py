@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from discreet.apps.server.config import Limits
+from discreet.apps.server.config import ServerLimits
 from discreet.apps.server.curator import Curator
 from discreet.apps.server.jobs import BEAT, Jobs, numbers_of
 from discreet.apps.training.workflow import fit
@@ -28,7 +28,7 @@ def main() -> None:
     """Run the job that the standard input names."""
     facts = json.load(sys.stdin)
     with Ledger(facts["ledger"], create=False) as ledger:
-        curator = Curator(ledger, Limits(), Path(facts["folder"]))
+        curator = Curator(ledger, ServerLimits(), Path(facts["folder"]))
         try:
             _run(curator, facts["job"])
         finally:

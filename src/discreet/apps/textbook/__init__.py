@@ -3,7 +3,7 @@
 `claims` lists them; docs/textbook.md is written from them, and `discreet compare --sayings` prints them.
 """
 
-from discreet.apps.textbook.claim import PREAMBLE, Claim
+from discreet.apps.textbook.claim import PREAMBLE, TextbookClaim
 from discreet.apps.textbook.page import SECTIONS, claims, text
 
-__all__ = ["PREAMBLE", "SECTIONS", "Claim", "claims", "text"]
+__all__ = ["PREAMBLE", "SECTIONS", "TextbookClaim", "claims", "text"]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-Verdict = Literal["holds", "holds in part", "does not hold"]
+ClaimVerdict = Literal["holds", "holds in part", "does not hold"]
 #: The five introductions that the claims are taken from, by their subject.
-Source = Literal["foundations", "machine learning", "deep learning", "noise", "glossary"]
+Chapter = Literal["foundations", "machine learning", "deep learning", "noise", "glossary"]
 
 #: What the code of every claim starts from.
 PREAMBLE = """\
@@ -31,7 +31,7 @@ _DIGITS = 4
 
 
 @dataclass(frozen=True)
-class Claim:
+class TextbookClaim:
     """One claim, in our own words, with what decides about it.
 
     Attributes:
@@ -45,10 +45,10 @@ class Claim:
     """
 
     name: str
-    sources: tuple[Source, ...]
+    sources: tuple[Chapter, ...]
     says: str
     code: str
-    verdict: Verdict
+    verdict: ClaimVerdict
     supported: Callable[..., bool]
     because: str
 
@@ -103,7 +103,7 @@ def shows(value: float, text: str) -> bool:
 
 def _shown(value: Any) -> str:
     if isinstance(value, list):
-        return "[" + ", ".join(_shown(part) for part in value) + "]"
+        return "[" + ", ".join(_shown(item) for item in value) + "]"
     if isinstance(value, bool | str):
         return str(value)
     if isinstance(value, int):

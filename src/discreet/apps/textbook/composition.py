@@ -1,9 +1,9 @@
 """Claims about many releases: sums of ε, advanced composition, Rényi DP, and samples."""
 
-from discreet.apps.textbook.claim import Claim, shows
+from discreet.apps.textbook.claim import TextbookClaim, shows
 
 CLAIMS = (
-    Claim(
+    TextbookClaim(
         "Three queries",
         ("noise",),
         "Queries at ε = 1, 0.5 and 1.5 cost 3.0 together.",
@@ -15,7 +15,7 @@ total, accounting.epsilon(laplace, 1e-6).upper""",
         lambda total, tight: shows(total, "3.0") and tight < total,
         "{0:.1f}. If they are Laplace releases, {1:.6f} at δ = 1e-6: with few queries the sum is nearly the truth.",
     ),
-    Claim(
+    TextbookClaim(
         "Budgets add up",
         ("deep learning", "machine learning", "glossary", "foundations"),
         "Mechanisms that are (εᵢ, δᵢ)-DP are (Σεᵢ, Σδᵢ)-DP together.",
@@ -29,7 +29,7 @@ together.epsilon, together.delta, exact""",
         "1.1e-4 the best bound for any such mechanisms is {2:.4g}. The outputs need not be independent; the noise "
         "must be.",
     ),
-    Claim(
+    TextbookClaim(
         "A log of validation accuracies",
         ("deep learning",),
         "T accuracies, each ε₀-DP, on one validation set are Tε₀-DP; whoever counts each alone is wrong.",
@@ -41,7 +41,7 @@ accounting.pure(search).epsilon, accounting.epsilon(search, 1e-6).upper""",
         "50 models at 0.1 cost {0:g}, or {1:.3g} at δ = 1e-6. Choosing the best of them without the log costs far "
         "less ([choose among models](how-to/selection.md)).",
     ),
-    Claim(
+    TextbookClaim(
         "The losses of five models",
         ("machine learning",),
         "With ε = 1 for five losses, each gets 0.2; releasing each at ε = 1 would spend five times the budget.",
@@ -55,7 +55,7 @@ pure[0], pure[1], accounting.epsilon(split, 1e-6).upper""",
         "{0:g} and {1:g}. A δ of 1e-6 hardly helps with five releases ({2:.5g}). A loss has no bound of its own: it "
         "must be clamped first.",
     ),
-    Claim(
+    TextbookClaim(
         "Five queries on parts of the data",
         ("foundations",),
         "Five queries at ε cost 5ε on the same data and ε on five disjoint parts.",
@@ -69,7 +69,7 @@ same, accounting.pure(parts).epsilon, accounting.pure(parts, dp.REPLACE_ONE).eps
         "At ε = 0.2: {0:g} and {1:g}, if a person is added or removed. If a record is replaced, it can move from "
         "one part to another and touch two of them: {2:g}.",
     ),
-    Claim(
+    TextbookClaim(
         "100 queries by advanced composition",
         ("noise",),
         "100 queries at ε = 0.1, δ = 1e-6 with δ′ = 1e-5 compose to ε ≈ 4.79 + 1.05 = 5.84, against 10 by adding up.",
@@ -83,7 +83,7 @@ advanced.epsilon, advanced.delta, spread, laplace""",
         "2·100·ln(1e5) is 2303, not 2294, so the first term is {2:.3f} and the theorem gives {0:.3f}, at a total δ "
         "= {1:.2g} that the text leaves out. For Laplace noise the exact ε at that δ is {3:.3f}.",
     ),
-    Claim(
+    TextbookClaim(
         "The simplified formula",
         ("noise",),
         "For small ε advanced composition is about ε√(2k ln(1/δ′)) + kε².",
@@ -96,7 +96,7 @@ simple, theorem""",
         "{0:.3f} is close to {1:.3f}, but below it: ε² is less than ε(e^ε − 1). An approximation from below is no "
         "bound; don't charge it.",
     ),
-    Claim(
+    TextbookClaim(
         "Adding up is useless for training",
         ("deep learning", "noise"),
         "Over the thousands of steps of a training, adding up gives an ε that is too large to be of use.",
@@ -108,7 +108,7 @@ compared.epsilon("basic"), compared.epsilon("tight")""",
         lambda basic, tight: basic > 100 * tight,
         "10,000 steps at rate 0.01 and σ = 1: {0:,.0f} by adding up, {1:.2f} exactly (δ = 1e-5).",
     ),
-    Claim(
+    TextbookClaim(
         "Which composition needs a δ",
         ("noise",),
         "Adding up needs no δ; advanced composition and Rényi DP do, and Rényi DP grows more slowly than linearly.",
@@ -124,7 +124,7 @@ at_last, costs[1] / costs[0], costs[3] / costs[2]""",
         "(here {0:.3g} at the highest order); δ enters when they become (ε, δ). Growth is slow at first only: with "
         "σ = 30, four times the releases cost {1:.2f} times as much from 100 on, and {2:.2f} times from 100,000 on.",
     ),
-    Claim(
+    TextbookClaim(
         "Growth like the square root",
         ("noise",),
         "Under advanced composition ε grows like √k, not like k.",
@@ -138,7 +138,7 @@ costs[1] / costs[0], costs[3] / costs[2]""",
         "The second term kε(e^ε − 1) is linear. At ε = 0.1, four times the queries cost {0:.2f} times as much from "
         "100 on, and {1:.2f} times from 10,000 on.",
     ),
-    Claim(
+    TextbookClaim(
         "Advanced is tighter than adding up",
         ("noise",),
         "Advanced composition is more accurate than adding up.",
@@ -149,7 +149,7 @@ next(k for k in range(1, 1000) if accounting.advanced(claim, k, 1e-5).epsilon < 
         lambda first: 20 < first < 40,
         "For few queries it is worse. At ε = 0.1 and δ′ = 1e-5 it is better from {0} queries on.",
     ),
-    Claim(
+    TextbookClaim(
         "Laplace noise adds up linearly",
         ("noise",),
         "The ε of Laplace releases accumulates linearly and exhausts a budget fast.",
@@ -160,7 +160,7 @@ accounting.pure(many).epsilon, accounting.epsilon(many, 1e-5).upper""",
         lambda pure, tight: tight < pure / 2,
         "Only if δ must be 0. 100 releases at 0.1 are {0:g}-DP, and (ε, 1e-5)-DP with ε = {1:.3g}.",
     ),
-    Claim(
+    TextbookClaim(
         "1,000 steps with Laplace noise",
         ("noise",),
         "1,000 steps at ε = 3 leave 0.003 for each, a noise scale of 1000.",
@@ -172,7 +172,7 @@ least = calibrate(lambda b: Repeated(Laplace(b), 1000), budget, tolerance=1e-4)
         lambda scale, least: round(scale) == 333 and least < 50,
         "1/0.003 is {0:.0f}·Δ₁. With δ = 1e-5 a scale of {1:.3g}·Δ₁ is enough.",
     ),
-    Claim(
+    TextbookClaim(
         "Rényi DP is tightest",
         ("noise",),
         "Rényi DP gives the tightest known bounds for Gaussian noise.",
@@ -184,7 +184,7 @@ compared.epsilon("RDP, tight"), compared.epsilon("tight")""",
         lambda renyi, exact: renyi > 1.05 * exact,
         "10,000 steps at rate 0.01 and σ = 1: ε = {0:.4g} by Rényi DP and {1:.4g} exactly (δ = 1e-5).",
     ),
-    Claim(
+    TextbookClaim(
         "Rényi DP composes and converts",
         ("deep learning", "noise"),
         "Rényi divergences of each order add up, also with samples, and min over α of R(α) + ln(1/δ)/(α − 1) is the "
@@ -198,7 +198,7 @@ moments = accounting.rdp(training)
         "They add up, and the conversion is valid but not the tightest: {0[0]:.4g}, against {0[1]:.4g} by Canonne, "
         "Kamath & Steinke 2020 (Proposition 12), at the same orders.",
     ),
-    Claim(
+    TextbookClaim(
         "The moments accountant and its successor",
         ("glossary",),
         "The moments accountant tracks the loss over training; the Rényi accountant is its tighter successor.",
@@ -207,12 +207,12 @@ training = Repeated(PoissonSampled(0.01, Gaussian(4.0)), 10_000)
 compared = accounting.compare(training, 1e-5)
 [compared.epsilon(method) for method in ("RDP, textbook", "RDP, tight", "tight")]""",
         "holds in part",
-        lambda found: shows(found[0], "1.26") and shows(found[2], "0.947"),
+        lambda epsilons: shows(epsilons[0], "1.26") and shows(epsilons[2], "0.947"),
         "The example of Abadi et al. 2016 (rate 0.01, σ = 4, 10,000 steps, δ = 1e-5) costs 1.26 by their "
         "accountant. Rényi DP with the textbook conversion is the same accountant: {0[0]:.3g}. A tighter conversion "
         "gives {0[1]:.4g}, and the truth is {0[2]:.3f}.",
     ),
-    Claim(
+    TextbookClaim(
         "Advanced composition against Rényi DP",
         ("noise",),
         "Advanced composition is weaker than Rényi DP.",
@@ -220,11 +220,11 @@ compared = accounting.compare(training, 1e-5)
 compared = accounting.compare(Repeated(Laplace(10.0), 100), 1e-5)
 [compared.epsilon(method) for method in ("advanced", "RDP, tight", "tight")]""",
         "holds",
-        lambda found: found[0] > found[1] > found[2],
+        lambda epsilons: epsilons[0] > epsilons[1] > epsilons[2],
         "100 Laplace releases at 0.1, δ = 1e-5: {0[0]:.3g} by advanced composition, {0[1]:.3g} by Rényi DP, "
         "{0[2]:.3g} exactly.",
     ),
-    Claim(
+    TextbookClaim(
         "A sample of rate q costs qε",
         ("glossary",),
         "On a sample of rate q, an ε-DP mechanism is roughly qε-DP for small ε.",
@@ -236,7 +236,7 @@ mechanisms = [PoissonSampled(0.01, Laplace(1 / epsilon)) for epsilon in (0.1, 1.
         "It is ln(1 + q(e^ε − 1)). At q = 0.01: ε = 0.1 gives {0[0]:.5f}, which is 5% more than qε; ε = 1 gives "
         "{0[1]:.4f}, 70% more; ε = 3 gives {0[2]:.3f}, nearly six times qε.",
     ),
-    Claim(
+    TextbookClaim(
         "Sampling saves noise",
         ("machine learning",),
         "Because a random batch hides who took part, the same privacy takes less noise, for free.",
@@ -250,7 +250,7 @@ plain, sampled""",
         "One step at (1, 1e-5): σ = {0:.4g} on all data and {1:.3g} on a sample of 1%. It is not quite free: the "
         "sample must be drawn at random for each step, and stay secret.",
     ),
-    Claim(
+    TextbookClaim(
         "Any random minibatch will do",
         ("machine learning", "glossary"),
         "The minibatches of ordinary training amplify privacy like Poisson samples of rate B/n.",
@@ -265,7 +265,7 @@ accounting.epsilon(poisson, 1e-5).upper, by_shuffle""",
         "shuffled epochs (replacing an example) no such amplification is proved, and we charge {1:.3g}. Lower "
         "bounds show that the true price of shuffling can far exceed that of Poisson samples (arXiv 2403.17673).",
     ),
-    Claim(
+    TextbookClaim(
         "No amplification for Laplace noise",
         ("noise",),
         "Sampling does not amplify pure DP, or less well than Gaussian noise: scale 1 over 400 steps means ε = 400.",
@@ -276,7 +276,7 @@ accounting.pure(steps).epsilon, accounting.epsilon(steps, 1e-5).upper""",
         lambda pure, tight: pure < 7 and tight < 1,
         "On Poisson samples of 1% these 400 steps are {0:.3g}-DP with δ = 0, and cost {1:.3g} at δ = 1e-5.",
     ),
-    Claim(
+    TextbookClaim(
         "Federated learning with differential privacy",
         ("glossary",),
         "With federated learning it forms a defensible stack.",

@@ -1,9 +1,9 @@
 """Claims about the definition: what ε and δ mean, groups of people, and data without names."""
 
-from discreet.apps.textbook.claim import Claim, shows
+from discreet.apps.textbook.claim import TextbookClaim, shows
 
 CLAIMS = (
-    Claim(
+    TextbookClaim(
         "Odds at ε = 0.01",
         ("foundations",),
         "At ε = 0.01 no output raises an attacker's odds by more than a factor of about 1.01.",
@@ -16,7 +16,7 @@ factor, posterior""",
         "e^ε = {0:.4f}. It is a factor on the odds, not on the probability: a belief of 50% becomes at most "
         "{1:.2%}. Over several outputs the factors multiply.",
     ),
-    Claim(
+    TextbookClaim(
         "ε = 0",
         ("foundations", "noise"),
         "ε = 0 is perfect privacy: outputs say nothing about anyone, and usually nothing at all.",
@@ -30,7 +30,7 @@ revealed, strength(0.0)""",
         "With δ = 0 the two distributions are the same. With δ > 0 it is not perfect: (0, δ)-DP may reveal "
         "everything with probability δ.",
     ),
-    Claim(
+    TextbookClaim(
         "δ as the probability that the bound fails",
         ("deep learning", "machine learning", "noise", "glossary", "foundations"),
         "δ is the probability that the factor e^ε does not hold.",
@@ -44,7 +44,7 @@ exceeds, exceeds / 1e-5""",
         "δ. δ weighs each excess by its size. And in the worst case δ is the probability that everything is "
         "revealed ([what δ means](proofs/what-delta-means.md)).",
     ),
-    Claim(
+    TextbookClaim(
         "δ below one over the number of people",
         ("deep learning", "glossary", "foundations"),
         "δ should be smaller than 1/n.",
@@ -58,7 +58,7 @@ somebody""",
         "least one is then exposed with probability {0[0]:.0%} at δ = 1/n, {0[1]:.0%} at 1/n^1.1, and {0[2]:.1%} at "
         "1e-8.",
     ),
-    Claim(
+    TextbookClaim(
         "δ between 1e-5 and 1e-7",
         ("noise",),
         "δ is typically 1e-5 to 1e-7.",
@@ -70,7 +70,7 @@ people * 1e-7""",
         "It is typical in papers on small data. δ has to follow the number of people: for a census of 331 million, "
         "δ = 1e-7 allows {0:.0f} people to be exposed on average; the US census of 2020 used 1e-10.",
     ),
-    Claim(
+    TextbookClaim(
         "A mechanism with a bug",
         ("foundations",),
         "A mechanism that is (ε₀, δ₀)-DP but leaks everything with probability p is (ε₀, p + (1 − p)δ₀)-DP.",
@@ -81,7 +81,7 @@ accounting.delta(buggy, 1.0).upper, 1e-4 + (1 - 1e-4) * 1e-6""",
         lambda priced, formula: abs(priced / formula - 1) < 1e-6,
         "Both are {1:.6g}: the failure's probability goes almost unchanged into δ.",
     ),
-    Claim(
+    TextbookClaim(
         "Pure DP needs more noise",
         ("noise",),
         "Pure DP is the stronger guarantee and needs more noise; a δ allows less noise at the same ε.",
@@ -95,7 +95,7 @@ laplace, gaussian, (gaussian / laplace) ** 2""",
         "0, and Gaussian noise {1:.3g} at δ = 1e-6. A δ pays off for vectors and for many releases: from {2:.0f} "
         "coordinates that all move on, Gaussian noise is smaller.",
     ),
-    Claim(
+    TextbookClaim(
         "Tasks that need a δ",
         ("foundations",),
         "Pure DP is so strict that some tasks cannot be done with it.",
@@ -112,7 +112,7 @@ def threshold(delta):
         "δ = 1e-3, 1e-6 and 1e-12. It grows without limit as δ goes to 0 "
         "([keys that are discovered](decisions/0005-discovered-keys.md)).",
     ),
-    Claim(
+    TextbookClaim(
         "What counts as strong",
         ("noise", "glossary"),
         "One text calls ε below 1 strong, 1–3 moderate, 5–10 weak and more than 10 minimal; another calls up to 1 "
@@ -127,7 +127,7 @@ from discreet.guarantees import strength
         "(Ponomareva et al. 2023, arXiv 2303.00654): strong up to 1, reasonable up to 10, weak above. Hands-on "
         "books recommend 0.01 to 1. No scale can know the unit: ε for a day of a person is not ε for their lifetime.",
     ),
-    Claim(
+    TextbookClaim(
         "Groups",
         ("glossary",),
         "For k people together, (ε, δ) becomes (kε, k e^((k−1)ε) δ).",
@@ -141,7 +141,7 @@ group.epsilon, group.delta, exact""",
         "(1, 1e-6) gives three people ({0:g}, {1:.4g}). It is a bound for every mechanism: of Gaussian noise with "
         "this guarantee the δ at ε = 3 is {2:.3g} for three people.",
     ),
-    Claim(
+    TextbookClaim(
         "Any attack",
         ("machine learning", "glossary"),
         "The guarantee bounds every later attack, membership inference and extraction of training data among them.",
@@ -152,7 +152,7 @@ group.epsilon, group.delta, exact""",
         "It bounds them all, but the bound can be empty: of two equally likely worlds an attacker names the right "
         "one with probability at most {0[0]:.1%} at ε = 0.1, {0[1]:.1%} at 1 and {0[2]:.2%} at 8.",
     ),
-    Claim(
+    TextbookClaim(
         "Whatever the attacker knows",
         ("machine learning", "glossary"),
         "The promise holds whatever else an attacker knows, even about everybody else, and whatever they can compute.",
@@ -166,7 +166,7 @@ alone, family""",
         "{0:.1%}. But if four relatives are in the data and share the fact, all five change together, and the bound is "
         "{1:.1%}. And what holds for people in general is learned with or without you.",
     ),
-    Claim(
+    TextbookClaim(
         "Almost the same output",
         ("machine learning", "foundations"),
         "The output is almost the same with and without you, so that you can plausibly deny that you took part.",
@@ -177,7 +177,7 @@ alone, family""",
         "That is a matter of ε. Two output distributions of an ε-DP mechanism may be tanh(ε/2) apart in total "
         "variation: {0[0]:.2f} at ε = 0.1, {0[1]:.2f} at 1 and {0[2]:.4f} at 8, where nothing is left to deny.",
     ),
-    Claim(
+    TextbookClaim(
         "k-anonymity and the homogeneity attack",
         ("foundations",),
         "In a table that is 3-anonymous, an attacker can be certain: if all three people who share a ZIP code have "
@@ -191,7 +191,7 @@ certain, 1 / (1 + math.exp(-0.1))""",
         "Without noise the attacker is {0:.0%} sure; with ε = 0.1 and even odds before, at most {1:.1%}. `discreet "
         "tour` runs this attack on a 5-anonymous version of the Adult data.",
     ),
-    Claim(
+    TextbookClaim(
         "The governor's record",
         ("machine learning",),
         "A hospital table without names was linked to the voters' list by birth date, sex and ZIP code.",
@@ -204,7 +204,7 @@ reidentification.governor().plain""",
         "Sweeney did so in 1997, and later estimated that 87% of Americans are unique by these three facts. On a "
         "generated population the attack finds {0:.0%} of the diagnoses.",
     ),
-    Claim(
+    TextbookClaim(
         "Film ratings",
         ("machine learning",),
         "People in a published table of film ratings were found by their public ratings.",

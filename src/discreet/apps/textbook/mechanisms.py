@@ -2,10 +2,10 @@
 
 import math
 
-from discreet.apps.textbook.claim import Claim, shows
+from discreet.apps.textbook.claim import TextbookClaim, shows
 
 CLAIMS = (
-    Claim(
+    TextbookClaim(
         "The Laplace mechanism",
         ("deep learning", "machine learning", "noise", "glossary", "foundations"),
         "Laplace noise of scale Δ₁/ε gives ε-DP.",
@@ -16,7 +16,7 @@ accounting.pure(noise).epsilon, accounting.delta(noise, 0.5).upper""",
         lambda epsilon, delta: shows(epsilon, "0.5") and delta <= 0,
         "Noise of twice the sensitivity is {0:g}-DP, with δ = {1:g}, and no smaller ε holds.",
     ),
-    Claim(
+    TextbookClaim(
         "The variance of Laplace noise",
         ("foundations",),
         "Laplace noise of scale b has variance 2b²: accuracy and privacy pull in opposite directions.",
@@ -35,7 +35,7 @@ def variance(epsilon):
         "2b² is 8 and 2. The noise that is really drawn lives on a grid; on whole numbers its variance is "
         "{0[0]:.4g} and {0[1]:.4g}, a little less at the same ε.",
     ),
-    Claim(
+    TextbookClaim(
         "The dilemma of the health agency",
         ("foundations",),
         "An ethics board asks for a small ε, for instance by asking that large errors are improbable; "
@@ -49,7 +49,7 @@ large_errors, [2 / epsilon**2 for epsilon in (0.1, 1.0)]""",
         "demand for a small ε: both want a large one. A count is off by more than 10 with probability {0[0]:.2g} at "
         "ε = 0.1 and {0[1]:.2g} at ε = 1; the variances are {1[0]:g} and {1[1]:g}.",
     ),
-    Claim(
+    TextbookClaim(
         "The classical Gaussian formula",
         ("deep learning", "noise", "glossary"),
         "σ = Δ₂√(2 ln(1.25/δ))/ε gives (ε, δ)-DP.",
@@ -64,7 +64,7 @@ formula, least, accounting.epsilon(Gaussian(formula[2]), 1e-5).lower""",
         "{0[1]:.4g}·Δ₂ where {1[1]:.4g}·Δ₂ is enough at (1, 1e-5). At ε = 12 it gives {0[2]:.3g}·Δ₂ and the true ε "
         "is {2:.4g}.",
     ),
-    Claim(
+    TextbookClaim(
         "A smaller δ costs little",
         ("deep learning",),
         "The noise grows slowly as δ falls, for instance from 1/n to 1/n^1.1.",
@@ -76,7 +76,7 @@ noise[0], noise[1]""",
         lambda first, second: shows(first, "3.731") and shows(second, "3.983"),
         "With 100,000 people and ε = 1, σ grows from {0:.3f}·Δ₂ to {1:.3f}·Δ₂, by 7%.",
     ),
-    Claim(
+    TextbookClaim(
         "One number: Laplace has the smaller error",
         ("deep learning", "noise"),
         "For one number at the same ε, Laplace noise has a smaller expected error than Gaussian noise, above all "
@@ -90,7 +90,7 @@ crossing = gaussian_delta(1.0, math.sqrt(2 / math.pi))
         "At ε = 1 the mean error is {0:g}·Δ with Laplace noise and {1:.3g}·Δ with Gaussian noise at δ = 1e-5. "
         "Gaussian noise is better only above δ = {2:.2g}.",
     ),
-    Claim(
+    TextbookClaim(
         "Laplace adds more noise",
         ("noise",),
         "Laplace noise is larger than Gaussian noise at equivalent privacy; Laplace wins in very low dimensions only.",
@@ -103,7 +103,7 @@ gaussian = gaussian_noise_multiplier(1.0, 1e-6)
         "up to d = {1:.1f} at (1, 1e-12). If a person moves one coordinate, as in a histogram, it is smaller in any "
         "dimension.",
     ),
-    Claim(
+    TextbookClaim(
         "Irregular sensitivities",
         ("noise",),
         "Laplace noise is the choice for exploiting sensitivities that differ between coordinates.",
@@ -119,7 +119,7 @@ laplace[0] / laplace[1], gaussian[0] / gaussian[1]""",
         "the total variance is {0:.2f} times that of the best Laplace noise (scales like the cube root of the width), "
         "and {1:.2f} times that of the best Gaussian noise (variances like the width).",
     ),
-    Claim(
+    TextbookClaim(
         "Gaussian noise needs a δ",
         ("noise",),
         "Gaussian noise never gives δ = 0.",
@@ -129,7 +129,7 @@ accounting.pure(Gaussian(100.0)).epsilon""",
         math.isinf,
         "The pure ε of Gaussian noise is {0:g}, however large σ is.",
     ),
-    Claim(
+    TextbookClaim(
         "L2-Laplace noise (Theorem 3)",
         ("noise",),
         "Laplace noise λ on each coordinate, under an L2 bound, is (ε, δ)-DP with ε = min{Δ₁/λ, (Δ₂/λ)(Δ₂/(2λ) + "
@@ -142,7 +142,7 @@ theorem, tight""",
         lambda theorem, tight: tight <= theorem,
         "For λ = 4Δ₂ and δ = 1e-5 the theorem (arXiv 2408.07021) gives {0:.4g}. Our accountant proves {1:.4g}.",
     ),
-    Claim(
+    TextbookClaim(
         "The practical scale of L2-Laplace noise",
         ("noise",),
         "In practice, λ = Δ₂√(2 ln(1.25/δ))/ε gives (ε, δ)-DP by that theorem.",
@@ -156,7 +156,7 @@ theorem, accounting.epsilon(L2Laplace(scale), 1e-5).upper, large""",
         "It does not follow: at (1, 1e-5) the theorem gives ε = {0:.4g} for it. It is enough for another reason: a "
         "sharper accountant gives {1:.3g}. At ε = 20 it fails: the true ε is at least {2:.3g}.",
     ),
-    Claim(
+    TextbookClaim(
         "Laplace in place of Gaussian",
         ("noise",),
         "Laplace noise of comparable variance can always replace Gaussian noise at the same (ε, δ).",
@@ -170,7 +170,7 @@ theorem / gaussian**2, 2 * least**2 / gaussian**2""",
         "Comparable means within a constant: under an L2 bound it takes {1:.3g} times the variance at (1, 1e-5), "
         "and {0:.3g} times by the theorem.",
     ),
-    Claim(
+    TextbookClaim(
         "Small δ favors Laplace",
         ("noise",),
         "For small δ Laplace noise is preferable.",
@@ -182,7 +182,7 @@ gaussian_delta(1.0, 1 / spreads[0]), gaussian_delta(1.0, 1 / spreads[1])""",
         "For one number at ε = 1 it has the smaller variance below δ = {0:.2g}. For 100 numbers that all move, only "
         "below {1:.1g}.",
     ),
-    Claim(
+    TextbookClaim(
         "Laplace noise is simpler to draw",
         ("noise",),
         "Laplace noise is simpler to generate than Gaussian noise.",
@@ -197,7 +197,7 @@ laplace.sum() / (laplace * accepted).sum()""",
         "An exact discrete Gaussian is drawn by accepting or rejecting exact Laplace noise (Canonne, Kamath & "
         "Steinke 2020): {0:.3g} Laplace draws for each at σ = 4.",
     ),
-    Claim(
+    TextbookClaim(
         "Heavy tails",
         ("noise", "deep learning"),
         "Laplace noise has heavier tails than Gaussian noise.",
@@ -211,7 +211,7 @@ laplace, laplace / gaussian""",
         "Beyond 5 standard deviations lies {0:.2g} of it, {1:,.0f} times as much. Its privacy loss is bounded all "
         "the same, and that of Gaussian noise is not.",
     ),
-    Claim(
+    TextbookClaim(
         "The exponential mechanism",
         ("foundations",),
         "Choosing o with probability proportional to exp(ε q(o)/(2Δ)) is ε-DP and mostly chooses a good option.",
@@ -226,7 +226,7 @@ accounting.pure(events.Exponential(Fraction(1))).epsilon, winner[0], winner[1]""
         "It is {0:g}-DP, and of 30, 25 and 20 votes the winner is chosen with probability {1:.1%}. A voter can only "
         "raise scores, so the 2 is not needed here: without it, {2:.1%} at the same ε.",
     ),
-    Claim(
+    TextbookClaim(
         "PATE",
         ("machine learning",),
         "Teachers on disjoint parts of the data vote, and the largest noisy count is private.",
@@ -238,7 +238,7 @@ gaussian, accounting.pure(events.LaplaceVotes(20.0)).epsilon""",
         "One person trains one teacher and so moves one vote. A question costs ε = {1:.2g} with Laplace noise of "
         "scale 20, and {0:.2g} at δ = 1e-5 with Gaussian noise σ = 40. Answers with a clear majority cost less.",
     ),
-    Claim(
+    TextbookClaim(
         "Post-processing",
         ("deep learning", "machine learning", "glossary", "foundations"),
         "No function of the output that does not look at the data again can weaken the guarantee.",
@@ -252,7 +252,7 @@ released, thresholded""",
         "A count with Laplace noise at ε = 1 has δ = {0:.4f} at ε = 0.5. Told only whether the noisy count exceeds "
         "a threshold between the two worlds, an attacker is left with {1:.4f}.",
     ),
-    Claim(
+    TextbookClaim(
         "Temperature, rounding and calibration",
         ("deep learning",),
         "Scaling released logits by a temperature, rounding them, or calibrating them on public data costs nothing.",
@@ -268,12 +268,12 @@ def delta_after_rounding(step):
 
 closed_forms.laplace_delta(0.5, 1.0), [delta_after_rounding(s) for s in (0.3, 1.7)]""",
         "holds",
-        lambda released, rounded: all(one <= released + 1e-12 for one in rounded),
+        lambda released, rounded: all(value <= released + 1e-12 for value in rounded),
         "A score with Laplace noise at ε = 1 has δ = {0:.4f} at ε = 0.5. Rounded to steps of 0.3 and 1.7 it has "
         "{1[0]:.4f} and {1[1]:.4f}; a temperature only changes the unit. Calibration on labels of private rows is not "
         "free: it looks at the data again ([scores instead of labels](how-to/pate.md#scores-instead-of-labels)).",
     ),
-    Claim(
+    TextbookClaim(
         "Local noise costs accuracy",
         ("foundations", "glossary"),
         "If each person adds noise, nobody has to be trusted, and the same ε takes far more noise.",
@@ -288,7 +288,7 @@ local, local / math.sqrt(2)""",
         "How many of 100,000 say yes, at ε = 1: a standard error of {0:.0f} people, {1:.0f} times that of a curator "
         "([when to trust a curator](topics/trust.md)).",
     ),
-    Claim(
+    TextbookClaim(
         "Comparing guarantees",
         ("noise",),
         "Versions of differential privacy are hard to compare: the answer may turn around with the way privacy is "

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from discreet.apps.textbook import composition, definition, mechanisms, practice, sensitivity, training
-from discreet.apps.textbook.claim import PREAMBLE, Claim
+from discreet.apps.textbook.claim import PREAMBLE, TextbookClaim
 
 #: The claims, by section of the page.
-SECTIONS: dict[str, tuple[Claim, ...]] = {
+SECTIONS: dict[str, tuple[TextbookClaim, ...]] = {
     "The definition": definition.CLAIMS,
     "Sensitivity": sensitivity.CLAIMS,
     "One release": mechanisms.CLAIMS,
@@ -59,7 +59,7 @@ The five texts also give advice and history that no computation can confirm. In 
 """
 
 
-def claims() -> tuple[Claim, ...]:
+def claims() -> tuple[TextbookClaim, ...]:
     """All claims, in the order of the page."""
     return tuple(claim for section in SECTIONS.values() for claim in section)
 
@@ -83,7 +83,7 @@ def text() -> str:
     return "\n".join([*parts, _OPINIONS])
 
 
-def _claim_text(claim: Claim) -> str:
+def _claim_text(claim: TextbookClaim) -> str:
     return (
         f"### {claim.name}\n\n"
         f"> {claim.says}\n>\n> *({', '.join(claim.sources)})*\n\n"

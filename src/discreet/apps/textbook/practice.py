@@ -1,9 +1,9 @@
 """Claims about use: continual counting, what is deployed, tools and advice."""
 
-from discreet.apps.textbook.claim import Claim, shows
+from discreet.apps.textbook.claim import TextbookClaim, shows
 
 CLAIMS = (
-    Claim(
+    TextbookClaim(
         "Privacy makes systems fairer",
         ("machine learning",),
         "Privacy-preserving methods are essential for fairer systems.",
@@ -18,7 +18,7 @@ float(error[0]), float(error[1])""",
         "Poursaeed & Shmatikov 2019); it did not for a linear model on Adult "
         "([measured by group](how-to/evaluation.md)). Privacy and fairness are two demands; measure both.",
     ),
-    Claim(
+    TextbookClaim(
         "Laplace wins in continual observation",
         ("noise",),
         "For running counts, Laplace noise can beat Gaussian noise.",
@@ -38,13 +38,13 @@ def wins_below(steps, branching):
 streams = (64, 13), (256, 23), (1024, 13), (4096, 21), (16384, 33), (65536, 21)
 [wins_below(steps, branching) for steps, branching in streams]""",
         "holds in part",
-        lambda found: found == sorted(found, reverse=True) and found[0] > 1e-5 > found[2],
+        lambda values: values == sorted(values, reverse=True) and values[0] > 1e-5 > values[2],
         "For tiny δ only, and the longer the stream, the tinier. At ε = 1 the mean squared error is smaller than "
         "that of a buffered Gaussian factorization below δ = {0[0]:.1e} for 2⁶ steps, {0[1]:.1e} for 2⁸, {0[2]:.1e} "
         "for 2¹⁰, {0[3]:.1e} for 2¹², {0[4]:.1e} for 2¹⁴ and {0[5]:.1e} for 2¹⁶. Against the best of all "
         "factorizations it is up to 5% less ([which counter](how-to/continual.md#which-counter)).",
     ),
-    Claim(
+    TextbookClaim(
         "Trees with more branches",
         ("noise",),
         "Trees of k branches generalize the binary tree for counting.",
@@ -60,7 +60,7 @@ binary, wide""",
         "Over 1,024 steps at ε = 1 the mean squared error falls from {0:,.0f} with a binary tree to {1:.0f} with 13 "
         "branches and subtraction.",
     ),
-    Claim(
+    TextbookClaim(
         "ε of 3 to 10 is common in production",
         ("glossary",),
         "In production, ε between 3 and 10 is common; above 10 a guarantee is weak and mostly heuristic.",
@@ -73,7 +73,7 @@ census, 1 / (1 + math.exp(-10.0))""",
         "([deployments](topics/deployments.md)). At ε = 10 a guess that was 50% sure may become {1:.3%} sure, so "
         "the guarantee alone says little.",
     ),
-    Claim(
+    TextbookClaim(
         "Who uses it",
         ("glossary",),
         "The US census of 2020, Apple, Google and Meta use differential privacy; Apple's keyboard and RAPPOR use "
@@ -87,7 +87,7 @@ Rappor(bits=128).permanent.epsilon""",
         "They do, each with its own unit ([deployments](topics/deployments.md)). RAPPOR's published parameters (h = "
         "2, f = 1/2) mean ε = {0:.3g} for everything that a device ever reports about one value.",
     ),
-    Claim(
+    TextbookClaim(
         "The accountants of the tools",
         ("noise",),
         "TensorFlow Privacy and Opacus account with Rényi DP.",
@@ -101,7 +101,7 @@ compared.epsilon("RDP, tight"), compared.epsilon("tight")""",
         "steps Rényi DP gives {0:.4g} and the exact price is {1:.4g} at δ = 1e-5 ([other "
         "libraries](topics/comparison.md)).",
     ),
-    Claim(
+    TextbookClaim(
         "Which mechanism for what",
         ("noise", "deep learning"),
         "Laplace for few simple queries and pure DP; Gaussian for many steps and many dimensions.",

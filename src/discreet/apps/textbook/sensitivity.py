@@ -1,9 +1,9 @@
 """Claims about sensitivity: how far one person can move a result, and under which relation."""
 
-from discreet.apps.textbook.claim import Claim
+from discreet.apps.textbook.claim import TextbookClaim
 
 CLAIMS = (
-    Claim(
+    TextbookClaim(
         "Sensitivity belongs to the query",
         ("deep learning", "foundations"),
         "The sensitivity is a property of the query, a worst case over all data, and not of the data at hand.",
@@ -23,7 +23,7 @@ def largest_change(data):
         "{0[1]:.0f}. Noise that is set to what the data at hand allow would be 0 in one case, which tells them apart. "
         "Where a formula contains the number of rows, that number must be public.",
     ),
-    Claim(
+    TextbookClaim(
         "Accuracy on m examples",
         ("deep learning", "machine learning"),
         "The accuracy on m examples, like any mean of values in [0, 1], has sensitivity 1/m.",
@@ -35,7 +35,7 @@ query.sensitivity().l1 * float(query.granularity), str(query.relation.value)""",
         "With m = 50 it is {0:g}, if neighbors differ in the contents of one example ({1}). If an example may come "
         "or go, m is private and a noisy sum is divided by a noisy count.",
     ),
-    Claim(
+    TextbookClaim(
         "The mean of clamped salaries",
         ("foundations",),
         "The mean of N salaries that are clamped to [min, max] has sensitivity (max − min)/N.",
@@ -50,7 +50,7 @@ replaced, alone""",
         "neighbors by adding or removing a person. Then N is private and may be 1: a second person moves the mean "
         "by {1:g}, so no bound smaller than that holds for all tables.",
     ),
-    Claim(
+    TextbookClaim(
         "Unbounded values",
         ("foundations", "deep learning", "glossary"),
         "Without bounds on values or gradients the sensitivity is infinite, and no finite noise is enough.",
@@ -66,7 +66,7 @@ refused""",
         lambda refused: refused,
         "A sum without finite bounds is refused before anything is computed.",
     ),
-    Claim(
+    TextbookClaim(
         "Mean of clipped gradients",
         ("deep learning",),
         "The mean of n gradients that are clipped to C has sensitivity 2C/n if one is replaced, and C/n if one is "
@@ -82,7 +82,7 @@ abs(after - before) * n / C""",
         "much as replacing one. C/n holds for a sum divided by a fixed number. Discreet divides by the expected "
         "batch size.",
     ),
-    Claim(
+    TextbookClaim(
         "More data, less noise",
         ("deep learning", "noise"),
         "For a mean the noise falls like 1/n, so that larger datasets are easier to protect.",
@@ -93,7 +93,7 @@ abs(after - before) * n / C""",
         "Laplace noise at ε = 1 on a mean in [0, 100] has scale {0[0]:g}, {0[1]:g} and {0[2]:g} for 100, 1,000 and "
         "10,000 people.",
     ),
-    Claim(
+    TextbookClaim(
         "Thousands of samples",
         ("noise",),
         "Useful results need thousands of samples.",
@@ -108,7 +108,7 @@ proportion, training""",
         "sum of gradients carries noise of norm {1[0]:.3g}·C with 100 parameters and {1[1]:.3g}·C with a million, "
         "which takes as many people who agree.",
     ),
-    Claim(
+    TextbookClaim(
         "L1 against L2 in high dimension",
         ("noise",),
         "The L1 sensitivity is √d times the L2 sensitivity: with 100,000 parameters it takes 316 times the noise.",
@@ -122,7 +122,7 @@ ratio, laplace / gaussian""",
         "√d = {0:.0f} is right where one person moves all coordinates alike. Against Gaussian noise at (1, 1e-6) it "
         "means {1:.0f} times the standard deviation, not 316, since Gaussian noise pays for δ.",
     ),
-    Claim(
+    TextbookClaim(
         "Clipping in L1 against L2",
         ("deep learning",),
         "For long gradients the expected squared norm of the noise favors Gaussian noise over L1 clipping with "
@@ -138,7 +138,7 @@ laplace, gaussian, laplace * d / gaussian""",
         "1,000 at (1, 1e-5). But clipping to the same number in L1 shrinks a dense gradient √d times as much. For "
         "the same gradient that is left, Laplace noise is {2:.0f} times larger.",
     ),
-    Claim(
+    TextbookClaim(
         "Clipping a gradient",
         ("deep learning", "machine learning", "glossary"),
         "g·min(1, C/‖g‖) has norm at most C, so a sum of clipped gradients has sensitivity C when one is added or "
@@ -153,7 +153,7 @@ float(np.linalg.norm(clipped)), accounting.epsilon(Gaussian(1.0), 1e-5).upper"""
         "is replaced, the sensitivity is 2C. One text says that a person's share of the mean is at most C; over a "
         "batch of B it is at most C/B.",
     ),
-    Claim(
+    TextbookClaim(
         "A Lipschitz loss instead of clipping",
         ("deep learning",),
         "A loss with a bounded slope bounds gradients without clipping, but rarely applies to deep models.",

@@ -1,9 +1,9 @@
 """Claims about private training: clipping, noise, microbatches, normalization, and what privacy does to a model."""
 
-from discreet.apps.textbook.claim import Claim, shows
+from discreet.apps.textbook.claim import TextbookClaim, shows
 
 CLAIMS = (
-    Claim(
+    TextbookClaim(
         "Noise on the mean gradient",
         ("deep learning", "glossary", "machine learning"),
         "DP-SGD adds noise N(0, σ²C²I) to the sum of clipped gradients, or σC/B to their mean over a batch of B.",
@@ -15,7 +15,7 @@ sigma * C / B""",
         "The two are the same ({0:.4f} on each coordinate) if B is a constant of the plan, such as the expected "
         "batch size. The true size of a Poisson batch differs between neighbors, and dividing by it is not covered.",
     ),
-    Claim(
+    TextbookClaim(
         "More noise, less ε",
         ("machine learning",),
         "A larger noise multiplier gives a smaller ε.",
@@ -23,10 +23,10 @@ sigma * C / B""",
 sampled = [PoissonSampled(0.01, Gaussian(sigma)) for sigma in (0.5, 1.0, 2.0, 4.0)]
 [accounting.epsilon(Repeated(step, 1000), 1e-5).upper for step in sampled]""",
         "holds",
-        lambda found: found == sorted(found, reverse=True),
+        lambda values: values == sorted(values, reverse=True),
         "1,000 steps at rate 0.01, δ = 1e-5: σ = 0.5, 1, 2, 4 cost {0[0]:.3g}, {0[1]:.3g}, {0[2]:.3g} and {0[3]:.3g}.",
     ),
-    Claim(
+    TextbookClaim(
         "A multiplier of 1 means ε ≈ 1.8",
         ("noise",),
         "A noise multiplier of 1.0 means ε ≈ 1.8.",
@@ -38,7 +38,7 @@ accounting.epsilon(training, 1e-5).upper, accounting.epsilon(Gaussian(1.0), 1e-5
         "Neither rate nor steps nor δ are said. 1,000 steps at rate 0.01 give {0:.4g} at δ = 1e-5; a single step on "
         "all data gives {1:.3g}.",
     ),
-    Claim(
+    TextbookClaim(
         "Clipping microbatches",
         ("deep learning",),
         "Clipping the sum of a microbatch of k gradients, to kC, has sensitivity 2kC: a factor 2k, and a silent "
@@ -54,7 +54,7 @@ right, clipped_sum, clipped_mean""",
         "gradient is clipped, {2[0]:.3g} at k = 4 and {2[1]:.3g} at k = 16. But code that clips the sum of a group "
         "to C has sensitivity 2C whatever k is: ε = {1:.3g}.",
     ),
-    Claim(
+    TextbookClaim(
         "Batch normalization breaks the analysis",
         ("machine learning",),
         "Batch normalization lets one example change the gradients of the others, so the sensitivity is no longer "
@@ -74,7 +74,7 @@ moved, accounting.epsilon(Gaussian(1 / (2 * 63 + 2)), 1e-5).upper""",
         "gradients are still clipped, but all 64 may turn around, so only 2·64·C is certain. With σ = 1 that is ε = "
         "{1:,.0f} for a step. Discreet refuses such models, or runs them example by example.",
     ),
-    Claim(
+    TextbookClaim(
         "Normalization of single examples",
         ("machine learning",),
         "Layer, instance and group normalization, or fixed statistics of public data, avoid this.",
@@ -93,7 +93,7 @@ float(np.abs(layer_normalized(changed)[:2] - layer_normalized(batch)[:2]).max())
         lambda moved: moved == 0,
         "The other examples move by {0:g}: each is normalized by itself.",
     ),
-    Claim(
+    TextbookClaim(
         "A lower clip norm gives better privacy",
         ("noise",),
         "A lower clip norm improves privacy, a higher one worsens it.",
@@ -104,11 +104,11 @@ def training(C, sigma=1.0):
 
 [accounting.epsilon(training(C), 1e-5).upper for C in (0.1, 1.0, 5.0)]""",
         "does not hold",
-        lambda found: max(found) - min(found) < 1e-9,
+        lambda values: max(values) - min(values) < 1e-9,
         "Noise is set relative to the clip norm, so ε is {0[0]:.4g}, {0[1]:.4g} and {0[2]:.4g} at C = 0.1, 1 and 5. "
         "The clip norm trades bias against noise, not privacy.",
     ),
-    Claim(
+    TextbookClaim(
         "The best clip norm is 1 to 5",
         ("noise",),
         "The best clip norm for gradients is typically between 1 and 5.",
@@ -122,7 +122,7 @@ gradients = [np.linalg.norm(0.5 * scale * inputs, axis=1) for scale in (1, 10)]
         "logistic model on three points have a median norm of {0[0]:g}, and of {0[1]:g} with inputs ten times as "
         "large. Published results mostly use 0.1 to 1 (0.1 in Tramèr & Boneh 2021, 1 in De et al. 2022).",
     ),
-    Claim(
+    TextbookClaim(
         "Heavy tails prevent convergence",
         ("noise",),
         "The heavy tails of Laplace noise corrupt gradients and keep SGD from converging; light tails are needed.",
@@ -141,7 +141,7 @@ squared_error, excess_kurtosis""",
         "although its standard deviation is 1.5 times as large. What hurts is L1 clipping, which needs 234 times "
         "the noise there (91.0%).",
     ),
-    Claim(
+    TextbookClaim(
         "Same noise, similar accuracy, other ε",
         ("noise",),
         "Gaussian noise of multiplier 1 (ε ≈ 1.8) and Laplace noise of scale 1 (ε = 400) are the same noise level: "
@@ -158,7 +158,7 @@ variances[0] / variances[1], accounting.epsilon(laplace, 1e-5).upper""",
         "(δ = 1e-5). Measured on MNIST at the noise of ε = 3 (kept results): 5.6 under L2 clipping, and 6144 under "
         "L1 clipping.",
     ),
-    Claim(
+    TextbookClaim(
         "ε alone is no fair comparison",
         ("noise",),
         "ε values that come from different accounting methods cannot be compared.",
@@ -167,11 +167,11 @@ training = Repeated(PoissonSampled(0.01, Gaussian(4.0)), 10_000)
 compared = accounting.compare(training, 1e-5)
 [compared.epsilon(method) for method in ("basic", "advanced", "RDP, textbook", "tight")]""",
         "holds",
-        lambda found: found[0] > found[1] > found[2] > found[3],
+        lambda values: values[0] > values[1] > values[2] > values[3],
         "One and the same training: {0[0]:.0f} by adding up, {0[1]:.3g} by advanced composition, {0[2]:.3g} by "
         "Rényi DP as in textbooks, {0[3]:.3g} exactly.",
     ),
-    Claim(
+    TextbookClaim(
         "Gaussian noise is smaller thanks to its accounting",
         ("noise",),
         "Gaussian noise reaches the same guarantee with less noise because its accounting is better.",
@@ -186,7 +186,7 @@ gaussian, math.sqrt(2) * laplace""",
         "standard deviation is {0:.3g} with Gaussian and {1:.3g} with Laplace noise: a factor √2 from the noise "
         "itself, not 300.",
     ),
-    Claim(
+    TextbookClaim(
         "Larger batches",
         ("noise",),
         "Larger batches improve the trade-off, with diminishing returns.",
@@ -200,12 +200,12 @@ def noise_per_example(batch, n=60_000, epochs=10):
 
 [1000 * noise_per_example(batch) for batch in (600, 6000, 60_000)]""",
         "holds",
-        lambda found: found == sorted(found, reverse=True),
+        lambda values: values == sorted(values, reverse=True),
         "60,000 examples, 10 epochs, (3, 1e-5): noise on the mean gradient of {0[0]:.2g}, {0[1]:.2g} and {0[2]:.2g} "
         "thousandths of C at batches of 600, 6,000 and all. Ten times the batch divides it by five at first, then "
         "by four. Fewer steps are the price, so that training gains less than the noise says.",
     ),
-    Claim(
+    TextbookClaim(
         "Smaller models do better",
         ("noise",),
         "Simple models with few parameters are more accurate under differential privacy.",
@@ -218,7 +218,7 @@ sigma = gaussian_noise_multiplier(1.0, 1e-5)
         "Yet the best published accuracy comes from large models (De et al. 2022: a 40-layer network, 81.4% on "
         "CIFAR-10 at ε = 8): most of the noise lies in directions that do not matter.",
     ),
-    Claim(
+    TextbookClaim(
         "5 to 15 points lost on ImageNet",
         ("glossary",),
         "At ε ≤ 1, ImageNet costs about 5 to 15 points of accuracy.",
@@ -231,7 +231,7 @@ state_of_the_art - 83.8, state_of_the_art - 32.4""",
         "larger data: 83.8% at (0.5, 8e-7), {0:.1f} points below the best model without privacy. Trained on "
         "ImageNet alone they reach 32.4% at ε = 8, {1:.0f} points below it.",
     ),
-    Claim(
+    TextbookClaim(
         "Privacy as regularization",
         ("machine learning",),
         "Clipping and noise keep a model from memorizing, so that it may do better on new data.",
@@ -244,7 +244,7 @@ state_of_the_art - 83.8, state_of_the_art - 32.4""",
         "0.1; at ε = 1 the bound is empty ({0[2]:.3g}). A small gap is not a small test loss. Gains on test data "
         "happen, but nothing guarantees them.",
     ),
-    Claim(
+    TextbookClaim(
         "An optimal ε",
         ("machine learning",),
         "There is an ε that balances the harm of noise with the benefit of stability.",

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from discreet.apps.training.config import Fact, Images, Table
 from discreet.errors import InvalidArgument, MissingExtra
 
-Arrays = tuple[NDArray[np.float32], NDArray[np.int64]]
+LabeledArrays = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 
-def load(source: Table | Images) -> Arrays:
+def load(source: Table | Images) -> LabeledArrays:
     """Inputs and labels, one row for each example.
 
     Guarantee: a row of the result depends on one row of the data and on public facts. Rows whose label is none of the
@@ -28,7 +28,7 @@ def load(source: Table | Images) -> Arrays:
     return load_images(source) if isinstance(source, Images) else load_table(source)
 
 
-def load_table(source: Table) -> Arrays:
+def load_table(source: Table) -> LabeledArrays:
     """A Parquet or CSV file."""
     try:
         from discreet.analytics.table.source import engine_table
@@ -69,8 +69,8 @@ def _columns(
     names = tuple(dict.fromkeys((*facts, *extra)))
     for name in names:
         if name not in table.columns:
-            known = ", ".join(table.columns)
-            raise InvalidArgument(f"{name!r} must be a column of {source.file.name}, which has {known}")
+            columns = ", ".join(table.columns)
+            raise InvalidArgument(f"{name!r} must be a column of {source.file.name}, which has {columns}")
     for name, fact in facts.items():
         _check_kind(name, table[name], fact)
     arrow = table.select(*names).to_pyarrow()
@@ -106,7 +106,7 @@ def _check_kind(name: str, column: Any, fact: Fact) -> None:
 
 def encode(
     columns: Mapping[str, NDArray[Any]], facts: Mapping[str, Fact], label: str, classes: tuple[Any, ...]
-) -> Arrays:
+) -> LabeledArrays:
     """Numbers clamped to their bounds and scaled to [−1, 1]; categories as one column for each public value.
 
     Missing values, values that are not numbers, and unknown categories become 0.
@@ -172,7 +172,7 @@ def _index(cell: object, index_of: dict[Any, int]) -> int:
         return -1
 
 
-def load_images(source: Images) -> Arrays:
+def load_images(source: Images) -> LabeledArrays:
     """Two idx files: images as floats in [−1, 1] with one channel, and their labels."""
     pixels, labels = _idx(source.images, 3), _idx(source.labels, 1)
     if len(pixels) != len(labels):

@@ -71,9 +71,9 @@ class Asked:
         if not isinstance(body, dict):
             raise _check.fail("body", "be a JSON object", type(body).__name__, 'such as {"sql": "…", "epsilon": 0.1}')
         spending = tuple(field.name for field in fields(Spending))
-        known = ("sql", "keys", "calls", *spending, "purpose", "error_target", "rows")
-        if unknown := [name for name in body if name not in known]:
-            raise _check.fail("body", f"have the names {', '.join(known)}", unknown[:5], "leave the others out")
+        accepted = ("sql", "keys", "calls", *spending, "purpose", "error_target", "rows")
+        if unknown := [name for name in body if name not in accepted]:
+            raise _check.fail("body", f"have the names {', '.join(accepted)}", unknown[:5], "leave the others out")
         _check.exactly_one(sql=body.get("sql"), calls=body.get("calls"))
         for name, kinds, words in _KINDS:
             value = body.get(name)
@@ -176,9 +176,9 @@ def _check_parts(body: Mapping[str, Any]) -> None:
         if isinstance(value, dict):
             inside = inside or "$call" in value
             aggregates += "$aggregate" in value
-            waiting += [(part, inside) for part in value.values()]
+            waiting += [(item, inside) for item in value.values()]
         elif isinstance(value, list):
-            waiting += [(part, inside) for part in value]
+            waiting += [(item, inside) for item in value]
         parts += inside
     _check_aggregates(aggregates)
     if parts > MOST_PARTS:
@@ -214,19 +214,23 @@ def _exact(value: Any) -> Any:
     if isinstance(value, float):
         return {"float": value.hex()}
     if isinstance(value, dict):
-        return {name: _exact(part) for name, part in value.items()}
-    return [_exact(part) for part in value] if isinstance(value, list) else value
+        return {name: _exact(item) for name, item in value.items()}
+    return [_exact(item) for item in value] if isinstance(value, list) else value
 
 
 def _check_parsed(value: Any) -> None:
     """Refuse half of a surrogate pair, which no store can keep, and what others would have to follow too deeply."""
     level = [value]
     for _ in range(MOST_NESTED + 1):
-        for text in (part for one in level for part in (one if isinstance(one, dict) else (one,))):
+        for text in (
+            item for container in level for item in (container if isinstance(container, dict) else (container,))
+        ):
             if isinstance(text, str):
                 text.encode()
-        inside = [one for one in level if isinstance(one, dict | list)]
-        level = [part for one in inside for part in (one.values() if isinstance(one, dict) else one)]
+        inside = [item for item in level if isinstance(item, dict | list)]
+        level = [
+            item for container in inside for item in (container.values() if isinstance(container, dict) else container)
+        ]
         if not level:
             return
     raise InvalidArgument(f"body must be nested at most {MOST_NESTED} levels deep: use isin() for long lists")

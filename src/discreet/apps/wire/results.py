@@ -104,7 +104,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 def _kind(values: tuple[Any, ...]) -> str:
     present = {type(value) for value in values if value is not None}
     for name, kind in (("time", dt.datetime), ("date", dt.date), ("list", tuple)):
-        if present and all(issubclass(one, kind) for one in present):
+        if present and all(issubclass(type_of_value, kind) for type_of_value in present):
             return name
     return ""
 
@@ -118,8 +118,8 @@ def result_json(result: Result) -> dict[str, Any]:
         "rows": to_json_value([[_iso(value) for value in row.values()] for row in result.rows()]),
         "group_columns": result.group_columns,
         "outputs": [
-            {"name": one.name, "error": one.error, "error_in": one.error_in, "ends": list(one.ends)}
-            for one in result.outputs
+            {"name": column.name, "error": column.error, "error_in": column.error_in, "ends": list(column.ends)}
+            for column in result.outputs
         ],
         "totals": to_json_value({name: list(total) for name, total in result.totals.items()}),
         "intervals": {name: to_json_value({"low": low, "high": high}) for name, (low, high) in ends.items()},
@@ -167,7 +167,8 @@ def result_of(value: Mapping[str, Any]) -> Result:
         for name, ends in value["intervals"].items()
     }
     outputs = tuple(
-        ResultColumn(one["name"], one["error"], one["error_in"], tuple(one["ends"])) for one in value["outputs"]
+        ResultColumn(column["name"], column["error"], column["error_in"], tuple(column["ends"]))
+        for column in value["outputs"]
     )
     totals = {name: (float(total[0]), float(total[1])) for name, total in value["totals"].items()}
     receipt = receipt_of(value["receipt"], value["terms"])

@@ -22,17 +22,9 @@ from functools import reduce
 from typing import Any
 
 from discreet import _check, analytics
-from discreet.analytics.aggregates.count import Count, CountDistinct
-from discreet.analytics.aggregates.covariance import Correlation, Covariance
-from discreet.analytics.aggregates.distinct import CountValues
 from discreet.analytics.aggregates.marginal import Marginal
-from discreet.analytics.aggregates.mean import Mean
-from discreet.analytics.aggregates.quantile import Quantile
-from discreet.analytics.aggregates.sum import Sum
-from discreet.analytics.aggregates.top_k import TopCategories
-from discreet.analytics.aggregates.variance import Std, Variance
+from discreet.analytics.aggregates.registry import FUNCTIONS
 from discreet.analytics.table.expressions import (
-    Call,
     Cases,
     Clipped,
     Column,
@@ -40,6 +32,7 @@ from discreet.analytics.table.expressions import (
     Constant,
     Expression,
     Filled,
+    FunctionCall,
     Logic,
     Missing,
     Present,
@@ -48,7 +41,7 @@ from discreet.analytics.table.expressions import (
     text,
     wrap,
 )
-from discreet.analytics.table.expressions.calls import Function
+from discreet.analytics.table.expressions.calls import RowFunction
 from discreet.analytics.table.expressions.casts import CASTS
 from discreet.analytics.table.expressions.nodes import Binned
 from discreet.errors import InvalidArgument
@@ -90,7 +83,7 @@ def _method(name: str) -> Callable[..., Expression]:
 
 
 def _binary(function: Callable[[Any, Any], Any]) -> Callable[..., Expression]:
-    return lambda one, other: function(wrap(one), other)
+    return lambda left, other: function(wrap(left), other)
 
 
 def _case(branches: Any, otherwise: Any = None) -> Expression:
@@ -103,7 +96,7 @@ _CALLS: dict[str, Callable[..., Expression]] = {
     **{name: _binary(function) for name, function in _OPERATORS.items()},
     "&": lambda *parts: reduce(operator.and_, map(wrap, parts)),
     "|": lambda *parts: reduce(operator.or_, map(wrap, parts)),
-    "~": lambda part: ~wrap(part),
+    "~": lambda operand: ~wrap(operand),
     "like": lambda value, pattern, ignore_case=False: wrap(value).like(pattern, ignore_case=bool(ignore_case)),
     "case": _case,
     "coalesce": analytics.coalesce,
@@ -112,7 +105,7 @@ _CALLS: dict[str, Callable[..., Expression]] = {
 }
 
 #: The name of each function that a method of an expression makes; its options are the method's arguments.
-_NAMES: dict[Function, str] = {
+_NAMES: dict[RowFunction, str] = {
     numbers.ADD: "+",
     numbers.SUBTRACT: "-",
     numbers.MULTIPLY: "*",
@@ -133,7 +126,7 @@ _NAMES: dict[Function, str] = {
         )
     },
 }  # fmt: skip
-_CAST_KINDS: dict[Function, str] = {function: kind for kind, function in CASTS.items()}
+_CAST_KINDS: dict[RowFunction, str] = {function: kind for kind, function in CASTS.items()}
 
 
 def _written_expression(value: Expression) -> Any:
@@ -142,9 +135,9 @@ def _written_expression(value: Expression) -> Any:
             return {"$column": value.name}
         case Constant():
             return written(value.value)
-        case Call() if value.function in _CAST_KINDS:
+        case FunctionCall() if value.function in _CAST_KINDS:
             return _call("cast", *value.arguments, _CAST_KINDS[value.function])
-        case Call() if value.function in _NAMES:
+        case FunctionCall() if value.function in _NAMES:
             return _call(_NAMES[value.function], *value.arguments, *value.options)
         case Compared():
             return _call(value.operator, value.one, value.other)
@@ -179,21 +172,8 @@ def _marginal(categories: Any, **options: Any) -> analytics.Aggregate:
     return analytics.marginal(*categories, categories=categories, **options)
 
 
-#: Each aggregate that a question may name: its function, and the function's parameter for each field.
-_AGGREGATES: dict[str, tuple[type[analytics.Aggregate], Callable[..., analytics.Aggregate]]] = {
-    "count": (Count, analytics.count),
-    "count_distinct": (CountDistinct, analytics.count_distinct),
-    "count_values": (CountValues, analytics.count_values),
-    "sum": (Sum, analytics.sum),
-    "mean": (Mean, analytics.mean),
-    "variance": (Variance, analytics.variance),
-    "std": (Std, analytics.std),
-    "covariance": (Covariance, analytics.covariance),
-    "correlation": (Correlation, analytics.correlation),
-    "quantile": (Quantile, analytics.quantile),
-    "top_k": (TopCategories, analytics.top_k),
-    "marginal": (Marginal, _marginal),
-}  # fmt: skip
+#: Each aggregate that a question may name, and its function. That of a marginal takes its categories alone.
+_AGGREGATES = FUNCTIONS | {"marginal": (Marginal, _marginal)}
 _AGGREGATE_NAMES = {kind: name for name, (kind, _) in _AGGREGATES.items()}
 _PARAMETERS = {"rank": "quantile"}
 
@@ -205,7 +185,7 @@ def _written_aggregate(value: analytics.Aggregate) -> Any:
     given = {_PARAMETERS.get(field.name, field.name): getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Marginal):
         given["categories"] = dict(value.categories)
-    return {"$aggregate": [name, {name: written(part) for name, part in given.items()}]}
+    return {"$aggregate": [name, {name: written(argument) for name, argument in given.items()}]}
 
 
 # --- both directions
@@ -233,9 +213,9 @@ def written(value: Any) -> Any:
         case Mapping():
             if any(not isinstance(name, str) or name.startswith("$") for name in value):
                 raise _check.fail("names", "be texts that do not start with $", list(value), "rename the column")
-            return {name: written(part) for name, part in value.items()}
+            return {name: written(item) for name, item in value.items()}
         case list() | tuple():
-            return [written(part) for part in value]
+            return [written(item) for item in value]
     if hasattr(value, "tolist"):  # numpy's numbers and arrays
         return written(value.tolist())
     raise _check.fail("value", "be one that can be sent", type(value).__name__, "use text, numbers, dates and lists")
@@ -248,12 +228,12 @@ def read(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list):
         if len(value) > MOST_VALUES:
             raise _check.fail("list", f"have at most {MOST_VALUES} values", len(value), "ask about fewer at a time")
-        return tuple(read(part, depth + 1) for part in value)
+        return tuple(read(item, depth + 1) for item in value)
     if not isinstance(value, dict):
         return value
     tags = [name for name in value if name.startswith("$")]
     if not tags:
-        return {name: read(part, depth + 1) for name, part in value.items()}
+        return {name: read(item, depth + 1) for name, item in value.items()}
     if len(value) != 1 or tags[0] not in _READERS:
         rule = f"have one name that starts with $, of {', '.join(_READERS)}"
         raise _check.fail("object", rule, sorted(value)[:5], "other names must not start with $")
@@ -275,21 +255,21 @@ def _read_call(value: Any, depth: int) -> Expression:
 
 def _read_aggregate(value: Any, depth: int) -> analytics.Aggregate:
     name, *options = _listed("$aggregate", value)
-    known = _AGGREGATES.get(_text("$aggregate", name))
-    if known is None:
+    listed = _AGGREGATES.get(_text("$aggregate", name))
+    if listed is None:
         raise _check.fail("$aggregate", f"be one of {', '.join(_AGGREGATES)}", name, "or ask in SQL")
     given = read(options[0], depth) if options else {}
     if len(options) > 1 or not isinstance(given, dict):
         raise _check.fail("$aggregate", "be a name and an object", name, 'such as ["mean", {"column": "hours"}]')
-    aggregate: analytics.Aggregate = _called("$aggregate", name, known[1], **given)
+    aggregate: analytics.Aggregate = _called("$aggregate", name, listed[1], **given)
     return aggregate
 
 
 def _read_discover(value: Any, depth: int) -> analytics.Discover:
     if not isinstance(value, dict):
         raise _check.fail("$discover", "be an object", type(value).__name__, 'such as {"least": 5}')
-    found: analytics.Discover = _called("$discover", "discover", analytics.discover, **value)
-    return found
+    discover: analytics.Discover = _called("$discover", "discover", analytics.discover, **value)
+    return discover
 
 
 def _read_date(value: Any, depth: int) -> dt.date:

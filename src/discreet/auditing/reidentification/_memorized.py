@@ -61,7 +61,7 @@ def remember() -> Memorized:
     candidates = ["".join(digits) for digits in product("0123456789", repeat=_DIGITS)]
     exposures, extracted = [], []
     for model in models:
-        found = [
+        exposed = [
             exposure(model.losses([f"{name} has {code}" for code in candidates]), candidates.index(secret))
             for name, secret in zip(people, codes, strict=False)
         ]
@@ -69,7 +69,7 @@ def remember() -> Memorized:
             next(extractions(model.next_character, f"{name} has ", _DIGITS))[0] == secret
             for name, secret in zip(people, codes, strict=False)
         ]
-        exposures.append(np.array(found))
+        exposures.append(np.array(exposed))
         extracted.append(float(np.mean(written)))
     most = float(np.log2(len(candidates)))
     return Memorized((exposures[0], exposures[1]), (extracted[0], extracted[1]), most, EPSILON)

@@ -44,10 +44,10 @@ def uniqueness() -> Demonstration:
     """How many people are the only ones with their combination of a few harmless facts."""
     table, secret = _adult(), _rich(_adult())
     curve = []
-    for known in range(1, len(QUASI_IDENTIFIERS) + 1):
-        cells = cells_of(*(table[name] for name in QUASI_IDENTIFIERS[:known]))
+    for columns_known in range(1, len(QUASI_IDENTIFIERS) + 1):
+        cells = cells_of(*(table[name] for name in QUASI_IDENTIFIERS[:columns_known]))
         unique = np.bincount(cells)[cells] == 1
-        curve.append((f"+ {QUASI_IDENTIFIERS[known - 1].replace('_', ' ')}", float(unique.mean())))
+        curve.append((f"+ {QUASI_IDENTIFIERS[columns_known - 1].replace('_', ' ')}", float(unique.mean())))
     targets = balanced(np.flatnonzero(unique), secret, _PEOPLE, "uniqueness")
     return Demonstration(
         "Unique people",

@@ -88,12 +88,12 @@ def noisy_guesses(cells: Integers, secret: NDArray[np.bool_], targets: Integers)
     The counts are released with ε-DP for a row that is replaced. Another secret takes a person out of one count and
     puts them into the other, so noise for a row that is only added would leave 2ε to the attacker.
     """
-    known = np.unique(cells[targets])
-    keys = np.concatenate([2 * known, 2 * known + 1])
+    target_cells = np.unique(cells[targets])
+    keys = np.concatenate([2 * target_cells, 2 * target_cells + 1])
     counts = histogram(2 * cells + secret, categories=keys.tolist())
     noisy = np.asarray(laplace(counts, epsilon=EPSILON, relation=REPLACE_ONE).value, dtype=np.float64)
-    place = np.searchsorted(known, cells[targets])
+    index = np.searchsorted(target_cells, cells[targets])
     # Ties are broken by noise of their own: half of them are right.
-    margin = noisy[len(known) + place] - noisy[place]
+    margin = noisy[len(target_cells) + index] - noisy[index]
     right = np.where(margin > 0, secret[targets], ~secret[targets]).astype(np.float64)
     return float(np.where(margin == 0, 0.5, right).mean())

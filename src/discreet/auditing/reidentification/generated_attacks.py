@@ -59,16 +59,16 @@ def ratings() -> Demonstration:
     stars = draw.integers(1, 6, (_USERS, _RATINGS_EACH))
     by_film = _index(film)
     targets = draw.choice(_USERS, _ATTACKED, replace=False)
-    found = np.zeros(_MOST_KNOWN)
+    singled_out = np.zeros(_MOST_KNOWN)
     for user in targets.tolist():
-        known = draw.choice(_RATINGS_EACH, _MOST_KNOWN, replace=False)
+        known_ratings = draw.choice(_RATINGS_EACH, _MOST_KNOWN, replace=False)
         left: Integers | None = None
-        for step, rating in enumerate(known.tolist()):
+        for step, rating in enumerate(known_ratings.tolist()):
             about = film[user, rating], day[user, rating], stars[user, rating]
             matching = _matching(by_film, film, day, stars, about)
             left = matching if left is None else np.intersect1d(left, matching)
-            found[step] += len(left) == 1
-    curve = tuple((f"{step + 1} ratings known", float(share)) for step, share in enumerate(found / _ATTACKED))
+            singled_out[step] += len(left) == 1
+    curve = tuple((f"{step + 1} ratings known", float(share)) for step, share in enumerate(singled_out / _ATTACKED))
     # With noise: the count of people who match a target's ratings, with the target and without.
     secret = draw.random(_USERS) < 0.5
     cells = np.arange(_USERS, dtype=np.int64)
@@ -78,7 +78,7 @@ def ratings() -> Demonstration:
         f"{_DAYS_OFF} days and {_STARS_OFF} star. The table is sparse, so almost nobody else matches, and all other "
         "ratings of the colleague are found.",
         f"of people, by {_MOST_KNOWN} approximate ratings, a secret rating is learned or guessed right",
-        float(found[-1] / _ATTACKED + 0.5 * (1 - found[-1] / _ATTACKED)),
+        float(singled_out[-1] / _ATTACKED + 0.5 * (1 - singled_out[-1] / _ATTACKED)),
         noisy_guesses(cells, secret, balanced(cells, secret, _PEOPLE, "ratings' guess")),
         0.5,
         curve=curve,
@@ -89,7 +89,7 @@ def _index(film: Integers) -> list[Integers]:
     """The places of each film's ratings, in the flattened table."""
     order = np.argsort(film.ravel(), kind="stable")
     ends = np.cumsum(np.bincount(film.ravel(), minlength=_FILMS))
-    return [np.asarray(part, dtype=np.int64) for part in np.split(order, ends[:-1])]
+    return [np.asarray(group, dtype=np.int64) for group in np.split(order, ends[:-1])]
 
 
 def _matching(

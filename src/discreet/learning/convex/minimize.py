@@ -53,9 +53,9 @@ class Objective:
         """An upper bound on the norm of the exact gradient at `at`, given the computed one."""
         columns = len(at)
         norm = float(np.linalg.norm(gradient)) * (1 + (columns + 8) * UNIT)
-        place, linear = (float(np.linalg.norm(v)) * (1 + (columns + 8) * UNIT) for v in (at, self.linear))
+        point_norm, linear = (float(np.linalg.norm(v)) * (1 + (columns + 8) * UNIT) for v in (at, self.linear))
         error = gradient_error(
-            len(self.rows), columns, self.loss, self.feature_norm, self.regularization, place, linear
+            len(self.rows), columns, self.loss, self.feature_norm, self.regularization, point_norm, linear
         )
         return norm + error
 
@@ -72,9 +72,9 @@ class Objective:
 
 
 def gradient_error(
-    rows: int, columns: int, loss: Loss, feature_norm: float, regularization: float, place: float, linear: float
+    rows: int, columns: int, loss: Loss, feature_norm: float, regularization: float, point_norm: float, linear: float
 ) -> float:
-    """How far the computed gradient may be from the exact one, at a point of norm `place`.
+    """How far the computed gradient may be from the exact one, at a point of norm `point_norm`.
 
     With u the unit round-off and γ_k = ku/(1 − ku), a dot product of length k in any order errs by at most γ_k Σ|aᵢbᵢ|
     (Higham 2002, section 3.1). A score errs by γ_d R‖θ‖, so φ′ errs by β₀ times that and by its own evaluation, which
@@ -83,10 +83,10 @@ def gradient_error(
     """
     slope, curvature = float(loss.slope), float(loss.curvature)
     chunks = rows // CHUNK + 1
-    of_score = _gamma(columns + 1) * feature_norm * place + _ARGUMENT_ERROR
+    of_score = _gamma(columns + 1) * feature_norm * point_norm + _ARGUMENT_ERROR
     of_slope = curvature * of_score + SLACK * slope
     of_sums = (_gamma(min(rows, CHUNK) + 1) + _gamma(chunks + 1)) * slope * feature_norm
-    terms = rows * slope * feature_norm + regularization * place + linear
+    terms = rows * slope * feature_norm + regularization * point_norm + linear
     return _BOUND_MARGIN * (rows * (of_slope * feature_norm + of_sums) + 8 * UNIT * terms)
 
 

@@ -19,7 +19,7 @@ from discreet.errors import DiscreetError
 from discreet.events import Event
 from discreet.learning.data.records import Indices
 from discreet.learning.data.sampling import Sampler, fixed_order, joining, same_number
-from discreet.learning.noise import Correlation, Secret
+from discreet.learning.noise import NoiseCorrelation, Secret
 from discreet.neighbors import ADD_REMOVE, ZERO_OUT, Neighbors, Person
 
 
@@ -40,7 +40,7 @@ class PatternedSampler(Sampler):
         """The most of `steps` steps that one unit is in."""
         return ceil(steps / self.separation)
 
-    def correlated(self, correlation: Correlation, noise_multiplier: float, steps: int) -> Event:
+    def correlated(self, correlation: NoiseCorrelation, noise_multiplier: float, steps: int) -> Event:
         """The event of `steps` steps with correlated noise."""
         return correlation.event(noise_multiplier, steps, self.participations(steps), self.separation)
 
@@ -132,7 +132,7 @@ class CyclicGroups(PatternedSampler):
     def continues(self, step: int) -> bool:
         return step > 0
 
-    def correlated(self, correlation: Correlation, noise_multiplier: float, steps: int) -> Event:
+    def correlated(self, correlation: NoiseCorrelation, noise_multiplier: float, steps: int) -> Event:
         inner = super().correlated(correlation, noise_multiplier, steps)
         if self.rate >= 1:
             return inner
@@ -141,7 +141,8 @@ class CyclicGroups(PatternedSampler):
                 "correlation",
                 "be banded if only some of a group join a batch",
                 correlation,
-                f"use SquareRoot(bands={self.groups}), or groups={self.examples // self.batch_size}, so that all join",
+                f"use SquareRootCorrelation(bands={self.groups}), or groups={self.examples // self.batch_size}, "
+                "so that all join",
             )
         bands = inner.bands if isinstance(inner, events.SquareRootNoise) else len(inner.coefficients)
         if bands > self.groups:

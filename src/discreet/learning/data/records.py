@@ -83,7 +83,7 @@ def _stacked(rows: Sequence[Any]) -> Any:
     if isinstance(first, Mapping):
         return {name: _stacked([row[name] for row in rows]) for name in first}
     if isinstance(first, tuple):
-        return tuple(_stacked([row[place] for row in rows]) for place in range(len(first)))
+        return tuple(_stacked([row[index] for row in rows]) for index in range(len(first)))
     if len({(row.shape, row.dtype) for row in rows}) != 1:
         raise InvalidArgument(
             "collate must give tensors of one shape and type for every example: pad to a fixed length that is public, "
@@ -140,16 +140,16 @@ def _as_tensors(data: Any) -> Any:
         case np.ndarray():
             return torch.from_numpy(np.ascontiguousarray(data))
         case Mapping():
-            return _all({name: _as_tensors(part) for name, part in data.items()})
+            return _all({name: _as_tensors(item) for name, item in data.items()})
         case tuple() | list() if data and all(isinstance(p, Tensor | np.ndarray | Mapping | tuple) for p in data):
-            return _all(tuple(_as_tensors(part) for part in data))
+            return _all(tuple(_as_tensors(item) for item in data))
         case _:
             return None
 
 
 def _all(parts: Any) -> Any:
     values = parts.values() if isinstance(parts, dict) else parts
-    return None if any(part is None for part in values) or not values else parts
+    return None if any(item is None for item in values) or not values else parts
 
 
 def _map_style(data: Any) -> Any:
@@ -187,9 +187,9 @@ def _mapped(nested: Any, function: Any) -> Any:
         case Tensor():
             return function(nested)
         case Mapping():
-            return {name: _mapped(part, function) for name, part in nested.items()}
+            return {name: _mapped(item, function) for name, item in nested.items()}
         case Sequence() if not isinstance(nested, str | bytes):
-            return tuple(_mapped(part, function) for part in nested)
+            return tuple(_mapped(item, function) for item in nested)
         case _:
             raise _check.fail(
                 "data", "yield tensors or numbers", type(nested).__name__, "encode the inputs of the model as numbers"

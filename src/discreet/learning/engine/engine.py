@@ -37,7 +37,7 @@ _log = logging.getLogger("discreet.learning")
 class _ModelWithLoss(nn.Module):
     """The model and its loss as one module, so that `functional_call` replaces the parameters for both."""
 
-    def __init__(self, model: nn.Module, loss: losses_of.Loss) -> None:
+    def __init__(self, model: nn.Module, loss: losses_of.LossFunction) -> None:
         super().__init__()
         self.model = model
         self._loss = loss

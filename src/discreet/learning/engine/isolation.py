@@ -46,7 +46,7 @@ class Isolation(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's 
         After `finish`, no storage that torch's operations made from the batch is alive, except those of the results. A
         copy of the batch that was made under this mode counts as such a storage, so a model that is given the copy may
         keep neither its input nor a view or a numpy array of it. Not seen are values that Python code takes out of
-        tensors (`item`, `tolist`, a copied numpy array): `State` puts back those that are kept where it can reach. They
+        tensors (`item`, `tolist`, a copied numpy array): `ReachableState` puts back those that it can reach. The others
         would be carried on in a global variable, in a variable of a closure or a default argument (of the loss or a
         hook, too), in an attribute of a class or module of Python that no reachable object is an instance of, in a
         logger, in an object of a C extension that cannot be pickled, in a suspended generator, in the state of a
@@ -120,7 +120,7 @@ def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[T
     return [t for t in _tensors([given.get(name) for name in names]) if t.layout == torch.strided]
 
 
-#: What cannot change, and what is not followed: code, classes (see `State._of_class`), modules of Python, loggers.
+#: What cannot change, and what is not followed: code, classes (see `ReachableState._of_class`), modules, loggers.
 _FIXED: tuple[type, ...] = (
     type, int, float, complex, str, bytes, type(None), type(...), type(NotImplemented), range, slice, property,
     types.CodeType, types.ModuleType, types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDescriptorType,
@@ -132,7 +132,7 @@ _FIXED_TYPES = frozenset(_FIXED) | {bool}
 _MISSING = object()
 
 
-class State:
+class ReachableState:
     """What Python objects hold that can be reached from `root`, so that it can be put back after a pass.
 
     Followed are attributes and slots of objects, the attributes of their classes, dicts, lists, sets, deques, tuples
@@ -141,7 +141,7 @@ class State:
     docstring of `Isolation` names.
 
     Guarantee:
-        After `restore`, all of that is as it was when the `State` was made, or `restore` raised. Caches of
+        After `restore`, all of that is as it was when the `ReachableState` was made, or `restore` raised. Caches of
         `functools` that changed are empty instead.
     """
 
@@ -374,13 +374,13 @@ def _check_opaque(value: Any, before: Any) -> None:
 
 
 #: The state that all passes of one batch go back to, so that it is not taken again for each example.
-_common: ContextVar[State | None] = ContextVar("_common", default=None)
+_common: ContextVar[ReachableState | None] = ContextVar("_common", default=None)
 
 
 @contextlib.contextmanager
 def common_state(root: Any) -> Iterator[None]:
     """Let `attributes_restored` put back what can be reached from `root`, as it is now."""
-    token = _common.set(State(root))
+    token = _common.set(ReachableState(root))
     try:
         yield
     finally:
@@ -389,9 +389,9 @@ def common_state(root: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def attributes_restored(model: nn.Module) -> Iterator[None]:
-    """Put back the Python state that can be reached from a model, or refuse a model where that fails; see `State`."""
+    """Put back the Python state that can be reached from a model (`ReachableState`), or refuse where that fails."""
     common = _common.get()
-    state = common if common is not None and common.covers(model) else State(model)
+    state = common if common is not None and common.covers(model) else ReachableState(model)
     try:
         yield
     finally:

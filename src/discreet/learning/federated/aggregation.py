@@ -218,11 +218,11 @@ class Round:
         if self._released:
             raise _check.fail("release", "be called once", "a second call", "a round's noise is drawn once")
         self._released = True
-        update, place = {}, 0
+        update, start = {}, 0
         for name in self._names:
             total = self._sum[name]
-            total += noise[place : place + total.size]
-            place += total.size
+            total += noise[start : start + total.size]
+            start += total.size
             total /= self._plan.expected_clients
             update[name] = total.reshape(self._current[name].shape)
         return RoundRelease(update, self._norm, self._norm)

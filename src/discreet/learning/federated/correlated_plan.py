@@ -167,8 +167,8 @@ class Calendar:
     @classmethod
     def empty(cls, plan: CorrelatedPlan, ids: Iterable[int]) -> Calendar:
         """Nobody took part yet."""
-        known = np.array(sorted(ids), dtype=np.uint64)
-        return cls(plan, known, np.zeros(len(known), np.int64), np.zeros(len(known), np.int64))
+        client_ids = np.array(sorted(ids), dtype=np.uint64)
+        return cls(plan, client_ids, np.zeros(len(client_ids), np.int64), np.zeros(len(client_ids), np.int64))
 
     def choose(self, number: int, present: Iterable[int]) -> frozenset[int]:
         """Some of those who are present and may take part in round `number`. They count as having taken part."""

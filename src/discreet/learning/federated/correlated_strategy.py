@@ -89,16 +89,16 @@ class PrivateFTRL(RoundsStrategy):
         present = set(grid.get_node_ids())
         chosen = self._calendar.choose(number, present)
         self._rounds.start(number, self._secrets())
-        one = Round(self.plan, number, current, float(self.plan.clipping.norm), chosen)
+        current_round = Round(self.plan, number, current, float(self.plan.clipping.norm), chosen)
         messages = [
             app.Message(record, dst_node_id=node, message_type=message_type, group_id=str(number))
             for node in sorted(chosen)
         ]
         for reply in grid.send_and_receive(messages, timeout=timeout) if messages else []:
             belongs = number if reply.metadata.group_id == str(number) else -1
-            one.take(reply.metadata.src_node_id, arrays_of_reply(reply), number=belongs)
-        self.counts.append(one.counts)
-        released = one.release_with(self._noise.next(size, self._secret))
+            current_round.take(reply.metadata.src_node_id, arrays_of_reply(reply), number=belongs)
+        self.counts.append(current_round.counts)
+        released = current_round.release_with(self._noise.next(size, self._secret))
         mean = applied(current, released.update)
         # No later round takes anything back from the last one, so its noise is kept nowhere.
         secret = self._secrets() if number < self.plan.rounds else None

@@ -96,12 +96,12 @@ def ask(
         app.Message(record, dst_node_id=node, message_type=f"query.{question}", group_id="1")
         for node in sorted(drawn & set(grid.get_node_ids()))
     ]
-    one = Round(plan, 1, {_NAME: np.zeros(length)}, float(plan.clipping.norm), drawn)
+    only_round = Round(plan, 1, {_NAME: np.zeros(length)}, float(plan.clipping.norm), drawn)
     for reply in grid.send_and_receive(messages, timeout=timeout) if messages else []:
         arrays = arrays_of_reply(reply)
         if arrays is not None:  # the only array, whatever its name
             arrays = dict(zip([_NAME], arrays.values(), strict=True)) if len(arrays) == 1 else {}
-        one.take(reply.metadata.src_node_id, arrays, number=1 if reply.metadata.group_id == "1" else -1)
-    released = one.release(Secret(plan.insecure_seed))
+        only_round.take(reply.metadata.src_node_id, arrays, number=1 if reply.metadata.group_id == "1" else -1)
+    released = only_round.release(Secret(plan.insecure_seed))
     spread = plan.sum_multiplier * released.clip_norm / plan.expected_clients
     return FederatedAnswer(released.update[_NAME], spread, plan.event, plan.guarantee, taken.receipt)

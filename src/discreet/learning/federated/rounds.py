@@ -26,7 +26,7 @@ from discreet import _check
 from discreet._files import replace_file
 from discreet.errors import Exhausted, NotACheckpoint
 from discreet.events import Repeated
-from discreet.learning.allowance import Origin
+from discreet.learning.allowance import TrainingOrigin
 from discreet.learning.federated.plan import RoundsPlan
 from discreet.ledger.account import Account
 from discreet.ledger.receipt import Receipt
@@ -81,7 +81,7 @@ class RoundsTaken:
         self._whole = not isinstance(plan.event, Repeated)
         self._reservation: Reservation | None = None
         self.saved = Saved()
-        origin, self._new = Origin(), True
+        origin, self._new = TrainingOrigin(), True
         if path is None and resume:
             raise _check.fail("checkpoint", "be given", None, "resume=True continues from that file")
         if path is not None and path.exists():
@@ -207,7 +207,7 @@ class RoundsTaken:
         replace_file(self._path, lambda file: file.write(buffer.getbuffer()))
 
 
-def _read(path: Path, plan: RoundsPlan) -> tuple[Saved, Origin]:
+def _read(path: Path, plan: RoundsPlan) -> tuple[Saved, TrainingOrigin]:
     """Read a checkpoint of `plan`. No code in the file is executed."""
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -218,7 +218,7 @@ def _read(path: Path, plan: RoundsPlan) -> tuple[Saved, Origin]:
             arrays, server = _decoded(content["arrays"], find), _decoded(content["server"], find)
             secret = _decoded(content["secret"], find)
             saved = Saved(content["taken"], arrays, content["clip_norm"], server, secret)
-            fingerprint, origin = content["plan"], Origin(*content["origin"])
+            fingerprint, origin = content["plan"], TrainingOrigin(*content["origin"])
     except NotACheckpoint:
         raise
     except Exception as error:  # a foreign or damaged file can make the reader raise anything

@@ -248,12 +248,12 @@ def _config(given: Any) -> Any:
 
 def _state(server: Any) -> dict[str, Any]:
     """The attributes of the server's strategy that hold arrays, such as momentum."""
-    found = {}
+    arrays = {}
     for name, value in vars(server).items():
         plain = _plain(value)
         if plain is not None:
-            found[name] = plain
-    return found
+            arrays[name] = plain
+    return arrays
 
 
 def _plain(value: Any) -> Any:

@@ -78,15 +78,15 @@ class SecureFedAvg(RoundsStrategy):
         self._rounds.start(number)
         present = sorted(set(self._frozen(grid).ids or ()) & set(grid.get_node_ids()))
         # Which clients take part is not secret and amplifies nothing; a random choice spreads the work.
-        chosen = [present[place] for place in samplers.permutation(len(present))[: self.plan.parties]]
+        chosen = [present[index] for index in samplers.permutation(len(present))[: self.plan.parties]]
         rotation, updates = fresh_rotation(), self.plan.updates
         protocol = SecureSum(self.plan, grid, number, timeout)
         opened = protocol.run(chosen, record, rotation)
         self.counts.append(protocol.counts)
         mean = np.zeros(updates.dimension) if opened is None else updates.decoded(opened, rotation) / self.plan.parties
-        parts, place = {}, 0
+        parts, start = {}, 0
         for name in trained(current):
             size = current[name].size
-            parts[name] = mean[place : place + size].reshape(current[name].shape)
-            place += size
+            parts[name] = mean[start : start + size].reshape(current[name].shape)
+            start += size
         return self._released(number, applied(current, parts), updates.clip_norm, updates.clip_norm)

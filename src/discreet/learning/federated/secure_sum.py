@@ -72,7 +72,9 @@ class SecureSum:
             return None
         everyone = {str(node): keys for node, keys in self._public_keys.items()}
         wanted = (names.Key.DESTINATION_LIST, names.Key.CIPHERTEXT_LIST)
-        shared = self._stage(names.Stage.SHARE_KEYS, dict.fromkeys(ready, everyone), lambda one: _pairs(one, wanted))
+        shared = self._stage(
+            names.Stage.SHARE_KEYS, dict.fromkeys(ready, everyone), lambda answer: _pairs(answer, wanted)
+        )
         if len(shared) < self.plan.threshold:
             return None
         masked = self._collected(shared, content, rotation)

@@ -14,13 +14,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from discreet.errors import InvalidArgument
-from discreet.learning.losses import Loss
+from discreet.learning.losses import LossFunction
 
 #: The label of positions that have none.
 _IGNORED = -100
 
 
-def per_example_loss(model: Any) -> Loss:
+def per_example_loss(model: Any) -> LossFunction:
     """The loss of a Hugging Face model, with one value per example, by the name of its class.
 
     It knows causal, masked and sequence-to-sequence language models, and classifiers of sequences, tokens and images. A
@@ -32,10 +32,10 @@ def per_example_loss(model: Any) -> Loss:
     for endings, loss in _BY_ENDING.items():
         if name.endswith(endings):
             return loss
-    known = ", ".join(ending for endings in _BY_ENDING for ending in endings)
+    listed = ", ".join(ending for endings in _BY_ENDING for ending in endings)
     raise InvalidArgument(
-        f"loss must be given for {name}, whose loss per example is not known (known are names ending in {known}): pass "
-        "loss=, a function loss(model, batch) that returns one value per example"
+        f"loss must be given for {name}, whose loss per example is not known (known are names ending in {listed}): "
+        "pass loss=, a function loss(model, batch) that returns one value per example"
     )
 
 

@@ -22,17 +22,17 @@ What is guaranteed, and what is not:
   is one in two million.
 """
 
-from discreet.learning.noise.correlation import Correlation, Pending
+from discreet.learning.noise.correlation import NoiseCorrelation, Pending
 from discreet.learning.noise.families import FAMILIES, GaussianNoise, L2LaplaceNoise, LaplaceNoise, Noise, split
 from discreet.learning.noise.secret import Secret
 
 __all__ = [
     "FAMILIES",
-    "Correlation",
     "GaussianNoise",
     "L2LaplaceNoise",
     "LaplaceNoise",
     "Noise",
+    "NoiseCorrelation",
     "Pending",
     "Secret",
     "split",

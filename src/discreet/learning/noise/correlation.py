@@ -16,7 +16,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,7 +29,7 @@ Kept = dict[int, Tensor]
 
 
 @dataclass(frozen=True)
-class Correlation(ABC):
+class NoiseCorrelation(ABC):
     """How the noise of the steps of a training depends on each other. Abstract."""
 
     @abstractmethod
@@ -51,7 +50,7 @@ class Correlation(ABC):
 
 
 @dataclass(frozen=True)
-class Banded(Correlation):
+class BandedCorrelation(NoiseCorrelation):
     """An encoder with few diagonals: the noise of a step is fresh noise minus shares of the noise of the steps before.
 
     It keeps as many tensors as there are diagonals, less one. Event: `events.ToeplitzNoise`.
@@ -59,7 +58,7 @@ class Banded(Correlation):
     Attributes:
         coefficients: the diagonals of the encoder, from the main one, which is 1.
 
-    >>> Banded((1.0, 0.5)).event(2.0, steps=100, participations=4, separation=25)
+    >>> BandedCorrelation((1.0, 0.5)).event(2.0, steps=100, participations=4, separation=25)
     ToeplitzNoise(noise_multiplier=2.0, coefficients=(1.0, 0.5), steps=100, participations=4, separation=25)
     """
 
@@ -95,7 +94,7 @@ class Banded(Correlation):
 
 
 @dataclass(frozen=True)
-class SquareRoot(Banded):
+class SquareRootCorrelation(BandedCorrelation):
     """The square root of the prefix sums, cut to some diagonals (Kalinin & Lampert 2024, arXiv 2405.13763).
 
     It is best with about as many diagonals as an epoch has steps, if that much memory is there. Event:
@@ -104,7 +103,7 @@ class SquareRoot(Banded):
     Attributes:
         bands: the number of diagonals.
 
-    >>> SquareRoot(bands=3).diagonals
+    >>> SquareRootCorrelation(bands=3).diagonals
     (1.0, 0.5, 0.375)
     """
 
@@ -125,7 +124,7 @@ class SquareRoot(Banded):
 
 
 @dataclass(frozen=True)
-class Buffered(Correlation):
+class BufferedCorrelation(NoiseCorrelation):
     """A buffered linear Toeplitz encoder: a few buffers that each forget at their own rate (arXiv 2404.16706).
 
     It reaches over the whole training with few tensors, one for each buffer. Event: `events.BufferedNoise`.
@@ -134,7 +133,7 @@ class Buffered(Correlation):
         scales: the share of each buffer that is subtracted.
         decays: what each buffer is multiplied by in a step.
 
-    >>> len(Buffered.for_steps(1000, buffers=3).scales)
+    >>> len(BufferedCorrelation.for_steps(1000, buffers=3).scales)
     3
     """
 
@@ -147,7 +146,7 @@ class Buffered(Correlation):
         self.event(1.0, 1, 1, 1)  # refuses decays ≥ 1 and lists of different lengths
 
     @classmethod
-    def for_steps(cls, steps: int, *, buffers: int = 4) -> Buffered:
+    def for_steps(cls, steps: int, *, buffers: int = 4) -> BufferedCorrelation:
         """Buffers that imitate the square root of the prefix sums over the given number of steps."""
         horizon = _check.integer("steps", steps, "it is the number of steps that the noise reaches over")
         count = _check.integer("buffers", buffers, "it is the number of buffers", at_most=32)
@@ -175,7 +174,7 @@ class Buffered(Correlation):
 
 
 @dataclass(frozen=True)
-class Canceling(Correlation):
+class CancelingCorrelation(NoiseCorrelation):
     """Each step takes back a share λ of the fresh noise of the step before (arXiv 2601.22334). It keeps one tensor.
 
     The encoder has the coefficients λʲ. Event: `events.BufferedNoise` with one buffer of scale and decay λ.
@@ -202,14 +201,14 @@ class Canceling(Correlation):
         return noise, {0: fresh}  # what a buffer of decay λ holds: λ·last + noise
 
     def skip(self, kept: Kept, step: int) -> Kept:
-        return {place: last * float(self.share) for place, last in kept.items()}
+        return {number: last * float(self.share) for number, last in kept.items()}
 
     def in_words(self) -> str:
         return f"minus {float(self.share):g} of the fresh noise of the step before"
 
 
 @dataclass(frozen=True)
-class Tree(Correlation):
+class TreeCorrelation(NoiseCorrelation):
     """Noise on the nodes of a binary tree over the steps (Dwork et al. 2010; DP-FTRL: arXiv 2103.00039).
 
     The sum of the first t gradients has the noise of at most log₂ t + 1 nodes. Its error is larger than that of the
@@ -241,17 +240,17 @@ def _trailing_zeros(number: int) -> int:
 
 
 #: What a plan has that draws its batches in a fixed order, and nothing else was asked for.
-INDEPENDENT = Banded((1.0,))
+INDEPENDENT = BandedCorrelation((1.0,))
 # A banded encoder keeps this many tensors at most, unless it is given.
 _USUAL_BANDS = 16
 
 #: By the names that a plan accepts: correlations for a number of steps and a least separation of one unit's steps.
-CORRELATIONS: dict[str, Callable[[int, int], Correlation]] = {
+CORRELATIONS: dict[str, Callable[[int, int], NoiseCorrelation]] = {
     "independent": lambda steps, separation: INDEPENDENT,
-    "banded": lambda steps, separation: SquareRoot(bands=min(steps, separation, _USUAL_BANDS)),
-    "buffered": lambda steps, separation: Buffered.for_steps(steps),
-    "canceling": lambda steps, separation: Canceling(0.5),
-    "tree": lambda steps, separation: Tree(),
+    "banded": lambda steps, separation: SquareRootCorrelation(bands=min(steps, separation, _USUAL_BANDS)),
+    "buffered": lambda steps, separation: BufferedCorrelation.for_steps(steps),
+    "canceling": lambda steps, separation: CancelingCorrelation(0.5),
+    "tree": lambda steps, separation: TreeCorrelation(),
 }
 
 
@@ -262,7 +261,7 @@ class Pending:
         at: the number of steps that it is about.
     """
 
-    def __init__(self, correlation: Correlation, kept: Kept | None = None, at: int = 0) -> None:
+    def __init__(self, correlation: NoiseCorrelation, kept: Kept | None = None, at: int = 0) -> None:
         self._correlation, self._kept, self.at = correlation, dict(kept or {}), at
 
     def noise(self, step: int, fresh: Tensor) -> Tensor:
@@ -286,18 +285,3 @@ class Pending:
 
     def __reduce__(self) -> str:
         raise TypeError("pending noise cannot be copied or pickled: it is written to its own secret file only")
-
-
-def covariance(correlation: Correlation, steps: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """The covariance of the noise of each step, for fresh noise of variance 1: C⁻¹C⁻ᵀ, or that of a tree's differences.
-
-    >>> covariance(Canceling(0.5), 2).tolist()
-    [[1.0, -0.5], [-0.5, 1.25]]
-    """
-    pending, rows = Pending(correlation), []
-    for step in range(steps):
-        fresh = torch.zeros(steps, dtype=torch.float64)
-        fresh[step] = 1.0
-        rows.append(pending.noise(step, fresh))
-    factor = torch.stack(rows).numpy()
-    return np.asarray(factor @ factor.T)

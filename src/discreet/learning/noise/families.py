@@ -90,22 +90,22 @@ class Noise(ABC):
         """The same noise as one buffer of `size` numbers."""
         if dtype not in (torch.float32, torch.float64):
             raise ValueError(f"noise is drawn in float32 or float64, got {dtype}: cast the noisy sum afterwards")
-        place = torch.device(device)
-        if place.type != "cuda":  # others may have no float64, which the tails need
-            return self._on_cpu(size, scale, secret, np.float32 if dtype == torch.float32 else np.float64).to(place)
-        return self._on_device(size, scale, secret, place, dtype)
+        target = torch.device(device)
+        if target.type != "cuda":  # others may have no float64, which the tails need
+            return self._on_cpu(size, scale, secret, np.float32 if dtype == torch.float32 else np.float64).to(target)
+        return self._on_device(size, scale, secret, target, dtype)
 
     def _on_device(self, size: int, scale: float, secret: Secret, device: torch.device, dtype: torch.dtype) -> Tensor:
         """Draw with torch's operations: ChaCha20 in counter mode, a stretch of blocks at a time."""
         drawn = torch.empty(size, device=device, dtype=dtype)
-        key, block, place = secret.cipher_key("device"), 0, 0
-        while place < size:
+        key, block, start = secret.cipher_key("device"), 0, 0
+        while start < size:
             # A block of 16 words gives at least 8 numbers; whole groups of blocks keep the order of the kernel.
-            groups = ceil((size - place) / (8 * chacha_kernel.LANES))
+            groups = ceil((size - start) / (8 * chacha_kernel.LANES))
             count = min(_STRETCH, groups * chacha_kernel.LANES)
-            part = self._from_words(chacha.blocks(key, block, count, device=device), dtype)[: size - place]
-            torch.mul(part, scale, out=drawn[place : place + len(part)])
-            block, place = block + count, place + len(part)
+            chunk = self._from_words(chacha.blocks(key, block, count, device=device), dtype)[: size - start]
+            torch.mul(chunk, scale, out=drawn[start : start + len(chunk)])
+            block, start = block + count, start + len(chunk)
         return drawn
 
     def _on_cpu(self, size: int, scale: float, secret: Secret, dtype: DTypeLike) -> Tensor:

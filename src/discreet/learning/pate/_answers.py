@@ -133,8 +133,8 @@ class Ensemble:
                 votes = events.Repeated(self.voting.vote_event(), int(answered.sum()))
                 receipts += self._charge(votes, purpose, key, "votes", token)
             winners: list[int | None] = [None] * len(questions)
-            for place, winner in zip(np.flatnonzero(answered), self.voting.vote(counts[answered]), strict=True):
-                winners[place] = int(winner)
+            for index, winner in zip(np.flatnonzero(answered), self.voting.vote(counts[answered]), strict=True):
+                winners[index] = int(winner)
             kept.save({"facts": facts, "token": token, "winners": winners})
             return Answers(tuple(self._named(winner) for winner in winners), event, tuple(receipts), counts)
 
@@ -189,11 +189,11 @@ class _Kept:
         if key is None:
             yield cls(None)
             return
-        place = Path(folder)
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory = Path(folder)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = key.encode().hex()
-        with locked(place / f"{name}.lock", f"key must not be in use, and another process asks under {key!r}"):
-            yield cls(place / f"{name}.answers.json")
+        with locked(directory / f"{name}.lock", f"key must not be in use, and another process asks under {key!r}"):
+            yield cls(directory / f"{name}.answers.json")
 
     @property
     def token(self) -> str | None:

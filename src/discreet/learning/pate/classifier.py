@@ -58,10 +58,10 @@ class Classifier:
     def fit(self, inputs: ArrayLike, labels: ArrayLike) -> Self:
         """Train from the start on these rows; rows whose label is no class are left out."""
         rows, targets = np.asarray(inputs), np.asarray(labels)
-        known = targets[:, None] == self.classes[None, :]
-        kept = known.any(axis=1)
+        matches = targets[:, None] == self.classes[None, :]
+        kept = matches.any(axis=1)
         given = torch.as_tensor(rows[kept], dtype=torch.float32)
-        wanted = torch.as_tensor(known[kept].argmax(axis=1))
+        wanted = torch.as_tensor(matches[kept].argmax(axis=1))
         self.module = copy.deepcopy(self._start)
         self.module.train()
         optimizer = torch.optim.AdamW(self.module.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)

@@ -56,7 +56,7 @@ class Predictions:
     @property
     def labels(self) -> tuple[Any, ...]:
         """The class with the highest score, for each question."""
-        return tuple(self.classes[place] for place in self.scores.argmax(axis=1))
+        return tuple(self.classes[index] for index in self.scores.argmax(axis=1))
 
     def epsilon(self, delta: float) -> Interval:
         """ε of all answers together at `delta`."""
@@ -88,13 +88,13 @@ class Predictions:
 
         Guarantee: post-processing, as `probabilities`, if the labels are public.
         """
-        places = {name: place for place, name in enumerate(self.classes)}
-        known = np.asarray(labels).tolist()
-        if len(known) != len(self.scores) or any(name not in places for name in known):
+        places = {name: index for index, name in enumerate(self.classes)}
+        truths = np.asarray(labels).tolist()
+        if len(truths) != len(self.scores) or any(name not in places for name in truths):
             remedy = "one of the classes for each question that was asked"
-            raise _check.fail("labels", "be known for all questions", f"{len(known)} labels", remedy)
-        rows = np.arange(len(known))
-        wanted = np.array([places[name] for name in known], dtype=np.intp)
+            raise _check.fail("labels", "be known for all questions", f"{len(truths)} labels", remedy)
+        rows = np.arange(len(truths))
+        wanted = np.array([places[name] for name in truths], dtype=np.intp)
         losses = [-np.log(self.probabilities(t)[rows, wanted] + 1e-300).sum() for t in _TEMPERATURES.tolist()]
         return float(_TEMPERATURES[int(np.argmin(losses))])
 
@@ -172,8 +172,8 @@ def clipped(logits: NDArray[np.float64], clip_norm: float) -> NDArray[np.int64]:
 
     Guarantee: each row of the result has a length of at most 2^20, whatever the logits are.
     """
-    known = np.isfinite(logits).all(axis=1, keepdims=True)
-    finite = np.clip(np.where(known, logits, 0.0), -_LARGEST_LOGIT, _LARGEST_LOGIT)
+    complete = np.isfinite(logits).all(axis=1, keepdims=True)
+    finite = np.clip(np.where(complete, logits, 0.0), -_LARGEST_LOGIT, _LARGEST_LOGIT)
     centered = finite - finite.mean(axis=1, keepdims=True)
     lengths = np.linalg.norm(centered, axis=1, keepdims=True)
     scaled = centered * np.minimum(1.0, clip_norm / np.maximum(lengths, 1e-300)) * (_STEPS / clip_norm)
@@ -191,14 +191,14 @@ def _logits(member: Any, questions: NDArray[Any], number: int, classes: tuple[An
         with apart(number):
             raw = _raw(member, questions)
         own = list(np.asarray(getattr(member, "classes_", getattr(member, "classes", classes))).tolist())
-        found = np.full((len(questions), len(classes)), np.nan)
-        for place, name in enumerate(classes):
+        logits = np.full((len(questions), len(classes)), np.nan)
+        for column, name in enumerate(classes):
             if name in own:
-                found[:, place] = raw[:, own.index(name)]
+                logits[:, column] = raw[:, own.index(name)]
     except Exception:
         return None
-    least = np.nanmin(found, axis=1, keepdims=True) if np.isfinite(found).any(axis=1).all() else np.nan
-    return np.where(np.isnan(found), least, found)  # a class that a teacher never saw is its least likely one
+    least = np.nanmin(logits, axis=1, keepdims=True) if np.isfinite(logits).any(axis=1).all() else np.nan
+    return np.where(np.isnan(logits), least, logits)  # a class that a teacher never saw is its least likely one
 
 
 def _raw(member: Any, questions: NDArray[Any]) -> NDArray[np.float64]:

@@ -33,9 +33,9 @@ def shards_of(persons: ArrayLike, shards: int, key: bytes) -> NDArray[np.int64]:
     count = _check.integer("shards", shards, "it is the number of teachers", at_least=1)
     if not isinstance(key, bytes) or len(key) != entropy.KEY_BYTES:
         raise _check.fail("key", f"be {entropy.KEY_BYTES} random bytes", type(key).__name__, "it must stay secret")
-    found = [_canonical(person) for person in listed(persons)]
-    names = [name for name in found if name is not None]
-    if len(names) < len(found):  # whose row it is, and what it holds, stays secret
+    texts = [_canonical(person) for person in listed(persons)]
+    names = [name for name in texts if name is not None]
+    if len(names) < len(texts):  # whose row it is, and what it holds, stays secret
         raise _check.fail("persons", "identify each row's person", "a row without one", _PERSON_REMEDY)
     shard = {name: int.from_bytes(entropy.derived(key, "shard", name), "little") % count for name in set(names)}
     return np.array([shard[name] for name in names], dtype=np.int64)

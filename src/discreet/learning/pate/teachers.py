@@ -112,12 +112,12 @@ def train_teachers(
         raise _check.fail("labels", "have one entry for each input", len(targets), f"there are {len(rows)} inputs")
     make = _maker(estimator, names)
     _try(make(0), rows, names)
-    place = None if folder is None else _Folder(Path(folder), count, names)
-    key = entropy.fresh_key() if place is None else place.key()
+    stored = None if folder is None else _Folder(Path(folder), count, names)
+    key = entropy.fresh_key() if stored is None else stored.key()
     shard = _shards(persons, len(rows), count, key)
-    if place is not None:
-        place.check_data(key, rows, targets, shard)
-    members: dict[int, Any] = {} if place is None else place.finished()
+    if stored is not None:
+        stored.check_data(key, rows, targets, shard)
+    members: dict[int, Any] = {} if stored is None else stored.finished()
     jobs = (
         (i, make(i), rows[shard == i], targets[shard == i], entropy.derived(key, "teacher", i, size=8))
         for i in range(count)
@@ -126,8 +126,8 @@ def train_teachers(
     with _bar(progress, count, len(members)) as advance:
         for number, member in _trained(jobs, workers):
             members[number] = member
-            if place is not None:
-                place.save(number, member)
+            if stored is not None:
+                stored.save(number, member)
             advance()
     return Teachers(names, tuple(members[i] for i in range(count)), persons is not None)
 
@@ -146,16 +146,18 @@ def _shards(persons: ArrayLike | None, rows: int, count: int, key: bytes) -> NDA
     """The shard of each row; -1 for a row without a person, which no teacher sees."""
     if persons is None:
         return shards_of(np.arange(rows), count, key)
-    known = identified(persons)
-    if len(known) != rows:
-        raise _check.fail("persons", "have one entry for each input", len(known), f"there are {rows} inputs")
+    has_person = identified(persons)
+    if len(has_person) != rows:
+        raise _check.fail("persons", "have one entry for each input", len(has_person), f"there are {rows} inputs")
     shard = np.full(rows, -1, dtype=np.int64)
-    shard[known] = shards_of([one for one, kept in zip(listed(persons), known, strict=True) if kept], count, key)
+    shard[has_person] = shards_of(
+        [person for person, kept in zip(listed(persons), has_person, strict=True) if kept], count, key
+    )
     return shard
 
 
 def _classes(classes: Sequence[Any]) -> tuple[Any, ...]:
-    names = tuple(one.item() if isinstance(one, np.generic) else one for one in classes)
+    names = tuple(name.item() if isinstance(name, np.generic) else name for name in classes)
     if len(names) < 2 or len(set(names)) != len(names) or None in names:
         raise _check.fail("classes", "be at least two different labels", names, _CLASSES_REMEDY)
     return names

@@ -21,7 +21,7 @@ from discreet.mechanisms.sampling import entropy, samplers
 _STEPS = 1 << 20
 _NOISE_REMEDY = "it is the noise on each count, in votes"
 
-Counts = NDArray[np.int64]
+VoteCounts = NDArray[np.int64]
 Labels = NDArray[np.int64]
 
 
@@ -33,17 +33,17 @@ class Voting(ABC):
         """What one answer costs, for all votes."""
 
     @abstractmethod
-    def _noise(self, shape: tuple[int, int], bits: entropy.Bits) -> Counts: ...
+    def _noise(self, shape: tuple[int, int], bits: entropy.Bits) -> VoteCounts: ...
 
     def check_event(self) -> events.Event | None:
         """What it costs to decide whether a question is answered; None if all are."""
         return None
 
-    def check(self, counts: Counts, bits: entropy.Bits = entropy.SYSTEM) -> NDArray[np.bool_]:
+    def check(self, counts: VoteCounts, bits: entropy.Bits = entropy.SYSTEM) -> NDArray[np.bool_]:
         """Which questions are answered. Charge `check_event` for each of them first."""
         return np.ones(len(counts), dtype=np.bool_)
 
-    def vote(self, counts: Counts, bits: entropy.Bits = entropy.SYSTEM) -> Labels:
+    def vote(self, counts: VoteCounts, bits: entropy.Bits = entropy.SYSTEM) -> Labels:
         """The class with the most votes after noise, for each question. Charge `vote_event` for each of them first.
 
         Guarantee: that of `vote_event` for each question, if one unit changes at most one teacher's votes.
@@ -66,7 +66,7 @@ class GaussianVoting(Voting):
         """`events.GaussianVotes`: α/noise²-RDP at every order α."""
         return events.GaussianVotes(self.noise)
 
-    def _noise(self, shape: tuple[int, int], bits: entropy.Bits) -> Counts:
+    def _noise(self, shape: tuple[int, int], bits: entropy.Bits) -> VoteCounts:
         return _gaussian(self.noise, shape, bits)
 
 
@@ -83,7 +83,7 @@ class LaplaceVoting(Voting):
         """`events.LaplaceVotes`: 2/noise-DP."""
         return events.LaplaceVotes(self.noise)
 
-    def _noise(self, shape: tuple[int, int], bits: entropy.Bits) -> Counts:
+    def _noise(self, shape: tuple[int, int], bits: entropy.Bits) -> VoteCounts:
         scale = Fraction(self.noise) * _STEPS
         return samplers.rounded_laplace(scale, shape[0] * shape[1], bits).reshape(shape)
 
@@ -104,7 +104,7 @@ class ConfidentVoting(GaussianVoting):
         """`events.GaussianVoteCheck`: α/2·check_noise² at every order α, for each question."""
         return events.GaussianVoteCheck(self.check_noise)
 
-    def check(self, counts: Counts, bits: entropy.Bits = entropy.SYSTEM) -> NDArray[np.bool_]:
+    def check(self, counts: VoteCounts, bits: entropy.Bits = entropy.SYSTEM) -> NDArray[np.bool_]:
         """Which questions have a noisy largest count of at least `threshold`.
 
         Guarantee: that of `check_event` for each question, if one unit changes at most one teacher's votes.
@@ -114,6 +114,6 @@ class ConfidentVoting(GaussianVoting):
         return np.asarray(counts.max(axis=1) * _STEPS + noise >= int(least))
 
 
-def _gaussian(noise: float, shape: tuple[int, int], bits: entropy.Bits) -> Counts:
+def _gaussian(noise: float, shape: tuple[int, int], bits: entropy.Bits) -> VoteCounts:
     variance = (Fraction(noise) * _STEPS) ** 2
     return samplers.rounded_gaussian(variance, shape[0] * shape[1], bits).reshape(shape)

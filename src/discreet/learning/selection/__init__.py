@@ -6,7 +6,7 @@
 """
 
 from discreet.learning.selection._select import Selected, select
-from discreet.learning.selection.advice import Advice, Search, worth_trying
+from discreet.learning.selection.advice import Search, SearchAdvice, worth_trying
 from discreet.learning.selection.methods import Method, PrivateScores, RandomStopping
 
-__all__ = ["Advice", "Method", "PrivateScores", "RandomStopping", "Search", "Selected", "select", "worth_trying"]
+__all__ = ["Method", "PrivateScores", "RandomStopping", "Search", "SearchAdvice", "Selected", "select", "worth_trying"]

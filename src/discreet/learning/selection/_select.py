@@ -197,8 +197,8 @@ def _compare(
         model = train(settings[number])
         runs.append((model, _whole(score(model))))
         kept.save(number + 1, runs)
-    place, shown = kept.choice(lambda: _choose([value for _, value in runs], method, relation))
-    return settings[place], runs[place][0], None if shown is None else tuple(shown)
+    chosen, shown = kept.choice(lambda: _choose([value for _, value in runs], method, relation))
+    return settings[chosen], runs[chosen][0], None if shown is None else tuple(shown)
 
 
 def _choose(values: list[int], method: PrivateScores, relation: Relation) -> tuple[int, list[int] | None]:

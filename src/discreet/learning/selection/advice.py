@@ -56,7 +56,7 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Advice:
+class SearchAdvice:
     """Searches by price, and the one that a budget is best spent on.
 
     Attributes:
@@ -84,12 +84,14 @@ class Advice:
                 raise MissingExtra("plots need matplotlib: pip install 'discreet[report]'") from missing
             axes = Figure(figsize=(6.5, 4.0), layout="constrained").subplots()
         for law, color in _COLORS.items():
-            mine = sorted((one for one in self.searches if one.law == law), key=lambda one: one.mean)
+            mine = sorted((search for search in self.searches if search.law == law), key=lambda search: search.mean)
             label = law if law == "all in the open" else f"random stopping, {law}"
-            axes.plot([one.epsilon for one in mine], [one.best for one in mine], "o-", color=color, label=label)
-            for one in mine:
-                place, offset = (one.epsilon, one.best), _OFFSETS[law]
-                axes.annotate(f"{one.mean:g}", place, offset, textcoords="offset points", fontsize=8, color=color)
+            axes.plot(
+                [search.epsilon for search in mine], [search.best for search in mine], "o-", color=color, label=label
+            )
+            for search in mine:
+                point, offset = (search.epsilon, search.best), _OFFSETS[law]
+                axes.annotate(f"{search.mean:g}", point, offset, textcoords="offset points", fontsize=8, color=color)
         axes.axvline(self.run_epsilon, color="#999999", linestyle=":", label="one run")
         if self.budget is not None:
             axes.axvline(self.budget, color="#d62828", linestyle="--", label="budget")
@@ -107,7 +109,7 @@ def worth_trying(
     epsilon: float | None = None,
     scores: Sequence[float] | None = None,
     means: Sequence[float] = MEANS,
-) -> Advice:
+) -> SearchAdvice:
     """Price searches of several lengths, and say which one a budget is best spent on.
 
     Args:
@@ -126,21 +128,21 @@ def worth_trying(
     if not lengths or min(lengths) <= 1:
         raise _check.fail("means", "be numbers above 1", tuple(means), "a search has more than one trial on average")
     below = _below(scores)
-    found = []
+    searches = []
     for mean in lengths:
         for law, trials in _laws(mean).items():
             price = accounting.epsilon(events.SelectedFromRepeats(run, trials), chance).upper
             best, none = _expected(partial(generating, trials), below)
-            found.append(Search(law, trials, mean, price, best, none))
+            searches.append(Search(law, trials, mean, price, best, none))
         count = round(mean)
         price = accounting.epsilon(events.Repeated(run, count), chance).upper
         best, none = _expected(partial(_power, count), below)
-        found.append(Search("all in the open", None, float(count), price, best, none))
-    fitting = [one for one in found if limit is not None and one.epsilon <= limit]
-    worth = max(fitting, key=lambda one: (one.best, -one.epsilon), default=None)
+        searches.append(Search("all in the open", None, float(count), price, best, none))
+    fitting = [search for search in searches if limit is not None and search.epsilon <= limit]
+    worth = max(fitting, key=lambda search: (search.best, -search.epsilon), default=None)
     single = accounting.epsilon(run, chance).upper
     unit = "standard deviations" if scores is None else "as given"
-    return Advice(tuple(found), single, chance, limit, worth, unit)
+    return SearchAdvice(tuple(searches), single, chance, limit, worth, unit)
 
 
 def _power(count: int, shares: Shares) -> Shares:

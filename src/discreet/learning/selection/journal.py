@@ -65,8 +65,8 @@ class Journal:
 
     def choice(self, draw: Callable[[], tuple[int, list[int] | None]]) -> tuple[int, list[int] | None]:
         """The private choice, drawn once: one charge pays for one draw."""
-        place, shown = self._once("choice", draw)
-        return place, shown
+        chosen, shown = self._once("choice", draw)
+        return chosen, shown
 
     def _once(self, name: str, draw: Callable[[], Any]) -> Any:
         """What was drawn under this name, or a first draw, which is on disk before anybody sees it."""

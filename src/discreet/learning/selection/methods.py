@@ -96,6 +96,6 @@ class PrivateScores(Method):
 
     def naive(self, run: events.Event, candidates: int) -> events.Event:
         """All runs, and every score with the noise that `epsilon` takes for one."""
-        one = events.DiscreteLaplace(self.sensitivity, self.scale(1))
-        runs, scores = events.Repeated(run, candidates), events.Repeated(one, candidates)
+        noisy_score = events.DiscreteLaplace(self.sensitivity, self.scale(1))
+        runs, scores = events.Repeated(run, candidates), events.Repeated(noisy_score, candidates)
         return events.Parallel((runs, scores)) if self.separate else events.Composed((runs, scores))

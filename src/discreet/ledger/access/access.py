@@ -66,7 +66,7 @@ class Access:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._backend = ledger._backend
+        self._backend = ledger.backend
         if not self._read(book.exists):
             self._backend.write(lambda transaction, _: book.create(transaction), keyed=True)
 
@@ -363,8 +363,8 @@ class Access:
     def approvals(self) -> tuple[Approval, ...]:
         """All questions that needed an approval, in the order in which they were asked."""
         rows = self._read(lambda transaction: book.every(transaction, "approval"))
-        found = [approvals.of_body(name, body) for name, body in rows]
-        return tuple(sorted(found, key=lambda approval: (approval.asked, approval.id)))
+        asked = [approvals.of_body(name, body) for name, body in rows]
+        return tuple(sorted(asked, key=lambda approval: (approval.asked, approval.id)))
 
     def approve(self, approval: str, by: Identity | str) -> Approval:
         """Allow one charge for this question. Nobody can approve their own."""
@@ -421,7 +421,7 @@ class Access:
 
 def access_disagreement(ledger: Ledger) -> str:
     """The same for a ledger that may have no such tables, which are not created; see `Access.disagreement`."""
-    return ledger._backend.read(lambda transaction: book.disagreement(transaction) if book.exists(transaction) else "")
+    return ledger.backend.read(lambda transaction: book.disagreement(transaction) if book.exists(transaction) else "")
 
 
 def _actor(by: Identity | str, scope: str) -> str:

@@ -75,33 +75,35 @@ def find(transaction: Transaction, name: str) -> Approval:
 
 def decide(transaction: Transaction, time: str, by: str, name: str, state: str) -> Approval:
     """Approve or reject a pending question; deciding the same again changes nothing."""
-    found = find(transaction, name)
-    if found.user == by:
+    approval = find(transaction, name)
+    if approval.user == by:
         raise PolicyRefused("an approval must come from somebody else than the one who asked")
-    if found.state not in {PENDING, state}:
-        raise PolicyRefused(f"this question is {found.state} already: ask again for another decision")
-    if found.state == state:
-        return found
-    decided = Approval(found.id, found.user, found.account, found.what, found.cost, state, found.asked, by)
+    if approval.state not in {PENDING, state}:
+        raise PolicyRefused(f"this question is {approval.state} already: ask again for another decision")
+    if approval.state == state:
+        return approval
+    decided = Approval(
+        approval.id, approval.user, approval.account, approval.what, approval.cost, state, approval.asked, by
+    )
     book.put(transaction, time, by, "approval", name, body(decided))
     return decided
 
 
 def check(transaction: Transaction, name: str, user: str, account: str, request: Request, cost: float) -> Approval:
     """The approval that covers this very charge, or why none does."""
-    found = find(transaction, name)
-    if (found.user, found.account) != (user, account):
-        raise AccessDenied(f"approval {name} belongs to {found.user} and account {found.account!r}")
-    if found.state == PENDING:
+    approval = find(transaction, name)
+    if (approval.user, approval.account) != (user, account):
+        raise AccessDenied(f"approval {name} belongs to {approval.user} and account {approval.account!r}")
+    if approval.state == PENDING:
         raise ApprovalNeeded("a steward has not decided about this question yet")
-    if found.state != APPROVED:
-        raise PolicyRefused(f"this approval is {found.state}: one approval allows one charge; ask for another")
-    if found.what != request.purpose or cost > found.cost:
+    if approval.state != APPROVED:
+        raise PolicyRefused(f"this approval is {approval.state}: one approval allows one charge; ask for another")
+    if approval.what != request.purpose or cost > approval.cost:
         raise PolicyRefused(
-            f"the question must be the one that was approved, at a cost of at most ε = {found.cost:g}: ask for another "
-            "approval"
+            f"the question must be the one that was approved, at a cost of at most ε = {approval.cost:g}: ask for "
+            "another approval"
         )
-    return found
+    return approval
 
 
 def use(transaction: Transaction, time: str, approval: Approval) -> None:

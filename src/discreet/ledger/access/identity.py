@@ -25,16 +25,13 @@ class Role(Enum):
 
 
 # A steward does not ask and an analyst does not manage: one person who does both has two users, and the record says in
-# which capacity they acted. An auditor sees the ledger and no data, so not even a preview.
+# which capacity they acted. An auditor sees the ledger and no data, so not even a preview. "datasets" shows names and
+# schemas, "audit" reads, verifies and exports the whole ledger, "manage" changes users, tokens, accounts and policies.
 _SCOPES = {
     Role.STEWARD: frozenset({"datasets", "preview", "audit", "manage", "approve"}),
     Role.ANALYST: frozenset({"datasets", "preview", "ask", "train"}),
     Role.AUDITOR: frozenset({"datasets", "audit"}),
 }
-
-#: All scopes: see the datasets' names and schemas; preview a question; ask one; train a model; read, verify and export
-#: the whole ledger; manage users, tokens, accounts and policies; approve or reject questions.
-SCOPES = frozenset[str]().union(*_SCOPES.values())
 
 
 @dataclass(frozen=True)

@@ -29,13 +29,14 @@ def renew(access: Access, name: str, who: str) -> Account:
     if ends is None or access.now() < ends:
         why = "its policy names no period" if ends is None else f"its period ends {ends}"
         raise PolicyRefused(f"account {old_name!r} must not be renewed now: {why}")
-    terms = old._terms
+    terms = old.path[-1]
     renewed = ledger.acting_for(who).account(f"{name} period {number}", terms.promise, aside=float(terms.aside))
     next_of = {old_name: renewed}
-    for part in sorted((account._terms for account in ledger.accounts()), key=lambda one: one.name.count("/")):
-        if part.parent in next_of:
-            leaf = part.name.rpartition("/")[2]
-            next_of[part.name] = next_of[part.parent].allot(leaf, part.promise, aside=float(part.aside))
+    all_terms = (account.path[-1] for account in ledger.accounts())
+    for inner in sorted(all_terms, key=lambda each: each.name.count("/")):
+        if inner.parent in next_of:
+            leaf = inner.name.rpartition("/")[2]
+            next_of[inner.name] = next_of[inner.parent].allot(leaf, inner.promise, aside=float(inner.aside))
 
     def work(transaction: Transaction, time: str) -> None:
         records.held(transaction, old_name)
@@ -50,5 +51,5 @@ def renew(access: Access, name: str, who: str) -> Account:
         book.put(transaction, time, who, "policy", old_name, closed.tree())
         book.put(transaction, time, who, "renewal", name, {"current": renewed.name, "number": number})
 
-    access._backend.write(work, keyed=True)
+    ledger.backend.write(work, keyed=True)
     return renewed

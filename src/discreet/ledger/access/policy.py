@@ -18,7 +18,7 @@ from discreet.accounting.forms.pure import pure
 from discreet.accounting.tight import epsilon
 from discreet.errors import ApprovalNeeded, NotALedger, PolicyRefused, UnknownEvent
 from discreet.events import Event
-from discreet.guarantees import ApproxDP, Guarantee, PureDP
+from discreet.guarantees import Guarantee
 from discreet.ledger.terms import Terms
 from discreet.neighbors import Relation
 
@@ -137,15 +137,15 @@ def cost_of(terms: Terms, event: Event) -> float:
 # Analysts ask the same few kinds of questions, and pricing one may take milliseconds.
 @lru_cache(maxsize=2048)
 def _cost(event: Event, budget: Guarantee, relation: Relation) -> float:
-    largest_pure = budget.epsilon if isinstance(budget, ApproxDP) else math.inf
+    form = form_of(budget)
     with contextlib.suppress(UnknownEvent):
         loss = pure(event, relation).epsilon
-        if math.isfinite(loss) and loss <= largest_pure:
+        if math.isfinite(loss) and loss <= form.most_pure:
             return loss
-    if isinstance(budget, PureDP):
+    if not form.has_delta:
         return math.inf
     with contextlib.suppress(UnknownEvent):
-        return float(epsilon(event, form_of(budget).reading_delta, relation).upper)
+        return float(epsilon(event, form.reading_delta, relation).upper)
     return math.inf
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from fractions import Fraction
-
 from discreet import _check
-from discreet.guarantees import GDP, RDP, ZCDP, ApproxDP, Guarantee, PureDP
-from discreet.numeric.rounding import float_root_up, times_up
+from discreet.accounting.adaptive.budgets import form_of
+from discreet.guarantees import Guarantee
 
 
 def promise_over(budget: Guarantee, periods: int) -> Guarantee:
@@ -21,22 +18,13 @@ def promise_over(budget: Guarantee, periods: int) -> Guarantee:
         budget: the budget of one period.
         periods: how many periods.
 
+    >>> from discreet.guarantees import PureDP
     >>> print(promise_over(PureDP(1.0), 4))
     4-DP
     """
     count = _check.integer("periods", periods, "it is the number of budgets that a person's data is exposed to")
-    if isinstance(budget, PureDP):
-        return replace(budget, epsilon=times_up(count, budget.epsilon))
-    if isinstance(budget, ApproxDP):
-        delta = min(1.0, times_up(count, budget.delta))
-        return replace(budget, epsilon=times_up(count, budget.epsilon), delta=delta)
-    if isinstance(budget, ZCDP):
-        return replace(budget, rho=times_up(count, budget.rho))
-    if isinstance(budget, RDP):
-        return replace(budget, epsilons=tuple(times_up(count, epsilon) for epsilon in budget.epsilons))
-    if isinstance(budget, GDP):
-        return replace(budget, mu=float_root_up(count * Fraction(budget.mu) ** 2))
-    raise _check.fail("budget", "be a budget that an account can have", budget, "see discreet.guarantees")
+    promise: Guarantee = form_of(budget).over(count)
+    return promise
 
 
 def promise_words(budget: Guarantee, periods: int) -> str:

@@ -19,7 +19,7 @@ def export(ledger: Ledger) -> Iterator[str]:
     The line of an entry or a change has its text as it was hashed (`body`) and its hash, the SHA-256 of the text. The
     text holds the hash of the one before. No line has the secret of a token.
     """
-    backend = ledger._backend
+    backend = ledger.backend
 
     def standing(transaction: Transaction) -> tuple[dict[str, int], int | None]:
         ends = {name: records.existing(transaction, name).sequence for name in records.names(transaction)}

@@ -71,7 +71,7 @@ def sign_head(ledger: Ledger, key: SigningKey) -> SignedHead:
         changes = book.head(transaction) if book.exists(transaction) else None
         return [Anchor(row.name, row.sequence, row.head) for row in rows], changes
 
-    backend = ledger._backend
+    backend = ledger.backend
     time = backend.timestamp()
     anchors, changes = backend.read(work)
     value = {

@@ -103,7 +103,7 @@ class Certificate:
         row = ledger.read(lambda transaction: records.by_sequence(transaction, anchor.account, anchor.sequence))
         if row is None or row[1] != anchor.hash or row[0].event != self.event:
             return f"row {anchor.sequence} of account {anchor.account!r} is not the charge that was certified"
-        terms = ledger.account(anchor.account)._terms
+        terms = ledger.account(anchor.account).path[-1]
         if _guarantee(terms, self.event) != value["guarantee"]:
             return "the guarantee is not the one that this version computes for the event"
         return ""
@@ -145,7 +145,7 @@ def certify(
         if not isinstance(text, str) or not text.strip():
             raise _check.fail(name, "be a text", text, "it names what the release was computed from")
     number = _check.integer("sequence", sequence, "it is the row of the charge", at_least=0)
-    terms = ledger.account(account)._terms
+    terms = ledger.account(account).path[-1]
     row = ledger.read(lambda transaction: records.by_sequence(transaction, terms.name, number))
     if row is None or row[0].event is None or row[0].kind not in {"spend", "reserve", "close"}:
         raise _check.fail(
@@ -163,7 +163,7 @@ def certify(
         "format": _FORMAT,
         "guarantee": _guarantee(terms, entry.event),
         "head": {"changes": head["changes"], "row": head["accounts"][terms.name], "time": head["time"]},
-        "issued": ledger._backend.timestamp(),
+        "issued": ledger.backend.timestamp(),
         "purpose": entry.purpose,
         "row": {"hash": stored, "sequence": entry.sequence},
     }

@@ -139,23 +139,23 @@ class PublicKeys:
         return cls.of_lines([line for line in lines if line.strip()], str(path))
 
     @classmethod
-    def of_lines(cls, lines: Iterable[str], place: str = "the list") -> PublicKeys:
+    def of_lines(cls, lines: Iterable[str], source: str = "the list") -> PublicKeys:
         """The keys of a list's lines."""
-        found = cls({}, {})
+        public_keys = cls({}, {})
         for number, line in enumerate(lines, 1):
             try:
                 value = parse(line)
                 public = _bytes(value["public"])
                 if number > 1:
-                    found.check(_SUCCESSION, value)
-                found.keys[key_id(public)] = public
-                found.since[key_id(public)] = str(value["since"])
+                    public_keys.check(_SUCCESSION, value)
+                public_keys.keys[key_id(public)] = public
+                public_keys.since[key_id(public)] = str(value["since"])
             except (NotALedger, InvalidArgument, KeyError, TypeError, ValueError) as error:
                 rule = "have a first key, and then keys that are each signed by one before"
-                raise _check.fail(place, rule, f"line {number}", "ask the steward for the list again") from error
-        if not found.keys:
-            raise _check.fail(place, "name a public key", "nothing", "discreet certificate key writes one")
-        return found
+                raise _check.fail(source, rule, f"line {number}", "ask the steward for the list again") from error
+        if not public_keys.keys:
+            raise _check.fail(source, "name a public key", "nothing", "discreet certificate key writes one")
+        return public_keys
 
     def check(self, kind: str, value: object) -> str:
         """The name of the key that signed `value`; raises `NotALedger` if none of these keys did."""

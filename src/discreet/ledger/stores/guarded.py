@@ -54,13 +54,13 @@ def guard(location: str, role: str, *, may_open: bool = True) -> None:
         raise _check.fail("location", "be a postgresql:// URL", location, "a file has no roles")
     with Ledger(location) as ledger:
         Access(ledger)  # so that its tables exist, and belong to the owner
-        ledger._backend.write(served.create)
+        ledger.backend.write(served.create)
     psycopg = driver()
     try:
         with psycopg.connect(location) as connection:
             [schema] = connection.execute("SELECT quote_ident(current_schema())").fetchone()
-            known = connection.execute("SELECT rolsuper FROM pg_roles WHERE rolname = %s", (role,)).fetchone()
-            if known is None or known[0]:
+            existing = connection.execute("SELECT rolsuper FROM pg_roles WHERE rolname = %s", (role,)).fetchone()
+            if existing is None or existing[0]:
                 raise _check.fail("role", "be an existing role without superuser rights", role, "CREATE ROLE … LOGIN")
             [name] = connection.execute("SELECT quote_ident(%s)", (role,)).fetchone()
             functions = resources.files("discreet.ledger.stores").joinpath("guarded.sql").read_text("utf-8")

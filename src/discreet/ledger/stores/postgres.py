@@ -26,7 +26,7 @@ from discreet import errors
 from discreet.errors import DiscreetError, LedgerBusy, LedgerUnavailable, MissingExtra, NotALedger
 from discreet.ledger.stores import schema
 from discreet.ledger.stores.base import GUARDED_LOCK, OnStep, Pool, Seen, check_not_forked, no_step, remember, seen_at
-from discreet.ledger.stores.session import Session, SqlStatement
+from discreet.ledger.stores.session import PreparedConnection, SqlStatement
 
 T = TypeVar("T")
 
@@ -93,7 +93,7 @@ class PostgresTransaction:
     table_exists = "SELECT 1 FROM pg_class WHERE oid = to_regclass(?)"
     visible_is_durable = False  # see the module's text: others commit to memory first
 
-    def __init__(self, session: Session, begin: str, may_queue: bool, seen: Seen) -> None:
+    def __init__(self, session: PreparedConnection, begin: str, may_queue: bool, seen: Seen) -> None:
         self._session = session
         self.guarded = session.guarded
         if self.guarded:
@@ -164,7 +164,7 @@ class PostgresStore:
         parts = urlsplit(location)
         # Never the password: this text goes into messages.
         self._place = f"the ledger at postgresql://{parts.hostname or ''}{parts.path}"
-        self._pool: Pool[Session] = Pool(self._connect, lambda session: session.close())
+        self._pool: Pool[PreparedConnection] = Pool(self._connect, lambda session: session.close())
         version = self.read(self._version)
         if version is None and not create:
             raise LedgerUnavailable(f"{self._place} does not exist: with create=True one is started there")
@@ -197,14 +197,14 @@ class PostgresStore:
         transaction.rows("SELECT pg_advisory_xact_lock(?)", _LOCK_SPACE)
         schema.migrate(transaction)
 
-    def _connect(self) -> Session:
+    def _connect(self) -> PreparedConnection:
         limit = max(1, int(1000 * min(self._timeout, _LONGEST_TIMEOUT)))  # milliseconds
         connection = self._driver.connect(
             self._url,
             autocommit=True,
             connect_timeout=max(2, limit // 1000),  # seconds; libpq takes no less than 2
             client_encoding="utf8",
-            prepare_threshold=None,  # `Session` prepares its statements itself
+            prepare_threshold=None,  # `PreparedConnection` prepares its statements itself
         )
         try:
             if connection.execute("SHOW fsync").fetchone()[0] == "off":
@@ -224,7 +224,7 @@ class PostgresStore:
             connection.close()
             raise
         self._connected = True
-        return Session(self._driver, connection, limit / 1000 + _GRACE, guarded=guarded)
+        return PreparedConnection(self._driver, connection, limit / 1000 + _GRACE, guarded=guarded)
 
     def _patiently(
         self, begin: str, work: Callable[[PostgresTransaction], T], on_step: OnStep, *, repeatable: bool
@@ -317,7 +317,7 @@ class PostgresStore:
             return True  # libpq cannot parse the URL
         return answer in (pq.Ping.OK, pq.Ping.NO_ATTEMPT)
 
-    def _roll_back(self, session: Session, epoch: int) -> None:
+    def _roll_back(self, session: PreparedConnection, epoch: int) -> None:
         try:
             check_not_forked()  # the connection is the parent's
             session.execute("ROLLBACK")

@@ -223,13 +223,13 @@ def charges(transaction: Transaction, account: str) -> int:
 
 def page(transaction: Transaction, account: str, after: int) -> list[tuple[int, str, str]]:
     """Some stored rows of an account `after` a sequence number, in order, as (sequence, body, hash)."""
-    found = transaction.rows(
+    rows = transaction.rows(
         "SELECT sequence, body, hash FROM discreet_entry "
         f"WHERE account = ? AND sequence > ? ORDER BY sequence LIMIT {_PAGE}",
         account,
         after,
     )
-    return [(row[0], row[1], row[2]) for row in found]
+    return [(row[0], row[1], row[2]) for row in rows]
 
 
 def pages(

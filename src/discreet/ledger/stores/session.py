@@ -25,7 +25,7 @@ _GAVE_UP = "SyncRepWaitForLSN"
 SqlStatement = tuple[str, tuple[object, ...]]
 
 
-class Session:
+class PreparedConnection:
     """One connection. Each statement is prepared when it is first sent, under a name derived from its text."""
 
     #: Whether the last lock of an account had to wait for others. The next transaction then queues for the account.

@@ -387,19 +387,19 @@ class SQLiteStore:
 
     def _explanation(self, error: sqlite3.Error) -> LedgerError:
         code = _code(error)
-        place = f"the ledger {str(self._path)!r}"
+        subject = f"the ledger {str(self._path)!r}"
         if code in _BUSY:
-            return LedgerBusy(f"{place} was held by others for {self._timeout:g} s: nothing was charged; try again")
+            return LedgerBusy(f"{subject} was held by others for {self._timeout:g} s: nothing was charged; try again")
         if code in _BROKEN or "no such table" in str(error) or "no such column" in str(error):
-            return NotALedger(f"{place} is not a ledger, or was truncated or edited ({error}); it is left as it is")
+            return NotALedger(f"{subject} is not a ledger, or was truncated or edited ({error}); it is left as it is")
         if code == sqlite3.SQLITE_FULL:
-            return LedgerUnavailable(f"{place} has no room left ({error}): nothing was charged; free some space")
+            return LedgerUnavailable(f"{subject} has no room left ({error}): nothing was charged; free some space")
         if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}:
             return LedgerUnavailable(
-                f"{place} cannot be opened for writing ({error}): nothing was charged; the file, the files beside it "
+                f"{subject} cannot be opened for writing ({error}): nothing was charged; the file, the files beside it "
                 "and their folder must be writable"
             )
-        return LedgerUnavailable(f"{place} cannot be used ({error}): nothing may be released for this spend")
+        return LedgerUnavailable(f"{subject} cannot be used ({error}): nothing may be released for this spend")
 
 
 def _code(error: sqlite3.Error) -> int:

@@ -6,7 +6,7 @@ it charges the event once and never continues a state twice. `best_for` picks th
 """
 
 from discreet.mechanisms.continual.banded import Banded, SquareRoot
-from discreet.mechanisms.continual.choosing import Choice, Row, best_for
+from discreet.mechanisms.continual.choosing import CounterChoice, CounterRow, best_for
 from discreet.mechanisms.continual.counter import Counter
 from discreet.mechanisms.continual.doubling import Doubling
 from discreet.mechanisms.continual.encoders import Encoded
@@ -20,13 +20,13 @@ __all__ = [
     "Banded",
     "BandedInverse",
     "Buffered",
-    "Choice",
     "Counter",
+    "CounterChoice",
+    "CounterRow",
     "Decayed",
     "Doubling",
     "Encoded",
     "Participation",
-    "Row",
     "RunningRelease",
     "SquareRoot",
     "State",

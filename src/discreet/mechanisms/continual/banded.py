@@ -14,7 +14,7 @@ from discreet import _check, events
 from discreet.accounting import correlation
 from discreet.accounting.prices.correlated import sensitivity
 from discreet.mechanisms.continual import series
-from discreet.mechanisms.continual.encoders import Encoded, calibrate, combined
+from discreet.mechanisms.continual.encoders import Encoded, combined, least_noise
 from discreet.mechanisms.continual.series import FINE_BITS
 from discreet.mechanisms.continual.stream import Stream, Vector
 from discreet.mechanisms.continual.workloads import TOTAL, Workload
@@ -53,7 +53,7 @@ class Banded(Encoded):
         workload: Workload = TOTAL,
     ) -> Banded:
         """The least noise for (ε, δ)-DP."""
-        made: Banded = calibrate(lambda noise: cls(stream, noise, workload, tuple(coefficients)), epsilon, delta)
+        made: Banded = least_noise(lambda noise: cls(stream, noise, workload, tuple(coefficients)), epsilon, delta)
         return made
 
     @property
@@ -125,7 +125,7 @@ class SquareRoot(Banded):
     ) -> SquareRoot:
         """The least noise for (ε, δ)-DP; by default with all diagonals."""
         count = stream.steps if bands is None else bands
-        made: SquareRoot = calibrate(lambda noise: cls(stream, noise, workload, (), count), epsilon, delta)
+        made: SquareRoot = least_noise(lambda noise: cls(stream, noise, workload, (), count), epsilon, delta)
         return made
 
     @cached_property

@@ -32,7 +32,7 @@ _TIE = 0.005
 
 
 @dataclass(frozen=True)
-class Row:
+class CounterRow:
     """How one kind of counter does, at its best parameters.
 
     Attributes:
@@ -49,7 +49,7 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class CounterChoice:
     """A counter, and how it compares with the others.
 
     Attributes:
@@ -60,7 +60,7 @@ class Choice:
 
     counter: Counter
     measure: Measure
-    table: tuple[Row, ...]
+    table: tuple[CounterRow, ...]
 
     def __str__(self) -> str:
         chosen = _name(self.counter)
@@ -82,7 +82,7 @@ class Choice:
         more = f"{apart:.1%} more" if apart >= 0 else f"{-apart:.1%} less at a larger state"
         return f"{self.measure} squared error {self._error(own):.5g}; the next, {runner_up.name}, has {more}"
 
-    def _error(self, row: Row) -> float:
+    def _error(self, row: CounterRow) -> float:
         return row.mean_error if self.measure == "mean" else row.max_error
 
 
@@ -93,7 +93,7 @@ def best_for(
     *,
     measure: Measure = "mean",
     workload: Workload = TOTAL,
-) -> Choice:
+) -> CounterChoice:
     """The counter with the smallest exact squared error for (ε, δ)-DP, or for ε-DP without δ.
 
     Laplace trees are tried at every δ: they are ε-DP, and beat Gaussian noise where δ is tiny. Sliding windows and
@@ -121,7 +121,7 @@ def choose(
     measure: Measure = "mean",
     workload: Workload = TOTAL,
     laplace: bool = True,
-) -> Choice:
+) -> CounterChoice:
     """As `best_for`; without `laplace`, among counters with Gaussian noise alone."""
     _check.one_of("measure", measure, ("mean", "max"), "it says which squared error is compared")
     if delta is None and not isinstance(workload, Total):
@@ -132,8 +132,8 @@ def choose(
     bound = min(compare(counter) for counter in small) * (1 + _TIE)
     chosen = min((c for c in small if compare(c) <= bound), key=lambda c: (c.state_size, compare(c)))
     shown = [chosen if chosen in kind else min(kind, key=compare) for kind in kinds]
-    rows = [Row(_name(c), c.mean_error(), c.max_error(), c.state_size) for c in sorted(shown, key=compare)]
-    return Choice(chosen, measure, tuple(rows))
+    rows = [CounterRow(_name(c), c.mean_error(), c.max_error(), c.state_size) for c in sorted(shown, key=compare)]
+    return CounterChoice(chosen, measure, tuple(rows))
 
 
 def _candidates(

@@ -23,7 +23,7 @@ from discreet.mechanisms._laplace import Laplace
 from discreet.mechanisms.continual.stream import RunningRelease, State, Stream, Vector, fingerprint
 from discreet.mechanisms.sampling import entropy
 
-Noise = Laplace | Gaussian
+CounterNoise = Laplace | Gaussian
 #: What a counter keeps between steps, as JSON holds it.
 Content = dict[str, Any]
 # Counters work in grid units, so that the grid's step is 1.
@@ -61,7 +61,7 @@ class Counter(ABC):
     """
 
     stream: Stream
-    noise: Noise
+    noise: CounterNoise
 
     # --- what each counter defines
 
@@ -145,8 +145,8 @@ class Counter(ABC):
 
     def error(self, step: int) -> float:
         """The exact expected squared error of the answer at a step, from 1, in the units of the statistic squared."""
-        place = _check.integer("step", step, "steps are counted from 1", at_most=self.stream.steps)
-        return float(self._errors[place - 1]) * float(self.stream.granularity) ** 2
+        number = _check.integer("step", step, "steps are counted from 1", at_most=self.stream.steps)
+        return float(self._errors[number - 1]) * float(self.stream.granularity) ** 2
 
     def mean_error(self) -> float:
         """The mean over all steps of `error`."""

@@ -130,8 +130,8 @@ class Encoded(Counter):
         stream, encoded = self._encode(content["stream"], query)
         scale = 2.0**-self.bits
         observed = [(value + noise) * scale for value, noise in zip(encoded, drawn.vector(), strict=True)]
-        noisy, one = self._decode(content["noisy"], observed)
-        kept, answer = self.workload.answer(content["kept"], one)
+        noisy, noisy_now = self._decode(content["noisy"], observed)
+        kept, answer = self.workload.answer(content["kept"], noisy_now)
         return {"stream": stream, "noisy": noisy, "kept": kept}, answer
 
     def _zeros(self) -> list[int]:
@@ -142,7 +142,7 @@ def _fine_bits(standard_deviation: Fraction) -> int:
     return max(0, min(FINE_BITS, _SCALE_BITS - math.ceil(standard_deviation).bit_length()))
 
 
-def calibrate(make: Any, epsilon: float, delta: float) -> Any:
+def least_noise(make: Any, epsilon: float, delta: float) -> Any:
     """The counter that `make` makes of the least noise for (ε, δ)."""
     draft = make(Gaussian(Fraction(1)))
     return make(type(draft)._calibrated(draft, epsilon, delta))
@@ -151,6 +151,6 @@ def calibrate(make: Any, epsilon: float, delta: float) -> Any:
 def combined(weights: Sequence[float], rows: Sequence[Sequence[Any]], start: Sequence[Any]) -> list[Any]:
     """start + Σ weight·row, coordinate by coordinate."""
     return [
-        base + sum(weight * row[place] for weight, row in zip(weights, rows, strict=False))
-        for place, base in enumerate(start)
+        base + sum(weight * row[coordinate] for weight, row in zip(weights, rows, strict=False))
+        for coordinate, base in enumerate(start)
     ]

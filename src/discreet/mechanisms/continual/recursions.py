@@ -12,7 +12,7 @@ from discreet import _check, events
 from discreet.accounting import correlation
 from discreet.accounting.prices.correlated import sensitivity
 from discreet.mechanisms.continual import series
-from discreet.mechanisms.continual.encoders import GUARD_BITS, MOST_SCALE, Encoded, calibrate, combined
+from discreet.mechanisms.continual.encoders import GUARD_BITS, MOST_SCALE, Encoded, combined, least_noise
 from discreet.mechanisms.continual.series import DECAY_BITS, FINE_BITS
 from discreet.mechanisms.continual.stream import Stream, Vector
 from discreet.mechanisms.continual.workloads import TOTAL, Workload
@@ -65,7 +65,7 @@ class Buffered(Encoded):
         horizon = min(stream.steps, getattr(workload, "width", stream.steps))
         rate = getattr(workload, "rate", 1.0) * max(0.0, 1 - share / horizon)
         scales, decays = series.fitted_buffers(buffers, horizon, rate)
-        made: Buffered = calibrate(lambda noise: cls(stream, noise, workload, scales, decays), epsilon, delta)
+        made: Buffered = least_noise(lambda noise: cls(stream, noise, workload, scales, decays), epsilon, delta)
         return made
 
     @property
@@ -137,7 +137,7 @@ class BandedInverse(Encoded):
         cls, stream: Stream, epsilon: float, delta: float, *, bands: int, workload: Workload = TOTAL
     ) -> BandedInverse:
         """The least noise for (ε, δ)-DP."""
-        made: BandedInverse = calibrate(lambda noise: cls(stream, noise, workload, bands), epsilon, delta)
+        made: BandedInverse = least_noise(lambda noise: cls(stream, noise, workload, bands), epsilon, delta)
         return made
 
     @property

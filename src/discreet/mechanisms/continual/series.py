@@ -27,14 +27,14 @@ def inverse(column: Vector, count: int) -> Vector:
     """
     if len(column) <= 64:
         return divided_out(column, count)
-    found = np.array([1 / column[0]])
-    while len(found) < count:
-        size = min(2 * len(found), count)
+    inverse_column = np.array([1 / column[0]])
+    while len(inverse_column) < count:
+        size = min(2 * len(inverse_column), count)
         short = column[:size]
-        error = -_convolved(short, found)[:size]
+        error = -_convolved(short, inverse_column)[:size]
         error[0] += 2.0
-        found = _convolved(found, error)[:size]
-    return found
+        inverse_column = _convolved(inverse_column, error)[:size]
+    return inverse_column
 
 
 def divided_out(column: Vector | tuple[float, ...], count: int) -> Vector:

@@ -21,7 +21,7 @@ from discreet import _check, events
 from discreet.accounting import closed_forms
 from discreet.mechanisms._gaussian import Gaussian
 from discreet.mechanisms._laplace import Laplace
-from discreet.mechanisms.continual.counter import Content, Counter, Drawn, Noise
+from discreet.mechanisms.continual.counter import Content, Counter, CounterNoise, Drawn
 from discreet.mechanisms.continual.stream import Stream, Vector
 from discreet.numeric.rounding import float_root_down, root_up, rounded_up, up
 
@@ -29,7 +29,7 @@ from discreet.numeric.rounding import float_root_down, root_up, rounded_up, up
 MARGIN = 1 + Fraction(1, 1 << 40)
 
 
-def calibrated(stream: Stream, levels: int, branching: int, epsilon: float, delta: float | None) -> Noise:
+def calibrated(stream: Stream, levels: int, branching: int, epsilon: float, delta: float | None) -> CounterNoise:
     """The least noise on each node of a tree: Laplace for ε-DP, Gaussian for (ε, δ)-DP.
 
     Laplace: λ = Δ₁/ε, with Δ₁ = levels · participations · that of one step. Gaussian: the analytic σ of Balle & Wang
@@ -43,7 +43,7 @@ def calibrated(stream: Stream, levels: int, branching: int, epsilon: float, delt
     return Gaussian(root_up(multiplier**2 * squares))
 
 
-def tree_event(stream: Stream, noise: Noise, levels: int, branching: int) -> events.Event:
+def tree_event(stream: Stream, noise: CounterNoise, levels: int, branching: int) -> events.Event:
     """The event of noise on every node of a tree with this many levels."""
     if isinstance(noise, Laplace):
         return events.DiscreteLaplace(levels * stream.most_participations * stream.sensitivity.l1, noise.scale)
@@ -114,11 +114,11 @@ class Tree(Counter):
     @cached_property
     def _variances(self) -> list[float]:
         """vᵢ of a node's estimate on each level, in units of the noise's variance."""
-        found = [1.0]
+        variances = [1.0]
         for _ in range(self.levels - 1):
-            children = self.branching * found[-1]
-            found.append(children / (1 + children) if self.refined else 1.0)
-        return found
+            children = self.branching * variances[-1]
+            variances.append(children / (1 + children) if self.refined else 1.0)
+        return variances
 
     def errors(self) -> Vector:
         remaining = np.arange(1, self.stream.steps + 1)
@@ -241,8 +241,8 @@ class SubtractionTree(Counter):
             break
         answer = list(total)
         for plus, minus in zip(added, ahead, strict=True):
-            for place in range(self.stream.dimension):
-                answer[place] += plus[place] - sum(noise[place] for noise in minus)
+            for coordinate in range(self.stream.dimension):
+                answer[coordinate] += plus[coordinate] - sum(noise[coordinate] for noise in minus)
         return {"total": total, "added": added, "ahead": ahead}, answer
 
 

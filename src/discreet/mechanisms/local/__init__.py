@@ -5,8 +5,8 @@ the server calls `protocol.estimate(reports)`. Nobody but the person ever sees t
 the price is an error that grows like √n instead of staying constant.
 """
 
-from discreet.mechanisms.local.choosing import Choice, best_for
-from discreet.mechanisms.local.frequencies import Estimate, FrequencyProtocol, Influence
+from discreet.mechanisms.local.choosing import ProtocolChoice, best_for
+from discreet.mechanisms.local.frequencies import FrequencyEstimate, FrequencyProtocol, Influence
 from discreet.mechanisms.local.hadamard import HadamardResponse
 from discreet.mechanisms.local.hashing import LocalHashing
 from discreet.mechanisms.local.means import Hybrid, MeanEstimate, MeanProtocol, OneBit, Piecewise, best_mean_for
@@ -20,9 +20,8 @@ from discreet.mechanisms.local.unary import UnaryEncoding
 from discreet.mechanisms.local.vectors import UnitVectors, VectorEstimate
 
 __all__ = [
-    "Choice",
     "CountMeanSketch",
-    "Estimate",
+    "FrequencyEstimate",
     "FrequencyProtocol",
     "GeneralizedResponse",
     "HadamardResponse",
@@ -35,6 +34,7 @@ __all__ = [
     "Piecewise",
     "PrefixTree",
     "Protocol",
+    "ProtocolChoice",
     "Rappor",
     "RapporClient",
     "RapporEstimate",

@@ -26,7 +26,7 @@ _TIE = 0.01
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class ProtocolChoice:
     """A protocol, and how it compares with the others.
 
     Attributes:
@@ -50,7 +50,7 @@ class Choice:
         return "\n".join(lines)
 
 
-def best_for(categories: int | tuple[object, ...], epsilon: float, people: int) -> Choice:
+def best_for(categories: int | tuple[object, ...], epsilon: float, people: int) -> ProtocolChoice:
     """The frequency protocol with the smallest exact variance for these categories, ε and number of people.
 
     Args:
@@ -69,4 +69,4 @@ def best_for(categories: int | tuple[object, ...], epsilon: float, people: int) 
         ((type(protocol).__name__, error, protocol.size) for protocol, error in zip(protocols, errors, strict=True)),
         key=lambda row: row[1],
     )
-    return Choice(protocols[best], tuple(table))
+    return ProtocolChoice(protocols[best], tuple(table))

@@ -42,7 +42,7 @@ class Influence:
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class FrequencyEstimate:
     """Estimated shares, with errors that cover the randomness of the reports.
 
     Attributes:
@@ -152,7 +152,7 @@ class FrequencyProtocol(Protocol):
             payloads[start : start + _BLOCK] = self.encode(held[start : start + _BLOCK], bits)
         return payloads
 
-    def estimate(self, reports: Reports | Iterable[bytes]) -> Estimate:
+    def estimate(self, reports: Reports | Iterable[bytes]) -> FrequencyEstimate:
         """The shares of the categories. Malformed and foreign reports are rejected and counted.
 
         Guarantee: post-processing of reports; it needs no trust and spends nothing.
@@ -160,7 +160,7 @@ class FrequencyProtocol(Protocol):
         payloads, rejected = self._accepted(reports)
         shares = (self.support(payloads) / len(payloads) - self.noise) / (self.truth - self.noise)
         errors = np.sqrt(self.variance(np.clip(shares, 0, 1), len(payloads)))
-        return Estimate(self.categories, shares, errors, len(payloads), rejected, self.influence().category)
+        return FrequencyEstimate(self.categories, shares, errors, len(payloads), rejected, self.influence().category)
 
     def variance(self, share: ArrayLike, people: int) -> Floats:
         """The exact variance of an estimated share, for a true share and a number of people.

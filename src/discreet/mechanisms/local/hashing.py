@@ -102,8 +102,10 @@ class LocalHashing(FrequencyProtocol):
 
     def influence(self) -> Influence:
         apart = self.truth - self.noise
-        one = (1 - self.noise) / apart
-        return Influence(one, len(self.categories) * one)  # a seed can be searched under which many categories collide
+        per_category = (1 - self.noise) / apart
+        return Influence(
+            per_category, len(self.categories) * per_category
+        )  # a seed can be searched under which many categories collide
 
 
 def _seeds(count: int, bits: entropy.Bits) -> NDArray[np.uint64]:
@@ -125,7 +127,7 @@ def fingerprints(named: Iterable[Any]) -> NDArray[np.uint64]:
 
 def text_fingerprints(texts: Iterable[bytes]) -> NDArray[np.uint64]:
     """The `fingerprints` of values whose texts are at hand."""
-    digests = (hashlib.blake2b(one, digest_size=8).digest() for one in texts)
+    digests = (hashlib.blake2b(encoded, digest_size=8).digest() for encoded in texts)
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 

@@ -181,10 +181,10 @@ class Rappor:
         counter = 0
         while len(positions) < self.hashes:
             digest = hashlib.blake2b(name, salt=cohort.to_bytes(4, "little"), person=counter.to_bytes(4, "little"))
-            place = int.from_bytes(digest.digest()[:8], "little") % self.bits
+            position = int.from_bytes(digest.digest()[:8], "little") % self.bits
             counter += 1
-            if place not in positions:
-                positions.append(place)
+            if position not in positions:
+                positions.append(position)
         return positions
 
     def _permanent_bits(self, client: RapporClient, value: Any) -> NDArray[np.bool_]:
@@ -219,7 +219,7 @@ class Rappor:
         """
         bits = entropy.bits(insecure_seed)
         names = [text(value) for value in values]
-        places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+        places = {name: index for index, name in enumerate(dict.fromkeys(names))}
         distinct, held = list(places), np.array([places[name] for name in names], dtype=np.int64)
         cohorts = samplers.uniform(self.cohorts, held.size, bits)
         pairs, which = np.unique(held * self.cohorts + cohorts, return_inverse=True)
@@ -267,8 +267,8 @@ class Rappor:
         share = present / present.sum()
         design = np.zeros((self.cohorts, self.bits, len(names)))
         for cohort in range(self.cohorts):
-            for place, name in enumerate(names):
-                design[cohort, self._positions(cohort, text(name)), place] = share[cohort]
+            for index, name in enumerate(names):
+                design[cohort, self._positions(cohort, text(name)), index] = share[cohort]
         spread = np.repeat(np.sqrt(np.maximum(present, 1) * low * (1 - low)) / apart, self.bits)
         matrix = design.reshape(-1, len(names)) / spread[:, None]
         counts, _ = optimize.nnls(matrix, observed / spread)

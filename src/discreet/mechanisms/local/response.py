@@ -62,5 +62,5 @@ class GeneralizedResponse(FrequencyProtocol):
 
     def influence(self) -> Influence:
         apart = self.truth - self.noise
-        one, others = (1 - self.noise) / apart, self.noise / apart
-        return Influence(one, one + (len(self.categories) - 1) * others)
+        told, others = (1 - self.noise) / apart, self.noise / apart
+        return Influence(told, told + (len(self.categories) - 1) * others)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from discreet import _check
-from discreet.mechanisms.local.frequencies import Estimate, Influence
+from discreet.mechanisms.local.frequencies import FrequencyEstimate, Influence
 from discreet.mechanisms.local.hadamard import HadamardResponse
 from discreet.mechanisms.local.hashing import fingerprints, hashes, mix, text, text_fingerprints
 from discreet.mechanisms.local.protocol import Protocol
@@ -69,7 +69,7 @@ class CountMeanSketch(Protocol):
     def _randomized(self, values: Sequence[Any], bits: entropy.Bits) -> Payloads:
         """The hash function is drawn independently of the value; given it, the report is ε-DP."""
         texts = [text(value) for value in values]
-        distinct = {name: place for place, name in enumerate(dict.fromkeys(texts))}
+        distinct = {name: index for index, name in enumerate(dict.fromkeys(texts))}
         marks = text_fingerprints(distinct)[[distinct[name] for name in texts]]
         chosen = samplers.uniform(self.functions, len(values), bits)
         held = hashes(_function(chosen), marks, self.buckets)
@@ -81,7 +81,7 @@ class CountMeanSketch(Protocol):
     def valid(self, payloads: Payloads) -> NDArray[np.bool_]:
         return np.asarray((_number(payloads) < self.functions) & self._response.valid(payloads[:, 2:]))
 
-    def estimate(self, reports: Reports | Iterable[bytes], candidates: Sequence[Any]) -> Estimate:
+    def estimate(self, reports: Reports | Iterable[bytes], candidates: Sequence[Any]) -> FrequencyEstimate:
         """The shares of some candidates. Malformed and foreign reports are rejected and counted.
 
         The standard errors cover the randomness of the reports, given what collides. Collisions add an error of about
@@ -117,7 +117,7 @@ class _Table:
     reports: int
     rejected: int
 
-    def estimate(self, candidates: Sequence[Any]) -> Estimate:
+    def estimate(self, candidates: Sequence[Any]) -> FrequencyEstimate:
         """The shares of some values, by summing their buckets over all hash functions."""
         marks = fingerprints(candidates)
         buckets = hashes(_function(np.arange(self.sketch.functions))[:, None], marks, self.sketch.buckets)
@@ -130,7 +130,7 @@ class _Table:
         variance = clipped * truth * (1 - truth) + (1 - clipped) * noise * (1 - noise)
         errors = np.sqrt(variance / self.reports) / (truth - noise)
         influence = self.sketch.influence().category
-        return Estimate(tuple(candidates), shares, errors, self.reports, self.rejected, influence)
+        return FrequencyEstimate(tuple(candidates), shares, errors, self.reports, self.rejected, influence)
 
 
 def _number(payloads: Payloads) -> NDArray[np.int64]:
@@ -190,8 +190,8 @@ class PrefixTree(Protocol):
 
     def influence(self) -> Influence:
         """The most that one dishonest device can change at its depth, where it counts for all depths' devices."""
-        one = self._sketch.influence()
-        return Influence(one.category * len(self.depths), one.total)
+        of_sketch = self._sketch.influence()
+        return Influence(of_sketch.category * len(self.depths), of_sketch.total)
 
     def _randomized(self, values: Sequence[str], bits: entropy.Bits) -> Payloads:
         """The depth is drawn independently of the text; given it, the report is ε-DP."""
@@ -213,7 +213,9 @@ class PrefixTree(Protocol):
         ended = "".join(c if c in self.alphabet else "\0" for c in text).partition("\0")[0]
         return ended[: self.depths[depth]].ljust(self.depths[depth], "\0")
 
-    def estimate(self, reports: Reports | Iterable[bytes], *, limit: int = 64, alpha: float = 0.05) -> Estimate:
+    def estimate(
+        self, reports: Reports | Iterable[bytes], *, limit: int = 64, alpha: float = 0.05
+    ) -> FrequencyEstimate:
         """The texts that are clearly common, with their shares, most common first.
 
         Args:
@@ -225,7 +227,7 @@ class PrefixTree(Protocol):
         """
         payloads, rejected = self._accepted(reports)
         prefixes = [""]
-        found: Estimate | None = None
+        estimated: FrequencyEstimate | None = None
         for depth in range(len(self.depths)):
             length = self.depths[depth] - (self.depths[depth - 1] if depth else 0)
             candidates = [longer for prefix in prefixes for longer in self._extended(prefix, length)]
@@ -235,23 +237,23 @@ class PrefixTree(Protocol):
             rows = payloads[payloads[:, 0] == depth]
             if not len(rows):
                 raise _check.fail("reports", "cover all depths", f"none at depth {depth}", "collect more of them")
-            found = self._sketch._table(rows[:, 1:], rejected).estimate(candidates)
+            estimated = self._sketch._table(rows[:, 1:], rejected).estimate(candidates)
             threshold = -special.ndtri(float(_check.probability("alpha", alpha, "such as 0.05")) / len(candidates))
-            order = np.argsort(-found.shares)
-            kept = [i for i in order if found.shares[i] > threshold * found.standard_errors[i]][:limit]
-            found = Estimate(
+            order = np.argsort(-estimated.shares)
+            kept = [i for i in order if estimated.shares[i] > threshold * estimated.standard_errors[i]][:limit]
+            estimated = FrequencyEstimate(
                 tuple(candidates[i].rstrip("\0") for i in kept),
-                found.shares[kept],
-                found.standard_errors[kept],
-                found.reports,
+                estimated.shares[kept],
+                estimated.standard_errors[kept],
+                estimated.reports,
                 rejected,
-                found.influence,
+                estimated.influence,
             )
             prefixes = [candidates[i] for i in kept]
             if not prefixes:
                 break
-        assert found is not None
-        return found
+        assert estimated is not None
+        return estimated
 
     def _extended(self, prefix: str, length: int) -> list[str]:
         """All ways in which a prefix can go on; one that has ended does not."""

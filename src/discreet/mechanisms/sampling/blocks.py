@@ -142,18 +142,18 @@ class BlockSampler:
 
     # --- drawing --------------------------------------------------------------------------------------------------
 
-    def draw(self, size: int, bits: Bits, *, signed: bool = True) -> NDArray[np.int64]:
-        """`size` independent draws; only their magnitudes if `signed` is False (discrete noise only)."""
+    def draw(self, size: int, bits: Bits) -> NDArray[np.int64]:
+        """`size` independent draws."""
         out = np.empty(size, dtype=np.int64)
         filled = 0
         while filled < size:
             missing = size - filled
-            drawn = self._draw_some(min(_CHUNK, missing + missing // 8 + 8), bits, signed)[:missing]
+            drawn = self._draw_some(min(_CHUNK, missing + missing // 8 + 8), bits)[:missing]
             out[filled : filled + len(drawn)] = drawn
             filled += len(drawn)
         return out
 
-    def _draw_some(self, count: int, bits: Bits, signed: bool) -> NDArray[np.int64]:
+    def _draw_some(self, count: int, bits: Bits) -> NDArray[np.int64]:
         """The draws that were kept from `count` tries."""
         words = bits.half_words(count)
         block = self._choose(words >> np.uint32(1), bits)
@@ -168,12 +168,11 @@ class BlockSampler:
                 place = (place >> spare) << spare
             kept = self._keep(block, place, fine & np.uint64((1 << _COIN) - 1), bits)
             magnitude = self._magnitude(block, place)
-        if signed:
-            negative = (words & np.uint32(1)).astype(np.int64)
-            if self.support is Support.DISCRETE:
-                valid = (magnitude | (negative - 1)) != 0  # False only for a negative zero
-                kept = valid if kept is None else kept & valid
-            magnitude = (magnitude ^ -negative) + negative
+        negative = (words & np.uint32(1)).astype(np.int64)
+        if self.support is Support.DISCRETE:
+            valid = (magnitude | (negative - 1)) != 0  # False only for a negative zero
+            kept = valid if kept is None else kept & valid
+        magnitude = (magnitude ^ -negative) + negative
         return magnitude if kept is None else magnitude[kept]
 
     def _choose(self, prefix: NDArray[np.uint32], bits: Bits) -> NDArray[np.int64]:

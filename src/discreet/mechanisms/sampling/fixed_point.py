@@ -90,8 +90,8 @@ def coins(target: Enclosure, size: int, bits: Bits) -> NDArray[np.bool_]:
     longer = (prefixes[undecided].astype(np.uint64) << np.uint64(54)) | (bits.words(undecided.size) >> np.uint64(10))
     low, high = target(62)
     heads[undecided] = longer < np.uint64(low)
-    for place in np.flatnonzero((longer >= np.uint64(low)) & (longer < np.uint64(high))):
-        heads[undecided[place]] = uniform_below(target, int(longer[place]), 62, bits)
+    for index in np.flatnonzero((longer >= np.uint64(low)) & (longer < np.uint64(high))):
+        heads[undecided[index]] = uniform_below(target, int(longer[index]), 62, bits)
     return heads
 
 

@@ -43,12 +43,6 @@ def bernoulli_exp(gamma: Fraction, size: int, bits: Bits = SYSTEM) -> NDArray[np
     return bernoulli(lambda precision: exp_neg(exponent, precision), _size(size), bits)
 
 
-def geometric(scale: Fraction, size: int, bits: Bits = SYSTEM) -> NDArray[np.int64]:
-    """Integers k ≥ 0 with P(k) = (1 − e^{−1/b}) e^{−k/b}, where b = `scale`."""
-    sampler = block_sampler(Shape.LAPLACE, Support.DISCRETE, _scale("scale", scale))
-    return sampler.draw(_size(size), bits, signed=False)
-
-
 def discrete_laplace(scale: Fraction, size: int, bits: Bits = SYSTEM) -> NDArray[np.int64]:
     """Integers with P(x) = tanh(1/2b) e^{−|x|/b}, where b = `scale`.
 

@@ -19,7 +19,7 @@ from discreet.bounded import Bounded, Sensitivity, Tails
 from discreet.neighbors import Unit
 from discreet.queries.contributions import larger, sensitivities, used_rows
 from discreet.queries.grid import MIN_LEVELS, Grid, numbers
-from discreet.queries.statistics.intervals import NUISANCE, Column, Sums, holding
+from discreet.queries.statistics.intervals import NUISANCE, ColumnSums, NoisySums, holding
 from discreet.queries.statistics.variance import centered_squares, delta_method
 
 #: Levels on each side of the middle, for each of the two columns: their products stay below 2^50.
@@ -100,8 +100,8 @@ def _paired(
     use, unit, rows = used_rows(x.size, persons, max_rows)
     use &= ~(np.isnan(x) | np.isnan(y))
     levels = max(LEVELS // rows, MIN_LEVELS)
-    one, two = (Grid.over(pair, center=True, levels=levels) for pair in bounds)
-    return (one, two), (one.levels(x, 0)[use], two.levels(y, 0)[use]), unit
+    first, second = (Grid.over(pair, center=True, levels=levels) for pair in bounds)
+    return (first, second), (first.levels(x, 0)[use], second.levels(y, 0)[use]), unit
 
 
 def _summed(grids: tuple[Grid, Grid], columns: tuple[Any, Any], *, squares: bool) -> NDArray[np.int64]:
@@ -117,14 +117,14 @@ def _either(present: Sensitivity, swapped: Sensitivity) -> tuple[Sensitivity, Se
     return present, larger(present, swapped)
 
 
-def products(k: Any, l: Any, one: Grid, two: Grid) -> Any:  # noqa: E741  # the letters of the proof
+def products(k: Any, l: Any, first: Grid, second: Grid) -> Any:  # noqa: E741  # the letters of the proof
     """kl/R₂, rounded to integers in [−R₁, R₁], for arrays and engines' columns, which divide integers ≥ 0 alike."""
-    return (k * l + one.reach * two.reach + two.reach // 2) // two.reach - one.reach
+    return (k * l + first.reach * second.reach + second.reach // 2) // second.reach - first.reach
 
 
-def covariance_moves(one: Grid, two: Grid) -> tuple[Sensitivity, Sensitivity]:
+def covariance_moves(first: Grid, second: Grid) -> tuple[Sensitivity, Sensitivity]:
     """The most that one row adds to (Σk, Σl, Σkl/R₂, R·count), and the most by which two rows differ."""
-    a, b = one.reach, two.reach
+    a, b = first.reach, second.reach
     most = max(a, b)
     present = Sensitivity(4, 2 * a + b + most, 2 * a * a + b * b + most * most, most)
     squared = max(8 * a * a, 4 * a * a + 4 * b * b) + 4 * a + 1
@@ -132,9 +132,9 @@ def covariance_moves(one: Grid, two: Grid) -> tuple[Sensitivity, Sensitivity]:
     return present, swapped
 
 
-def correlation_moves(one: Grid, two: Grid) -> tuple[Sensitivity, Sensitivity]:
+def correlation_moves(first: Grid, second: Grid) -> tuple[Sensitivity, Sensitivity]:
     """The same with the two centered squares between the product and the count."""
-    a, b = one.reach, two.reach
+    a, b = first.reach, second.reach
     most = max(a, b)
     present = Sensitivity(6, 3 * a + 2 * b + most, 3 * a * a + 2 * b * b + most * most, most)
     squared = 21 * a * a // 4 + 8 * a + 8 + 21 * b * b // 4 + 8 * b + 8 + 4 * a * a
@@ -206,19 +206,21 @@ class CorrelationFinish:
         """As docs/proofs/intervals.md says, with a twentieth of `tail` for each of the means' and spreads' ranges."""
         sums, product, columns = _noisy_sums(noisy, self.one, self.two, noise)
         own = NUISANCE / 2 * tail
-        one, two = (sums.mean(column, own) for column in columns)
-        spreads = sums.variance(columns[0], one, own), sums.variance(columns[1], two, own)
-        found = sums.correlation(product, columns, (one, two), spreads, (1 - 2 * NUISANCE) * tail)
-        return holding(found, self.value(noisy))
+        first, second = (sums.mean(column, own) for column in columns)
+        spreads = sums.variance(columns[0], first, own), sums.variance(columns[1], second, own)
+        ends = sums.correlation(product, columns, (first, second), spreads, (1 - 2 * NUISANCE) * tail)
+        return holding(ends, self.value(noisy))
 
 
-def _noisy_sums(noisy: NDArray[Any], one: Grid, two: Grid, noise: Tails) -> tuple[Sums, Column, tuple[Column, Column]]:
+def _noisy_sums(
+    noisy: NDArray[Any], first: Grid, second: Grid, noise: Tails
+) -> tuple[NoisySums, ColumnSums, tuple[ColumnSums, ColumnSums]]:
     """The noisy sums relative to the largest levels a and b: Σkl/R₂ relative to a is Σkl relative to ab."""
     values = np.asarray(noisy, dtype=np.float64)
-    a, b, most = one.reach, two.reach, max(one.reach, two.reach)
+    a, b, most = first.reach, second.reach, max(first.reach, second.reach)
     squares = (values[3] / a, values[4] / b) if len(values) == 6 else (None, None)
-    columns = Column(values[0] / a, 1 / a, squares[0]), Column(values[1] / b, 1 / b, squares[1])
-    return Sums(values[-1] / most, 1 / most, noise), Column(values[2] / a, 1 / a), columns
+    columns = ColumnSums(values[0] / a, 1 / a, squares[0]), ColumnSums(values[1] / b, 1 / b, squares[1])
+    return NoisySums(values[-1] / most, 1 / most, noise), ColumnSums(values[2] / a, 1 / a), columns
 
 
 @dataclass(frozen=True)
@@ -232,9 +234,9 @@ class _Moments:
     l_squared: Any
 
     @classmethod
-    def of(cls, noisy: NDArray[Any], one: Grid, two: Grid) -> _Moments:
+    def of(cls, noisy: NDArray[Any], first: Grid, second: Grid) -> _Moments:
         values = np.asarray(noisy, dtype=np.float64)
-        a, b = one.reach, two.reach
+        a, b = first.reach, second.reach
         count = np.maximum(values[-1] / max(a, b), 1.0)
 
         def mean(total: Any, reach: int) -> Any:

@@ -137,11 +137,11 @@ def categorized(values: ArrayLike, categories: Sequence[Any]) -> tuple[NDArray[n
         # A table of all small integers: its size, and the time that it takes, depend on the categories alone.
         table = np.full(max(labels) + 2, -1, dtype=np.intp)
         table[list(labels)] = np.arange(len(labels))
-        found = np.empty(entries.size, dtype=np.intp)
+        codes = np.empty(entries.size, dtype=np.intp)
         for start in range(0, entries.size, _BLOCK):
             block = entries[start : start + _BLOCK]
             inside = (block >= 0) & (block <= len(table) - 2)
-            found[start : start + _BLOCK] = table[np.where(inside, block, len(table) - 1).astype(np.intp)]
-        return found, labels
+            codes[start : start + _BLOCK] = table[np.where(inside, block, len(table) - 1).astype(np.intp)]
+        return codes, labels
     places = (index.get(plain(value), -1) for value in entries.tolist())
     return np.fromiter(places, dtype=np.intp, count=entries.size), labels

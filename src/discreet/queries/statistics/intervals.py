@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from discreet.bounded import Tails
 
-Range = tuple[NDArray[np.float64], NDArray[np.float64]]
+Ends = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 #: The part of the allowed probability of error that goes to the ranges of means and spreads.
 NUISANCE = 0.1
@@ -27,35 +27,35 @@ NUISANCE = 0.1
 _ROUNDS = 3
 
 
-def times(one: Range, two: Range) -> Range:
+def times(left: Ends, right: Ends) -> Ends:
     """The range of a product."""
-    products = [x * y for x in one for y in two]
+    products = [x * y for x in left for y in right]
     return np.minimum.reduce(products), np.maximum.reduce(products)
 
 
-def plus(one: Range, two: Range) -> Range:
+def plus(left: Ends, right: Ends) -> Ends:
     """The range of a sum."""
-    return one[0] + two[0], one[1] + two[1]
+    return left[0] + right[0], left[1] + right[1]
 
 
-def scaled(one: Range, factor: float) -> Range:
+def scaled(given: Ends, factor: float) -> Ends:
     """The range of a multiple."""
-    ends = one[0] * factor, one[1] * factor
+    ends = given[0] * factor, given[1] * factor
     return ends if factor >= 0 else (ends[1], ends[0])
 
 
-def squared(one: Range) -> Range:
+def squared(ends: Ends) -> Ends:
     """The range of a square."""
-    low, high = np.square(one[0]), np.square(one[1])
-    return np.where((one[0] <= 0) & (one[1] >= 0), 0.0, np.minimum(low, high)), np.maximum(low, high)
+    low, high = np.square(ends[0]), np.square(ends[1])
+    return np.where((ends[0] <= 0) & (ends[1] >= 0), 0.0, np.minimum(low, high)), np.maximum(low, high)
 
 
-def size(one: Range) -> NDArray[np.float64]:
+def size(ends: Ends) -> NDArray[np.float64]:
     """The largest absolute value in a range."""
-    return np.asarray(np.maximum(np.abs(one[0]), np.abs(one[1])))
+    return np.asarray(np.maximum(np.abs(ends[0]), np.abs(ends[1])))
 
 
-def around(estimate: Any, below: Any, above: Any, ends: tuple[float, float], usable: Any) -> Range:
+def around(estimate: Any, below: Any, above: Any, ends: tuple[float, float], usable: Any) -> Ends:
     """From `below` under the estimate to `above` over it, within `ends`; all of `ends` where nothing is usable.
 
     The truth lies within `ends`, so an estimate that does not is moved to the nearer end first: that brings it nearer
@@ -67,7 +67,7 @@ def around(estimate: Any, below: Any, above: Any, ends: tuple[float, float], usa
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnSums:
     """One column's noisy sum of levels and, where it was measured, its noisy sum of 2k²/R − R; both divided by R.
 
     `unit` is the noise of these in terms of a coordinate's noise: 1/R.
@@ -79,7 +79,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Sums:
+class NoisySums:
     """Noisy sums of groups: how many rows, with the noise of `unit` coordinates, and what kind of noise it is."""
 
     count: NDArray[np.float64]
@@ -101,63 +101,68 @@ class Sums:
         broadcast = np.stack([np.broadcast_to(np.asarray(w, dtype=np.float64), self.count.shape) for w in weights])
         return self.noise.sum_width(broadcast, tail) / self.rows
 
-    def mean(self, column: Column, tail: float, ends: tuple[float, float] = (-1.0, 1.0)) -> Range:
+    def mean(self, column: ColumnSums, tail: float, ends: tuple[float, float] = (-1.0, 1.0)) -> Ends:
         """The range of m = Σx/n: Σx − m·n is pure noise."""
-        found = around(self.count, np.inf, np.inf, ends, False)
+        mean_range = around(self.count, np.inf, np.inf, ends, False)
         for _ in range(_ROUNDS):
-            wide = self.width([column.unit, size(found) * self.unit], tail)
-            found = around(column.total / self.rows, wide, wide, ends, self.usable)
-        return found
+            wide = self.width([column.unit, size(mean_range) * self.unit], tail)
+            mean_range = around(column.total / self.rows, wide, wide, ends, self.usable)
+        return mean_range
 
-    def variance(self, column: Column, mean: Range, tail: float) -> Range:
+    def variance(self, column: ColumnSums, mean: Ends, tail: float) -> Ends:
         """The range of v = Σx²/n − m²: Σx² − 2mΣx + (m² − v)n is pure noise."""
         assert column.squares is not None
         center = column.total / self.rows
         estimate = (column.squares / self.rows + 1) / 2 - center**2
         apart = size((mean[0] - center, mean[1] - center)) ** 2
         half = self._half
-        found = around(self.count, np.inf, np.inf, (0.0, 1.0), False)
+        variance_range = around(self.count, np.inf, np.inf, (0.0, 1.0), False)
         for _ in range(_ROUNDS):
-            of_count = plus(squared(mean), plus(scaled(found, -1.0), half))
+            of_count = plus(squared(mean), plus(scaled(variance_range, -1.0), half))
             weights = [column.unit / 2, 2 * size(mean) * column.unit, size(of_count) * self.unit]
             wide = self.width(weights, tail)
-            found = around(estimate, wide, wide + apart, (0.0, 1.0), self.usable)
-        return found
+            variance_range = around(estimate, wide, wide + apart, (0.0, 1.0), self.usable)
+        return variance_range
 
     def covariance(
-        self, product: Column, columns: tuple[Column, Column], means: tuple[Range, Range], tail: float
-    ) -> Range:
+        self, product: ColumnSums, columns: tuple[ColumnSums, ColumnSums], means: tuple[Ends, Ends], tail: float
+    ) -> Ends:
         """The range of c = Σxy/n − m₁m₂: Σxy − m₂Σx − m₁Σy + (m₁m₂ − c)n is pure noise."""
-        (one, two), (first, second) = columns, means
+        (first_column, second_column), (first, second) = columns, means
         estimate, apart = self.center(product, columns), self.apart(columns, means)
-        found = around(self.count, np.inf, np.inf, (-1.0, 1.0), False)
+        covariance_range = around(self.count, np.inf, np.inf, (-1.0, 1.0), False)
         for _ in range(_ROUNDS):
-            of_count = plus(times(first, second), scaled(found, -1.0))
-            weights = [product.unit, size(second) * one.unit, size(first) * two.unit, size(of_count) * self.unit]
+            of_count = plus(times(first, second), scaled(covariance_range, -1.0))
+            weights = [
+                product.unit,
+                size(second) * first_column.unit,
+                size(first) * second_column.unit,
+                size(of_count) * self.unit,
+            ]
             wide = self.width(weights, tail) + apart
-            found = around(estimate, wide, wide, (-1.0, 1.0), self.usable)
-        return found
+            covariance_range = around(estimate, wide, wide, (-1.0, 1.0), self.usable)
+        return covariance_range
 
     def correlation(
         self,
-        product: Column,
-        columns: tuple[Column, Column],
-        means: tuple[Range, Range],
-        variances: tuple[Range, Range],
+        product: ColumnSums,
+        columns: tuple[ColumnSums, ColumnSums],
+        means: tuple[Ends, Ends],
+        variances: tuple[Ends, Ends],
         tail: float,
-    ) -> Range:
+    ) -> Ends:
         """The range of r = c/(s₁s₂): Σ(x−m₁)(y−m₂) − (r/2)(hΣ(x−m₁)² + Σ(y−m₂)²/h) with h = s₂/s₁ is pure noise."""
-        (one, two), (first, second) = columns, means
-        assert one.squares is not None
-        assert two.squares is not None
+        (first_column, second_column), (first, second) = columns, means
+        assert first_column.squares is not None
+        assert second_column.squares is not None
         centers = [column.total / self.rows for column in columns]
         spreads = [
             (np.asarray(column.squares) / self.rows + 1) / 2 - center**2
             for column, center in zip(columns, centers, strict=True)
         ]
-        known = self.usable & (variances[0][0] > 0) & (variances[1][0] > 0) & (spreads[0] > 0) & (spreads[1] > 0)
-        safe = [(np.where(known, low, 1.0), np.where(known, high, 1.0)) for low, high in variances]
-        v, w = (np.where(known, spread, 1.0) for spread in spreads)
+        estimable = self.usable & (variances[0][0] > 0) & (variances[1][0] > 0) & (spreads[0] > 0) & (spreads[1] > 0)
+        safe = [(np.where(estimable, low, 1.0), np.where(estimable, high, 1.0)) for low, high in variances]
+        v, w = (np.where(estimable, spread, 1.0) for spread in spreads)
         ratio = np.sqrt(safe[1][0] / safe[0][1]), np.sqrt(safe[1][1] / safe[0][0])
         inverse = 1 / ratio[1], 1 / ratio[0]
         gaps = [size((mean[0] - center, mean[1] - center)) ** 2 for mean, center in zip(means, centers, strict=True)]
@@ -166,38 +171,40 @@ class Sums:
         most = np.maximum.reduce([(h * (v + gaps[0]) + (w + gaps[1]) / h) / 2 for h in ratio])
         most = np.maximum(most, least)
         estimate, apart = self.center(product, columns), self.apart(columns, means)
-        found = around(self.count, np.inf, np.inf, (-1.0, 1.0), False)
+        correlation_range = around(self.count, np.inf, np.inf, (-1.0, 1.0), False)
         half = self._half
         for _ in range(_ROUNDS):
-            up, down = times(found, ratio), times(found, inverse)
+            up, down = times(correlation_range, ratio), times(correlation_range, inverse)
             of_one = plus(times(up, first), scaled(second, -1.0))
             of_two = plus(times(down, second), scaled(first, -1.0))
             of_squares = plus(times(up, plus(squared(first), half)), times(down, plus(squared(second), half)))
             of_count = plus(times(first, second), scaled(of_squares, -0.5))
             weights = [
                 product.unit,
-                size(of_one) * one.unit,
-                size(of_two) * two.unit,
-                size(up) * one.unit / 4,
-                size(down) * two.unit / 4,
+                size(of_one) * first_column.unit,
+                size(of_two) * second_column.unit,
+                size(up) * first_column.unit / 4,
+                size(down) * second_column.unit / 4,
                 size(of_count) * self.unit,
             ]
             wide = self.width(weights, tail) + apart
             low, high = estimate - wide, estimate + wide
             low, high = np.minimum(low / least, low / most), np.maximum(high / least, high / most)
-            found = around(estimate / least, estimate / least - low, high - estimate / least, (-1.0, 1.0), known)
-        return found
+            correlation_range = around(
+                estimate / least, estimate / least - low, high - estimate / least, (-1.0, 1.0), estimable
+            )
+        return correlation_range
 
     @property
-    def _half(self) -> Range:
+    def _half(self) -> Ends:
         """The range that holds 1/2 alone."""
         return np.full(self.count.shape, 0.5), np.full(self.count.shape, 0.5)
 
-    def center(self, product: Column, columns: tuple[Column, Column]) -> NDArray[np.float64]:
+    def center(self, product: ColumnSums, columns: tuple[ColumnSums, ColumnSums]) -> NDArray[np.float64]:
         """The covariance at the noisy means."""
         return np.asarray(product.total / self.rows - columns[0].total * columns[1].total / self.rows**2)
 
-    def apart(self, columns: tuple[Column, Column], means: tuple[Range, Range]) -> NDArray[np.float64]:
+    def apart(self, columns: tuple[ColumnSums, ColumnSums], means: tuple[Ends, Ends]) -> NDArray[np.float64]:
         """How far the product of both means' errors may move a covariance."""
         one, two = (
             size((mean[0] - column.total / self.rows, mean[1] - column.total / self.rows))
@@ -206,7 +213,7 @@ class Sums:
         return np.asarray(one * two)
 
 
-def holding(found: Range, value: Any) -> tuple[Any, Any]:
+def holding(ends: Ends, value: Any) -> tuple[Any, Any]:
     """A range that also holds the value, which treats counts below 1 and moments out of range in its own way."""
-    low, high = np.minimum(found[0], value), np.maximum(found[1], value)
+    low, high = np.minimum(ends[0], value), np.maximum(ends[1], value)
     return (float(low), float(high)) if np.ndim(low) == 0 else (low, high)

@@ -65,7 +65,7 @@ class Marks:
     @cached_property
     def places(self) -> tuple[int, ...]:
         """The place of each coarse mark among all marks."""
-        return tuple(int(place) for place in np.cumsum([0, *self.parts]))
+        return tuple(int(position) for position in np.cumsum([0, *self.parts]))
 
     @cached_property
     def points(self) -> tuple[float, ...]:
@@ -97,8 +97,8 @@ class Marks:
         per_length = np.array([*(1 / wide for wide in self.widths), 1.0])
         gaps = own - starts[at]
         along = np.where(gaps < self.no_distance, 0.0, gaps) * per_length[at]
-        part = np.floor(along).astype(np.int64)
-        return np.asarray(2 * (places[at] + part) + 1 + (along != part))
+        whole = np.floor(along).astype(np.int64)
+        return np.asarray(2 * (places[at] + whole) + 1 + (along != whole))
 
     @cached_property
     def widest(self) -> int:
@@ -121,7 +121,7 @@ def marks(bounds: tuple[float, float], parts: int) -> Marks:
 
 def merged(counts: NDArray[np.int64], kept: tuple[int, ...]) -> NDArray[np.int64]:
     """The counts of the cells that some of the marks make, out of those of the cells of all marks."""
-    ends = np.array([cell for place in kept for cell in (2 * place + 1, 2 * place + 2)])
+    ends = np.array([cell for index in kept for cell in (2 * index + 1, 2 * index + 2)])
     upto = np.concatenate([[0], np.cumsum(counts)])
     return np.asarray(np.diff(upto[np.concatenate([[0], ends, [counts.size]])]))
 

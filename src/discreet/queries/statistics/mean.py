@@ -14,7 +14,7 @@ from discreet.bounded import Bounded, Sensitivity, Tails
 from discreet.neighbors import ADD_REMOVE, REPLACE_ONE, Relation
 from discreet.queries.contributions import first, sensitivities, used_rows
 from discreet.queries.grid import Grid, coarser, numbers
-from discreet.queries.statistics.intervals import Column, Sums, holding
+from discreet.queries.statistics.intervals import ColumnSums, NoisySums, holding
 
 #: Levels on each side of the middle. Fewer than for a sum, because the count may weigh up to nine times as much.
 LEVELS = 1 << 24
@@ -50,8 +50,8 @@ class Quotient:
         """By Fieller's method: the sum less m times the count is pure noise at the true mean m."""
         grid, reach = self.grid, float(self.grid.reach)
         total, count = np.asarray(noisy, dtype=np.float64)
-        sums = Sums(count / self.weight, 1 / self.weight, noise)
-        column = Column(total / reach, 1 / reach)
+        sums = NoisySums(count / self.weight, 1 / self.weight, noise)
+        column = ColumnSums(total / reach, 1 / reach)
         low, high = sums.mean(column, tail, (grid.lower / reach, grid.upper / reach))
         unit, center = float(grid.reach * grid.step), float(grid.center)
         return holding((center + low * unit, center + high * unit), self.value(noisy))

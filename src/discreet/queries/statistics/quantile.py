@@ -101,10 +101,10 @@ class Place(NamedTuple):
 def places_of(points: tuple[float, ...], bounds: tuple[float, float]) -> tuple[Place, ...]:
     """All places that ascending points make of the range between bounds: below, on and between them, and above."""
     ends = (min(bounds[0], points[0]), *points, max(bounds[1], points[-1]))
-    found = []
+    places = []
     for low, high in pairwise(ends):
-        found += [Place(low + (high - low) / 2, low, high), Place(high, high, high)]
-    return tuple(found[:-1])
+        places += [Place(low + (high - low) / 2, low, high), Place(high, high, high)]
+    return tuple(places[:-1])
 
 
 def scores_of_places(
@@ -165,7 +165,7 @@ def refined_scores(
     bounds = marks.coarse[0], marks.coarse[-1]
 
     def scores(kept: tuple[int, ...]) -> Scores:
-        places = places_of(tuple(marks.points[place] for place in kept), bounds)
+        places = places_of(tuple(marks.points[index] for index in kept), bounds)
         return scores_of_places(places, quantile, merged(cells, kept), unit, scale=scale, relation=relation)
 
     coarse = scores(marks.places)
@@ -234,5 +234,5 @@ def fraction(quantile: object) -> Fraction:
 def moves(quantile: Fraction, rows: int) -> dict[Relation, int]:
     """How far a unit of `rows` rows moves one score, under each relation."""
     a, d = quantile.numerator, quantile.denominator
-    one = rows * max(a, d - a)
-    return {ADD_REMOVE: one, REPLACE_ONE: rows * d, ZERO_OUT: one}
+    single_move = rows * max(a, d - a)
+    return {ADD_REMOVE: single_move, REPLACE_ONE: rows * d, ZERO_OUT: single_move}

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.bounded import Bounded, Sensitivity, Tails
 from discreet.queries.contributions import sensitivities, used_rows
 from discreet.queries.grid import Grid, coarser, numbers
-from discreet.queries.statistics.intervals import NUISANCE, Column, Sums, holding
+from discreet.queries.statistics.intervals import NUISANCE, ColumnSums, NoisySums, holding
 
 #: Levels on each side of the middle.
 LEVELS = 1 << 24
@@ -44,8 +44,8 @@ class Spread:
     def interval(self, noisy: NDArray[Any], noise: Tails, tail: float) -> tuple[Any, Any]:
         """As docs/proofs/intervals.md says, with a tenth of `tail` for the range of the mean."""
         k, q, n = np.asarray(noisy, dtype=np.float64) / self.grid.reach
-        sums = Sums(n, 1 / self.grid.reach, noise)
-        column = Column(k, sums.unit, q)
+        sums = NoisySums(n, 1 / self.grid.reach, noise)
+        column = ColumnSums(k, sums.unit, q)
         mean = sums.mean(column, NUISANCE * tail)
         low, high = sums.variance(column, mean, (1 - NUISANCE) * tail)
         return holding((low * self._most, high * self._most), self.value(noisy))

@@ -109,15 +109,15 @@ def log_envelope(
     """ln of a bound on Π|φ_j(ω)|^{count_j} on each [ω_k, ω_{k+1}]; the first columns of `looked_at` are |φ_j(ω_k)|."""
     result = np.empty(len(omega) - 1)
     sampled = 0 if looked_at is None else looked_at.shape[1] - 1
-    known = None if looked_at is None else looked_at + np.reshape(error, (-1, 1))
+    raised_samples = None if looked_at is None else looked_at + np.reshape(error, (-1, 1))
     by_cut = np.ones(len(events.rate))
     for k in range(len(omega) - 1):
-        if known is None or k >= sampled or k % _REUSED == 0:
+        if raised_samples is None or k >= sampled or k % _REUSED == 0:
             by_cut = cuts.bound(float(omega[k]))
         bound = by_cut
-        if known is not None and k < sampled:
+        if raised_samples is not None and k < sampled:
             rise = cuts.spread * (omega[k + 1] - omega[k]) ** 2 / 4
-            peak = np.maximum(known[:, k], known[:, k + 1])[:, None] + cuts.set_aside
+            peak = np.maximum(raised_samples[:, k], raised_samples[:, k + 1])[:, None] + cuts.set_aside
             bound = np.minimum(bound, np.min(np.sqrt(peak * peak + rise) + cuts.set_aside, axis=1))
         with np.errstate(divide="ignore"):
             result[k] = float(events.count @ np.log(bound))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from discreet.accounting.losses.closed import LOG_MOMENT_ROUNDINGS, ClosedLoss
 from discreet.accounting.methods.fourier import quadrature, saddle
 from discreet.accounting.methods.fourier.decay import Decay, decay, log_envelope
-from discreet.accounting.methods.fourier.quadrature import Rule, SampledGaussians
+from discreet.accounting.methods.fourier.quadrature import QuadratureRule, SampledGaussians
 from discreet.numeric.rounding import UNIT
 from discreet.numeric.search import least_integer
 
@@ -290,8 +290,8 @@ def _period(smooth: Smooth, point: saddle.Saddle, spread: float) -> tuple[float,
 
 
 def sampled(
-    smooth: Smooth, tilt: float, step: float, nodes: int, rule: Rule | None = None
-) -> tuple[Complexes, float, Rule | None] | None:
+    smooth: Smooth, tilt: float, step: float, nodes: int, rule: QuadratureRule | None = None
+) -> tuple[Complexes, float, QuadratureRule | None] | None:
     """The integrand over e^{K(τ) − ετ} at 0, Δ, 2Δ, …, the error of its sum, and the quadrature behind it.
 
     A `rule` that is given stands for the sampled Gaussians, of which it may keep a part only.
@@ -343,7 +343,7 @@ def _log_one_plus(small: Complexes) -> tuple[Complexes, Floats]:
     return np.asarray(size + 1j * np.arctan2(y, 1 + x)), np.asarray(2 * np.abs(x) + x * x + y * y)
 
 
-def log_scale_of(smooth: Smooth, tilt: float, rule: Rule | None) -> tuple[float, float]:
+def log_scale_of(smooth: Smooth, tilt: float, rule: QuadratureRule | None) -> tuple[float, float]:
     """K(τ) and a bound on its error, which is a relative error of δ."""
     k = smooth.mu_squared * tilt * (tilt + 1) / 2
     error = UNIT * 8 * k
@@ -357,7 +357,7 @@ def log_scale_of(smooth: Smooth, tilt: float, rule: Rule | None) -> tuple[float,
     return k, math.expm1(min(_LARGE_EXPONENT, error + 8 * UNIT * abs(k))) + _SCALE_ROUNDINGS * UNIT
 
 
-def _beyond(smooth: Smooth, tilt: float, rule: Rule | None, step: float, nodes: int) -> float:
+def _beyond(smooth: Smooth, tilt: float, rule: QuadratureRule | None, step: float, nodes: int) -> float:
     """A bound on the sum over the contour's nodes that were left out, in the unit of the samples."""
     start = step * nodes
     events = smooth.sampled
@@ -390,7 +390,7 @@ def _beyond(smooth: Smooth, tilt: float, rule: Rule | None, step: float, nodes: 
     return float(total / math.pi)
 
 
-def _finer(events: SampledGaussians, tilt: float, reach: float, cuts: Decay) -> Rule | None:
+def _finer(events: SampledGaussians, tilt: float, reach: float, cuts: Decay) -> QuadratureRule | None:
     """A rule for frequencies up to `reach`; where outliers would need too many nodes, one that sets them aside."""
     most_often = float(np.max(events.count))
     rule = quadrature.certified(events, tilt, reach, within=min(_FINE_WITHIN, _FINE_CHANGE / most_often))

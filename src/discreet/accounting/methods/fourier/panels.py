@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from discreet.accounting.losses.continuous import mixture_loss, normal
-from discreet.accounting.methods.fourier.quadrature import Rule
+from discreet.accounting.methods.fourier.quadrature import QuadratureRule
 from discreet.numeric.rounding import UNIT
 
 Floats = NDArray[np.float64]
@@ -31,15 +31,16 @@ _LOG_ERROR = math.log(8 * _RHO / (_RHO - 1)) - 2 * _NODES * math.log(_RHO)
 _WIDEST, _CHANGE, _MOST_PANELS = 0.6, 12.0, 400
 # A panel is at most this many times as long as the one before, and gets shorter in such steps.
 _LONGER, _SHORTER = 2.0, 0.8
-# (1 + √2)/2, as in `quadrature`.
-_TURN = 1.2072
-# Cells of the bound on what lies beyond the last panel.
-_TAIL_CELLS = 400
+# (1 + √2)/2, and room for the round-off of w(1 − w), as in `quadrature`.
+_TURN, _SWING_ERROR = 1.2072, 1 + 1e-12
+# Cells of the bound on what lies beyond the last panel, and a relative margin for the round-off of their sum.
+_TAIL_CELLS, _TAIL_ERROR = 400, 1e-9
 # Roundings of one node's term, next to those of its exponent: its weight, as numpy computes it, errs by up to 525.
 _NODE_ROUNDINGS = 768
 # `natural_fall`: the X of its proof, how far out its cells go, their number, and a relative margin for round-off.
 _SWING, _FALL_REACH, _FALL_CELLS, _FALL_ERROR = 2.0, 8.0, 96, 1e-9
 _ROOT = math.sqrt(2 * math.pi)
+# e^709 is the largest float.
 _LARGEST_EXPONENT = 700.0
 
 
@@ -70,7 +71,7 @@ class CutGaussian:
         return np.asarray(special.expit(self.mu * (u - self.mu / 2) + math.log(self.rate) - math.log1p(-self.rate)))
 
 
-def certified(event: CutGaussian, tilt: float, reach: float, within: float) -> Rule | None:
+def certified(event: CutGaussian, tilt: float, reach: float, within: float) -> QuadratureRule | None:
     """A rule for frequencies up to `reach` that is good to about `within`; None where it takes too many panels."""
     s = event.order(tilt)
     low = min(-math.sqrt(max(0.0, -2 * math.log(within))), event.end) - 1.0
@@ -105,7 +106,7 @@ def certified(event: CutGaussian, tilt: float, reach: float, within: float) -> R
     phase = float(np.sum(weights * sensitivity))
     roundings = (np.array([np.sum(each)]), np.array([each @ np.abs(losses)]), np.array([phase]))
     sign = -1.0 if event.reverse else 1.0
-    return Rule(
+    return QuadratureRule(
         sign * losses[None, :],
         weights[None, :],
         np.array([log_moment]),
@@ -124,7 +125,7 @@ def _last(event: CutGaussian, s: float, low: float, within: float) -> tuple[floa
     mass = np.exp(np.minimum(log_mass, _LARGEST_EXPONENT))
     beyond = np.append(np.cumsum(mass[::-1])[::-1], 0.0)
     first = int(np.argmax(beyond <= within / 8))
-    return float(edges[first]), float(beyond[first]) * (1 + 1e-9)
+    return float(edges[first]), float(beyond[first]) * (1 + _TAIL_ERROR)
 
 
 def _edges(event: CutGaussian, s: float, reach: float, low: float, high: float) -> Floats | None:
@@ -136,8 +137,8 @@ def _edges(event: CutGaussian, s: float, reach: float, low: float, high: float) 
         start, half = edges[-1], min(widest, _LONGER * (edges[-1] - edges[-2]) / 2 if len(edges) > 1 else widest)
         # The integrand changes fastest at the right end of the ellipse.
         while True:
-            place = event.mu * (start + (1 + _ALONG) * half - event.mu / 2) + offset
-            share = 1 / (1 + math.exp(-place)) if place > -_LARGEST_EXPONENT else 0.0
+            log_odds = event.mu * (start + (1 + _ALONG) * half - event.mu / 2) + offset
+            share = 1 / (1 + math.exp(-log_odds)) if log_odds > -_LARGEST_EXPONENT else 0.0
             if half * (abs(start) + 1 + factor * share) <= _CHANGE:
                 break
             half *= _SHORTER
@@ -158,7 +159,7 @@ def _panel_errors(event: CutGaussian, s: float, reach: float, center: Floats, ha
     else:
         first = event.share(left)
         swing = np.maximum(first * (1 - first), share * (1 - share))
-        swing = np.where((first < 0.5) & (share > 0.5), 0.25, swing) * (1 + 1e-12)
+        swing = np.where((first < 0.5) & (share > 0.5), 0.25, swing) * _SWING_ERROR
         modulus = s * (event.loss(left) + np.log1p(-4 * swing * np.sin(event.mu * across / 2) ** 2) / 2)
     exponent = modulus - nearest**2 / 2 + across**2 / 2 + _TURN * reach * share * event.mu * across
     return float(np.sum(half / _ROOT * np.exp(np.minimum(exponent + _LOG_ERROR, _LARGEST_EXPONENT))))
@@ -186,14 +187,14 @@ def natural_fall(event: CutGaussian, tilt: float, log_moment: float, most: float
     return 2 * float(mass @ apart**2 @ mass) * (1 - math.cos(_SWING)) / _SWING**2 * (1 - _FALL_ERROR)
 
 
-def stacked(rules: list[Rule]) -> Rule:
+def stacked(rules: list[QuadratureRule]) -> QuadratureRule:
     """Rules of several events as one; shorter ones are filled up with nodes without weight."""
     most = max(rule.losses.shape[1] for rule in rules)
 
     def filled(values: Floats) -> Floats:
         return np.pad(values, ((0, 0), (0, most - values.shape[1])))
 
-    return Rule(
+    return QuadratureRule(
         np.concatenate([filled(rule.losses) for rule in rules]),
         np.concatenate([filled(rule.weights) for rule in rules]),
         np.concatenate([rule.log_moment for rule in rules]),

@@ -78,7 +78,7 @@ class SampledGaussians:
 
 
 @dataclass(frozen=True, eq=False)
-class Rule:
+class QuadratureRule:
     """The losses at the nodes, their weights under the tilt (they add up to 1), ln G(s), and the certificate.
 
     `error` bounds the error of each Σ weight·e^{iωL} for |ω| ≤ `reach`, and that of ln G(s), for each event. `moved` is
@@ -94,9 +94,9 @@ class Rule:
     moved: Floats
     roundings: tuple[Floats, Floats, Floats]
 
-    def rows(self, rows: slice) -> Rule:
+    def rows(self, rows: slice) -> QuadratureRule:
         """The rule of some of the events."""
-        return Rule(
+        return QuadratureRule(
             self.losses[rows],
             self.weights[rows],
             self.log_moment[rows],
@@ -199,7 +199,7 @@ def _right_tail(events: SampledGaussians, s: float, high: Floats) -> Floats:
     return np.asarray(s * excess + s * (s - 1) * mu * mu / 2 + special.log_ndtr(mu * s - high))
 
 
-def rough(events: SampledGaussians, tilt: float, nodes: int = 64) -> Rule:
+def rough(events: SampledGaussians, tilt: float, nodes: int = 64) -> QuadratureRule:
     """The rule without its certificate: for choosing a tilt."""
     low, high = span(events, tilt)
     needed = min(float(np.max((high - low) * np.maximum(1.0, events.mu))) * _LEAST_DENSITY, _MOST_ROUGH)
@@ -213,7 +213,7 @@ def certified(
     *,
     within: float = 1e-15,
     cut: tuple[Floats, Floats] | None = None,
-) -> Rule | None:
+) -> QuadratureRule | None:
     """A rule that is good to `within` and round-off for |ω| ≤ `reach`; None where that takes more than 16384 nodes.
 
     `cut` gives thresholds of u, and bounds on the mass above them, to leave out; the error covers what that changes.
@@ -229,7 +229,7 @@ def certified(
         few = np.unique(np.concatenate([np.argsort(key)[[0, 1, -2, -1]] for key in _extremes(events, low, high)]))
         some = SampledGaussians(events.rate[few], events.mu[few], events.count[few], events.reverse)
         start = _enough_nodes(some, tilt, low[few], high[few], reach, within, start)
-    best: Rule | None = None
+    best: QuadratureRule | None = None
     for nodes in _SIZES:
         if nodes < start and nodes < _SIZES[-1]:
             continue
@@ -258,7 +258,7 @@ def _enough_nodes(
 
 def _rule(
     events: SampledGaussians, tilt: float, low: Floats, high: Floats, nodes: int, reach: float
-) -> tuple[Rule, Floats]:
+) -> tuple[QuadratureRule, Floats]:
     """The rule with this many nodes, and the part of its error that more nodes would reduce."""
     s = events.order(tilt)
     step = (high - low) / nodes
@@ -272,7 +272,7 @@ def _rule(
     log_moment = top + np.log(total * step / _ROOT)
     if math.isinf(reach):
         none = np.zeros(len(low))
-        return Rule(losses, weights, log_moment, none, 0.0, none, (none, none, none)), none
+        return QuadratureRule(losses, weights, log_moment, none, 0.0, none, (none, none, none)), none
     moved = _contour_error(events, s, low, step, nodes, reach, log_moment)
     # Round-off: the exponents (relative to their size), the losses (their own and that of u), and the sum itself.
     sensitivity = np.abs(losses) + _slope(events, u)
@@ -283,7 +283,7 @@ def _rule(
     each = weights * (UNIT * (2 * nodes + _NODE_ROUNDINGS + 8 * each))
     roundings = (np.sum(each, axis=1), np.sum(each * np.abs(losses), axis=1), phase)
     sign = -1.0 if events.reverse else 1.0
-    return Rule(sign * losses, weights, log_moment, error, reach, moved, roundings), moved
+    return QuadratureRule(sign * losses, weights, log_moment, error, reach, moved, roundings), moved
 
 
 def _turned(angle: Floats) -> Complexes:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.accounting.losses.loss import Loss
+from discreet.accounting.losses.loss import PrivacyLoss
 
 Floats = NDArray[np.float64]
 
@@ -67,7 +67,7 @@ class Lattice:
     spacing: float
 
 
-def lattice(loss: Loss) -> Lattice | None:
+def lattice(loss: PrivacyLoss) -> Lattice | None:
     """The lattice through all atoms; None without atoms, or where they lie on none."""
     losses, _, _ = loss.atoms()
     if len(losses) == 0:
@@ -86,7 +86,7 @@ def lattice(loss: Loss) -> Lattice | None:
     return Lattice(float(losses[-1]), spacing)
 
 
-def on_grid(loss: Loss, step: float) -> bool:
+def on_grid(loss: PrivacyLoss, step: float) -> bool:
     """Whether `loss` consists of atoms on its grid alone, so that discretizing it changes nothing."""
     losses, _, _ = loss.atoms()
     atoms = lattice(loss)
@@ -96,7 +96,7 @@ def on_grid(loss: Loss, step: float) -> bool:
     return bool(np.max(np.abs(places - np.round(places))) < ON_GRID)
 
 
-def has_density(loss: Loss) -> bool:
+def has_density(loss: PrivacyLoss) -> bool:
     """Whether a loss has more than atoms."""
     low, high = loss.support(_DENSITY_TAIL)
     return bool(np.any(loss.cells(np.linspace(low, high, 4)).p > 0)) if high > low else False
@@ -126,7 +126,7 @@ def _divisor(a: float, b: float) -> float:
     return a if b < _NO_REMAINDER * first else b
 
 
-def pessimistic(loss: Loss, step: float, tail: float) -> GridLoss:
+def pessimistic(loss: PrivacyLoss, step: float, tail: float) -> GridLoss:
     """A loss on the grid that dominates `loss`: its δ(ε) is no smaller, at every ε and after any composition."""
     origin, first, edges = _grid(loss, step, tail)
     cells = loss.cells(edges)
@@ -157,7 +157,7 @@ def pessimistic(loss: Loss, step: float, tail: float) -> GridLoss:
     return GridLoss(origin + lift, first, mass, loss.infinite * (1 + MASS_ERROR) + outside)
 
 
-def optimistic(loss: Loss, step: float, tail: float) -> GridLoss:
+def optimistic(loss: PrivacyLoss, step: float, tail: float) -> GridLoss:
     """A loss on the grid that `loss` dominates: its δ(ε) is no larger, at every ε and after any composition."""
     origin, first, edges = _grid(loss, step, tail)
     middle = np.concatenate((edges - step / 2, edges[-1:] + step / 2))
@@ -191,7 +191,7 @@ def _cheapest_drop(below: Floats, p: Floats, step: float) -> float:
     return float(ordered[int(np.argmin(cost))])
 
 
-def _grid(loss: Loss, step: float, tail: float) -> tuple[float, int, Floats]:
+def _grid(loss: PrivacyLoss, step: float, tail: float) -> tuple[float, int, Floats]:
     """The grid's origin, the index of its first point, and its points, with one to spare on either side."""
     atoms = lattice(loss)
     origin = 0.0 if atoms is None else atoms.origin

@@ -180,15 +180,15 @@ def compose(
     With both known, if only roughly, the tilt is the smallest that keeps the round-off small against δ: a larger one
     would only inflate rare large losses, and the window with them.
     """
-    alive = math.prod((1 - min(part.infinite, 1.0)) ** count for part, count in parts)
+    alive = math.prod((1 - min(loss.infinite, 1.0)) ** count for loss, count in parts)
     infinite = _any_infinite(parts, side)
-    parts = [(part, count) for part, count in parts if len(part.mass) and part.mass.any()]
+    parts = [(loss, count) for loss, count in parts if len(loss.mass) and loss.mass.any()]
     if not parts or alive <= 0:
         nothing = np.zeros(2)
         return ComposedLoss(
             side, 1.0, 0.0, np.array([0.0, _TINY]), nothing, nothing, nothing, 0.0, 0.0, 0.0, 0.0, infinite, 0.0
         )
-    coarse = [(*merged(part, step), count) for part, count in parts]
+    coarse = [(*merged(loss, step), count) for loss, count in parts]
 
     def rough(tilt: float) -> tuple[float, float, float]:
         return cumulants(coarse, tilt)
@@ -207,9 +207,9 @@ def compose(
         assert delta is not None
         wanted = max(delta - infinite, _LEAST_SHARE * delta, _TINIEST)
         tilt = saddle.for_delta(rough, math.log(wanted), 1 / spread, limit=limit).tilt
-    fine = [(part.losses(step), part.mass, count) for part, count in parts]
+    fine = [(loss.losses(step), loss.mass, count) for loss, count in parts]
     log_scale = cumulants(fine, tilt)[0]
-    origin = sum(count * part.origin for part, count in parts)
+    origin = sum(count * loss.origin for loss, count in parts)
     covered = window(coarse, fine, tilt, log_scale, step, origin)
     if covered.size < 1:
         return None  # so far from the origin, in steps, that grid points are not distinct floats
@@ -220,7 +220,7 @@ def compose(
     modulus = np.zeros(size // 2 + 1)
     raised = np.zeros(size // 2 + 1)
     largest = square = 0.0
-    shift = sum(count * part.start for part, count in parts)
+    shift = sum(count * loss.start for loss, count in parts)
     for support, mass, count in fine:
         log_moment = cumulants([(support, mass, 1)], tilt)[0]
         log_mass = np.log(np.maximum(mass, _TINIEST))
@@ -262,7 +262,7 @@ def compose(
     tilted = np.roll(tilted, -((base - shift) % size))
     points = np.asarray(origin + step * np.arange(base, base + size), dtype=np.float64)
     location = (
-        8 * UNIT * sum(count * (abs(part.origin) + step * (abs(part.start) + len(part.mass))) for part, count in parts)
+        8 * UNIT * sum(count * (abs(loss.origin) + step * (abs(loss.start) + len(loss.mass))) for loss, count in parts)
     )
     losses = points + location if side == "upper" else points - location
     decay = math.exp(-tilt * step)
@@ -298,8 +298,8 @@ def compose(
 
 def _any_infinite(parts: Sequence[tuple[GridLoss, int]], side: Side) -> float:
     """P that at least one loss is infinite."""
-    log_alive = sum(count * math.log1p(-min(part.infinite, _BELOW_ONE)) for part, count in parts)
-    if any(part.infinite >= 1.0 for part, count in parts):
+    log_alive = sum(count * math.log1p(-min(loss.infinite, _BELOW_ONE)) for loss, count in parts)
+    if any(loss.infinite >= 1.0 for loss, count in parts):
         return 1.0
     return -math.expm1(log_alive) * (1 + _INFINITE_ERROR if side == "upper" else 1 - _INFINITE_ERROR)
 

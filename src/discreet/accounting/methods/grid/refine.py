@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from discreet.accounting.losses.loss import Loss
+from discreet.accounting.losses.loss import PrivacyLoss
 from discreet.accounting.methods.fourier import saddle
 from discreet.accounting.methods.grid import discretize, overshoot, window
 from discreet.accounting.methods.grid import fft as pld
@@ -50,11 +50,11 @@ _LEAST_FACTOR, _MOST_FACTOR = 0.03, 0.5
 # Aim at this part of the longest vector.
 _FILL = 0.9
 
-Parts = Sequence[tuple[Loss, int]]
+RepeatedLosses = Sequence[tuple[PrivacyLoss, int]]
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class GridCurve:
     """Bounds on δ at every ε from one grid, tight near what it was made for.
 
     Attributes:
@@ -85,33 +85,33 @@ class Curve:
         return overshoot.lower(self.above, self.implied, self.shape, epsilon + self.lifted)
 
 
-def bounds(parts: Parts, target: Target) -> tuple[float, float]:
+def bounds(parts: RepeatedLosses, target: Target) -> tuple[float, float]:
     """Bounds on the answer for a composition, lower and upper."""
     return _refined(parts, target, WIDE)[0]
 
 
-def curve(parts: Parts, target: Target, wide: float = WIDE) -> Curve | None:
+def curve(parts: RepeatedLosses, target: Target, wide: float = WIDE) -> GridCurve | None:
     """Bounds at every ε, of a relative width of about `wide` near the target; None where no grid is short enough."""
     return _refined(parts, target, wide)[1]
 
 
-def _refined(parts: Parts, target: Target, wide: float) -> tuple[tuple[float, float], Curve | None]:
+def _refined(parts: RepeatedLosses, target: Target, wide: float) -> tuple[tuple[float, float], GridCurve | None]:
     """Bounds on the answer, and the last grid's curve."""
-    last: Curve | None = None
+    last: GridCurve | None = None
     step, exact = _first_step(parts)
     tail = _tail(parts, _UNKNOWN_DELTA if target.delta is None else target.delta)
     best = (0.0, math.inf if target.epsilon is None else 1.0)
     guess: float | None = None
     for _ in range(_ROUNDS):
-        found = _Pass(parts, step, tail, target, guess).run()
-        if found is None:
+        grid_pass = _GridPass(parts, step, tail, target, guess).run()
+        if grid_pass is None:
             # Too fine for the memory allowed: the last coarser answer stands, if there is one.
             if best[0] > 0:
                 break
             step, exact = _COARSER * step, False
             continue
-        last = found.curve
-        best = (max(best[0], found.lower), min(best[1], found.upper))
+        last = grid_pass.curve
+        best = (max(best[0], grid_pass.lower), min(best[1], grid_pass.upper))
         width = (best[1] - best[0]) / best[1] if 0 < best[1] < math.inf else 0.0
         fits_tail = target.delta is not None or best[1] <= 0 or tail <= _tail(parts, best[1])
         if fits_tail and (exact or (width < wide and math.isfinite(best[1]))):
@@ -120,26 +120,26 @@ def _refined(parts: Parts, target: Target, wide: float) -> tuple[tuple[float, fl
         if target.epsilon is not None and best[1] > 0:
             tail = min(tail, _tail(parts, best[1]))
         if not exact:
-            if found.size >= _ENOUGH:
+            if grid_pass.size >= _ENOUGH:
                 break
-            known = width > 0 and math.isfinite(best[1])
-            factor = math.sqrt(wide / width) * _AIM if known else _UNKNOWN_WIDTH
+            width_known = width > 0 and math.isfinite(best[1])
+            factor = math.sqrt(wide / width) * _AIM if width_known else _UNKNOWN_WIDTH
             factor = min(_MOST_FACTOR, max(_LEAST_FACTOR, factor))
-            finest = min(_MOST_FACTOR, _FILL * found.size / _MOST)
+            finest = min(_MOST_FACTOR, _FILL * grid_pass.size / _MOST)
             step = _aligned(parts, step * max(factor, finest))
     return best, last
 
 
-def above(parts: Parts, delta: float, finer: float) -> pld.ComposedLoss | None:
+def above(parts: RepeatedLosses, delta: float, finer: float) -> pld.ComposedLoss | None:
     """An upper bound on δ at every ε from one grid, best near `delta`; None where the grid would be too long.
 
     `finer` is by how much the grid is finer than the first one that `bounds` tries.
     """
     step = _aligned(parts, _first_step(parts)[0] / finer)
-    return _Pass(parts, step, _tail(parts, delta), Target(delta=delta), None).upper()
+    return _GridPass(parts, step, _tail(parts, delta), Target(delta=delta), None).upper()
 
 
-def estimate(parts: Parts, delta: float) -> float:
+def estimate(parts: RepeatedLosses, delta: float) -> float:
     """About the ε at which the finite losses of a composition have this δ: by the saddle point of coarse atoms."""
     coarse = []
     for loss, count in parts:
@@ -155,7 +155,7 @@ def estimate(parts: Parts, delta: float) -> float:
     return saddle.for_delta(rough, math.log(delta), 1 / spread, limit=_STEEPEST / spread).epsilon
 
 
-def log_moment(parts: Parts, order: float) -> float:
+def log_moment(parts: RepeatedLosses, order: float) -> float:
     """An upper bound on the sum of the losses' ln E[e^{τL}], infinite losses left out."""
     total = 0.0
     for loss, count in parts:
@@ -172,7 +172,7 @@ class _Found:
 
     lower: float
     upper: float
-    curve: Curve
+    curve: GridCurve
 
     @property
     def size(self) -> int:
@@ -181,10 +181,10 @@ class _Found:
 
 
 @dataclass(frozen=True)
-class _Pass:
+class _GridPass:
     """One pass over one grid; `guess` is roughly the answer, if an earlier pass found one."""
 
-    parts: Parts
+    parts: RepeatedLosses
     step: float
     tail: float
     target: Target
@@ -229,17 +229,17 @@ class _Pass:
             return math.inf if composed.side == "upper" else 0.0
         return max(solved, 0.0)
 
-    def _curve(self, above: pld.ComposedLoss) -> Curve:
+    def _curve(self, above: pld.ComposedLoss) -> GridCurve:
         splits = sum(count for loss, count in self.parts if not discretize.on_grid(loss, self.step))
         total = sum(count for _, count in self.parts)
         shape = overshoot.bump(splits, self.step) if splits > 0 else None
         if splits > 0 and shape is None:
-            return Curve(above, None, None, 0.0)
+            return GridCurve(above, None, None, 0.0)
         # An atom that is off the grid by round-off was moved, and its whole grid lifted by as much.
         lifted = 2 * discretize.ON_GRID * self.step * sum(n for loss, n in self.parts if len(loss.atoms()[0]))
-        return Curve(above, above.from_below(total, _TAILS_ADDED * total * self.tail), shape, lifted)
+        return GridCurve(above, above.from_below(total, _TAILS_ADDED * total * self.tail), shape, lifted)
 
-    def _coupled(self, curve: Curve) -> float:
+    def _coupled(self, curve: GridCurve) -> float:
         """The lower end that the composition from above implies."""
         if self.target.epsilon is not None:
             return curve.coupled(self.target.epsilon)
@@ -255,29 +255,29 @@ class _Pass:
         return overshoot.solve_lower(curve.coupled, self.target.delta, solved, slope)
 
 
-def _length(loss: Loss, step: float, tail: float) -> float:
+def _length(loss: PrivacyLoss, step: float, tail: float) -> float:
     low, high = loss.support(tail)
     return (high - low) / step
 
 
-def _tail(parts: Parts, delta: float) -> float:
+def _tail(parts: RepeatedLosses, delta: float) -> float:
     """The mass that one loss may leave outside of its grid on either side, for an answer near `delta`."""
     return max(_SMALLEST_TAIL, _TAIL_SHARE * delta / max(1, sum(count for _, count in parts)))
 
 
-def _gains(loss: Loss) -> bool:
+def _gains(loss: PrivacyLoss) -> bool:
     """Whether a finer grid gives a better bound: the loss has a density, or atoms off every lattice."""
     return discretize.has_density(loss) or (len(loss.atoms()[0]) > 0 and discretize.lattice(loss) is None)
 
 
-def _aligned(parts: Parts, target: float) -> float:
+def _aligned(parts: RepeatedLosses, target: float) -> float:
     """A step near `target` that puts the atoms of all losses on the grid, if there is one."""
     losses = [loss for loss, _ in parts]
     lattices = [lattice for lattice in map(discretize.lattice, losses) if lattice is not None]
     return discretize.common_step(lattices, target, continuous=any(map(_gains, losses)))
 
 
-def _first_step(parts: Parts) -> tuple[float, bool]:
+def _first_step(parts: RepeatedLosses) -> tuple[float, bool]:
     """A step to begin with, and whether every loss lies on its grid, so that no finer one can be better."""
     losses = [loss for loss, _ in parts]
     widths = [high - low for low, high in (loss.support(_BULK_TAIL) for loss in losses)]

@@ -25,9 +25,9 @@ _WINDOW_TILTS = 0.125 * 2.0 ** np.arange(10)
 ESCAPE_ERROR = 1e-6
 
 
-def merged(part: GridLoss, step: float) -> tuple[Floats, Floats]:
+def merged(loss: GridLoss, step: float) -> tuple[Floats, Floats]:
     """The same loss in at most `_COARSE` atoms: enough to choose a tilt and a window with."""
-    losses, mass = part.losses(step), part.mass
+    losses, mass = loss.losses(step), loss.mass
     width = -(-len(mass) // _COARSE)
     if width == 1:
         return losses, mass
@@ -57,7 +57,7 @@ def cumulants(parts: Sequence[tuple[Floats, Floats, int]], tilt: float) -> tuple
 
 
 @dataclass(frozen=True)
-class Window:
+class GridWindow:
     """The grid points that an FFT covers, and a bound on the tilted mass outside of them."""
 
     first: int
@@ -72,7 +72,7 @@ def window(
     log_scale: float,
     step: float,
     origin: float,
-) -> Window:
+) -> GridWindow:
     """Where all but e^{−_ESCAPE} of the tilted mass lies, with what may lie outside bounded by Chernoff."""
     k, _, curvature = cumulants(coarse, tilt)
     spread = math.sqrt(max(curvature, step * step))
@@ -93,13 +93,13 @@ def window(
     low, high = low - wider_down, high + wider_up
     above, under = above - s_up * wider_up, under - s_down * wider_down
     first = math.floor((low - origin) / step)
-    return Window(
+    return GridWindow(
         first,
         math.ceil((high - origin) / step) - first + 1,
         (math.exp(min(above, _LARGEST_EXPONENT)) + math.exp(min(under, _LARGEST_EXPONENT))) * (1 + ESCAPE_ERROR),
     )
 
 
-def log_moment(part: GridLoss, step: float, order: float) -> float:
+def log_moment(loss: GridLoss, step: float, order: float) -> float:
     """ln Σ mass·e^{order·loss}."""
-    return cumulants([(part.losses(step), part.mass, 1)], order)[0] if part.mass.any() else -math.inf
+    return cumulants([(loss.losses(step), loss.mass, 1)], order)[0] if loss.mass.any() else -math.inf

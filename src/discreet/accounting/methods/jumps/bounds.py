@@ -41,7 +41,7 @@ _INSIDE = 0.95
 
 
 @dataclass(frozen=True, eq=False)
-class _Pass:
+class _JumpsPass:
     """One grid with one cut: bounds on δ at any ε, tight near the one that it was made for."""
 
     above: ComposedLoss
@@ -117,7 +117,7 @@ def bounds(coarse: Coarse, guess: Guess, target: Target) -> tuple[float, float]:
 
 
 def _next(
-    guess: Guess, step: float, made: _Pass, best: tuple[float, float], target: Target, steps: int
+    guess: Guess, step: float, made: _JumpsPass, best: tuple[float, float], target: Target, steps: int
 ) -> tuple[Guess, float]:
     """What the next pass is made for, and its step."""
     if target.delta is not None:
@@ -139,7 +139,7 @@ def _step(width: float, steps: int, slope: float) -> float:
     return math.sqrt(width / (_COST * steps * (slope + 1)))
 
 
-def _pass(coarse: Coarse, guess: Guess, step: float) -> _Pass | None:
+def _pass(coarse: Coarse, guess: Guess, step: float) -> _JumpsPass | None:
     """One pass; None where its grid would be too long."""
     losses, beyond = _cut(coarse, step, *coarse.cut(guess.epsilon, guess.delta))
     room = 1 + _INSIDE * (BEYOND - 1)
@@ -154,7 +154,7 @@ def _pass(coarse: Coarse, guess: Guess, step: float) -> _Pass | None:
     if above is None:
         return None
     steps = sum(count for _, count in losses)
-    return _Pass(above, above.from_below(steps, 0.0), overshoot.bump(steps, step), beyond, guess.epsilon)
+    return _JumpsPass(above, above.from_below(steps, 0.0), overshoot.bump(steps, step), beyond, guess.epsilon)
 
 
 def _cut(coarse: Coarse, step: float, cut: float, order: float) -> tuple[list[tuple[CutLoss, int]], Far]:

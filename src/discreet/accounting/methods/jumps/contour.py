@@ -17,7 +17,7 @@ from discreet.accounting.methods.chernoff import log_constant
 from discreet.accounting.methods.fourier import inversion as fourier
 from discreet.accounting.methods.fourier import panels, saddle
 from discreet.accounting.methods.fourier.panels import CutGaussian
-from discreet.accounting.methods.fourier.quadrature import Rule, SampledGaussians
+from discreet.accounting.methods.fourier.quadrature import QuadratureRule, SampledGaussians
 from discreet.accounting.methods.jumps.cut import CutLoss, Far, far
 from discreet.accounting.methods.jumps.guess import BEYOND, Coarse, Guess, cumulants
 from discreet.accounting.methods.smoothing import Smoothed
@@ -213,7 +213,7 @@ def _alias_order(rough: saddle.Cumulants, tilt: float, epsilon: float, added: fl
     return min((factor * tilt for factor in _ORDERS), key=period)
 
 
-def _rule(losses: list[tuple[CutLoss, int]], tilt: float, reach: float) -> Rule | None:
+def _rule(losses: list[tuple[CutLoss, int]], tilt: float, reach: float) -> QuadratureRule | None:
     """The quadrature of all losses up to the cut, for frequencies up to `reach`."""
     within = _WITHIN / sum(count for _, count in losses)
     rules = []

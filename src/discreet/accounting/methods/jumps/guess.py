@@ -27,8 +27,10 @@ _ORDERS = 10.0 ** np.arange(0.0, 9.1, 0.25)
 _LEAST_CUT, _CUT_HALVINGS = 1e-5, 12
 # Bisections for ε, in ln ε, between these.
 _HALVINGS, _SMALLEST, _LARGEST = 13, 1e-9, 1e7
+# Exponents are cut off here: e^709 is the largest float.
 _LARGEST_EXPONENT = 700.0
 _ROOT, _ROOT_TWO_PI = math.sqrt(2), math.sqrt(2 * math.pi)
+# Taken in place of 0, so that a logarithm exists: below it only subnormal floats remain.
 _TINY = 1e-300
 # A first δ where an ε is given, and rounds to improve it; the largest tilt that is looked at.
 _FIRST_DELTA, _DELTA_ROUNDS, _LARGEST_TILT = 1e-9, 3, 1e12
@@ -118,11 +120,11 @@ class Coarse:
 
     def kept(self, cut: float) -> list[tuple[Floats, Floats, int]]:
         """The atoms up to the cut: losses, ln P, counts."""
-        found = []
+        near_losses = []
         for loss, p, _, count in self.parts:
             near = loss >= -cut if self.adding else loss <= cut
-            found.append((loss[near], np.log(np.maximum(p[near], _TINY)), count))
-        return found
+            near_losses.append((loss[near], np.log(np.maximum(p[near], _TINY)), count))
+        return near_losses
 
     def log_delta(self, epsilon: float, delta: float) -> tuple[float, saddle.Saddle]:
         """About ln δ(ε), and the saddle of what is not cut off, with the cut for `delta`."""
@@ -152,8 +154,8 @@ class Coarse:
         low, high = math.log(min(_SMALLEST, largest / 2)), math.log(largest)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            found, point = self.log_delta(math.exp(middle), target.delta)
-            low, high = (middle, high) if found > wanted else (low, middle)
+            log_delta_there, point = self.log_delta(math.exp(middle), target.delta)
+            low, high = (middle, high) if log_delta_there > wanted else (low, middle)
         return Guess(math.exp(middle), target.delta, point)
 
 

@@ -7,7 +7,7 @@ on the list, so a clause that these files do not know is refused too. Missing va
 with one is neither true nor false, so neither a condition nor its NOT keeps the row.
 """
 
-from discreet.analytics.plan.sql.calls import Call
+from discreet.analytics.plan.sql.calls import AggregateCall
 from discreet.analytics.plan.sql.select import Parsed, parse
 
-__all__ = ["Call", "Parsed", "parse"]
+__all__ = ["AggregateCall", "Parsed", "parse"]

@@ -60,15 +60,15 @@ class Afterwards:
         Guarantee: looks at the released result alone.
         """
         rows = [{**row, **{name: compute(row) for name, compute in self.computed.items()}} for row in result.rows()]
-        places = [place for place, row in enumerate(rows) if self.kept is None or self.kept(row)]
+        places = [index for index, row in enumerate(rows) if self.kept is None or self.kept(row)]
         for key, descending in reversed(self.order):
-            ranks = {place: _rank(value) for place in places if (value := key(rows[place])) is not None}
-            missing = [place for place in places if place not in ranks]
+            ranks = {index: _rank(value) for index in places if (value := key(rows[index])) is not None}
+            missing = [index for index in places if index not in ranks]
             places = sorted(ranks, key=ranks.__getitem__, reverse=descending) + missing
         places = places[self.offset :][: self.limit]
         gone = {name for output in result.outputs if output.name in self.hidden for name in output.columns}
         names = [name for name in (*result.columns, *self.computed) if name not in gone]
-        columns = {name: tuple(rows[place][name] for place in places) for name in names}
+        columns = {name: tuple(rows[index][name] for index in places) for name in names}
         outputs = tuple(output for output in result.outputs if output.name not in self.hidden)
         taken = result.taking(places)
         sources = {name: source for name, source in taken.sources.items() if name not in self.hidden}
@@ -76,7 +76,7 @@ class Afterwards:
 
 
 @dataclass(frozen=True)
-class Released:
+class ReleasedReader:
     """Reads expressions about a released row.
 
     Attributes:
@@ -111,8 +111,8 @@ class Released:
             case ast.Nullif():
                 return _of((self.value(node.this), self.value(node.expression)), lambda a, b: None if a == b else a)
             case ast.Coalesce():
-                several = [self.value(one) for one in (node.this, *node.expressions)]
-                return lambda row: next((v for one in several if (v := one(row)) is not None), None)
+                several = [self.value(argument) for argument in (node.this, *node.expressions)]
+                return lambda row: next((v for candidate in several if (v := candidate(row)) is not None), None)
             case ast.Cast():
                 return self.value(node.this)
         instead = "aggregates, columns of GROUP BY, numbers, +, -, *, /, ROUND, ABS, NULLIF and COALESCE"
@@ -133,11 +133,11 @@ class Released:
                 return _of((self.value(node.this), self.value(node.expression)), _COMPARE[type(node)])
             case ast.Between():
                 only(node, "this", "low", "high")
-                three = tuple(self.value(node.args[part]) for part in ("this", "low", "high"))
+                three = tuple(self.value(node.args[key]) for key in ("this", "low", "high"))
                 return _of(three, lambda x, low, high: low <= x <= high)
             case ast.In():
                 only(node, "this", "expressions")
-                listed = [self.value(one) for one in node.expressions]
+                listed = [self.value(item) for item in node.expressions]
                 return _of((self.value(node.this), *listed), lambda x, *others: x in others)
             case ast.Is() if isinstance(node.expression, ast.Null):
                 value = self.value(node.this)
@@ -156,8 +156,8 @@ def _of(parts: Sequence[OfRow], compute: Callable[..., Any]) -> OfRow:
     """A function of values of a row; missing if one of them is, or if they cannot be compared or combined."""
 
     def value(row: Mapping[str, Any]) -> Any:
-        values = [part(row) for part in parts]
-        if any(one is None for one in values):
+        values = [read(row) for read in parts]
+        if any(each is None for each in values):
             return None
         try:
             return compute(*values)
@@ -169,15 +169,15 @@ def _of(parts: Sequence[OfRow], compute: Callable[..., Any]) -> OfRow:
 
 def _all(sides: Sequence[OfRow]) -> OfRow:
     def value(row: Mapping[str, Any]) -> bool | None:
-        found = [side(row) for side in sides]
-        return False if any(one is False for one in found) else None if None in found else True
+        truths = [side(row) for side in sides]
+        return False if any(truth is False for truth in truths) else None if None in truths else True
 
     return value
 
 
 def _any(sides: Sequence[OfRow]) -> OfRow:
     def value(row: Mapping[str, Any]) -> bool | None:
-        found = [side(row) for side in sides]
-        return True if any(one is True for one in found) else None if None in found else False
+        truths = [side(row) for side in sides]
+        return True if any(truth is True for truth in truths) else None if None in truths else False
 
     return value

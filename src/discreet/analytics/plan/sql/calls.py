@@ -50,7 +50,7 @@ class Columns:
         return wanted
 
 
-class Call:
+class AggregateCall:
     """A call of an aggregate's function, as the aggregate reads it: each argument is checked when it is read.
 
     Attributes:
@@ -183,10 +183,10 @@ class Aggregates:
         return labels
 
     def _free(self, label: str) -> str:
-        place = 2
-        while f"{label}_{place}" in self.asked:
-            place += 1
-        return f"{label}_{place}"
+        suffix = 2
+        while f"{label}_{suffix}" in self.asked:
+            suffix += 1
+        return f"{label}_{suffix}"
 
     def _read(self, node: Any, kept: Any) -> tuple[str, Aggregate]:
         functions = _functions(registry.AGGREGATES)
@@ -195,7 +195,7 @@ class Aggregates:
         name, aggregate = functions[_function(node)]
         anonymous = ["expressions"] if isinstance(node, ast.Anonymous) else []
         only(node, "this", "expression", "big_int", "quantile", *anonymous)
-        call = Call(self, node, name, kept)
+        call = AggregateCall(self, node, name, kept)
         asked = aggregate.from_sql(call)
         call.require_all_read()
         return asked

@@ -10,9 +10,9 @@ from sqlglot import expressions as ast
 from discreet.analytics.plan.sql.constants import constant, number
 from discreet.analytics.plan.sql.refusals import only, refused
 from discreet.analytics.table.expressions import (
-    Call,
     Cases,
     Expression,
+    FunctionCall,
     Present,
     coalesce,
     dates,
@@ -86,10 +86,10 @@ def read(node: Any, value: Read) -> Expression:
     """The expression that a function's call stands for."""
     if type(node) in _OPERATORS:
         only(node, "this", "expression", "typed", "safe")
-        return Call(_OPERATORS[type(node)], (value(node.this), value(node.expression)))
+        return FunctionCall(_OPERATORS[type(node)], (value(node.this), value(node.expression)))
     if type(node) in _SIMPLE:
         only(node, "this")
-        return Call(_SIMPLE[type(node)], (value(node.this),))
+        return FunctionCall(_SIMPLE[type(node)], (value(node.this),))
     reader = _READERS.get(type(node))
     if reader is None:
         raise refused(node, _NAMED)
@@ -137,26 +137,26 @@ def _right(node: Any, value: Read) -> Expression:
 def _concatenated(node: Any, value: Read) -> Expression:
     """CONCAT leaves out what is missing, unlike ||."""
     only(node, "expressions", "safe", "coalesce")
-    return Call(text.CONCAT, tuple(coalesce(value(part), "") for part in node.expressions))
+    return FunctionCall(text.CONCAT, tuple(coalesce(value(argument), "") for argument in node.expressions))
 
 
 def _replaced(node: Any, value: Read) -> Expression:
     only(node, "this", "expression", "replacement")
     old, new = node.expression, node.args.get("replacement")
-    if not all(isinstance(one, ast.Literal) and one.is_string for one in (old, new)):
+    if not all(isinstance(argument, ast.Literal) and argument.is_string for argument in (old, new)):
         raise refused(node, "REPLACE(text, 'old', 'new')")
     return value(node.this).replace(old.name, new.name)
 
 
 def _coalesced(node: Any, value: Read) -> Expression:
     only(node, "this", "expressions")
-    return coalesce(value(node.this), *(value(one) for one in node.expressions))
+    return coalesce(value(node.this), *(value(argument) for argument in node.expressions))
 
 
 def _extreme(node: Any, value: Read) -> Expression:
     only(node, "this", "expressions", "ignore_nulls")
     choose = greatest if isinstance(node, ast.Greatest) else least
-    return choose(value(node.this), *(value(one) for one in node.expressions))
+    return choose(value(node.this), *(value(argument) for argument in node.expressions))
 
 
 def _null_if(node: Any, value: Read) -> Expression:
@@ -181,7 +181,7 @@ def _extract(node: Any, value: Read) -> Expression:
 def _field(node: Any, name: str, value: Expression) -> Expression:
     if name.upper() not in _FIELDS:
         raise refused(node, f"EXTRACT of {', '.join(_FIELDS)}")
-    return Call(_FIELDS[name.upper()], (value,))
+    return FunctionCall(_FIELDS[name.upper()], (value,))
 
 
 def _truncated(node: Any, value: Read) -> Expression:

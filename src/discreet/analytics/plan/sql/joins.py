@@ -10,8 +10,9 @@ from sqlglot import expressions as ast
 
 from discreet import _check
 from discreet.analytics.plan.sql.refusals import only, refused
-from discreet.analytics.plan.sql.relation import Relation, person_of
+from discreet.analytics.plan.sql.relation import FromRows, person_of
 from discreet.analytics.plan.sql.values import Scope, Values, conjuncts
+from discreet.analytics.table.doors import joined as join_with_names
 from discreet.analytics.table.public import Public
 from discreet.errors import InvalidArgument
 
@@ -80,16 +81,19 @@ def private_first(first: Any, clauses: Sequence[Clause], is_public: Any) -> tupl
     """
     if not is_public(first):
         return first, list(clauses), []
-    for place, clause in enumerate(clauses):
+    for index, clause in enumerate(clauses):
         if is_public(clause.table) and clause.how == "inner" and not (clause.using or clause.natural):
             continue
-        if place == 0 and clause.how in ("inner", "right") and not is_public(clause.table):
+        if index == 0 and clause.how in ("inner", "right") and not is_public(clause.table):
             how = "left" if clause.how == "right" else "inner"
             return clause.table, [replace(clause, table=first, how=how), *clauses[1:]], []
         if clause.how == "inner" and not (clause.using or clause.natural or is_public(clause.table)):
-            earlier = [Clause(table, "inner") for table in (first, *(one.table for one in clauses[:place]))]
-            moved = [side for one in clauses[: place + 1] for side in one.on]
-            return clause.table, [*earlier, *clauses[place + 1 :]], moved
+            earlier = [
+                Clause(table, "inner")
+                for table in (first, *(earlier_clause.table for earlier_clause in clauses[:index]))
+            ]
+            moved = [side for earlier_clause in clauses[: index + 1] for side in earlier_clause.on]
+            return clause.table, [*earlier, *clauses[index + 1 :]], moved
         break
     remedy = "name a private table first, and JOIN the public one"
     raise _check.fail("sql", "begin FROM with a private table", first.sql(), remedy)
@@ -109,7 +113,7 @@ class Right:
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinedTable:
     """A private table that JOINs have made, and what each table's columns are called in it.
 
     `keys` are the names of columns that equal another table's column, or are missing where an outer join found nothing.
@@ -121,7 +125,7 @@ class Joined:
     keys: frozenset[str] = field(default_factory=frozenset)
 
     @classmethod
-    def of(cls, rows: Relation, name: str) -> Joined:
+    def of(cls, rows: FromRows, name: str) -> JoinedTable:
         """The first table of FROM."""
         table = rows.private()
         columns = {(name, column.lower()): column for column in rows.scope.columns}
@@ -133,9 +137,9 @@ class Joined:
         columns, person = tuple(self.table.columns), person_of(self.table)
         return Scope(columns, person if person in columns else None, self.names, self.qualified, self.keys)
 
-    def relation(self) -> Relation:
+    def relation(self) -> FromRows:
         """The rows for the rest of the SELECT."""
-        return Relation(self.table, (), self.scope)
+        return FromRows(self.table, (), self.scope)
 
     def is_ready(self, clause: Clause, right: Right, pool: Sequence[Any]) -> bool:
         """Whether a clause names only tables that are joined already; a comma needs a condition that compares them."""
@@ -143,7 +147,7 @@ class Joined:
             return any(self._pair(side, right) is not None for side in pool)
         return clause.tables <= self.names | {right.name}
 
-    def join(self, clause: Clause, right: Right, pool: Sequence[Any]) -> tuple[Joined, list[Any]]:
+    def join(self, clause: Clause, right: Right, pool: Sequence[Any]) -> tuple[JoinedTable, list[Any]]:
         """The table after one more JOIN, and which conditions of WHERE it has compared columns by."""
         if right.name in self.names:
             raise _check.fail("sql", "name each table once", right.name, "give the second one an alias: JOIN t AS t2")
@@ -154,7 +158,9 @@ class Joined:
             right, conditions = self._filtered(right, conditions)
         # An outer join keeps both sides' keys: one of them is missing where nothing matched.
         outer = clause.how == "left"
-        table, renamed = self.table._joined(right.table, pairs, clause.how, f"{{name}}_{right.name}", keep_keys=outer)
+        table, renamed = join_with_names(
+            self.table, right.table, pairs, clause.how, f"{{name}}_{right.name}", keep_keys=outer
+        )
         if clause.how in ("semi", "anti"):
             if conditions:
                 raise refused(conditions[0], "equal columns in ON; other conditions stand in a sub-query")
@@ -162,7 +168,7 @@ class Joined:
         own = {(right.name, column.lower()): renamed.get(column, column) for column in right.table.columns}
         compared = {*(theirs for _, theirs in pairs), _person(right.table)} if outer else set()
         keys = self.keys | {new for name, new in renamed.items() if name in compared}
-        joined = Joined(table, self.names | {right.name}, {**self.qualified, **own}, keys)
+        joined = JoinedTable(table, self.names | {right.name}, {**self.qualified, **own}, keys)
         if conditions and outer:
             raise refused(conditions[0], "equal columns in ON of a LEFT JOIN; other conditions stand in a sub-query")
         values = Values(joined.scope)
@@ -186,7 +192,7 @@ class Joined:
                 others.append(condition)
         return replace(right, table=table), others
 
-    def _flipped(self, pairs: list[tuple[str, str]], conditions: list[Any], right: Right) -> Joined:
+    def _flipped(self, pairs: list[tuple[str, str]], conditions: list[Any], right: Right) -> JoinedTable:
         """A RIGHT JOIN as the LEFT JOIN of the right table with this one."""
         if conditions:
             raise refused(conditions[0], "equal columns in ON of a RIGHT JOIN; other conditions stand in a sub-query")
@@ -197,12 +203,12 @@ class Joined:
             raise _check.fail("sql", "keep rows of a private table in a RIGHT JOIN", right.name, remedy)
         turned = [(theirs, mine) for mine, theirs in pairs]
         form = f"{{name}}_{min(self.names)}"
-        table, renamed = right.table._joined(self.table, turned, "left", form, keep_keys=True)
+        table, renamed = join_with_names(right.table, self.table, turned, "left", form, keep_keys=True)
         qualified = {(right.name, column.lower()): column for column in right.table.columns}
         qualified |= {of: renamed.get(column, column) for of, column in self.qualified.items()}
         compared = {*self.keys, *(mine for mine, _ in pairs), _person(self.table)}
         keys = frozenset(new for name, new in renamed.items() if name in compared)
-        return Joined(table, self.names | {right.name}, qualified, keys)
+        return JoinedTable(table, self.names | {right.name}, qualified, keys)
 
     def _pairs(
         self, clause: Clause, right: Right, pool: Sequence[Any]
@@ -231,8 +237,8 @@ class Joined:
             node = node.this
         if not isinstance(node, ast.EQ):
             return None
-        one, other = node.this, node.expression
-        for mine, theirs in ((one, other), (other, one)):
+        one_side, other_side = node.this, node.expression
+        for mine, theirs in ((one_side, other_side), (other_side, one_side)):
             if self._is_mine(mine, right) and _is_of(theirs, right):
                 return self.scope.column(mine), right.scope.column(theirs)
         return None

@@ -47,11 +47,11 @@ def with_public_values(query: ast.Select, tables: Mapping[str, Any], private: fr
 
     `private` are the stored tables that private ones are made of: nothing that is made of these is public.
     """
-    defined = {one.alias.lower() for one in query.find_all(ast.CTE)}
-    known = {name: table for name, table in tables.items() if isinstance(table, Public) and name not in defined}
+    defined = {defined_table.alias.lower() for defined_table in query.find_all(ast.CTE)}
+    public_tables = {name: table for name, table in tables.items() if isinstance(table, Public) and name not in defined}
     # The innermost ones first: one may stand in the WHERE of another.
-    for node in reversed(list(query.find_all(ast.Subquery))) if known else []:
-        public = _public(node, known)
+    for node in reversed(list(query.find_all(ast.Subquery))) if public_tables else []:
+        public = _public(node, public_tables)
         if public is None or isinstance(node.parent, ast.From | ast.Join):
             continue
         if public.in_engine and origins(public.table) & private:
@@ -66,11 +66,11 @@ def with_public_values(query: ast.Select, tables: Mapping[str, Any], private: fr
     return query
 
 
-def _public(node: ast.Subquery, known: Mapping[str, Public]) -> Public | None:
+def _public(node: ast.Subquery, tables: Mapping[str, Public]) -> Public | None:
     """The public table that a sub-query reads; None if it reads another one, or several."""
     source = node.this.args.get("from_") if isinstance(node.this, ast.Select) else None
     table = None if source is None else source.this
-    return known.get(table.name.lower()) if isinstance(table, ast.Table) else None
+    return tables.get(table.name.lower()) if isinstance(table, ast.Table) else None
 
 
 def _rows(query: ast.Select, public: Public) -> tuple[Any, Values]:
@@ -132,16 +132,16 @@ def _list(query: ast.Select, public: Public) -> list[Any]:
         raise refused(query, "one column of a public table")
     table, values = _rows(query, public)
     column = table.select(value=values.value(query.expressions[0].unalias()).to_ibis(table)).distinct()
-    found = _answers(column.limit(MAX_LISTED + 1))
-    if len(found) > MAX_LISTED:
+    listed = _answers(column.limit(MAX_LISTED + 1))
+    if len(listed) > MAX_LISTED:
         remedy = "JOIN the public table instead, or SEMI JOIN it"
         raise _check.fail("sql", f"list at most {MAX_LISTED} values in IN", query.sql(), remedy)
-    if None in found or not found:
+    if None in listed or not listed:
         remedy = "add WHERE … IS NOT NULL to it, or SEMI JOIN the public table"
         raise _check.fail(
             "sql", "have sub-queries in IN that give values, and none that is missing", query.sql(), remedy
         )
-    return found
+    return listed
 
 
 def _asked(query: Any) -> Any:
@@ -152,12 +152,12 @@ def _asked(query: Any) -> Any:
 def _answers(query: Any) -> list[Any]:
     """The values of a query of public rows, as plain Python values."""
     try:
-        found = [row["value"] for row in running.rows(query)]
+        values = [row["value"] for row in running.rows(query)]
     except Exception as error:
         kind = type(error).__name__
         failed = _check.fail("engine", "answer before anything is charged", kind, "check the public table")
     else:
-        return [_plain(value) for value in found]
+        return [_plain(value) for value in values]
     raise failed
 
 

@@ -66,9 +66,9 @@ def only(node: Any, *allowed: str) -> None:
     for name, value in node.args.items():
         if value and name not in allowed:
             clause = name.rstrip("_").upper()
-            place = _place(value[0] if isinstance(value, list) else value) or _place(node)
+            where = _place(value[0] if isinstance(value, list) else value) or _place(node)
             raise _check.fail(
-                "sql", f"have no {clause} here{place}", node.sql(), _CLAUSES.get(name.rstrip("_"), "leave it out")
+                "sql", f"have no {clause} here{where}", node.sql(), _CLAUSES.get(name.rstrip("_"), "leave it out")
             )
 
 
@@ -82,21 +82,21 @@ def _place(node: Any) -> str:
     """Where a part stands, if the parser kept it."""
     if not hasattr(node, "walk"):
         return ""
-    known = next((part.meta for part in node.walk() if "line" in part.meta and "col" in part.meta), None)
-    if known is None:
+    position = next((inner.meta for inner in node.walk() if "line" in inner.meta and "col" in inner.meta), None)
+    if position is None:
         return ""
-    column = known["col"] - (known.get("end", 0) - known.get("start", 0))
-    return f" (line {known['line']}, column {column})"
+    column = position["col"] - (position.get("end", 0) - position.get("start", 0))
+    return f" (line {position['line']}, column {column})"
 
 
 def syntax_error(text: str, error: sqlglot.errors.SqlglotError) -> InvalidArgument:
     """The error for text that cannot be parsed: the line, the column and a caret below it."""
-    found = getattr(error, "errors", None)
-    if not found:
+    errors = getattr(error, "errors", None)
+    if not errors:
         return _check.fail("sql", "be one SELECT that can be parsed", text, "check its quotes and comments")
-    line = int(found[0].get("line") or 1)
-    highlight = str(found[0].get("highlight") or "")
-    column = max(int(found[0].get("col") or 1) - len(highlight) + 1, 1)
+    line = int(errors[0].get("line") or 1)
+    highlight = str(errors[0].get("highlight") or "")
+    column = max(int(errors[0].get("col") or 1) - len(highlight) + 1, 1)
     lines = text.splitlines() or [""]
     shown = lines[min(line, len(lines)) - 1]
     caret = " " * (column - 1) + "^"

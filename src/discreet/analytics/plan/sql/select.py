@@ -11,15 +11,16 @@ from sqlglot import expressions as ast
 
 from discreet import _check
 from discreet.analytics.aggregates.aggregate import Aggregate
-from discreet.analytics.plan.sql.afterwards import Afterwards, Released
+from discreet.analytics.plan.sql.afterwards import Afterwards, ReleasedReader
 from discreet.analytics.plan.sql.calls import Aggregates, Columns
 from discreet.analytics.plan.sql.constants import number
-from discreet.analytics.plan.sql.joins import Clause, Joined, Right, private_first, unmatched
+from discreet.analytics.plan.sql.joins import Clause, JoinedTable, Right, private_first, unmatched
 from discreet.analytics.plan.sql.public_values import with_public_values
 from discreet.analytics.plan.sql.refusals import only, refused, syntax_error
-from discreet.analytics.plan.sql.relation import Relation, person_of
-from discreet.analytics.plan.sql.steps import Keep, Matched, Mutate, OfPersons, PerPerson, Step, Where
+from discreet.analytics.plan.sql.relation import FromRows, person_of
+from discreet.analytics.plan.sql.steps import Keep, Matched, Mutate, OfPersons, PerPerson, TableStep, Where
 from discreet.analytics.plan.sql.values import Scope, Values, conjuncts
+from discreet.analytics.table.doors import spec_of
 from discreet.analytics.table.expressions import Column, Expression, Logic
 from discreet.analytics.table.public import Public
 
@@ -40,7 +41,7 @@ class Parsed:
     """
 
     start: Any
-    steps: tuple[Step, ...]
+    steps: tuple[TableStep, ...]
     groups: tuple[str, ...]
     aggregates: Mapping[str, Aggregate]
     afterwards: Afterwards | None = None
@@ -55,9 +56,9 @@ def parse(text: str, private: Any, tables: Mapping[str, Any]) -> Parsed:
         statements = sqlglot.parse(text, read="duckdb")
         if len(statements) != 1 or not isinstance(statements[0], ast.Select):
             raise _check.fail("sql", "be one SELECT", text, "ask one question at a time")
-        base, others = Relation.of(private), {name.lower(): table for name, table in tables.items()}
+        base, others = FromRows.of(private), {name.lower(): table for name, table in tables.items()}
         kept = [private, *(table for table in tables.values() if not isinstance(table, Public))]
-        stored = frozenset(one for table in kept for one in table._spec.origins)
+        stored = frozenset(origin for table in kept for origin in spec_of(table).origins)
         return _Reader(base, {}, others).asked(with_public_values(statements[0], others, stored))
     except sqlglot.errors.SqlglotError as error:
         problem = syntax_error(text, error)
@@ -78,7 +79,7 @@ class _Item:
 class _Reader:
     """Reads a SELECT over a base table and others; `defined` holds what WITH has named so far."""
 
-    def __init__(self, base: Relation, defined: Mapping[str, Relation], tables: Mapping[str, Any]) -> None:
+    def __init__(self, base: FromRows, defined: Mapping[str, FromRows], tables: Mapping[str, Any]) -> None:
         self._base = base
         self._defined = dict(defined)
         self._tables = tables
@@ -93,22 +94,22 @@ class _Reader:
         columns = Columns((*rows.scope.columns, *groups.names))
         aggregates = Aggregates(values, columns, groups.computed)
         measured: dict[int, str] = {}
-        for place, item in enumerate(items):
+        for index, item in enumerate(items):
             if groups.holds(item):
                 continue
             if aggregates.is_aggregate(item.node):
                 labels = aggregates.measure(item.node, item.alias)
                 if labels[0] in measured.values():
                     raise _check.fail("sql", "name each result once", labels[0], "use AS to name them")
-                measured[place] = labels[0]
+                measured[index] = labels[0]
         visible = tuple(aggregates.asked)
         if not visible and all(groups.holds(item) for item in items):
             remedy = "add COUNT(*): which groups have rows is private, and each group that is listed is answered"
             raise _check.fail("sql", f"have an aggregate: {aggregates.names}", query.sql(), remedy)
-        released = Released(lambda node: _released(node, groups, aggregates, items))
+        released = ReleasedReader(lambda node: _released(node, groups, aggregates, items))
         computed = {}
-        for place, item in enumerate(items):
-            if not groups.holds(item) and place not in measured:
+        for index, item in enumerate(items):
+            if not groups.holds(item) and index not in measured:
                 if not any(aggregates.is_aggregate(node) for node in item.node.walk()):
                     raise refused(item.node, f"a column of GROUP BY, or {aggregates.names}")
                 name = columns.free(item.alias or "value")
@@ -126,27 +127,27 @@ class _Reader:
     def _ordered(
         self,
         query: ast.Select,
-        released: Released,
+        released: ReleasedReader,
         groups: _Groups,
         items: list[_Item],
         computed: Mapping[str, Any],
         measured: Mapping[int, str],
     ) -> list[tuple[Any, bool]]:
         order = query.args.get("order")
-        found = []
-        for one in [] if order is None else order.expressions:
-            only(one, "this", "desc", "nulls_first")
-            node = one.this
+        keys = []
+        for term in [] if order is None else order.expressions:
+            only(term, "this", "desc", "nulls_first")
+            node = term.this
             if isinstance(node, ast.Literal) and not node.is_string:
                 node = _at(items, node)
             if isinstance(node, ast.Column) and node.name in computed:
                 key = computed[node.name]
             else:
                 key = released.value(node)
-            found.append((key, bool(one.args.get("desc"))))
-        return found
+            keys.append((key, bool(term.args.get("desc"))))
+        return keys
 
-    def relation(self, query: Any) -> Relation:
+    def relation(self, query: Any) -> FromRows:
         """The rows of a sub-query: of the table itself, or one for each person (and other columns)."""
         if not isinstance(query, ast.Select):
             raise refused(query, "one SELECT")
@@ -163,7 +164,7 @@ class _Reader:
             only(query, "expressions", "from_", "joins", "where", "with_")
         return _projected(rows, items, values)
 
-    def _per_person(self, query: ast.Select, rows: Relation, items: list[_Item], values: Values) -> Relation:
+    def _per_person(self, query: ast.Select, rows: FromRows, items: list[_Item], values: Values) -> FromRows:
         person = rows.scope.person
         groups = _Groups(query, items, values)
         grouped = None if person is None else groups.renamed.get(person, person)
@@ -189,25 +190,25 @@ class _Reader:
                 outputs[item.alias or columns.free("value")] = after.value(item.node)
         having = query.args.get("having")
         kept = None if having is None else after.condition(having.this)
-        steps: list[Step] = [*rows.steps, Mutate({**apart, **columns.computed})]
+        steps: list[TableStep] = [*rows.steps, Mutate({**apart, **columns.computed})]
         steps.append(PerPerson(by, dict(aggregates.asked)))
         if kept is not None:
             steps.append(Where(kept))
-        return _selected(Relation(rows.start, tuple(steps), Scope((own, *by, *aggregates.asked), own)), outputs)
+        return _selected(FromRows(rows.start, tuple(steps), Scope((own, *by, *aggregates.asked), own)), outputs)
 
-    def _rows(self, query: ast.Select) -> Relation:
+    def _rows(self, query: ast.Select) -> FromRows:
         """What FROM and WHERE give."""
         reader = self
         defined = query.args.get("with_")
         if defined is not None:
             only(defined, "expressions")
             reader = _Reader(self._base, self._defined, self._tables)
-            for one in defined.expressions:
-                only(one, "this", "alias")
-                only(one.args["alias"], "this")
-                reader._defined[one.alias.lower()] = reader.relation(one.this)
+            for definition in defined.expressions:
+                only(definition, "this", "alias")
+                only(definition.args["alias"], "this")
+                reader._defined[definition.alias.lower()] = reader.relation(definition.this)
         rows, conditions = reader._source(query)
-        steps: list[Step] = []
+        steps: list[TableStep] = []
         plain = []
         for side in conditions:
             tested = reader._of_persons(side, rows)
@@ -218,9 +219,9 @@ class _Reader:
         if plain:
             held = tuple(Values(rows.scope).condition(side) for side in plain)
             steps.append(Where(held[0] if len(held) == 1 else Logic("and", held)))
-        return Relation(rows.start, (*rows.steps, *steps), rows.scope)
+        return FromRows(rows.start, (*rows.steps, *steps), rows.scope)
 
-    def _of_persons(self, node: Any, rows: Relation) -> Step | None:
+    def _of_persons(self, node: Any, rows: FromRows) -> TableStep | None:
         """The step of `person IN (SELECT person FROM a table WHERE …)`; None for other conditions."""
         inside = node.this if isinstance(node, ast.Not) else node
         if not isinstance(inside, ast.In) or inside.args.get("query") is None:
@@ -243,7 +244,7 @@ class _Reader:
         held = Column(person).is_null() | ~Column(person).is_null() if where is None else values.condition(where.this)
         return OfPersons(held, isinstance(node, ast.Not))
 
-    def _source(self, query: ast.Select) -> tuple[Relation, list[Any]]:
+    def _source(self, query: ast.Select) -> tuple[FromRows, list[Any]]:
         """The rows of FROM, and what is left of the conditions of WHERE once commas have taken theirs."""
         where = query.args.get("where")
         conditions = [] if where is None else conjuncts(where.this)
@@ -256,28 +257,28 @@ class _Reader:
         conditions = [*moved, *conditions]
         rows, name = self._first(first), first.alias_or_name.lower()
         names = frozenset({first.name.lower(), name} - {""})
-        rows = Relation(rows.start, rows.steps, Scope(rows.scope.columns, rows.scope.person, names))
+        rows = FromRows(rows.start, rows.steps, Scope(rows.scope.columns, rows.scope.person, names))
         if not clauses:
             return rows, conditions
-        if any(one.plain for one in clauses) and any(one.how == "right" for one in clauses):
+        if any(clause.plain for clause in clauses) and any(clause.how == "right" for clause in clauses):
             remedy = "write JOIN … ON a.x = b.y in place of the comma"
             raise _check.fail("sql", "have no comma beside a RIGHT JOIN", query.sql(), remedy)
-        if any(one.plain for one in clauses) and any(one.names_no_table for one in clauses):
+        if any(clause.plain for clause in clauses) and any(clause.names_no_table for clause in clauses):
             remedy = "write JOIN … ON a.x = b.y in place of the comma"
             raise _check.fail("sql", "name the table of each column in ON beside a comma", query.sql(), remedy)
-        joined = Joined.of(rows, name)
+        joined = JoinedTable.of(rows, name)
         waiting = [(clause, self._right(clause.table)) for clause in clauses]
         while waiting:
             # A comma waits until a condition compares its table with those that are joined already.
-            ready = [one for one in waiting if joined.is_ready(*one, conditions)]
+            ready = [entry for entry in waiting if joined.is_ready(*entry, conditions)]
             if not ready:
                 raise unmatched(*waiting[0])
             joined, used = joined.join(*ready[0], conditions)
             waiting.remove(ready[0])
-            conditions = [side for side in conditions if not any(side is one for one in used)]
+            conditions = [side for side in conditions if not any(side is condition for condition in used)]
         return joined.relation(), conditions
 
-    def _first(self, node: Any) -> Relation:
+    def _first(self, node: Any) -> FromRows:
         """The rows of the first table of FROM."""
         only(node, "this", "alias")
         if node.args.get("alias") is not None:
@@ -291,16 +292,16 @@ class _Reader:
         name = node.name.lower()
         return name not in self._defined and isinstance(self._tables.get(name), Public)
 
-    def _named(self, table: ast.Table) -> Relation:
+    def _named(self, table: ast.Table) -> FromRows:
         """The rows of a table of WITH, of another table, or of the base, which has any other name."""
         name = table.name.lower()
         if name in self._defined:
             return self._defined[name]
         if name not in self._tables:
-            if any(one is self._base.start for one in self._tables.values()):  # it has a name already
+            if any(named is self._base.start for named in self._tables.values()):  # it has a name already
                 raise _check.fail("sql", "read a table that is known", table.name, ", ".join(self._tables))
             return self._base
-        return Relation.of(self._tables[name])
+        return FromRows.of(self._tables[name])
 
     def _right(self, node: Any) -> Right:
         """The right side of a JOIN."""
@@ -334,7 +335,7 @@ class _Groups:
         if group is not None:
             only(group, "expressions")
         listed = [] if group is None else group.expressions
-        self.names = tuple(dict.fromkeys(self._read(one, items) for one in listed))
+        self.names = tuple(dict.fromkeys(self._read(expression, items) for expression in listed))
 
     def _read(self, node: Any, items: list[_Item]) -> str:
         if isinstance(node, ast.Literal) and not node.is_string:
@@ -395,8 +396,8 @@ def _items(query: ast.Select) -> list[_Item]:
     ]
 
 
-def _at(items: list[_Item], place: Any) -> Any:
-    position = _whole_number(place)
+def _at(items: list[_Item], node: Any) -> Any:
+    position = _whole_number(node)
     if not 1 <= position <= len(items):
         raise _check.fail("sql", f"number one of {len(items)} columns of SELECT", position, "count from 1")
     return items[position - 1].node
@@ -416,7 +417,7 @@ def _whole_number(node: Any) -> int:
     return value
 
 
-def _projected(rows: Relation, items: list[_Item], values: Values) -> Relation:
+def _projected(rows: FromRows, items: list[_Item], values: Values) -> FromRows:
     """The rows of a sub-query that only computes columns."""
     outputs: dict[str, Expression] = {}
     for item in items:
@@ -433,11 +434,11 @@ def _projected(rows: Relation, items: list[_Item], values: Values) -> Relation:
     return _selected(rows, outputs)
 
 
-def _selected(rows: Relation, outputs: Mapping[str, Expression]) -> Relation:
+def _selected(rows: FromRows, outputs: Mapping[str, Expression]) -> FromRows:
     """The rows with these columns alone; the person's id may have another name among them."""
     new = {name: value for name, value in outputs.items() if not (isinstance(value, Column) and value.name == name)}
     person = next(
         (name for name, value in outputs.items() if isinstance(value, Column) and value.name == rows.scope.person), None
     )
     names = tuple(outputs)
-    return Relation(rows.start, (*rows.steps, Mutate(new), Keep(names)), Scope(names, person))
+    return FromRows(rows.start, (*rows.steps, Mutate(new), Keep(names)), Scope(names, person))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from discreet.analytics.aggregates.aggregate import Aggregate
+from discreet.analytics.table.doors import replaced
 from discreet.analytics.table.expressions import Expression
 
 
@@ -29,7 +30,7 @@ class Mutate:
 
     def apply(self, private: Any) -> Any:
         """The private table after this step."""
-        return private._replacing(self.columns) if self.columns else private
+        return replaced(private, self.columns) if self.columns else private
 
 
 @dataclass(frozen=True)
@@ -79,4 +80,4 @@ class Matched:
         return private.join(self.other, how=self.how)
 
 
-Step = Where | Mutate | Keep | PerPerson | OfPersons | Matched
+TableStep = Where | Mutate | Keep | PerPerson | OfPersons | Matched

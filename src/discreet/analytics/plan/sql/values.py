@@ -102,8 +102,8 @@ class Scope:
 
     def knows(self, node: Any) -> bool:
         """Whether a node is a column of these rows."""
-        known = {name.lower() for name in self.columns} | {column for _, column in self.qualified}
-        return isinstance(node, ast.Column) and node.name.lower() in known
+        names = {name.lower() for name in self.columns} | {column for _, column in self.qualified}
+        return isinstance(node, ast.Column) and node.name.lower() in names
 
 
 @dataclass(frozen=True)
@@ -156,12 +156,12 @@ class Values:
                 return _APPLY[operator](self.value(node.this), self.value(node.expression))
             case ast.Between():
                 only(node, "this", "low", "high")
-                value, low, high = (self.value(node.args[part]) for part in ("this", "low", "high"))
+                value, low, high = (self.value(node.args[key]) for key in ("this", "low", "high"))
                 return (value < low) | (value > high) if negated else (value >= low) & (value <= high)
             case ast.In():
                 only(node, "this", "expressions")
-                value, listed = self.value(node.this), [self.value(one) for one in node.expressions]
-                each = tuple((value != one) if negated else (value == one) for one in listed)
+                value, listed = self.value(node.this), [self.value(item) for item in node.expressions]
+                each = tuple((value != item) if negated else (value == item) for item in listed)
                 return Logic("and" if negated else "or", each)
             case ast.Is() if isinstance(node.expression, ast.Null):
                 missing = self.value(node.this).is_null()
@@ -205,27 +205,27 @@ class Values:
             held = tuple(self.condition(condition) for condition, _ in branches)
         else:
             value = self.value(compared)
-            held = tuple(value == self.value(one) for one, _ in branches)
-        kept = [(one, result) for one, (_, result) in zip(held, branches, strict=True)]
+            held = tuple(value == self.value(tested) for tested, _ in branches)
+        kept = [(holds, result) for holds, (_, result) in zip(held, branches, strict=True)]
         # NULL has no kind of its own: a branch that gives it is left out, where the ones after it cannot hold as well.
         last = None if default is None or isinstance(default, ast.Null) else self.value(default)
         if any(isinstance(result, ast.Null) for _, result in kept):
             raise refused(node, "ELSE NULL, or no ELSE, in place of THEN NULL")
-        return Cases(tuple(one for one, _ in kept), tuple(self.value(result) for _, result in kept), last)
+        return Cases(tuple(holds for holds, _ in kept), tuple(self.value(result) for _, result in kept), last)
 
 
 def conjuncts(node: Any) -> list[Any]:
     """The conditions that must all hold, out of ANDs and parentheses."""
-    found, waiting = [], [node]
+    conditions, waiting = [], [node]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, ast.Paren):
-            waiting.append(one.this)
-        elif isinstance(one, ast.And):
-            waiting += reversed(sides_of(one))
+        condition = waiting.pop()
+        if isinstance(condition, ast.Paren):
+            waiting.append(condition.this)
+        elif isinstance(condition, ast.And):
+            waiting += reversed(sides_of(condition))
         else:
-            found.append(one)
-    return found
+            conditions.append(condition)
+    return conditions
 
 
 def sides_of(node: Any) -> list[Any]:

@@ -3,7 +3,6 @@
 from discreet.analytics.table.expressions.choices import case, coalesce, greatest, least
 from discreet.analytics.table.expressions.depth import compilable, within_the_stack
 from discreet.analytics.table.expressions.nodes import (
-    Call,
     Cases,
     Clipped,
     Column,
@@ -11,6 +10,7 @@ from discreet.analytics.table.expressions.nodes import (
     Constant,
     Expression,
     Filled,
+    FunctionCall,
     Logic,
     Missing,
     Present,
@@ -19,7 +19,6 @@ from discreet.analytics.table.expressions.nodes import (
 from discreet.analytics.table.expressions.unsupported import Unsupported
 
 __all__ = [
-    "Call",
     "Cases",
     "Clipped",
     "Column",
@@ -27,6 +26,7 @@ __all__ = [
     "Constant",
     "Expression",
     "Filled",
+    "FunctionCall",
     "Logic",
     "Missing",
     "Present",

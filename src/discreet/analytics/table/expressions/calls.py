@@ -18,7 +18,7 @@ Range = tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False)
-class Function:
+class RowFunction:
     """A function of values of one row.
 
     Attributes:
@@ -45,5 +45,5 @@ class Methods(ABC):
     """What the methods of a family need of an expression. Abstract."""
 
     @abstractmethod
-    def _call(self, function: Function, *others: object, options: tuple[Any, ...] = ()) -> Expression:
+    def _call(self, function: RowFunction, *others: object, options: tuple[Any, ...] = ()) -> Expression:
         """The function of this expression, of others, and of public options."""

@@ -11,10 +11,10 @@ from typing import Any
 import ibis
 
 from discreet import _check
-from discreet.analytics.table.expressions.calls import Function
+from discreet.analytics.table.expressions.calls import RowFunction
 from discreet.analytics.table.expressions.dates import FORMAT, day_of
 from discreet.analytics.table.expressions.numbers import ROUND
-from discreet.analytics.table.semantics import engine_of, exact, family, number
+from discreet.analytics.table.semantics import double, engine_of, family, number
 from discreet.analytics.table.sizes import of_size
 
 #: At most 15 digits before and after the point: every engine reads these as the same float or its neighbor.
@@ -50,7 +50,7 @@ def _to_integer(value: Any) -> Any:
         return value.cast("int64")
     given = _to_number(value)
     near = ROUND.build(given, 0)
-    inside = (given < exact(_LARGEST_INTEGER)) & (given > exact(-_LARGEST_INTEGER))
+    inside = (given < double(_LARGEST_INTEGER)) & (given > double(-_LARGEST_INTEGER))
     return ibis.cases((inside, near.cast("int64")), else_=ibis.null("int64"))
 
 
@@ -101,9 +101,9 @@ def _to_boolean(value: Any) -> Any:
 
 
 CASTS = {
-    "number": Function("cast", _to_number, lambda spans: spans[0]),
-    "integer": Function("cast", _to_integer, ROUND.span),
-    "text": Function("cast", _to_text),
-    "date": Function("cast", _to_date),
-    "boolean": Function("cast", _to_boolean, domain=(False, True)),
+    "number": RowFunction("cast", _to_number, lambda spans: spans[0]),
+    "integer": RowFunction("cast", _to_integer, ROUND.span),
+    "text": RowFunction("cast", _to_text),
+    "date": RowFunction("cast", _to_date),
+    "boolean": RowFunction("cast", _to_boolean, domain=(False, True)),
 }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from discreet import _check
-from discreet.analytics.table.expressions.calls import Function
-from discreet.analytics.table.expressions.nodes import Call, Cases, Expression, Present, wrap
+from discreet.analytics.table.expressions.calls import RowFunction
+from discreet.analytics.table.expressions.nodes import Cases, Expression, FunctionCall, Present, wrap
 from discreet.analytics.table.expressions.numbers import GREATEST, LEAST
 
 
@@ -40,8 +40,8 @@ def least(*values: object) -> Expression:
     return _extreme(LEAST, values)
 
 
-def _extreme(function: Function, values: tuple[object, ...]) -> Expression:
-    return Call(function, _several(function.name, values))
+def _extreme(function: RowFunction, values: tuple[object, ...]) -> Expression:
+    return FunctionCall(function, _several(function.name, values))
 
 
 def _several(name: str, values: tuple[object, ...]) -> tuple[Expression, ...]:

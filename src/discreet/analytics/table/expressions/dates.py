@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import ibis
 
 from discreet import _check
-from discreet.analytics.table.expressions.calls import Function, Methods, within
+from discreet.analytics.table.expressions.calls import Methods, RowFunction, within
 from discreet.analytics.table.semantics import engine_of, family
 
 if TYPE_CHECKING:
@@ -63,17 +63,17 @@ def _plain(value: Any) -> Any:
     return ibis.cases((inside, value), else_=ibis.null(value.type()))
 
 
-def _field(name: str, method: str, low: int, high: int, *, first_of_week: int = 0) -> Function:
+def _field(name: str, method: str, low: int, high: int, *, first_of_week: int = 0) -> RowFunction:
     def build(value: Any) -> Any:
         checked = known(value, name)
         if name in _TIMES and value.type().is_date():
             raise _check.fail(name, "get a time", "a date", "a date has no time of the day")
-        part = checked.day_of_week.index() if method == "day_of_week" else getattr(checked, method)()
-        whole = part.cast("int64")
+        field = checked.day_of_week.index() if method == "day_of_week" else getattr(checked, method)()
+        whole = field.cast("int64")
         return whole + first_of_week if first_of_week else whole
 
     few = tuple(range(low, high + 1)) if high - low < 60 else None  # minutes and weeks are few
-    return Function(name, build, within(float(low), float(high)), few)
+    return RowFunction(name, build, within(float(low), float(high)), few)
 
 
 YEAR = _field("year", "year", _FIRST, _LAST)
@@ -159,11 +159,11 @@ def _formatted(value: Any, pattern: str) -> Any:
     return ibis.cases((checked.notnull(), result), else_=ibis.null("string"))
 
 
-TRUNCATE = Function("truncate", _truncated)
-DATE = Function("date", lambda value: day_of(value, "date"))
-DIFFERENCE = Function("days", _difference)
-IN_ZONE = Function("in_zone", _in_zone)
-FORMAT = Function("text", _formatted)
+TRUNCATE = RowFunction("truncate", _truncated)
+DATE = RowFunction("date", lambda value: day_of(value, "date"))
+DIFFERENCE = RowFunction("days", _difference)
+IN_ZONE = RowFunction("in_zone", _in_zone)
+FORMAT = RowFunction("text", _formatted)
 
 
 class DateMethods(Methods):

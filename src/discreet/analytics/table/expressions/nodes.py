@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import ibis
 
 from discreet import _check
-from discreet.analytics.table.expressions.calls import Function, Range
+from discreet.analytics.table.expressions.calls import Range, RowFunction
 from discreet.analytics.table.expressions.casts import CASTS
 from discreet.analytics.table.expressions.dates import DateMethods, known
 from discreet.analytics.table.expressions.numbers import ADD, DIVIDE, MODULO, MULTIPLY, SUBTRACT, NumberMethods, hull
@@ -34,7 +34,7 @@ from discreet.analytics.table.semantics import (
     clamped,
     condition,
     cuts,
-    exact,
+    double,
     family,
     literal,
     number,
@@ -58,15 +58,15 @@ class Expression(NumberMethods, TextMethods, DateMethods):
 
     def names(self) -> set[str]:
         """The columns that it is computed from."""
-        return {name for part in self.parts_inside() for name in part.names()}
+        return {name for operand in self.parts_inside() for name in operand.names()}
 
     def exact_columns(self) -> set[str]:
         """The columns that text functions compare with public texts: different texts must never be equal there."""
-        return {name for part in self.parts_inside() for name in part.exact_columns()}
+        return {name for operand in self.parts_inside() for name in operand.exact_columns()}
 
     def parts_inside(self) -> list[Expression]:
         """The expressions that it is made of."""
-        return [part for field in fields(self) for part in _parts(getattr(self, field.name))]
+        return [operand for field in fields(self) for operand in _parts(getattr(self, field.name))]
 
     def domain(self) -> tuple[Any, ...] | None:
         """All values that it can have, where these are few and follow from the expression itself; None otherwise."""
@@ -76,8 +76,8 @@ class Expression(NumberMethods, TextMethods, DateMethods):
         """The least and the largest number, as they follow from public bounds of columns; None if they do not."""
         return None
 
-    def _call(self, function: Function, *others: object, options: tuple[Any, ...] = ()) -> Expression:
-        return Call(function, (self, *(wrap(other) for other in others)), options)
+    def _call(self, function: RowFunction, *others: object, options: tuple[Any, ...] = ()) -> Expression:
+        return FunctionCall(function, (self, *(wrap(other) for other in others)), options)
 
     # numpy arrays must not broadcast over expressions
     __array_ufunc__ = None
@@ -197,7 +197,7 @@ class Constant(Expression):
     value: Literal
 
     def to_ibis(self, table: Any) -> Any:
-        return exact(self.value) if isinstance(self.value, float) else ibis.literal(self.value)
+        return double(self.value) if isinstance(self.value, float) else ibis.literal(self.value)
 
     def domain(self) -> tuple[Any, ...] | None:
         return (self.value,)
@@ -207,10 +207,10 @@ class Constant(Expression):
 
 
 @dataclass(frozen=True, eq=False)
-class Call(Expression):
+class FunctionCall(Expression):
     """A function of values of the row, and of public options."""
 
-    function: Function
+    function: RowFunction
     arguments: tuple[Expression, ...]
     options: tuple[Any, ...] = ()
 
@@ -229,10 +229,10 @@ class Call(Expression):
             few = self.domain()
             return None if few is None else (float(few[0]), float(few[-1]))
         try:
-            found = self.function.span([argument.span(bounds) for argument in self.arguments])
+            ends = self.function.span([argument.span(bounds) for argument in self.arguments])
         except (OverflowError, ValueError):  # bounds beyond the floats
             return None
-        return found if found is not None and all(math.isfinite(end) for end in found) else None
+        return ends if ends is not None and all(math.isfinite(end) for end in ends) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,14 +279,14 @@ class Logic(Condition):
     parts: tuple[Expression, ...]
 
     def to_ibis(self, table: Any) -> Any:
-        parts = [condition(part.to_ibis(table)) for part in self.parts]
+        parts = [condition(operand.to_ibis(table)) for operand in self.parts]
         return ~parts[0] if self.operator == "not" else self._joined(parts)
 
     def to_filter(self, table: Any) -> Any:
         # Without a "not" above it, a missing part has the same effect on the filter as False.
         if self.operator == "not":
             return self.to_ibis(table)
-        return self._joined([part.to_filter(table) for part in self.parts])
+        return self._joined([operand.to_filter(table) for operand in self.parts])
 
     def _joined(self, parts: list[Any]) -> Any:
         if not parts:
@@ -364,7 +364,7 @@ class Binned(Expression):
     def to_ibis(self, table: Any) -> Any:
         numeric = isinstance(self.edges[0], float)
         value = self.inner.to_ibis(table)
-        edges = [exact(edge) if numeric else ibis.literal(edge) for edge in self.edges]
+        edges = [double(edge) if numeric else ibis.literal(edge) for edge in self.edges]
         if numeric:
             value = number(value, "bin")
         elif family(value) != family(edges[0]):
@@ -391,7 +391,7 @@ class Cases(Expression):
     def to_ibis(self, table: Any) -> Any:
         given = [*self.values] if self.otherwise is None else [*self.values, self.otherwise]
         results = alike("case", [value.to_ibis(table) for value in given], "case")
-        held = [condition(one.to_ibis(table)) for one in self.conditions]
+        held = [condition(case.to_ibis(table)) for case in self.conditions]
         last = ibis.null(results[0].type()) if self.otherwise is None else results[-1]
         return ibis.cases(*zip(held, results[: len(held)], strict=True), else_=last)
 
@@ -431,13 +431,13 @@ def _dated(expression: Expression, value: Any, other: Any) -> Any:
 def _parts(value: object) -> tuple[Expression, ...]:
     if isinstance(value, Expression):
         return (value,)
-    return tuple(part for part in value if isinstance(part, Expression)) if isinstance(value, tuple) else ()
+    return tuple(item for item in value if isinstance(item, Expression)) if isinstance(value, tuple) else ()
 
 
 def _chained(operator: str, *sides: Expression) -> Expression:
     """Conditions joined by one operator, those of the same operator side by side: a & b & c has three parts."""
     same = (side.parts if isinstance(side, Logic) and side.operator == operator else (side,) for side in sides)
-    return Logic(operator, tuple(part for parts in same for part in parts))
+    return Logic(operator, tuple(operand for parts in same for operand in parts))
 
 
 def wrap(value: object) -> Expression:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import ibis
 
 from discreet import _check
-from discreet.analytics.table.expressions.calls import Function, Methods, Range
+from discreet.analytics.table.expressions.calls import Methods, Range, RowFunction
 from discreet.analytics.table.expressions.dates import DIFFERENCE
-from discreet.analytics.table.semantics import clamped, exact, family, number, tame
+from discreet.analytics.table.semantics import clamped, double, family, number, tame
 from discreet.analytics.table.sizes import of_size, size_of
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ def _corners(combine: Callable[[float, float], float]) -> Callable[[Sequence[Ran
     """The range of an operation that is monotone in each operand: it is attained in the corners."""
 
     def span(spans: Sequence[Range | None]) -> Range | None:
-        one, two = spans
-        if one is None or two is None:
+        left, right = spans
+        if left is None or right is None:
             return None
-        found = [combine(a, b) for a in one for b in two]
-        return min(found), max(found)
+        corners = [combine(a, b) for a in left for b in right]
+        return min(corners), max(corners)
 
     return span
 
@@ -67,10 +67,10 @@ def _quotients(spans: Sequence[Range | None]) -> Range | None:
 
 def _tamed(a: Any, b: Any, name: str, combine: Callable[[Any, Any], Any]) -> Any:
     """The result of an operation; operands are tamed where it could overflow or underflow without."""
-    one, two = _operand(a, name), _operand(b, name)
-    plain = combine(one, two)
+    left, right = _operand(a, name), _operand(b, name)
+    plain = combine(left, right)
     size = size_of(plain)
-    return combine(tame(one), tame(two)) if size is None else of_size(plain, size)
+    return combine(tame(left), tame(right)) if size is None else of_size(plain, size)
 
 
 def _add(a: Any, b: Any) -> Any:
@@ -89,7 +89,7 @@ def _multiply(a: Any, b: Any) -> Any:
 
 def _quotient(a: Any, b: Any) -> Any:
     # Engines disagree on x / 0: some raise, which would reveal a row. Here it is a missing value.
-    return a / b.nullif(exact(0.0))
+    return a / b.nullif(double(0.0))
 
 
 def _divide(a: Any, b: Any, name: str = "/") -> Any:
@@ -116,14 +116,14 @@ def _rounded(value: Any) -> Any:
 
 def _half_up(value: Any) -> Any:
     """⌊(⌊2x⌋ + 1) / 2⌋, the nearest whole number of x ≥ 0, halves upwards."""
-    twice = _floored(clamped(value, 0.0, _WHOLE) * exact(2.0), _FITS)
-    return _floored((twice + exact(1.0)) * exact(0.5), _FITS)
+    twice = _floored(clamped(value, 0.0, _WHOLE) * double(2.0), _FITS)
+    return _floored((twice + double(1.0)) * double(0.5), _FITS)
 
 
 def _round(value: Any, digits: int) -> Any:
     if not digits:
         return _rounded(_operand(value, "round"))
-    scale = exact(10.0 ** abs(digits))
+    scale = double(10.0 ** abs(digits))
     if digits > 0:
         return _rounded(_multiply(value, scale)) / scale
     return _rounded(_divide(value, scale)) * scale
@@ -133,7 +133,7 @@ def _remainder(quotient: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     def build(a: Any, b: Any) -> Any:
         """x − y·q with the whole quotient q of x / y; missing for y = 0, and if q is 2^52 or more."""
         ratio = _divide(a, b, "%")
-        whole = _missing_unless((ratio < exact(_WHOLE)) & (ratio > exact(-_WHOLE)), quotient(ratio))
+        whole = _missing_unless((ratio < double(_WHOLE)) & (ratio > double(-_WHOLE)), quotient(ratio))
         return _operand(a, "%") - _operand(b, "%") * whole
 
     return build
@@ -146,7 +146,7 @@ def _sqrt(value: Any) -> Any:
 
 def _exp(value: Any) -> Any:
     tamed = _operand(value, "exp")
-    most = exact(_LARGEST_EXPONENT)
+    most = double(_LARGEST_EXPONENT)
     return _missing_unless((tamed <= most) & (tamed >= -most), tamed).exp()
 
 
@@ -156,12 +156,12 @@ def _ln(value: Any) -> Any:
 
 
 def _log10(value: Any) -> Any:
-    return _ln(value) / exact(math.log(10.0))
+    return _ln(value) / double(math.log(10.0))
 
 
 def _sign(value: Any) -> Any:
     checked = number(value, "sign")
-    return ibis.cases((checked > 0, exact(1.0)), (checked < 0, exact(-1.0)), (checked == 0, exact(0.0)))
+    return ibis.cases((checked > 0, double(1.0)), (checked < 0, double(-1.0)), (checked == 0, double(0.0)))
 
 
 def _absolute_span(spans: Sequence[Range | None]) -> Range | None:
@@ -203,31 +203,35 @@ def _extreme(larger: bool) -> Callable[..., Any]:
 
 def hull(spans: Sequence[Range | None]) -> Range | None:
     """The least range that holds all of some ranges; None if one is not known."""
-    known = [span for span in spans if span is not None]
-    return (min(a for a, _ in known), max(b for _, b in known)) if known and len(known) == len(spans) else None
+    known_spans = [span for span in spans if span is not None]
+    return (
+        (min(a for a, _ in known_spans), max(b for _, b in known_spans))
+        if known_spans and len(known_spans) == len(spans)
+        else None
+    )
 
 
-ADD = Function("+", _add, _corners(lambda a, b: a + b))
-SUBTRACT = Function("-", _subtract, _corners(lambda a, b: a - b))
-MULTIPLY = Function("*", _multiply, _corners(lambda a, b: a * b))
-DIVIDE = Function("/", _divide, _quotients)
+ADD = RowFunction("+", _add, _corners(lambda a, b: a + b))
+SUBTRACT = RowFunction("-", _subtract, _corners(lambda a, b: a - b))
+MULTIPLY = RowFunction("*", _multiply, _corners(lambda a, b: a * b))
+DIVIDE = RowFunction("/", _divide, _quotients)
 #: The remainder as in Python (its sign is the divisor's) and as in SQL (its sign is the dividend's).
-MODULO = Function("%", _remainder(_floored))
-REMAINDER = Function("MOD", _remainder(_truncated))
-FLOOR_DIVIDE = Function("//", lambda a, b: _floored(_divide(a, b, "//")))
-WHOLE_DIVIDE = Function("//", lambda a, b: _truncated(_divide(a, b, "//")))
-ABS = Function("abs", lambda value: number(value, "abs").abs(), _absolute_span)
-FLOOR = Function("floor", lambda value: _floored(_operand(value, "floor")), _monotone(math.floor))
-CEIL = Function("ceil", lambda value: -_floored(-_operand(value, "ceil")), _monotone(math.ceil))
-TRUNC = Function("trunc", lambda value: _truncated(_operand(value, "trunc")), _outward)
-ROUND = Function("round", _round, _outward)
-SIGN = Function("sign", _sign, domain=(-1, 0, 1))
-SQRT = Function("sqrt", _sqrt, _root_span)
-EXP = Function("exp", _exp, _monotone(math.exp))
-LN = Function("ln", _ln, _monotone(math.log))
-LOG10 = Function("log10", _log10, _monotone(math.log10))
-GREATEST = Function("greatest", _extreme(larger=True), hull)
-LEAST = Function("least", _extreme(larger=False), hull)
+MODULO = RowFunction("%", _remainder(_floored))
+REMAINDER = RowFunction("MOD", _remainder(_truncated))
+FLOOR_DIVIDE = RowFunction("//", lambda a, b: _floored(_divide(a, b, "//")))
+WHOLE_DIVIDE = RowFunction("//", lambda a, b: _truncated(_divide(a, b, "//")))
+ABS = RowFunction("abs", lambda value: number(value, "abs").abs(), _absolute_span)
+FLOOR = RowFunction("floor", lambda value: _floored(_operand(value, "floor")), _monotone(math.floor))
+CEIL = RowFunction("ceil", lambda value: -_floored(-_operand(value, "ceil")), _monotone(math.ceil))
+TRUNC = RowFunction("trunc", lambda value: _truncated(_operand(value, "trunc")), _outward)
+ROUND = RowFunction("round", _round, _outward)
+SIGN = RowFunction("sign", _sign, domain=(-1, 0, 1))
+SQRT = RowFunction("sqrt", _sqrt, _root_span)
+EXP = RowFunction("exp", _exp, _monotone(math.exp))
+LN = RowFunction("ln", _ln, _monotone(math.log))
+LOG10 = RowFunction("log10", _log10, _monotone(math.log10))
+GREATEST = RowFunction("greatest", _extreme(larger=True), hull)
+LEAST = RowFunction("least", _extreme(larger=False), hull)
 
 
 class NumberMethods(Methods):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ibis
 
 from discreet import _check
-from discreet.analytics.table.expressions.calls import Function, Methods, within
+from discreet.analytics.table.expressions.calls import Methods, RowFunction, within
 from discreet.analytics.table.semantics import family, literal
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def _joined(*values: Any) -> Any:
     """The texts one after another, cut at the longest; missing if one of them is."""
     parts = [_first(text(value, "concat"), LONGEST_MADE) for value in values]
     joined = parts[0]
-    for part in parts[1:]:
-        joined = joined + part
+    for piece in parts[1:]:
+        joined = joined + piece
     return _first(joined, LONGEST_MADE)
 
 
@@ -86,18 +86,18 @@ def _uppered(value: Any) -> Any:
     return text(value, "upper").translate(_LOWER, _UPPER)
 
 
-LOWER = Function("lower", _lowered)
-UPPER = Function("upper", _uppered)
-STRIP = Function("strip", lambda value: text(value, "strip").strip())
-LENGTH = Function("length", lambda value: text(value, "length").length().cast("int64"), within(0.0, _LONGEST))
-SUBSTRING = Function("substring", _part)
-RIGHT = Function("right", _ending)
-CONCAT = Function("concat", _joined)
-LIKE = Function("like", _like, exact=True)
-STARTS_WITH = Function("startswith", lambda value, start: text(value, "startswith").startswith(start), exact=True)
-ENDS_WITH = Function("endswith", lambda value, end: text(value, "endswith").endswith(end), exact=True)
-CONTAINS = Function("contains", lambda value, part: text(value, "contains").contains(part), exact=True)
-REPLACE = Function("replace", _replaced, exact=True)
+LOWER = RowFunction("lower", _lowered)
+UPPER = RowFunction("upper", _uppered)
+STRIP = RowFunction("strip", lambda value: text(value, "strip").strip())
+LENGTH = RowFunction("length", lambda value: text(value, "length").length().cast("int64"), within(0.0, _LONGEST))
+SUBSTRING = RowFunction("substring", _part)
+RIGHT = RowFunction("right", _ending)
+CONCAT = RowFunction("concat", _joined)
+LIKE = RowFunction("like", _like, exact=True)
+STARTS_WITH = RowFunction("startswith", lambda value, start: text(value, "startswith").startswith(start), exact=True)
+ENDS_WITH = RowFunction("endswith", lambda value, end: text(value, "endswith").endswith(end), exact=True)
+CONTAINS = RowFunction("contains", lambda value, piece: text(value, "contains").contains(piece), exact=True)
+REPLACE = RowFunction("replace", _replaced, exact=True)
 
 
 def _public(name: str, value: object, *, empty: bool = True) -> str:

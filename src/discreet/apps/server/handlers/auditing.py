@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from discreet.apps.server.calls import Call, Lines
+from discreet.apps.server.calls import AllowedRequest, Lines
 from discreet.apps.server.problems import Problem, not_found
 from discreet.errors import TermsDiffer
 from discreet.ledger import Account
@@ -20,62 +20,62 @@ _PAGE = 1000
 _BEFORE_ALL = -1
 
 
-def accounts(call: Call) -> Any:
+def accounts(call: AllowedRequest) -> Any:
     """All accounts and how they stand."""
     return {"accounts": [call.curator.standing(account) for account in call.curator.ledger.accounts()]}
 
 
-def statement(call: Call) -> Any:
+def statement(call: AllowedRequest) -> Any:
     """Who spent how much on what from one account, as JSON."""
     return json.loads(_account(call).statement().to_json())
 
 
-def verify(call: Call) -> Any:
+def verify(call: AllowedRequest) -> Any:
     """Recompute everything from the entries; the receipts in the body must still be there."""
     receipts = call.fields(receipts=list)["receipts"] or []
     if not all(isinstance(receipt, str) for receipt in receipts):
         raise Problem(400, "invalid", "receipts must be texts, as to_json() of a receipt writes them")
-    found = call.curator.ledger.verify(receipts)
+    verification = call.curator.ledger.verify(receipts)
     changes = call.curator.access.disagreement()
     return {
-        "ok": not found.problem and not changes,
-        "accounts": found.accounts,
-        "entries": found.entries,
-        "account": found.account,
-        "sequence": found.sequence,
-        "problem": found.problem,
+        "ok": not verification.problem and not changes,
+        "accounts": verification.accounts,
+        "entries": verification.entries,
+        "account": verification.account,
+        "sequence": verification.sequence,
+        "problem": verification.problem,
         "changes": changes,
     }
 
 
-def export(call: Call) -> Lines:
+def export(call: AllowedRequest) -> Lines:
     """All entries of all accounts as JSON lines, each with its hash."""
     return Lines(_entries(call))
 
 
-def refusals(call: Call) -> Any:
+def refusals(call: AllowedRequest) -> Any:
     """The newest refused attempts."""
-    found = call.curator.access.refusals(_most(call))
-    return {"refusals": [vars(one) for one in found]}
+    listed = call.curator.access.refusals(_most(call))
+    return {"refusals": [vars(refusal) for refusal in listed]}
 
 
-def changes(call: Call) -> Any:
+def changes(call: AllowedRequest) -> Any:
     """Every change of users, tokens, policies and approvals, without the digests of tokens."""
     listed = []
-    for one in call.curator.access.changes():
-        body = {name: value for name, value in one.body.items() if name != "digest"}
-        listed.append({**vars(one), "body": body})
+    for change in call.curator.access.changes():
+        body = {name: value for name, value in change.body.items() if name != "digest"}
+        listed.append({**vars(change), "body": body})
     return {"changes": listed}
 
 
-def _most(call: Call) -> int:
+def _most(call: AllowedRequest) -> int:
     text = call.query.get("most", "1000")
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= 10_000:
         raise Problem(400, "invalid", "most must be a whole number from 1 to 10000: it limits the list")
     return int(text)
 
 
-def _account(call: Call) -> Account:
+def _account(call: AllowedRequest) -> Account:
     name = call.names["account"]
     try:
         return call.curator.ledger.account(name)
@@ -83,7 +83,7 @@ def _account(call: Call) -> Account:
         raise not_found("account", name) from None
 
 
-def _entries(call: Call) -> Iterator[str]:
+def _entries(call: AllowedRequest) -> Iterator[str]:
     """Entries are only ever added, so pages that are read one after another are those of one snapshot."""
     ledger = call.curator.ledger
     for name in ledger.read(records.names):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from discreet import _check
-from discreet.apps.server.calls import Call
+from discreet.apps.server.calls import AllowedRequest
 from discreet.apps.server.config import Dataset, budget_of, checked_item_name, neighbors_of, period_of
 from discreet.apps.server.problems import Problem, not_found
 from discreet.ledger.access import Policy, Role
@@ -19,47 +19,48 @@ _NUMBER = (int, float)
 # --- users and tokens
 
 
-def users(call: Call) -> Any:
+def users(call: AllowedRequest) -> Any:
     """All users."""
     return {
         "users": [
-            {"name": one.name, "role": one.role.value, "disabled": one.disabled} for one in call.curator.access.users()
+            {"name": user.name, "role": user.role.value, "disabled": user.disabled}
+            for user in call.curator.access.users()
         ]
     }
 
 
-def add_user(call: Call) -> Any:
+def add_user(call: AllowedRequest) -> Any:
     """Add a user."""
     given = call.fields(name_=str, role_=str)
     user = call.curator.access.add_user(given["name"], _role(given["role"]), by=call.identity)
     return {"name": user.name, "role": user.role.value}
 
 
-def disable_user(call: Call) -> Any:
+def disable_user(call: AllowedRequest) -> Any:
     """Refuse a user and all of their tokens from now on."""
     call.curator.access.disable_user(call.names["name"], by=call.identity)
     return {"name": call.names["name"], "disabled": True}
 
 
-def tokens(call: Call) -> Any:
+def tokens(call: AllowedRequest) -> Any:
     """All tokens, without their secrets."""
     return {
         "tokens": [
             {
-                "id": one.id,
-                "user": one.user,
-                "scopes": sorted(one.scopes),
-                "share": one.share,
-                "issued": one.issued.isoformat(),
-                "expires": one.expires.isoformat(),
-                "revoked": one.revoked,
+                "id": token.id,
+                "user": token.user,
+                "scopes": sorted(token.scopes),
+                "share": token.share,
+                "issued": token.issued.isoformat(),
+                "expires": token.expires.isoformat(),
+                "revoked": token.revoked,
             }
-            for one in call.curator.access.tokens()
+            for token in call.curator.access.tokens()
         ]
     }
 
 
-def issue(call: Call) -> Any:
+def issue(call: AllowedRequest) -> Any:
     """Issue a token; its text is in this answer and nowhere else."""
     given = call.fields(user_=str, days_=_NUMBER, scopes=list, share=str)
     lifetime = dt.timedelta(days=float(_check.positive("days", given["days"], "it is how long the token is valid")))
@@ -67,7 +68,7 @@ def issue(call: Call) -> Any:
     return {"token": text}
 
 
-def revoke(call: Call) -> Any:
+def revoke(call: AllowedRequest) -> Any:
     """Refuse a token from now on."""
     call.curator.access.revoke(call.names["id"], by=call.identity)
     return {"id": call.names["id"], "revoked": True}
@@ -76,7 +77,7 @@ def revoke(call: Call) -> Any:
 # --- accounts and policies
 
 
-def open_account(call: Call) -> Any:
+def open_account(call: AllowedRequest) -> Any:
     """Open an account, which never changes its terms."""
     given = call.fields(
         name_=str,
@@ -97,7 +98,7 @@ def open_account(call: Call) -> Any:
     return call.curator.standing(account)
 
 
-def allot(call: Call) -> Any:
+def allot(call: AllowedRequest) -> Any:
     """Give a user a share of an account: a part with a budget of its own that is charged to the account as well."""
     given = call.fields(account_=str, user_=str, epsilon=_NUMBER, delta=_NUMBER, rho=_NUMBER, mu=_NUMBER, aside=_NUMBER)
     budget = budget_of(given["epsilon"], given["delta"], given["rho"], given["mu"])
@@ -106,13 +107,13 @@ def allot(call: Call) -> Any:
     return call.curator.standing(account.allot(given["user"], budget, aside=given["aside"] or 0.0))
 
 
-def policy(call: Call) -> Any:
+def policy(call: AllowedRequest) -> Any:
     """The policy of an account."""
     account = _current(call)
     return _policy_json(account, call.curator.access.policy(account))
 
 
-def set_policy(call: Call) -> Any:
+def set_policy(call: AllowedRequest) -> Any:
     """Change some rules of an account; those that are not named stay as they are, and null removes one."""
     account, body = _current(call), call.body
     call.fields(
@@ -138,17 +139,17 @@ def set_policy(call: Call) -> Any:
     return _policy_json(account, after)
 
 
-def freeze(call: Call) -> Any:
+def freeze(call: AllowedRequest) -> Any:
     """Take no more charges to an account and its shares."""
     return _frozen(call, True)
 
 
-def unfreeze(call: Call) -> Any:
+def unfreeze(call: AllowedRequest) -> Any:
     """Take charges to an account again."""
     return _frozen(call, False)
 
 
-def renew(call: Call) -> Any:
+def renew(call: AllowedRequest) -> Any:
     """Open the next period's budget, and say in words what people are promised over all periods."""
     account = call.curator.access.renew(call.names["account"], by=call.identity)
     return {**call.curator.standing(account), "promise": call.curator.access.promise(call.names["account"])}
@@ -157,26 +158,26 @@ def renew(call: Call) -> Any:
 # --- approvals
 
 
-def approvals(call: Call) -> Any:
+def approvals(call: AllowedRequest) -> Any:
     """Questions that needed an approval, with all that is asked: a steward sees all, an analyst her own."""
     mine = None if call.identity.may("approve") else call.identity.user
-    listed = [one for one in call.curator.access.approvals() if mine in (None, one.user)]
-    return {"approvals": [{**vars(one), "question": call.curator.question_of(one)} for one in listed]}
+    listed = [approval for approval in call.curator.access.approvals() if mine in (None, approval.user)]
+    return {"approvals": [{**vars(approval), "question": call.curator.question_of(approval)} for approval in listed]}
 
 
-def approve(call: Call) -> Any:
+def approve(call: AllowedRequest) -> Any:
     """Allow one charge for a question."""
     return vars(call.curator.access.approve(_approval(call), call.identity))
 
 
-def reject(call: Call) -> Any:
+def reject(call: AllowedRequest) -> Any:
     """Refuse a question."""
     return vars(call.curator.access.reject(_approval(call), call.identity))
 
 
-def _approval(call: Call) -> str:
+def _approval(call: AllowedRequest) -> str:
     name = call.names["id"]
-    if name not in {one.id for one in call.curator.access.approvals()}:
+    if name not in {approval.id for approval in call.curator.access.approvals()}:
         raise not_found("approval", name)
     return name
 
@@ -184,7 +185,7 @@ def _approval(call: Call) -> str:
 # --- datasets
 
 
-def register(call: Call) -> Any:
+def register(call: AllowedRequest) -> Any:
     """Register a dataset: a file below the server's data folder, or a new version of one."""
     given = call.fields(
         name_=str, source_=str, account_=str, bounds=dict, values=dict, person=str, description=str, version=str
@@ -231,13 +232,13 @@ def _listed(column: str, listed: Any) -> list[Any]:
     return listed
 
 
-def _frozen(call: Call, frozen: bool) -> Any:
+def _frozen(call: AllowedRequest, frozen: bool) -> Any:
     account = _current(call)
     after = call.curator.access.change_policy(account, lambda rules: replace(rules, frozen=frozen), by=call.identity)
     return _policy_json(account, after)
 
 
-def _current(call: Call) -> str:
+def _current(call: AllowedRequest) -> str:
     """The account that an address means: of one that was renewed, and of its parts, those of the current period.
 
     Questions are charged there, so a rule for the old one would hold back nobody.
@@ -245,7 +246,7 @@ def _current(call: Call) -> str:
     return _current_of(call, call.names["account"])
 
 
-def _current_of(call: Call, name: str) -> str:
+def _current_of(call: AllowedRequest, name: str) -> str:
     top, slash, below = name.partition("/")
     return f"{call.curator.access.current(top)}{slash}{below}"
 
@@ -264,8 +265,8 @@ def _policy_json(account: str, policy: Policy) -> dict[str, Any]:
 
 
 def _role(text: str) -> Role:
-    if text not in {one.value for one in Role}:
-        raise Problem(400, "invalid", f"role must be one of {', '.join(one.value for one in Role)}")
+    if text not in {role.value for role in Role}:
+        raise Problem(400, "invalid", f"role must be one of {', '.join(role.value for role in Role)}")
     return Role(text)
 
 

@@ -7,39 +7,39 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from discreet.apps.server.calls import Call, Lines, Page
+from discreet.apps.server.calls import AllowedRequest, Lines, Page
 
 #: Seconds between two lines of progress.
 _EVERY = 0.5
 _OPEN = ("queued", "running")
 
 
-def models(call: Call) -> Any:
+def models(call: AllowedRequest) -> Any:
     """The models that may be trained."""
     return {"models": call.curator.jobs.models()}
 
 
-def preview(call: Call) -> Any:
+def preview(call: AllowedRequest) -> Any:
     """What a training would cost."""
     return call.curator.jobs.preview(call.identity, call.names["name"], call.fields(plan=dict)["plan"])
 
 
-def queue(call: Call) -> Any:
+def queue(call: AllowedRequest) -> Any:
     """Queue a training; it is charged as a whole before its first step."""
     return call.curator.jobs.queue(call.identity, call.body, call.key)
 
 
-def listed(call: Call) -> Any:
+def listed(call: AllowedRequest) -> Any:
     """One's own jobs."""
     return {"jobs": call.curator.jobs.listed(call.identity)}
 
 
-def job(call: Call) -> Any:
+def job(call: AllowedRequest) -> Any:
     """One job."""
     return call.curator.jobs.job(call.identity, call.names["id"])
 
 
-def progress(call: Call) -> Lines:
+def progress(call: AllowedRequest) -> Lines:
     """A line for each change of a job, until it ends. Only the number of steps is told."""
     first = call.curator.jobs.job(call.identity, call.names["id"])
 
@@ -57,7 +57,7 @@ def progress(call: Call) -> Lines:
     return Lines(lines())
 
 
-def model(call: Call) -> Page:
+def model(call: AllowedRequest) -> Page:
     """The trained model, as torch saves it."""
     content = call.curator.jobs.model(call.identity, call.names["id"])
     return Page(content, "application/octet-stream", {"Content-Disposition": 'attachment; filename="model.pt"'})

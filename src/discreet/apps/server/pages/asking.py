@@ -32,9 +32,11 @@ def home(curator: Curator, session: Session, asked: Mapping[str, str] | None = N
         "analyst",
         session,
         asked=given,
-        datasets=[curator.described(one) for one in curator.datasets().values()],
+        datasets=[curator.described(dataset) for dataset in curator.datasets().values()],
         shares=facts.shares(curator, identity),
-        approvals=[one for one in curator.access.approvals() if one.user == identity.user][-facts.MOST_LISTED :],
+        approvals=[approval for approval in curator.access.approvals() if approval.user == identity.user][
+            -facts.MOST_LISTED :
+        ],
         jobs=jobs,
         lines=facts.own(curator, identity),
         **shown,

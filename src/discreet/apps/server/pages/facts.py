@@ -15,7 +15,7 @@ from discreet.apps.server.curator import Curator
 from discreet.apps.server.pages import charts
 from discreet.apps.server.pages.charts import Bar
 from discreet.ledger.access import Approval, Identity, Policy
-from discreet.ledger.statement import Line
+from discreet.ledger.statement import StatementLine
 
 #: Charges, changes and refused attempts that a page lists; the export has all.
 MOST_LISTED = 50
@@ -23,7 +23,7 @@ _GROUP_BY = re.compile(r"\bgroup\s+by\b(.*?)(?:\bhaving\b|\border\s+by\b|\blimit
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """An answer as a table of texts."""
 
     heads: list[str]
@@ -53,14 +53,14 @@ def shares(curator: Curator, identity: Identity) -> list[dict[str, Any]]:
     return [{**share, "meter": charts.meter(share["used"])} for share in curator.shares(identity)]
 
 
-def newest(curator: Curator) -> list[Line]:
+def newest(curator: Curator) -> list[StatementLine]:
     """The newest charges of all datasets; a charge of a part is listed once, at its dataset."""
     datasets = [account for account in curator.ledger.accounts() if "/" not in account.name]
     lines = [line for account in datasets for line in account.statement().lines]
     return sorted(lines, key=lambda line: line.time, reverse=True)[:MOST_LISTED]
 
 
-def own(curator: Curator, identity: Identity) -> list[Line]:
+def own(curator: Curator, identity: Identity) -> list[StatementLine]:
     """The newest charges of an analyst's own parts."""
     names = [share["account"] for share in curator.shares(identity)]
     lines = [line for name in names for line in curator.ledger.account(name).statement().lines]
@@ -85,16 +85,16 @@ def rules(policy: Policy) -> str:
     return ", ".join(words) or "none"
 
 
-def table(result: Mapping[str, Any]) -> Table:
+def table(result: Mapping[str, Any]) -> TextTable:
     """A released answer as a table."""
     heads = [column["name"] for column in result["columns"]]
     numbers = {
         name
-        for place, name in enumerate(heads)
-        if all(row[place] is None or isinstance(row[place], int | float) for row in result["rows"])
+        for index, name in enumerate(heads)
+        if all(row[index] is None or isinstance(row[index], int | float) for row in result["rows"])
     } - set(heads[: result["group_columns"]])
     rows = [[(name, charts.short(cell)) for name, cell in zip(heads, row, strict=True)] for row in result["rows"]]
-    return Table(heads, numbers, rows)
+    return TextTable(heads, numbers, rows)
 
 
 def chart(result: Mapping[str, Any]) -> Markup:
@@ -105,14 +105,14 @@ def chart(result: Mapping[str, Any]) -> Markup:
     for output in result["outputs"]:
         if output["name"] not in heads:
             continue
-        place, ends = heads.index(output["name"]), result["intervals"].get(output["name"])
+        index, ends = heads.index(output["name"]), result["intervals"].get(output["name"])
         bars = []
         for number, row in enumerate(result["rows"]):
-            if isinstance(row[place], bool) or not isinstance(row[place], int | float):
+            if isinstance(row[index], bool) or not isinstance(row[index], int | float):
                 continue
             low, high = (None, None) if ends is None else (ends["low"][number], ends["high"][number])
             label = ", ".join(charts.short(row[group]) for group in groups) or output["name"]
-            bars.append(Bar(label, float(row[place]), low, high))
+            bars.append(Bar(label, float(row[index]), low, high))
         if bars:
             heading = Markup("<h3>{}</h3>").format(output["name"]) if groups else Markup("")
             drawn.append(heading + charts.bars(f"{output['name']} with error bars", bars))
@@ -126,11 +126,11 @@ def asked(curator: Curator, approval: Approval) -> str:
         return "The question is not on record: do not approve it."
     if "training" in question:
         return str(question["training"])
-    sql, rest = question.get("sql"), {name: part for name, part in question.items() if name != "sql"}
+    sql, rest = question.get("sql"), {name: value for name, value in question.items() if name != "sql"}
     return "\n".join(([sql] if sql else []) + [json.dumps(rest, ensure_ascii=False)])
 
 
-def by_user(lines: tuple[Line, ...]) -> Markup:
+def by_user(lines: tuple[StatementLine, ...]) -> Markup:
     """How much of a budget each user took, as bars in percent."""
     totals: dict[str, float] = {}
     for line in lines:

@@ -13,7 +13,7 @@ from discreet.apps.server.problems import Problem
 #: Fields that a form may have.
 _MOST_FIELDS = 30
 
-Form = Mapping[str, str]
+FormFields = Mapping[str, str]
 
 
 def read_form(content_type: str, content: bytes) -> dict[str, str]:
@@ -28,7 +28,7 @@ def read_form(content_type: str, content: bytes) -> dict[str, str]:
     return {name: value.replace("\r\n", "\n") for name, value in pairs}
 
 
-def number(form: Form, name: str) -> float | None:
+def number(form: FormFields, name: str) -> float | None:
     """A number that somebody typed; None if the field is empty."""
     text = form.get(name, "").strip()
     if not text:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from discreet.apps.server.config import budget_of
 from discreet.apps.server.pages import charts, facts
 from discreet.apps.server.pages.asking import ask, home
-from discreet.apps.server.pages.forms import Form, number, read_form, same_origin
+from discreet.apps.server.pages.forms import FormFields, number, read_form, same_origin
 from discreet.apps.server.pages.rendering import HEADERS, render, style
 from discreet.apps.server.pages.session import Session, Sessions, shared_secret
 from discreet.apps.server.problems import Problem, problem_of
@@ -32,7 +32,7 @@ _log = logging.getLogger("discreet.server")
 _COOKIE = "discreet"
 
 
-class Site:
+class Pages:
     """The pages of one server."""
 
     def __init__(self, server: Server) -> None:
@@ -42,12 +42,12 @@ class Site:
 
     def routes(self) -> tuple[Route, ...]:
         """All addresses of the pages."""
-        shown: dict[str, tuple[str, Callable[[Session, Form], str]]] = {
+        shown: dict[str, tuple[str, Callable[[Session, FormFields], str]]] = {
             "/": ("datasets", self._home),
             "/audit": ("audit", self._audit),
             "/account": ("audit", self._account),
         }
-        done: dict[str, tuple[str, Callable[[Session, Form], str | None]]] = {
+        done: dict[str, tuple[str, Callable[[Session, FormFields], str | None]]] = {
             "/verify": ("audit", self._verify),
             "/decide": ("approve", self._decide),
             "/freeze": ("manage", self._freeze),
@@ -82,13 +82,13 @@ class Site:
             raise Problem(403, "access_denied", str(AccessDenied()))
         return session
 
-    def _get(self, scope: str, page: Callable[[Session, Form], str]) -> Callable[[Request], Any]:
+    def _get(self, scope: str, page: Callable[[Session, FormFields], str]) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
             return await self._guarded(request, scope, lambda session: page(session, dict(request.query_params)))
 
         return endpoint
 
-    def _post(self, scope: str, act: Callable[[Session, Form], str | None]) -> Callable[[Request], Any]:
+    def _post(self, scope: str, act: Callable[[Session, FormFields], str | None]) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
             try:
                 form = await self._form(request)
@@ -119,7 +119,7 @@ class Site:
     async def _form(self, request: Request) -> dict[str, str]:
         return read_form(request.headers.get("content-type", ""), await self._server.content(request))
 
-    def _check_form(self, request: Request, session: Session, form: Form) -> None:
+    def _check_form(self, request: Request, session: Session, form: FormFields) -> None:
         """Refuse a form that another site made a browser send."""
         if not same_origin(request) or not self._sessions().form_matches(session, form.get("form", "")):
             raise Problem(403, "access_denied", "this form is not from this session: go back, reload, and try again")
@@ -156,7 +156,7 @@ class Site:
 
     # --- pages
 
-    def _home(self, session: Session, query: Form) -> str:
+    def _home(self, session: Session, query: FormFields) -> str:
         role = session.identity.role
         if role is Role.ANALYST:
             return home(self._curator, session)
@@ -168,14 +168,18 @@ class Site:
             "steward",
             session,
             accounts=facts.accounts(self._curator),
-            pending=[(one, facts.asked(self._curator, one)) for one in access.approvals() if one.state == "pending"],
+            pending=[
+                (approval, facts.asked(self._curator, approval))
+                for approval in access.approvals()
+                if approval.state == "pending"
+            ],
             lines=facts.newest(self._curator),
             users=access.users(),
             tokens=access.tokens(),
             refused=access.refusals(facts.MOST_LISTED),
         )
 
-    def _audit(self, session: Session, query: Form, verified: dict[str, Any] | None = None) -> str:
+    def _audit(self, session: Session, query: FormFields, verified: dict[str, Any] | None = None) -> str:
         session.identity.require("audit")
         access = self._curator.access
         return render(
@@ -188,7 +192,7 @@ class Site:
             verified=verified,
         )
 
-    def _account(self, session: Session, query: Form) -> str:
+    def _account(self, session: Session, query: FormFields) -> str:
         try:
             account = self._curator.ledger.account(query.get("name", ""))
         except TermsDiffer:
@@ -237,38 +241,38 @@ class Site:
 
     # --- what forms do
 
-    def _verify(self, session: Session, form: Form) -> str:
-        found = self._curator.ledger.verify()
+    def _verify(self, session: Session, form: FormFields) -> str:
+        verification = self._curator.ledger.verify()
         wrong = self._curator.access.disagreement()
-        text = str(found) if not found or not wrong else f"users and policies: {wrong}"
-        return self._audit(session, {}, {"ok": bool(found) and not wrong, "text": text})
+        text = str(verification) if not verification or not wrong else f"users and policies: {wrong}"
+        return self._audit(session, {}, {"ok": bool(verification) and not wrong, "text": text})
 
-    def _decide(self, session: Session, form: Form) -> None:
+    def _decide(self, session: Session, form: FormFields) -> None:
         decide = self._curator.access.approve if form.get("decision") == "approve" else self._curator.access.reject
         decide(form.get("id", ""), session.identity)
 
-    def _freeze(self, session: Session, form: Form) -> None:
+    def _freeze(self, session: Session, form: FormFields) -> None:
         frozen = form.get("frozen") == "yes"
         change = self._curator.access.change_policy
         change(form.get("account", ""), lambda rules: replace(rules, frozen=frozen), by=session.identity)
 
-    def _revoke(self, session: Session, form: Form) -> None:
+    def _revoke(self, session: Session, form: FormFields) -> None:
         self._curator.access.revoke(form.get("id", ""), by=session.identity)
 
-    def _disable(self, session: Session, form: Form) -> None:
+    def _disable(self, session: Session, form: FormFields) -> None:
         self._curator.access.disable_user(form.get("user", ""), by=session.identity)
 
-    def _add_user(self, session: Session, form: Form) -> None:
+    def _add_user(self, session: Session, form: FormFields) -> None:
         self._curator.access.add_user(form.get("user", "").strip(), form.get("role", ""), by=session.identity)
 
-    def _issue(self, session: Session, form: Form) -> str:
+    def _issue(self, session: Session, form: FormFields) -> str:
         lifetime = dt.timedelta(days=number(form, "days") or 0.0)
         share = form.get("share", "").strip() or None
         token = self._curator.access.issue(form.get("user", ""), lifetime, None, share, by=session.identity)
         text = f"The token of {form.get('user', '')}. It is shown now and never again."
         return render("message", session, title="A new token", text=text, secret=token, bad=False)
 
-    def _allot(self, session: Session, form: Form) -> None:
+    def _allot(self, session: Session, form: FormFields) -> None:
         ledger = self._curator.ledger.acting_for(session.identity.user)
         budget = budget_of(number(form, "epsilon"), number(form, "delta"), None, None)
         ledger.account(form.get("account", "")).allot(form.get("user", ""), budget)
@@ -276,7 +280,7 @@ class Site:
 
 def page_routes(server: Server) -> tuple[Route, ...]:
     """The pages of a server."""
-    return Site(server).routes()
+    return Pages(server).routes()
 
 
 def _page(html: str, status: int = 200) -> Response:

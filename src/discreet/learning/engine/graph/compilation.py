@@ -26,7 +26,7 @@ from discreet.learning.engine.graph.marks import remove_marks
 from discreet.learning.engine.graph.passes import move_norms_early, share_after_forward
 from discreet.learning.engine.graph.recompute import recompute_cheap, tag_parts
 from discreet.learning.engine.graph.regions import compile_regions
-from discreet.learning.engine.graph.replay import FlatFunction, Replay, is_launch_bound
+from discreet.learning.engine.graph.replay import FlatFunction, GraphReplay, is_launch_bound
 
 _log = logging.getLogger("discreet.learning")
 
@@ -162,7 +162,7 @@ def _tried(
     with torch.no_grad():
         compiled(*arguments)
         if arguments[0].is_cuda and is_launch_bound(compiled, arguments):
-            compiled = Replay(compiled, arguments, fixed, lend)
+            compiled = GraphReplay(compiled, arguments, fixed, lend)
         for argument, value in originals:  # undo the writes of these trial runs
             argument.copy_(value)
     return compiled

@@ -33,7 +33,7 @@ def is_launch_bound(function: FlatFunction, arguments: Sequence[Tensor]) -> bool
     return sorted(shares)[1] > LAUNCH_BOUND
 
 
-class Replay:
+class GraphReplay:
     """A function of tensors as one CUDA graph, which uses the first `fixed` arguments in place.
 
     If one of those has another address in a call, the function itself is called. With `lend`, a call overwrites what

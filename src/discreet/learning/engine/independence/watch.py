@@ -31,7 +31,7 @@ from discreet.learning.engine.independence.dependence import (
 )
 from discreet.learning.engine.independence.origin import Outside, Unproved, storage_of, where
 from discreet.learning.engine.independence.positions import Repeats, copied, covers, every_example, repeat_values
-from discreet.learning.engine.independence.rules.base import Answer, Call, Rule, alike
+from discreet.learning.engine.independence.rules.base import Call, Dependences, Rule, alike
 from discreet.learning.engine.independence.table import DRAWS, FILLS, REFILLS, RESHAPES, RULES, UNSET, name_of
 
 #: Free values of up to this many elements are known while tracing: index vectors, masks of positions.
@@ -323,7 +323,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
                 return
 
 
-def _asked(rule: Rule, call: Call) -> Answer:
+def _asked(rule: Rule, call: Call) -> Dependences:
     """The answer of a rule; `Mixed` where it was written for other combinations of inputs than this one."""
     try:
         return rule(call)

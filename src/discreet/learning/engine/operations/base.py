@@ -91,7 +91,7 @@ class GradientRule(ABC):
 
 
 @dataclass(frozen=True)
-class Claim:
+class ParameterUse:
     """One parameter's part in one operation: the rule, and the inputs that the rule needs."""
 
     parameter: Tensor
@@ -120,7 +120,7 @@ class Recorder(Protocol):
     def alias(self, source: Tensor, transposed: Tensor) -> Tensor:
         """Note that a tensor is a parameter's transpose."""
 
-    def record(self, operation: str, output: Tensor, claims: Sequence[Claim]) -> Tensor:
+    def record(self, operation: str, output: Tensor, claims: Sequence[ParameterUse]) -> Tensor:
         """Record an operation with its claims and return its output, which the handler must use from then on."""
 
 

@@ -31,16 +31,16 @@ from discreet.learning.engine.operations.arithmetic import (
 )
 from discreet.learning.engine.operations.base import (
     Args,
-    Claim,
     Function,
     GradientRule,
     Handlers,
     Kwargs,
+    ParameterUse,
     Recorder,
     arguments,
     autocast_input,
 )
-from discreet.learning.engine.operations.linear import Bias
+from discreet.learning.engine.operations.linear import BiasVector
 from discreet.learning.engine.operations.sequence_norms import gram_is_cheaper, keeps_gradient, sequence_norm_squared
 
 
@@ -212,9 +212,9 @@ def convolution(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) 
     else:
         sides = tuple((side, side) for side in per_dimension(0 if padding == "valid" else padding))
     rule = ConvolutionWeight(tuple(weight.shape), per_dimension(stride), sides, per_dimension(dilation), groups)
-    claims = [Claim(weight, rule, (x,))]
+    claims = [ParameterUse(weight, rule, (x,))]
     if bias is not None:
-        claims.append(Claim(bias, Bias(-1 - spatial)))
+        claims.append(ParameterUse(bias, BiasVector(-1 - spatial)))
     return recorder.record("convolution", output, claims)
 
 

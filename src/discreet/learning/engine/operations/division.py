@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from discreet.learning.engine.operations.base import Args, Claim, Function, Handlers, Kwargs, Recorder
+from discreet.learning.engine.operations.base import Args, Function, Handlers, Kwargs, ParameterUse, Recorder
 from discreet.learning.engine.operations.elementwise import Broadcast
 
 
@@ -25,7 +25,9 @@ def divide(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> An
     output = func(parameter, divisor)
     padded = (1,) * (output.dim() - parameter.dim()) + tuple(parameter.shape)
     factor = divisor.to(output.dtype).reciprocal().expand(output.shape)
-    return recorder.record("div", output, [Claim(parameter, Broadcast(tuple(parameter.shape), padded), (factor,))])
+    return recorder.record(
+        "div", output, [ParameterUse(parameter, Broadcast(tuple(parameter.shape), padded), (factor,))]
+    )
 
 
 HANDLERS: Handlers = dict.fromkeys(

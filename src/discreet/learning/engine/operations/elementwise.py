@@ -16,12 +16,12 @@ from discreet.learning.engine.layout import Layout
 from discreet.learning.engine.operations.arithmetic import precise
 from discreet.learning.engine.operations.base import (
     Args,
-    Claim,
     Function,
     GradientRule,
     Handler,
     Handlers,
     Kwargs,
+    ParameterUse,
     Recorder,
 )
 
@@ -73,7 +73,7 @@ def _elementwise(operation: str) -> Handler:
         inputs = (other.expand(output.shape),) if operation == "mul" else ()
         sign = -1.0 if operation == "sub" and not is_parameter[0] else 1.0
         return recorder.record(
-            operation, output, [Claim(parameter, Broadcast(tuple(parameter.shape), padded, sign), inputs)]
+            operation, output, [ParameterUse(parameter, Broadcast(tuple(parameter.shape), padded, sign), inputs)]
         )
 
     return handle
@@ -85,7 +85,7 @@ def expand(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> An
     parameter = args[0]
     output = func(*args)
     padded = (1,) * (output.dim() - parameter.dim()) + tuple(parameter.shape)
-    return recorder.record("expand", output, [Claim(parameter, Broadcast(tuple(parameter.shape), padded))])
+    return recorder.record("expand", output, [ParameterUse(parameter, Broadcast(tuple(parameter.shape), padded))])
 
 
 HANDLERS: Handlers = {

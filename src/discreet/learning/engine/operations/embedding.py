@@ -27,11 +27,11 @@ from discreet.learning.engine.operations.arithmetic import (
 )
 from discreet.learning.engine.operations.base import (
     Args,
-    Claim,
     Function,
     GradientRule,
     Handlers,
     Kwargs,
+    ParameterUse,
     Recorder,
     arguments,
 )
@@ -107,7 +107,9 @@ def embedding(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) ->
     output = F.embedding(ids, weight, padding)
     if padding is not None and padding < 0:
         padding += weight.shape[0]
-    return recorder.record("embedding", output, [Claim(weight, EmbeddingWeight(weight.shape[0], padding), (ids,))])
+    return recorder.record(
+        "embedding", output, [ParameterUse(weight, EmbeddingWeight(weight.shape[0], padding), (ids,))]
+    )
 
 
 def lookup(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:

@@ -25,11 +25,11 @@ from discreet.learning.engine.operations.arithmetic import (
 )
 from discreet.learning.engine.operations.base import (
     Args,
-    Claim,
     Function,
     GradientRule,
     Handlers,
     Kwargs,
+    ParameterUse,
     Recorder,
     arguments,
     autocast_input,
@@ -88,7 +88,7 @@ class LinearWeight(GradientRule):
 
 
 @dataclass(frozen=True)
-class Bias(GradientRule):
+class BiasVector(GradientRule):
     """A vector added along one dimension of the output, counted from its end: -1 for linear, -3 for conv2d."""
 
     channel: int = -1
@@ -125,11 +125,11 @@ def linear(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> An
     if recorder.traced and source is None and bias is None and (missing := _missing_columns(x, weight)):
         output = func(x, F.pad(weight, (0, 0, 0, missing)))
         rule = LinearWeight(rows=weight.shape[0])
-        return recorder.record("linear", output, [Claim(weight, rule, (x,))])[..., : weight.shape[0]]
+        return recorder.record("linear", output, [ParameterUse(weight, rule, (x,))])[..., : weight.shape[0]]
     output = func(x, weight, bias)
-    claims = [Claim(source if source is not None else weight, LinearWeight(source is not None), (x,))]
+    claims = [ParameterUse(source if source is not None else weight, LinearWeight(source is not None), (x,))]
     if bias is not None:
-        claims.append(Claim(bias, Bias()))
+        claims.append(ParameterUse(bias, BiasVector()))
     return recorder.record("linear", output, claims)
 
 
@@ -140,8 +140,8 @@ def addmm(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any
     source = recorder.transposed.get(id(weight))
     x = autocast_input(x)
     output = func(bias, x, weight)
-    weight_claim = Claim(source if source is not None else weight, LinearWeight(source is None), (x,))
-    return recorder.record("addmm", output, [weight_claim, Claim(bias, Bias())])
+    weight_claim = ParameterUse(source if source is not None else weight, LinearWeight(source is None), (x,))
+    return recorder.record("addmm", output, [weight_claim, ParameterUse(bias, BiasVector())])
 
 
 def matmul(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
@@ -152,7 +152,7 @@ def matmul(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> An
         return NotImplemented
     source = recorder.transposed.get(id(weight))
     x = autocast_input(x)
-    claim = Claim(source if source is not None else weight, LinearWeight(source is None), (x,))
+    claim = ParameterUse(source if source is not None else weight, LinearWeight(source is None), (x,))
     return recorder.record("matmul", func(x, weight), [claim])
 
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from discreet.learning.engine.operations import memory_format
 from discreet.learning.engine.operations.arithmetic import precise
-from discreet.learning.engine.operations.base import Args, Claim, Function, Handler, Handlers, Kwargs, Recorder
+from discreet.learning.engine.operations.base import Args, Function, Handler, Handlers, Kwargs, ParameterUse, Recorder
 from discreet.learning.engine.operations.elementwise import Broadcast
 
 
@@ -148,12 +148,14 @@ def _normalization(operation: str, names: str, by_channel: bool) -> Handler:
             shape = tuple(parameter.shape)
             padded = (1, *shape) + (1,) * (x.dim() - 2) if by_channel else (1,) * (x.dim() - len(shape)) + shape
             if not is_scale:
-                claims.append(Claim(parameter, Broadcast(shape, padded)))
+                claims.append(ParameterUse(parameter, Broadcast(shape, padded)))
                 continue
             option = given.get("num_groups") or given.get("normalized_shape") or shape
             options = (option if isinstance(option, int) else tuple(option), given.get("eps"))
             claims.append(
-                Claim(parameter, NormalizationScale(shape, padded, 1.0, operation, options, x.dim()), (x, *statistics))
+                ParameterUse(
+                    parameter, NormalizationScale(shape, padded, 1.0, operation, options, x.dim()), (x, *statistics)
+                )
             )
         return recorder.record(operation, output, claims)
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from discreet.learning.engine.operations import recurrent_steps
-from discreet.learning.engine.operations.base import Args, Claim, Function, Handler, Handlers, Kwargs, Recorder
-from discreet.learning.engine.operations.linear import Bias, LinearWeight
+from discreet.learning.engine.operations.base import Args, Function, Handler, Handlers, Kwargs, ParameterUse, Recorder
+from discreet.learning.engine.operations.linear import BiasVector, LinearWeight
 
 #: From W x + b, the initial states, U, c and whether to run in reverse, to the outputs, the last states and a GRU's
 #: reset gates.
@@ -45,7 +45,7 @@ class RecurrentWeight(LinearWeight):
 
 
 @dataclass(frozen=True)
-class RecurrentBias(Bias):
+class RecurrentBias(BiasVector):
     """The recurrent bias c; its input, if there is one, is a GRU's reset gate."""
 
     def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
@@ -127,9 +127,9 @@ def _direction(
         )
     resets = () if reset is None else (reset,)
     previous = recurrent_steps.before(outputs, states[0], reverse)
-    claims = [Claim(w, LinearWeight(), (x,)), Claim(u, RecurrentWeight(), (previous, *resets))]
+    claims = [ParameterUse(w, LinearWeight(), (x,)), ParameterUse(u, RecurrentWeight(), (previous, *resets))]
     if b is not None and c is not None:
-        claims += [Claim(b, Bias()), Claim(c, RecurrentBias(), resets)]
+        claims += [ParameterUse(b, BiasVector()), ParameterUse(c, RecurrentBias(), resets)]
     recorder.record("recurrent layer", gates, claims)
     return outputs, last
 

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from discreet.errors import InvalidArgument
 from discreet.learning.engine.layout import Layout, repeat_per_example
-from discreet.learning.engine.operations.base import Args, Claim, GradientRule, Handlers, Kwargs
+from discreet.learning.engine.operations.base import Args, GradientRule, Handlers, Kwargs, ParameterUse
 from discreet.learning.engine.operations.transformed import TransformedParameter
 from discreet.learning.engine.trace.randomness import generator_states, nothing_drawn
 
@@ -116,7 +116,7 @@ class ForwardRecorder(TorchFunctionMode):
             deterministic = before is None or nothing_drawn(before, used[0].device)
             if not others and args and args[0] is used[0] and deterministic:
                 rule = TransformedParameter(lambda value: func(value, *args[1:], **kwargs), used[0])
-                return self.record(getattr(func, "__name__", "function"), result, [Claim(used[0], rule)])
+                return self.record(getattr(func, "__name__", "function"), result, [ParameterUse(used[0], rule)])
         if any(t.requires_grad for t in tensors_in([result])):
             for tensor in used:
                 self.note_without_rule(tensor, getattr(func, "__name__", str(func)))
@@ -134,7 +134,7 @@ class ForwardRecorder(TorchFunctionMode):
         self._alive.append(transposed)  # while it lives, no other tensor has its id
         return transposed
 
-    def record(self, operation: str, output: Tensor, claims: Sequence[Claim]) -> Tensor:
+    def record(self, operation: str, output: Tensor, claims: Sequence[ParameterUse]) -> Tensor:
         """Record a site and return its output; claims on tensors other than trainable parameters are dropped."""
         named = [(self.names[id(c.parameter)], c.rule, c.inputs) for c in claims if id(c.parameter) in self.names]
         if not named or not output.requires_grad or not torch.is_grad_enabled():

@@ -55,8 +55,8 @@ class Call:
                 yield from (one for one in value if isinstance(one, Tensor))
 
 
-Answer = Dependence | Sequence[Dependence]
-Rule = Callable[[Call], Answer]
+Dependences = Dependence | Sequence[Dependence]
+Rule = Callable[[Call], Dependences]
 
 
 def aligned(call: Call, tensors: Sequence[Tensor], shape: Sequence[int]) -> Dependence:

@@ -8,15 +8,15 @@ from discreet.learning.engine.independence.dependence import (
     Along,
     Free,
 )
-from discreet.learning.engine.independence.rules.base import Answer, Call, Rule, aligned, alike
+from discreet.learning.engine.independence.rules.base import Call, Dependences, Rule, aligned, alike
 
 
-def pointwise(call: Call) -> Answer:
+def pointwise(call: Call) -> Dependences:
     """Each element of the result comes from the elements of the inputs at its place."""
     return [aligned(call, list(call.tensors()), tuple(out.shape)) for out in call.results]
 
 
-def overwritten(call: Call) -> Answer:
+def overwritten(call: Call) -> Dependences:
     """Values of the source, in place of what was there; free ones must be the same for each example there."""
     source, target = call.given["src"], call.of(call.given["self"])
     own = aligned(call, [source], tuple(call.out.shape))
@@ -25,14 +25,14 @@ def overwritten(call: Call) -> Answer:
     return own
 
 
-def bucketized(call: Call) -> Answer:
+def bucketized(call: Call) -> Dependences:
     """Where each element lies among borders, all of which it is compared with."""
     if not isinstance(call.of(call.given["boundaries"]), Free):
         return call.mixed("borders that depend on examples")
     return aligned(call, [call.given["self"]], tuple(call.out.shape))
 
 
-def softmax_backward(call: Call) -> Answer:
+def softmax_backward(call: Call) -> Dependences:
     """The gradient of a logarithmic softmax, which sums along its dimension."""
     names = ("grad_output", "output")
     own = aligned(call, [call.given[name] for name in names], tuple(call.out.shape))
@@ -40,12 +40,12 @@ def softmax_backward(call: Call) -> Answer:
     return call.mixed("sums over the examples") if across else own
 
 
-def constant(call: Call) -> Answer:
+def constant(call: Call) -> Dependences:
     """Only shapes and types of the inputs are read."""
     return FREE
 
 
-def drawn(call: Call) -> Answer:
+def drawn(call: Call) -> Dependences:
     """Random numbers that no value of the inputs has part in."""
     return RANDOM
 
@@ -58,7 +58,7 @@ def _dims(call: Call, rank: int) -> set[int]:
     return {dim % max(rank, 1) for dim in listed}
 
 
-def reduction(call: Call) -> Answer:
+def reduction(call: Call) -> Dependences:
     """Dimensions are summed away, or become 1: the examples must not be among them."""
     source = call.given["self"]
     own = call.of(source)
@@ -70,7 +70,7 @@ def reduction(call: Call) -> Answer:
     return Along(dim, own.inner, own.offset)
 
 
-def within(call: Call) -> Answer:
+def within(call: Call) -> Dependences:
     """Elements move or meet along some dimensions, which must not be that of the examples."""
     source = call.given["self"]
     own = call.of(source)
@@ -82,7 +82,7 @@ def within(call: Call) -> Answer:
 def leading(trailing: int) -> Rule:
     """Works on the last dimensions only: pooling, interpolation, padding of images."""
 
-    def rule(call: Call) -> Answer:
+    def rule(call: Call) -> Dependences:
         source = call.given["self"]
         own = call.of(source)
         if not isinstance(own, Along) or own.dim >= source.dim() - trailing:
@@ -92,7 +92,7 @@ def leading(trailing: int) -> Rule:
     return rule
 
 
-def padded(call: Call) -> Answer:
+def padded(call: Call) -> Dependences:
     """Constant padding; dimensions come in pairs from the last one on."""
     source, pad = call.given["self"], call.given["pad"]
     own = call.of(source)
@@ -102,6 +102,6 @@ def padded(call: Call) -> Answer:
     return call.mixed("pads the batch") if any(pad[2 * pair : 2 * pair + 2]) else own
 
 
-def unreduced(call: Call) -> Answer:
+def unreduced(call: Call) -> Dependences:
     """A loss element by element; reduced over everything it is one number for all examples."""
     return call.mixed("averages over the batch") if call.given["reduction"] else pointwise(call)

@@ -12,10 +12,10 @@ from discreet.learning.engine.independence.dependence import (
     Free,
     Mixed,
 )
-from discreet.learning.engine.independence.rules.base import Answer, Call, Rule, aligned, alike, dim_of, only
+from discreet.learning.engine.independence.rules.base import Call, Dependences, Rule, aligned, alike, dim_of, only
 
 
-def product(call: Call) -> Answer:
+def product(call: Call) -> Dependences:
     """Matrix products: of batches, of rows with a free matrix, or of a free matrix with columns."""
     left, right = (call.given[name] for name in _FACTORS[call.name])
     a, b = call.of(left), call.of(right)
@@ -74,7 +74,7 @@ _FACTORS = {
 }
 
 
-def trilinear(call: Call) -> Answer:
+def trilinear(call: Call) -> Dependences:
     """A product of three tensors with dimensions of length 1 inserted, summed over some dimensions."""
     summed = sorted(call.given["sumdim"])
     alongs, free = set(), []
@@ -101,7 +101,7 @@ def trilinear(call: Call) -> Answer:
     return Along(own.dim - sum(other < own.dim for other in summed), own.inner, own.offset)
 
 
-def linear(call: Call) -> Answer:
+def linear(call: Call) -> Dependences:
     """x Wᵀ + b along the last dimension of x."""
     own = only(call, "input", ("weight", "bias"))
     return call.mixed("the features are the examples") if dim_of(own) == call.given["input"].dim() - 1 else own
@@ -110,14 +110,14 @@ def linear(call: Call) -> Answer:
 def first_dimension(source: str, *parameters: str) -> Rule:
     """Every row of the first dimension by itself, with parameters that are free."""
 
-    def rule(call: Call) -> Answer:
+    def rule(call: Call) -> Dependences:
         own = only(call, source, [name for name in parameters if isinstance(call.given.get(name), Tensor)])
         return own if dim_of(own) == 0 or isinstance(own, Mixed) else call.mixed("the examples must come first")
 
     return rule
 
 
-def layer_norm(call: Call) -> Answer:
+def layer_norm(call: Call) -> Dependences:
     """Normalizes over the last dimensions; mean and reciprocal deviation keep the others."""
     own = only(call, "input", ("weight", "bias"))
     if isinstance(own, Along) and own.dim >= call.given["input"].dim() - len(call.given["normalized_shape"]):
@@ -125,7 +125,7 @@ def layer_norm(call: Call) -> Answer:
     return own
 
 
-def rms_norm(call: Call) -> Answer:
+def rms_norm(call: Call) -> Dependences:
     """Scales by the root mean square over the last dimensions."""
     own = only(call, "input", ("weight",))
     if isinstance(own, Along) and own.dim >= call.given["input"].dim() - len(call.given["normalized_shape"]):
@@ -133,7 +133,7 @@ def rms_norm(call: Call) -> Answer:
     return own
 
 
-def batch_norm(call: Call) -> Answer:
+def batch_norm(call: Call) -> Dependences:
     """With running statistics: element by element. With the batch's own: each channel (dimension 1) by itself."""
     names = ("weight", "bias", "running_mean", "running_var")
     training = call.given.get("training", call.given.get("train", False))
@@ -156,7 +156,7 @@ def batch_norm(call: Call) -> Answer:
     return [own, *(channels for _ in call.results[1:])]
 
 
-def group_norm(call: Call) -> Answer:
+def group_norm(call: Call) -> Dependences:
     """Normalizes channels of each row of the first dimension; the statistics are one row each."""
     source = call.given["input"]
     if (call.given["N"], call.given["C"]) != (source.shape[0], source.shape[1]):
@@ -164,14 +164,14 @@ def group_norm(call: Call) -> Answer:
     return first_dimension("input", "weight", "bias")(call)
 
 
-def embedding(call: Call) -> Answer:
+def embedding(call: Call) -> Dependences:
     """Rows of a free table, one for each index."""
     if call.given["scale_grad_by_freq"]:
         return call.mixed("gradients are scaled by counts over the batch")
     return only(call, "indices", ("weight",))
 
 
-def embedding_bag(call: Call) -> Answer:
+def embedding_bag(call: Call) -> Dependences:
     """Bags of equal length, one after the other: bag b starts at b·length."""
     own = only(call, "indices", ("weight", "offsets", "per_sample_weights"))
     if call.given["scale_grad_by_freq"]:
@@ -194,7 +194,7 @@ def embedding_bag(call: Call) -> Answer:
     return [bags, *(call.mixed("which bag an index is in") for _ in call.results[1:])]
 
 
-def attention(call: Call) -> Answer:
+def attention(call: Call) -> Dependences:
     """Scaled dot products: the first two dimensions (examples, heads) of all inputs go together."""
     names = ("query", "key", "value")
     owns = [call.of(call.given[name]) for name in names]
@@ -213,7 +213,7 @@ def attention(call: Call) -> Answer:
     return [own, *(call.mixed("statistics of the kernel") for _ in call.results[1:])]
 
 
-def nll(call: Call) -> Answer:
+def nll(call: Call) -> Dependences:
     """The score of the target class, [N, C] or [N, C, …] and [N, …]."""
     own, target = call.of(call.given["self"]), call.of(call.given["target"])
     if call.given["reduction"] or not isinstance(call.of(call.given.get("weight")), Free):
@@ -227,7 +227,7 @@ def nll(call: Call) -> Answer:
     return [placed if fits else call.mixed("targets of other examples"), *(FREE for _ in call.results[1:])]
 
 
-def recurrent_layer(call: Call) -> Answer:
+def recurrent_layer(call: Call) -> Dependences:
     """A whole recurrent layer, [time, examples, features]; its states are [examples, features]."""
     own = call.of(call.given["input"])
     states = [call.given["hx_"], call.given["cx_"]]
@@ -246,7 +246,7 @@ def recurrent_layer(call: Call) -> Answer:
     return [own, *last, *(call.mixed("scratch space") for _ in call.results[3:])]
 
 
-def recurrence(call: Call) -> Answer:
+def recurrence(call: Call) -> Dependences:
     """Our own recurrences: gates [time, examples, …], states [examples, …]; examples stay last but one."""
     own = only(call, "gates", [name for name in ("u", "c") if isinstance(call.given.get(name), Tensor)])
     if not isinstance(own, Along) or own.dim != 1:
@@ -261,7 +261,7 @@ def recurrence(call: Call) -> Answer:
     return [Along(out.dim() - 2, own.inner, own.offset) for out in call.results]
 
 
-def rows(call: Call) -> Answer:
+def rows(call: Call) -> Dependences:
     """Every matrix row by row: one step of a recurrent cell. Vectors (biases) are free."""
     tensors = [t for t in call.tensors() if t.dim() == 2]
     owns = {call.of(t) for t in tensors if not isinstance(call.of(t), Free)}

@@ -15,10 +15,10 @@ from discreet.learning.engine.independence.dependence import (
     Free,
     Mixed,
 )
-from discreet.learning.engine.independence.rules.base import Answer, Call, aligned, alike, dim_of
+from discreet.learning.engine.independence.rules.base import Call, Dependences, aligned, alike, dim_of
 
 
-def concatenated(call: Call) -> Answer:
+def concatenated(call: Call) -> Dependences:
     """Side by side along another dimension; or along the examples' own, if whole turns follow each other."""
     tensors = [t for t in call.given["tensors"] if t.numel()]
     dim = call.given.get("dim", 0) % call.out.dim()
@@ -36,7 +36,7 @@ def concatenated(call: Call) -> Answer:
     return own if whole else call.mixed("adds to the batch")
 
 
-def stacked(call: Call) -> Answer:
+def stacked(call: Call) -> Dependences:
     """Side by side along a new dimension."""
     tensors = call.given["tensors"]
     dim = call.given.get("dim", 0) % call.out.dim()
@@ -44,7 +44,7 @@ def stacked(call: Call) -> Answer:
     return Along(own.dim + (own.dim >= dim), own.inner, own.offset) if isinstance(own, Along) else own
 
 
-def repeated(call: Call) -> Answer:
+def repeated(call: Call) -> Dependences:
     """Whole copies, one after the other."""
     source, repeats = call.given["self"], call.given["repeats"]
     own = call.of(source)
@@ -55,7 +55,7 @@ def repeated(call: Call) -> Answer:
     return Along(dim, own.inner, own.offset) if whole or repeats[dim] == 1 else call.mixed("repeats part of a batch")
 
 
-def gathered(call: Call) -> Answer:
+def gathered(call: Call) -> Dependences:
     """Picks along one dimension, by indices that have the other dimensions' places."""
     source, index, dim = call.given["self"], call.given["index"], call.given["dim"] % max(call.given["self"].dim(), 1)
     own, picked = call.of(source), call.of(index)
@@ -73,7 +73,7 @@ def _alike_but(call: Call, constant: Tensor, along: Along, dim: int) -> bool:
     return along.dim == dim or alike(call, constant, along, constant.dim())
 
 
-def scattered(call: Call) -> Answer:
+def scattered(call: Call) -> Dependences:
     """Puts values along one dimension, at indices that have the other dimensions' places."""
     source, index, dim = call.given["self"], call.given["index"], call.given["dim"] % max(call.given["self"].dim(), 1)
     values = [call.given[name] for name in ("src",) if isinstance(call.given.get(name), Tensor)]
@@ -89,7 +89,7 @@ def scattered(call: Call) -> Answer:
     return own if same else call.mixed("a constant differs from position to position in the batch")
 
 
-def index_select(call: Call) -> Answer:
+def index_select(call: Call) -> Dependences:
     """Picks whole slices along one dimension."""
     source, index = call.given["self"], call.given["index"]
     dim = call.given["dim"] % max(source.dim(), 1)
@@ -101,7 +101,7 @@ def index_select(call: Call) -> Answer:
     return call.mixed("picks from other examples")
 
 
-def indexed(call: Call) -> Answer:
+def indexed(call: Call) -> Dependences:
     """`x[i, :, j]` with tensors of indices: where they pick examples, each must pick its own (`arange(B)`)."""
     source, indices = call.given["self"], call.given["indices"]
     layout = _Indexing.of(source, indices)
@@ -185,7 +185,7 @@ def _own_examples(call: Call, layout: _Indexing, own: Along) -> Along | None:
     return None
 
 
-def put(call: Call) -> Answer:
+def put(call: Call) -> Dependences:
     """`x[i, :, j] = values`, written to a copy or in place: indices and values must belong to the places' examples."""
     source, values = call.given["self"], call.given["values"]
     layout = _Indexing.of(source, call.given["indices"])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 
-def canonical(value: Any) -> Any:
+def visible(value: Any) -> Any:
     """Nested tuples of types and texts that show everything that a reader of `value` could see."""
     kind = type(value).__qualname__
     match value:
@@ -18,24 +18,24 @@ def canonical(value: Any) -> Any:
         case float() | complex():
             return kind, repr(value)
         case np.ndarray():
-            return kind, str(value.dtype), value.shape, canonical(value.tolist())
+            return kind, str(value.dtype), value.shape, visible(value.tolist())
         case np.generic():
             return kind, repr(value.item())
         case Mapping():
-            return kind, tuple((canonical(key), canonical(entry)) for key, entry in value.items())
+            return kind, tuple((visible(key), visible(entry)) for key, entry in value.items())
         case list() | tuple():
-            return kind, tuple(canonical(entry) for entry in value)
+            return kind, tuple(visible(entry) for entry in value)
         case set() | frozenset():
             return kind, tuple(sorted(map(repr, value)))
     if hasattr(value, "dtypes") and hasattr(value, "to_dict"):  # a pandas or polars table
         columns = {str(name): value[name] for name in value.columns}
         index = repr(getattr(value, "index", None))
         types = tuple(str(kind) for kind in value.dtypes)
-        return kind, index, types, tuple((name, canonical(column.to_list())) for name, column in columns.items())
+        return kind, index, types, tuple((name, visible(column.to_list())) for name, column in columns.items())
     if hasattr(value, "to_pylist"):  # Arrow
-        return kind, str(getattr(value, "schema", "")), canonical(value.to_pylist())
+        return kind, str(getattr(value, "schema", "")), visible(value.to_pylist())
     if hasattr(value, "to_pandas"):  # a result of a private table
-        return kind, canonical(value.to_pandas())
+        return kind, visible(value.to_pandas())
     if dataclasses.is_dataclass(value):
-        return kind, tuple((field.name, canonical(getattr(value, field.name))) for field in dataclasses.fields(value))
+        return kind, tuple((field.name, visible(getattr(value, field.name))) for field in dataclasses.fields(value))
     return kind, repr(value)
