@@ -96,10 +96,10 @@ def test_what_norms_and_sums_read_is_computed_once(transformer):
     graph, _ = transformer
     before = {node.name for node in graph.graph.nodes}
     again = [node for node in lightened(graph).graph.nodes if node.name not in before]
-    assert any(not recompute._is_view(node) for node in again)
+    assert any(not recompute._is_a_view(node) for node in again)
     for node in again:
         readers = [user for user in node.users if user.meta["discreet_part"] == "rules"]
-        assert recompute._is_view(node) or not readers, (node, readers)
+        assert recompute._is_a_view(node) or not readers, (node, readers)
 
 
 def test_a_sum_of_two_branches_is_not_computed_again(monkeypatch):

@@ -64,7 +64,7 @@ def recompute_cheap(module: GraphModule) -> None:
         for node in sorted(filter(_replaceable, kept), reverse=True):
             needed = _sources(node, kept)
             more = sum(_bytes(value) for value in needed - kept)
-            if more < _bytes(node) or (_is_view(node) and more == _bytes(node)):
+            if more < _bytes(node) or (_is_a_view(node) and more == _bytes(node)):
                 kept = (kept - {node}) | needed
                 replaced.append(node)
                 changed = True
@@ -99,7 +99,7 @@ def _later_users(node: Node) -> list[Node]:
 
 def _readers(node: Node) -> list[Node]:
     """The later nodes that read a value, also through views that the forward pass takes of it."""
-    views = [user for user in node.users if not _is_later(user) and _is_view(user)]
+    views = [user for user in node.users if not _is_later(user) and _is_a_view(user)]
     return [*_later_users(node), *(reader for view in views for reader in _readers(view))]
 
 
@@ -108,7 +108,7 @@ def _bytes(node: Node) -> int:
     return min(value.numel() * value.element_size(), value.untyped_storage().nbytes())
 
 
-def _is_view(node: Node) -> bool:
+def _is_a_view(node: Node) -> bool:
     schema: Any = getattr(node.target, "_schema", None)
     return schema is not None and any(result.alias_info for result in schema.returns)
 
@@ -121,7 +121,7 @@ def _is_elementwise(node: Node) -> bool:
 
 
 def _replaceable(node: Node) -> bool:
-    if _is_view(node):
+    if _is_a_view(node):
         return True
     if not _is_elementwise(node):
         return False
@@ -136,7 +136,7 @@ def _fusible(node: Node) -> bool:
     """Whether a node of the backward pass computes elementwise, or reads its input through views and then does so."""
     if node.meta.get(_PART) != _BACKWARD:
         return False
-    if _is_view(node):
+    if _is_a_view(node):
         return all(_fusible(user) for user in node.users)
     return _is_elementwise(node) or node.target in _REDUCTIONS
 
@@ -149,7 +149,7 @@ def _sources(node: Node, kept: set[Node]) -> set[Node]:
         used = pending.pop()
         if used.op != "call_function":
             continue  # arguments and constants stay anyway
-        through = _is_view(used) or (_is_elementwise(used) and not _is_view(node))
+        through = _is_a_view(used) or (_is_elementwise(used) and not _is_a_view(node))
         if used not in kept and through:
             pending.extend(used.all_input_nodes)
         else:
@@ -161,7 +161,7 @@ def _computed_again(node: Node, user: Node, kept: set[Node], copies: dict[Node, 
     """A copy of a value that is computed before `user`: one that is there already, or a new one."""
     if node.op != "call_function" or node in kept:
         return node
-    if node in copies and copies[node] < user and not _is_view(node):
+    if node in copies and copies[node] < user and not _is_a_view(node):
         return copies[node]
     inputs = {used: _computed_again(used, user, kept, copies) for used in node.all_input_nodes}
     with user.graph.inserting_before(user):
