@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from discreet.events import Event
 
-#: The version of the wire format: the first byte of every report.
+#: The version of the wire format: the first byte of every report. A protocol whose payloads changed has a later one.
 VERSION = 1
 _FINGERPRINT = 4
 
 Payloads = NDArray[np.uint8]
 
 
-def header(protocol: object) -> bytes:
+def header(protocol: object, version: int = VERSION) -> bytes:
     """The version and the fingerprint of a protocol: equal for protocols that agree in every parameter."""
-    return bytes([VERSION]) + hashlib.blake2b(repr(protocol).encode(), digest_size=_FINGERPRINT).digest()
+    return bytes([version]) + hashlib.blake2b(repr(protocol).encode(), digest_size=_FINGERPRINT).digest()
 
 
 @dataclass(frozen=True, eq=False)
