@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from benchmarks._table import Row, arguments, in_turn, median_seconds, report
 from discreet.mechanisms import local
@@ -27,6 +28,7 @@ from discreet.mechanisms.local.hashing import hashes
 PEER, NUMPY = "pure-ldp 1.2", "numpy, inexact"
 EPSILON = Fraction(1)
 RARE = "error of a rare share"
+DIMENSION = 16
 
 
 @dataclass(frozen=True)
@@ -144,10 +146,24 @@ def all_simulations(values: np.ndarray[Any, Any], categories: int) -> dict[str, 
         made[kind.__name__] = partial(kind(EPSILON, tuple(range(categories))).simulate, values)
     for mean in (local.OneBit, local.Piecewise, local.Hybrid):
         made[mean.__name__] = partial(mean(EPSILON, (Fraction(0), Fraction(1))).simulate, numbers)
+    vectors = np.random.default_rng(1).normal(size=(values.size, DIMENSION))
+    made[f"UnitVectors, {DIMENSION} dimensions"] = partial(local.UnitVectors(EPSILON, DIMENSION).simulate, vectors)
     made["CountMeanSketch"] = partial(local.CountMeanSketch(EPSILON).simulate, words)
     made["PrefixTree"] = partial(local.PrefixTree(EPSILON, "0123456789dorw", (4, 5, 6)).simulate, words)
     made["Rappor"] = partial(local.Rappor().simulate, words)
     return made
+
+
+def privunit_variance(epsilon: float, dimension: int) -> float:
+    """The variance of PrivUnit with real numbers and its best cap (Asi, Feldman & Talwar 2022), for one person."""
+    half = (dimension - 1) / 2
+    thresholds = np.linspace(0, 1, 20_001)[:-1]
+    masses = special.betainc(half, half, (1 - thresholds) / 2)
+    # The density of an inner product with a uniform direction, times the product, integrated from the threshold on.
+    density = math.exp(special.gammaln(dimension / 2) - special.gammaln(half)) / math.sqrt(math.pi)
+    means = density * (1 - thresholds**2) ** half / (dimension - 1)
+    gains = means * math.expm1(epsilon) / (1 + masses * math.expm1(epsilon))
+    return float(gains.max() ** -2 - 1)
 
 
 def main() -> None:
@@ -183,6 +199,11 @@ def main() -> None:
     case = f"best_for: {type(best).__name__}, {categories} categories"
     note = "exact, the best of those above" if peers else "pure-ldp cannot run"
     rows.append(Row(case, RARE, stated, PEER, min(peers, default=None), "lower", note))
+    for epsilon in (1.0, 4.0, 8.0):
+        case = f"UnitVectors, {DIMENSION} dimensions, ε = {epsilon:g}, n = 1"
+        ours, note = local.UnitVectors(Fraction(epsilon), DIMENSION).variance(1), "both exact; theirs: real numbers"
+        best_known = privunit_variance(epsilon, DIMENSION)
+        rows.append(Row(case, "variance of the mean", ours, "PrivUnit, formula", best_known, "lower", note))
     for name, everybody in all_simulations(values, categories).items():
         seconds = median_seconds(everybody, 3, time.process_time) * 1_000_000 / people
         rows.append(Row(f"{name}, n={people:.0e}", "seconds for a million", seconds, "the target", 1.0, "lower"))

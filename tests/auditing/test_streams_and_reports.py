@@ -41,13 +41,12 @@ def test_every_counter_passes_an_audit_of_all_its_answers(counter):
 @pytest.mark.slow
 def test_reports_of_unit_vectors_pass_their_audit():
     """What is read from a report is how far its direction leans to the second vector."""
-    protocol = local.UnitVectors(2, 3, directions=16)
+    protocol = local.UnitVectors(2, 3)
     ends = np.array([[0.0, 0.0, 1.0], [0.0, 0.0, -1.0]])
 
     def leaning(vector, runs):
         payloads = protocol.simulate(np.tile(vector, (runs, 1))).payloads
-        seeds, chosen = protocol._split(payloads)
-        return protocol._directions(seeds)[np.arange(runs), chosen] @ (ends[1] - ends[0])
+        return protocol.directions(payloads) @ (ends[1] - ends[0])
 
     settings = {"vectorized": True, "relation": dp.REPLACE_ONE, "max_samples": 6_000}
     report = audit(leaning, protocol.event, [tuple(ends)], **settings)

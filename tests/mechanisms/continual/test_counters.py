@@ -233,6 +233,24 @@ def test_histograms_are_counted_bin_by_bin(monkeypatch):
         assert np.allclose(release.value, expected * np.array([2, 0, 1]), atol=1e-6)
 
 
+def test_one_number_is_encoded_and_decoded_as_each_of_several():
+    """Streams of one number take a shorter way through the buffers, bit for bit the same."""
+    numbers = np.random.default_rng(3)
+    one = dc.Buffered.for_epsilon(dc.Stream(100), 1.0, 1e-6, buffers=4)
+    both = dc.Buffered(dc.Stream(100, dimension=2), one.noise, one.workload, one.scales, one.decays)
+    kept, kept_both, seen, seen_both = [], [], [], []
+    for step in range(30):
+        query, noisy = int(numbers.integers(-50, 50)), float(numbers.normal())
+        kept, encoded = one._encode(kept, [query])
+        kept_both, encoded_both = both._encode(kept_both, [query, step])
+        seen, decoded = one._decode(seen, [noisy])
+        seen_both, decoded_both = both._decode(seen_both, [noisy, 1.0])
+        assert encoded == encoded_both[:1]
+        assert decoded == decoded_both[:1]
+        assert kept == [row[:1] for row in kept_both]
+        assert seen == [row[:1] for row in seen_both]
+
+
 def test_sums_keep_their_grid(monkeypatch):
     bounds = (0.0, 10.0)
     stream = dc.Stream.of(queries.sum([], bounds=bounds), 16)

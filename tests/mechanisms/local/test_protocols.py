@@ -15,6 +15,7 @@ from discreet.guarantees import ApproxDP
 from discreet.ledger import Ledger
 from discreet.mechanisms import local
 from discreet.mechanisms.local import means, protocol
+from discreet.mechanisms.local.reports import bits_to_bytes, bytes_to_bits
 from discreet.neighbors import REPLACE_ONE, Neighbors, Rows
 
 PROTOCOLS = [
@@ -167,3 +168,12 @@ def test_the_choice_says_by_how_much():
 def test_shares_that_are_computed_are_rounded_up():
     assert protocol.bounded_share(0.5) > 0.5
     assert protocol.bounded_share(1.0) == 1.0
+
+
+@pytest.mark.parametrize("width", [1, 7, 8, 9, 16, 21])
+def test_rows_of_bits_are_packed_one_by_one(width):
+    rows = np.random.default_rng(width).random((5, width)) < 0.5
+    packed = bits_to_bytes(rows)
+    assert (packed == np.packbits(rows, axis=1, bitorder="little")).all()
+    assert (bytes_to_bits(packed)[:, :width] == rows).all()
+    assert not bytes_to_bits(packed)[:, width:].any()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -39,16 +40,18 @@ class Drawn:
 
     def __init__(self, counter: Counter, draws: int, bits: entropy.Bits) -> None:
         self._counter, self._bits = counter, bits
-        self._ahead, self._pool, self._used = draws, np.zeros(0, dtype=np.int64), 0
+        self._ahead, self._size, self._used = draws, counter.stream.dimension, 0
+        self._pool: list[int] = []
 
     def vector(self) -> list[int]:
         """One noise integer for each coordinate."""
-        size = self._counter.stream.dimension
-        if self._used + size > self._pool.size:
-            self._pool, self._used = self._counter._draw(max(1, self._ahead) * size, self._bits), 0
-        taken = self._pool[self._used : self._used + size].tolist()
-        self._used += size
-        return [int(value) for value in taken]
+        end = self._used + self._size
+        if end > len(self._pool):
+            end = self._size
+            self._pool, self._used = self._counter._draw(max(1, self._ahead) * end, self._bits).tolist(), 0
+        taken = self._pool[self._used : end]
+        self._used = end
+        return taken
 
 
 @dataclass(frozen=True)
@@ -173,9 +176,12 @@ class Counter(ABC):
         return np.clip(self.noise.draw(_GRID, size, bits), -(1 << 62), 1 << 62)
 
     def _release(self, step: int, answer: list[float]) -> RunningRelease:
-        scale = float(self.stream.granularity)
-        whole = self.stream.granularity == 1  # then integers stay integers
-        values = np.array(answer if whole else [value * scale for value in answer])
-        error = float(np.sqrt(self._errors[step - 1])) * scale
-        shown: Any = values[0].item() if self.stream.dimension == 1 else values
+        scale = self._grid_step
+        values = answer if scale == 1 else [value * scale for value in answer]  # integers stay integers on a grid of 1
+        error = math.sqrt(self._errors[step - 1]) * scale
+        shown: Any = values[0] if self.stream.dimension == 1 else np.array(values)
         return RunningRelease(step, shown, error, isinstance(self.noise, Gaussian))
+
+    @cached_property
+    def _grid_step(self) -> float:
+        return float(self.stream.granularity)

@@ -92,6 +92,10 @@ class Encoded(Counter):
         return _fine_bits(self.noise.standard_deviation)
 
     @cached_property
+    def _fine_step(self) -> float:
+        return 2.0**-self.bits
+
+    @cached_property
     def event(self) -> events.Event:
         moved = Fraction(float_root_up(Fraction(self.stream.sensitivity.l2_squared)))
         # Encoders have unit diagonals, so their sensitivity is at least 1, and the distortion is at most this share.
@@ -128,7 +132,7 @@ class Encoded(Counter):
 
     def _advance(self, content: Content, step: int, query: list[int], drawn: Drawn) -> tuple[Content, list[float]]:
         stream, encoded = self._encode(content["stream"], query)
-        scale = 2.0**-self.bits
+        scale = self._fine_step
         observed = [(value + noise) * scale for value, noise in zip(encoded, drawn.vector(), strict=True)]
         noisy, noisy_now = self._decode(content["noisy"], observed)
         kept, answer = self.workload.answer(content["kept"], noisy_now)

@@ -96,12 +96,13 @@ class Stream:
                 f"got {query!r}: make every step's query with the same arguments"
             )
         given, most = query.sensitivity(ADD_REMOVE), self.sensitivity
-        names = ("l0", "l1", "l2_squared", "linf")
-        if any(getattr(given, name) > getattr(most, name) for name in names):
+        small = given.l0 <= most.l0 and given.l1 <= most.l1
+        if not (small and given.l2_squared <= most.l2_squared and given.linf <= most.linf):
             raise _check.fail(
                 "query", f"have a sensitivity of at most {most}", given, "plan the stream with this query"
             )
-        return [int(value) for value in query.values.ravel()]
+        whole: list[int] = query.values.ravel().tolist()
+        return whole
 
 
 @dataclass(frozen=True, eq=False)

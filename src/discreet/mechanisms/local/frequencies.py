@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,16 @@ from discreet import _check
 from discreet.mechanisms.local.protocol import Protocol
 from discreet.mechanisms.local.reports import Payloads, Reports
 from discreet.mechanisms.sampling import entropy, samplers
+from discreet.mechanisms.sampling.fixed_point import coins, logistic
+from discreet.mechanisms.sampling.response import response
 from discreet.queries.statistics.histogram import categorized
 
 Floats = NDArray[np.float64]
 
 # Reports that are encoded at once: their arrays fit in the processor's cache.
 _BLOCK = 1 << 15
+# Up to so many values, randomized response takes one 16-bit word; of more, too many words would lie at a cut.
+_FEW = 32
 
 
 @dataclass(frozen=True)
@@ -144,7 +149,7 @@ class FrequencyProtocol(Protocol):
 
     def _randomized(self, values: ArrayLike, bits: entropy.Bits) -> Payloads:
         held, labels = categorized(values, self.categories)
-        held = held.astype(np.int64)
+        held = held.astype(np.int64, copy=False)
         outside = np.flatnonzero(held < 0)
         held[outside] = samplers.uniform(len(labels), outside.size, bits)
         payloads = np.empty((held.size, self.size), dtype=np.uint8)
@@ -173,12 +178,19 @@ class FrequencyProtocol(Protocol):
         return np.asarray((true * p * (1 - p) + (1 - true) * q * (1 - q)) / (people * (p - q) ** 2))
 
 
-def moved(held: NDArray[np.int64], stays: NDArray[np.bool_], count: int, bits: entropy.Bits) -> NDArray[np.int64]:
-    """Each value of [0, count) where it `stays`, and else a uniform one of the others.
+def moved(held: NDArray[np.int64], epsilon: Fraction, count: int, bits: entropy.Bits) -> NDArray[np.int64]:
+    """Randomized response: each value of [0, count) with probability e^ε/(e^ε + count − 1), else one of the others.
 
     A product with a boolean is several times as fast as a choice between two arrays: nothing is there to mispredict.
     """
-    shift = (samplers.uniform(count - 1, held.size, bits) + 1) * ~stays
-    shift += held
+    shift: NDArray[np.int64] = held + _shifts(epsilon, count, held.size, bits)
     shift -= count * (shift >= count)
     return shift
+
+
+def _shifts(epsilon: Fraction, count: int, size: int, bits: entropy.Bits) -> NDArray[Any]:
+    """0 with probability e^ε/(e^ε + count − 1), else uniform from 1 to count − 1."""
+    if count <= _FEW:
+        return response(epsilon, count).draw(size, bits)
+    stays = coins(logistic(epsilon, Fraction(count - 1)), size, bits)
+    return (samplers.uniform(count - 1, size, bits) + 1) * ~stays

@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,10 @@ from discreet.mechanisms.local.frequencies import FrequencyProtocol, Influence, 
 from discreet.mechanisms.local.protocol import odds_of_disjoint_sets
 from discreet.mechanisms.local.reports import Payloads
 from discreet.mechanisms.sampling import entropy
-from discreet.mechanisms.sampling.fixed_point import coins, logistic
 
 # A seed names the hash function: 48 random bits, drawn afresh for each report and sent with it.
 SEED_BYTES = 6
+_SEED_FIELDS = [("low", "<u4"), ("high", "<u2")]
 # Reports that are decoded at once: it bounds the memory for hashes of all categories.
 _ROWS = 1 << 12
 
@@ -65,14 +64,13 @@ class LocalHashing(FrequencyProtocol):
         return odds_of_disjoint_sets(self.epsilon, 1, self.values)
 
     def encode(self, held: NDArray[np.int64], bits: entropy.Bits) -> Payloads:
-        seeds = _seeds(held.size, bits)
-        hashed = hashes(seeds, held.astype(np.uint64), self.values)
-        keep = coins(logistic(self.epsilon, Fraction(self.values - 1)), held.size, bits)
+        drawn = bits.read(SEED_BYTES * held.size)
+        hashed = hashes(_seeds(drawn), held.view(np.uint64), self.values)
         # The seed in six bytes, then the value: fields without gaps are much faster than rows of bytes.
-        report = np.dtype([("low", "<u4"), ("high", "<u2"), ("value", f"<u{self._value_bytes}")])
-        packed = np.empty(held.size, dtype=report)
-        packed["low"], packed["high"] = seeds & np.uint64(0xFFFFFFFF), seeds >> np.uint64(32)
-        packed["value"] = moved(hashed, keep, self.values, bits)
+        packed = np.empty(held.size, dtype=[*_SEED_FIELDS, ("value", f"<u{self._value_bytes}")])
+        fields = np.frombuffer(drawn, dtype=_SEED_FIELDS)
+        packed["low"], packed["high"] = fields["low"], fields["high"]
+        packed["value"] = moved(hashed, self.epsilon, self.values, bits)
         return packed.view(np.uint8).reshape(held.size, self.size)
 
     def _split(self, payloads: Payloads) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
@@ -108,9 +106,9 @@ class LocalHashing(FrequencyProtocol):
         )  # a seed can be searched under which many categories collide
 
 
-def _seeds(count: int, bits: entropy.Bits) -> NDArray[np.uint64]:
-    """Uniform seeds from six random bytes each: words of eight bytes that overlap by two, which are masked out."""
-    buffer = bits.read(SEED_BYTES * count) + bytes(8 - SEED_BYTES)
+def _seeds(drawn: bytes) -> NDArray[np.uint64]:
+    """Seeds from six random bytes each: words of eight bytes that overlap by two, which are masked out."""
+    buffer, count = drawn + bytes(8 - SEED_BYTES), len(drawn) // SEED_BYTES
     words: NDArray[np.uint64] = np.ndarray((count,), dtype="<u8", buffer=buffer, strides=(SEED_BYTES,))
     return words.astype(np.uint64) & np.uint64((1 << 8 * SEED_BYTES) - 1)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from discreet import _check, events
 from discreet.guarantees import PureDP
-from discreet.mechanisms.local.reports import Payloads, Reports, header, opened
+from discreet.mechanisms.local.reports import VERSION, Payloads, Reports, header, opened
 from discreet.mechanisms.sampling import entropy
 from discreet.neighbors import REPLACE_ONE, Neighbors, Rows
 from discreet.numeric.rounding import SLACK, float_up, rounded_down
@@ -62,6 +62,11 @@ class Protocol(ABC):
         """One randomized payload for each person's value."""
 
     @property
+    def version(self) -> int:
+        """The version of the reports on the wire: their first byte."""
+        return VERSION
+
+    @property
     def informative(self) -> float:
         """A bound on the probability that a report tells two values apart at all, for the worst pair of values."""
         return 1.0
@@ -70,7 +75,7 @@ class Protocol(ABC):
 
     @cached_property
     def _head(self) -> bytes:
-        return header(self)
+        return header(self, self.version)
 
     @property
     def event(self) -> events.Event:

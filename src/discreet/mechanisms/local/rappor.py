@@ -22,7 +22,15 @@ from scipy import optimize, special
 from discreet import _check, events
 from discreet.guarantees import PureDP
 from discreet.mechanisms.local.hashing import text
-from discreet.mechanisms.local.reports import Payloads, Reports, header, integers_to_bytes, opened
+from discreet.mechanisms.local.reports import (
+    Payloads,
+    Reports,
+    bits_to_bytes,
+    bytes_to_bits,
+    header,
+    integers_to_bytes,
+    opened,
+)
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.neighbors import REPLACE_ONE, Neighbors, Rows
 
@@ -206,7 +214,7 @@ class Rappor:
         """The instantaneous response to each permanent one, after its cohort."""
         drawn = _random_bytes(permanent.shape, bits)
         limit = np.where(permanent, int(self.one_if_one * _STEPS), int(self.one_if_zero * _STEPS))
-        packed = np.packbits(drawn < limit, axis=1, bitorder="little")
+        packed = bits_to_bytes(drawn < limit)
         return np.concatenate((integers_to_bytes(cohorts, 2), packed), axis=1)
 
     def simulate(self, values: Sequence[Any], *, insecure_seed: int | None = None) -> Reports:
@@ -251,7 +259,7 @@ class Rappor:
             raise _check.fail("candidates", "be distinct, at least one", len(names), "list the values to look for")
         payloads, rejected = opened(reports, self._head, self.size)
         cohorts = payloads[:, 0].astype(np.int64) + 256 * payloads[:, 1].astype(np.int64)
-        ones = np.unpackbits(payloads[:, 2:], axis=1, bitorder="little")
+        ones = bytes_to_bits(payloads[:, 2:])
         accepted = (cohorts < self.cohorts) & ~ones[:, self.bits :].any(axis=1)
         rejected += int(np.count_nonzero(~accepted))
         cohorts, ones = cohorts[accepted], ones[accepted, : self.bits].astype(np.int64)

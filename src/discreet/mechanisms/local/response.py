@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,6 @@ from discreet import events
 from discreet.mechanisms.local.frequencies import FrequencyProtocol, Influence, moved
 from discreet.mechanisms.local.reports import Payloads, bytes_to_integers, integers_to_bytes
 from discreet.mechanisms.sampling import entropy
-from discreet.mechanisms.sampling.fixed_point import coins, logistic
 
 
 @dataclass(frozen=True)
@@ -44,9 +42,7 @@ class GeneralizedResponse(FrequencyProtocol):
         return events.RandomizedResponse(self.epsilon, len(self.categories))
 
     def encode(self, held: NDArray[np.int64], bits: entropy.Bits) -> Payloads:
-        count = len(self.categories)
-        keep = coins(logistic(self.epsilon, Fraction(count - 1)), held.size, bits)
-        return integers_to_bytes(moved(held, keep, count, bits), self.size)
+        return integers_to_bytes(moved(held, self.epsilon, len(self.categories), bits), self.size)
 
     def valid(self, payloads: Payloads) -> NDArray[np.bool_]:
         return bytes_to_integers(payloads) < len(self.categories)

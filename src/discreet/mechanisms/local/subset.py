@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from discreet.mechanisms.local.frequencies import FrequencyProtocol, Influence
 from discreet.mechanisms.local.protocol import bounded_share
-from discreet.mechanisms.local.reports import Payloads
+from discreet.mechanisms.local.reports import Payloads, bits_to_bytes, bytes_to_bits
 from discreet.mechanisms.sampling import entropy, samplers
 from discreet.mechanisms.sampling.fixed_point import coins, logistic
 
@@ -65,11 +65,11 @@ class SubsetSelection(FrequencyProtocol):
                 rows = persons[start : start + _ROWS]
                 members = _random_sets(held[rows], chosen - own, count, bits)
                 members[np.arange(rows.size), held[rows]] = own
-                out[rows] = np.packbits(members, axis=1, bitorder="little")
+                out[rows] = bits_to_bytes(members)
         return out
 
     def _members(self, payloads: Payloads) -> NDArray[np.uint8]:
-        return np.unpackbits(payloads, axis=1, bitorder="little")
+        return bytes_to_bits(payloads)
 
     def valid(self, payloads: Payloads) -> NDArray[np.bool_]:
         members = self._members(payloads)

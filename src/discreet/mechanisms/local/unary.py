@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from discreet.mechanisms.local.frequencies import FrequencyProtocol, Influence
-from discreet.mechanisms.local.reports import Payloads
+from discreet.mechanisms.local.reports import Payloads, bits_to_bytes, bytes_to_bits
 from discreet.mechanisms.sampling import entropy
 from discreet.mechanisms.sampling.fixed_point import coins, complement, logistic
 
@@ -58,7 +58,7 @@ class UnaryEncoding(FrequencyProtocol):
             ones = coins(false_one, rows.size * count, bits).reshape(rows.size, count)
             fair = np.frombuffer(bits.read(rows.size), dtype=np.uint8) & 1
             ones[np.arange(rows.size), rows] = fair.astype(bool)
-            out[start : start + _ROWS] = np.packbits(ones, axis=1, bitorder="little")
+            out[start : start + _ROWS] = bits_to_bytes(ones)
         return out
 
     @property
@@ -66,20 +66,20 @@ class UnaryEncoding(FrequencyProtocol):
         return 1 + int(stats.binom.isf(_UNLIKELY, len(self.categories) - 1, self.noise))
 
     def valid(self, payloads: Payloads) -> NDArray[np.bool_]:
-        unpacked = np.unpackbits(payloads, axis=1, bitorder="little")
+        unpacked = bytes_to_bits(payloads)
         padding = unpacked[:, len(self.categories) :].any(axis=1)
         return np.asarray(~padding & (unpacked.sum(axis=1, dtype=np.int64) <= self._most_ones))
 
     def support(self, payloads: Payloads) -> NDArray[np.int64]:
         total = np.zeros(len(self.categories), dtype=np.int64)
         for start in range(0, len(payloads), _ROWS):
-            ones = np.unpackbits(payloads[start : start + _ROWS], axis=1, bitorder="little")
+            ones = bytes_to_bits(payloads[start : start + _ROWS])
             total += ones[:, : len(self.categories)].sum(axis=0, dtype=np.int64)
         return total
 
     def probability(self, payload: bytes, held: int) -> float:
         row = np.frombuffer(payload, dtype=np.uint8)[None]
-        ones = np.unpackbits(row, axis=1, bitorder="little")[0].astype(bool)
+        ones = bytes_to_bits(row)[0].astype(bool)
         if ones[len(self.categories) :].any():
             return 0.0
         others = np.delete(ones[: len(self.categories)], held)
