@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import discreet as dp
-from discreet.learning import Adaptive, Automatic, PerLayer, Plan, PrivateGradients, train
+from discreet.learning import Adaptive, Automatic, PadTo, PerLayer, Plan, PrivateGradients, train
 from tests.auditing import one_release
 from tests.auditing.one_release import COORDINATES, NOISE, OneRelease, judged, missed, quieter
 
@@ -162,22 +162,28 @@ def lightning(net, still, data, plan, folder):
 
 
 def hugging_face(net, still, data, plan, folder):
+    examples = [{"inputs": inputs, "targets": targets} for inputs, targets in zip(*data, strict=True)]
+    trained_by_trainer(
+        net,
+        still,
+        examples,
+        plan,
+        folder,
+        data_collator=lambda batch: {name: torch.stack([row[name] for row in batch]) for name in batch[0]},
+        loss=lambda model, batch: linear_loss(model, (batch["inputs"], batch["targets"])),
+    )
+
+
+def trained_by_trainer(net, still, examples, plan, folder, **more):
     import transformers
 
     from discreet.learning.integrations.huggingface import private_trainer
 
+    # max_grad_norm rescales what is noisy already, and here the gradients are looked at.
     settings = {"report_to": "none", "use_cpu": True, "disable_tqdm": True, "save_strategy": "no", "max_grad_norm": 0.0}
     arguments = transformers.TrainingArguments(str(folder), remove_unused_columns=False, **settings)
-    examples = [{"inputs": inputs, "targets": targets} for inputs, targets in zip(*data, strict=True)]
     trainer = private_trainer(transformers.Trainer)(
-        net,
-        arguments,
-        train_dataset=examples,
-        data_collator=lambda batch: {name: torch.stack([row[name] for row in batch]) for name in batch[0]},
-        optimizers=(still, None),
-        plan=plan,
-        loss=lambda model, batch: linear_loss(model, (batch["inputs"], batch["targets"])),
-        compile=False,
+        net, arguments, train_dataset=examples, optimizers=(still, None), plan=plan, compile=False, **more
     )
     trainer.train()
 
@@ -224,6 +230,44 @@ def test_every_path_of_a_step_passes_the_test_of_mu_and_a_tenth_less_noise_does_
         assert judged(found) is caught, found
         # The unit reaches the claim, so that the power is what is stated: t is within five spreads of its mean.
         assert abs(found.statistic * share * np.sqrt(2) * NOISE - 1) < 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="needs accelerate")
+def test_a_language_model_in_the_trainer_passes_and_a_tenth_less_noise_does_not(monkeypatch, tmp_path):
+    """GPT-2 with the loss of its own class. The unit is a text whose gradient is longer than the clip norm."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        n_embd=24, n_layer=1, n_head=2, vocab_size=31, n_positions=12, bos_token_id=0, eos_token_id=0,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+    )  # fmt: skip
+    net = transformers.GPT2LMHeadModel(config)
+    generator = torch.Generator().manual_seed(1)
+    texts = [torch.randint(1, 31, (int(n),), generator=generator).tolist() for n in 3 + torch.arange(ROWS) % 7]
+    unit = [7] * 10
+    token_losses(net, unit).backward()
+    direction = flat(parameter.grad for parameter in net.parameters())
+    assert np.linalg.norm(direction) > 2 * C
+    assert missed(0.9, freedom=len(direction) - 1) < 1e-6
+    for share in (1.0, 0.9):
+        with monkeypatch.context() as patch:
+            quieter(patch, share)
+            sums = []
+            for number, rows_of_side in enumerate((texts, [*texts, unit])):
+                still = Still(net.parameters())
+                examples = [{"input_ids": row, "labels": row} for row in rows_of_side]
+                folder = tmp_path / f"{share} {number}"
+                trained_by_trainer(net, still, examples, plan_of(), folder, data_collator=PadTo(10))
+                sums += still.seen
+        found = OneRelease.of(*sums, direction)
+        assert judged(found) is (share < 1), found
+        assert abs(found.statistic * share * np.sqrt(2) * NOISE - 1) < 0.05
+
+
+def token_losses(net, row):
+    tokens = torch.tensor([row])
+    return nn.functional.cross_entropy(net(input_ids=tokens).logits[0, :-1], tokens[0, 1:])
 
 
 def test_noise_that_is_drawn_twice_alike_and_a_unit_that_moves_twice_as_far_are_seen():
