@@ -11,14 +11,19 @@ to choose its event by itself. Two references know the best event already:
 For ours, the margin by which a test rejects is measured in several runs, and the number of runs at which its mean is
 3.09 standard deviations above 0 is computed, since margins grow like the square root of the runs.
 
-Then, what canaries show in one run: ideal ones, and those of a small model at ε = 1 to 8. Last, what the final model
-alone shows on MNIST at ε = 10, where the images are at hand: `--data DIR`; `--part noise|canaries|mnist` measures one.
+DP-Auditorium is measured on Laplace noise where an interpreter has it: `--auditorium PYTHON` (_auditing_auditorium.py).
+
+Then, what a claim's own curve sees that one of its points and a Gaussian do not (_auditing_curves.py), and what
+canaries show in one run: ideal ones, and those of a small model at ε = 1 to 8. Last, what the final model alone shows
+on MNIST at ε = 10, where the images are at hand: `--data DIR`; `--part noise|curves|canaries|mnist` measures one.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,6 +35,7 @@ import numpy as np
 from scipy import special
 
 from benchmarks._auditing_canaries import ideal_rows, training_rows
+from benchmarks._auditing_curves import curve_rows
 from benchmarks._auditing_mnist import mnist_rows
 from benchmarks._table import Row, arguments, report
 from discreet import queries
@@ -179,7 +185,33 @@ def cases() -> list[Case]:
     ]
 
 
-def rows_of(case: Case, repeats: int) -> list[Row]:
+#: By tester and share of missing noise: the runs on each dataset, and the seconds of one test.
+Peers = dict[tuple[str, float], tuple[float, float]]
+
+
+def auditorium(python: Path | None, repeats: int) -> Peers:
+    """What DP-Auditorium's testers need; nothing if no interpreter has it."""
+    if python is None:
+        return {}
+    script = Path(__file__).with_name("_auditing_auditorium.py")
+    done = subprocess.run([python, script, str(repeats)], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {(name, missing): (float(runs), float(seconds)) for name, missing, runs, seconds in found}
+
+
+def peer_rows(name: str, missing: float, ours: tuple[float, float], peers: Peers) -> list[Row]:
+    """Our runs and seconds beside those of DP-Auditorium's testers."""
+    absent = "not installed: --auditorium PYTHON names an interpreter that has it"
+    rows = []
+    for tester in ("histogram", "hockey stick"):
+        theirs = peers.get((tester, missing), (None, None))
+        for metric, own, their in zip(("runs on each dataset", "seconds of one audit"), ours, theirs, strict=True):
+            note = "" if theirs[0] is not None else absent
+            rows.append(Row(name, metric, own, f"DP-Auditorium 0.0.1, {tester}", their, "lower", note))
+    return rows
+
+
+def rows_of(case: Case, repeats: int, peers: Peers) -> list[Row]:
     rows = []
     for missing, best in zip((0.2, 0.1), case.best, strict=True):
         name = f"{case.name}, {missing:.0%} of the noise missing"
@@ -204,18 +236,24 @@ def rows_of(case: Case, repeats: int) -> list[Row]:
         seconds = time.perf_counter() - start
         note = f"{'a violation' if found.violated else 'no violation'} after {found.samples // 2:,} runs"
         rows.append(Row(name, "seconds of one audit", seconds, "none", None, "lower", note))
+        if case.name == "Laplace ε=1":
+            rows += peer_rows(name, missing, (ours, seconds), peers)
     return rows
 
 
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--data", type=Path, default=Path("../shared/data/mnist"), help="folder of MNIST's idx files")
-    parts = ("all", "noise", "canaries", "mnist")
+    parts = ("all", "noise", "curves", "canaries", "mnist")
     parser.add_argument("--part", choices=parts, default="all", help="which rows to measure")
+    parser.add_argument("--auditorium", type=Path, metavar="PYTHON", help="an interpreter that has dp_auditorium")
     args = parser.parse_args()
     rows: list[Row] = []
     if args.part in ("all", "noise"):
-        rows += [row for case in cases() for row in rows_of(case, 5 if args.quick else 60)]
+        peers = auditorium(args.auditorium, 1 if args.quick else 4)
+        rows += [row for case in cases() for row in rows_of(case, 5 if args.quick else 60, peers)]
+    if args.part in ("all", "curves"):
+        rows += curve_rows(quick=args.quick)
     if args.part in ("all", "canaries"):
         rows += ideal_rows(1 if args.quick else 21)
         rows += training_rows(*((1, 1_000) if args.quick else (5, 2_000)))

@@ -28,8 +28,9 @@ _INTERVAL_SHARE = 0.1
 # Beyond this ε, e^ε P₀ exceeds 1 for any P₀ that could be measured.
 _LARGEST_EPSILON = 512.0
 _LARGEST_EXPONENT = 700.0
-# The distance of a sum of independent terms from a normal is at most this much of its Lyapunov ratio (Shevtsova 2010).
-_BERRY_ESSEEN = 0.56
+# The distance of a sum of independent terms, which need not be distributed alike, from a normal is at most this much of
+# its Lyapunov ratio (Tyurin 2009, arXiv 0912.0726; Shevtsova 2010, Doklady Mathematics 82, has 0.5600).
+_BERRY_ESSEEN = 0.5606
 
 
 def clopper_pearson(successes: int, trials: int, tail: float) -> RateRange:
@@ -132,8 +133,8 @@ class Runs:
     def _overshoot(self, scale: Floats, line: Line, rates: RateRange) -> Floats:
         """A bound on E[e^{−λ(T − t)}; T ≥ t] for the tilted counts, over all P₀ in `rates` and all t.
 
-        T lies in an interval of length w with probability at most w/(σ√2π) + 2·0.56·L, by Berry & Esseen's theorem for
-        sums of independent terms, where L is the sum of their third moments over σ³ (Shevtsova 2010 has the constant).
+        T lies in an interval of length w with probability at most w/(σ√2π) + 2·0.5606·L, by Berry & Esseen's theorem
+        for sums of independent terms, where L is the sum of their third absolute central moments over σ³.
         """
         variance, third = np.zeros_like(scale), np.zeros_like(scale)
         ends = np.array(rates)

@@ -12,7 +12,7 @@ They need no independence between the canaries' scores.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,10 +28,12 @@ from discreet.mechanisms.sampling import samplers
 
 Floats = NDArray[np.float64]
 
-# Shares of the canaries that are guessed, of which the best is taken; each costs a part of α.
+# Shares of the canaries that are guessed whatever the claim is; each costs a part of α.
 _SHARES = (0.01, 0.03, 0.1, 0.2, 0.4, 0.7)
 # The part of α that goes to the share that should show most if the claim is true. The others divide the rest.
-_BEST_PART = 0.75
+_BEST_PART = 0.9
+# That share is looked for at this many places between the neighbors of the best one above.
+_PLACES = 6
 _LARGEST_EPSILON = 64.0
 
 
@@ -120,19 +122,19 @@ def checked(scores: object, included: object) -> tuple[Floats, NDArray[np.bool_]
     return np.where(np.isnan(numbers), -math.inf, numbers), coins
 
 
-def attempts(scores: Floats, included: NDArray[np.bool_]) -> list[Guesses]:
-    """The guesses that an audit makes, from few sure ones to many."""
+def attempts(scores: Floats, included: NDArray[np.bool_], shares: Sequence[float] = _SHARES) -> list[Guesses]:
+    """The guesses that an audit makes about these shares of the canaries, the surest first."""
     order = ranked(scores)
-    return [guessed(order, included, share) for share in _SHARES]
+    return [guessed(order, included, share) for share in shares]
 
 
-def expected_attempts(canaries: int, mu: float, probability: float) -> list[Guesses]:
+def expected_attempts(canaries: int, mu: float, probability: float, shares: Sequence[float] = _SHARES) -> list[Guesses]:
     """How many guesses ideal canaries get right at least, with this probability, if noise is Gaussian with this μ.
 
     Ideal means that a canary's score is N(μ, 1) if it is included and N(0, 1) otherwise, independently of the others.
     """
     results = []
-    for share in _SHARES:
+    for share in shares:
         half = max(1, round(share * canaries / 2))
         tail = half / canaries
         low, high = -40.0, 40.0 + mu
@@ -147,8 +149,10 @@ def expected_attempts(canaries: int, mu: float, probability: float) -> list[Gues
     return results
 
 
-def levels(canaries: int, mu: float, alpha: float, shown: Callable[[Guesses, float], float]) -> list[float]:
-    """The part of α that each number of guesses gets. It depends on the claim alone, never on scores.
+def levels(
+    canaries: int, mu: float, alpha: float, shown: Callable[[Guesses, float], float]
+) -> tuple[list[float], list[float]]:
+    """The shares of canaries that are guessed, and the part of α of each. They depend on the claim, never on scores.
 
     Args:
         canaries: how many canaries there are.
@@ -158,10 +162,17 @@ def levels(canaries: int, mu: float, alpha: float, shown: Callable[[Guesses, flo
     """
     many = len(_SHARES)
     if not 0 < mu < math.inf:
-        return [alpha / many] * many
-    expected = expected_attempts(canaries, mu, 0.5)
-    best = int(np.argmax([shown(guesses, _BEST_PART * alpha) for guesses in expected]))
-    return [alpha * (_BEST_PART if number == best else (1 - _BEST_PART) / (many - 1)) for number in range(many)]
+        return list(_SHARES), [alpha / many] * many
+
+    def best(shares: Sequence[float]) -> int:
+        expected = expected_attempts(canaries, mu, 0.5, shares)
+        return int(np.argmax([shown(guesses, _BEST_PART * alpha) for guesses in expected]))
+
+    near = best(_SHARES)
+    ends = (*_SHARES, 0.95)[max(0, near - 1)], (*_SHARES, 0.95)[near + 1]
+    finer = [_SHARES[near], *np.geomspace(*ends, _PLACES + 2)[1:-1].tolist()]
+    shares = [*_SHARES, finer[best(finer)]]
+    return shares, [alpha * (1 - _BEST_PART) / many] * many + [alpha * _BEST_PART]
 
 
 def epsilon_of(mu: float, delta: float) -> float:

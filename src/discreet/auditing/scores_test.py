@@ -29,10 +29,13 @@ KINDS = ("auto", "one_run", "one_run_f", "independent")
 _PROBABILITY = 0.999
 # Scores on either side that independent canaries need: the first of them choose an event.
 _LEAST_SCORES = 300
-# One in this many scores chooses what is tested, since a fault can be of any kind. Thresholds that a bound on μ tries.
-_PILOT_SHARE, _THRESHOLDS = 4, 65
-# Standard errors that are taken off when a threshold is chosen.
-_DOUBT = 2.5
+# One in this many scores chooses what is tested, since a fault can be of any kind.
+_PILOT_SHARE = 4
+# One in this many scores chooses the threshold of a bound on μ, among so many.
+_CHOOSING_SHARE, _THRESHOLDS = 12, 65
+# Standard errors that are taken off when a threshold is chosen: what the test will take off, and what the choosing
+# scores may be off by, so that a threshold at which few of them lie is not chosen by chance.
+_DOUBT, _CHANCE = 2.24, 3.4
 
 
 def of_scores(
@@ -54,12 +57,12 @@ def of_scores(
         return _independent(numbers, coins, claimed(claim, relation=relation, grows=grows, delta=delta), alpha)
     promise = claimed(claim, relation=relation, delta=delta)
     kind = "one_run_f" if estimator == "auto" else estimator
-    attempts = one_run.attempts(numbers, coins)
 
     def shown(guesses: one_run.Guesses, level: float) -> float:
         return guesses.epsilon_lower(promise.delta, level) if kind == "one_run" else guesses.mu_lower(level)
 
-    levels = one_run.levels(len(numbers), _mu(promise), alpha, shown)
+    shares, levels = one_run.levels(len(numbers), _mu(promise), alpha, shown)
+    attempts = one_run.attempts(numbers, coins, shares)
     refuted = [
         _refuted(guesses, promise, kind, level, relation) for guesses, level in zip(attempts, levels, strict=True)
     ]
@@ -91,7 +94,7 @@ def of_scores(
         witness=witness,
         epsilon_lower=lower,
         delta=promise.delta,
-        power=Power(_missing(promise, kind, len(numbers), levels, relation), _PROBABILITY),
+        power=Power(_missing(promise, kind, len(numbers), (shares, levels), relation), _PROBABILITY),
         alpha=alpha,
         samples=1,
         pairs=1,
@@ -133,14 +136,18 @@ def _independent(scores: Floats, coins: NDArray[np.bool_], promise: Claim, alpha
 
 def _mu_lower(outside: Floats, inside: Floats, alpha: float) -> float:
     """A lower bound on μ by the two rates at one threshold (Clopper & Pearson 1934), which the first scores chose."""
-    pilots = [side[: len(side) // _PILOT_SHARE] for side in (outside, inside)]
-    others = [side[len(side) // _PILOT_SHARE :] for side in (outside, inside)]
+    pilots = [side[: len(side) // _CHOOSING_SHARE] for side in (outside, inside)]
+    others = [side[len(side) // _CHOOSING_SHARE :] for side in (outside, inside)]
     thresholds = np.unique(np.quantile(np.concatenate(pilots), np.linspace(0, 1, _THRESHOLDS), method="nearest"))
     rates, hits = (
         (len(pilot) - np.searchsorted(np.sort(pilot), thresholds) + 0.5) / (len(pilot) + 1) for pilot in pilots
     )
-    doubt = np.hypot(*(_spread(share, len(other)) for share, other in zip((rates, hits), others, strict=True)))
-    best = thresholds[int(np.argmax(special.ndtri(hits) - special.ndtri(rates) - _DOUBT * doubt))]
+    doubt, chance = (
+        np.hypot(*(_spread(share, len(side)) for share, side in zip((rates, hits), sides, strict=True)))
+        for sides in (others, pilots)
+    )
+    merit = special.ndtri(hits) - special.ndtri(rates) - _DOUBT * doubt - _CHANCE * chance
+    best = thresholds[int(np.argmax(merit))]
     counts = [int(np.count_nonzero(other >= best)) for other in others]
     most = clopper_pearson(counts[0], len(others[0]), alpha / 2)[1]
     least = clopper_pearson(counts[1], len(others[1]), alpha / 2)[0]
@@ -173,16 +180,18 @@ def _mu(promise: Claim) -> float:
     return min(curve.largest_mu() for curve in (*promise.forward, *promise.backward))
 
 
-def _missing(promise: Claim, kind: str, canaries: int, levels: list[float], relation: Relation) -> float | None:
+def _missing(
+    promise: Claim, kind: str, canaries: int, tried: tuple[list[float], list[float]], relation: Relation
+) -> float | None:
     """The least share of missing noise that ideal canaries would have shown, if noise is Gaussian."""
     mu = _mu(promise)
     if not 0 < mu < np.inf:
         return None
 
     def seen(missing: float) -> bool:
-        expected = one_run.expected_attempts(canaries, mu / (1 - missing), _PROBABILITY)
+        expected = one_run.expected_attempts(canaries, mu / (1 - missing), _PROBABILITY, tried[0])
         return any(
-            _refuted(guesses, promise, kind, level, relation) for guesses, level in zip(expected, levels, strict=True)
+            _refuted(guesses, promise, kind, level, relation) for guesses, level in zip(expected, tried[1], strict=True)
         )
 
     return least_missing(seen)
