@@ -96,8 +96,22 @@ def test_too_many_reports_keep_the_clones(monkeypatch):
     responses.table.cache_clear()
     plain = type(hidden)(hidden.others, hidden.rate, hidden.loss, hidden.share)
     assert responses.table(hidden.others, hidden.loss, 2) is None
+    assert responses.table(10**8, hidden.loss, 50) is None
     assert clones_delta(hidden, 0.03) == clones_delta(plain, 0.03)
     responses.table.cache_clear()
+
+
+def test_masses_of_many_reports_have_the_digits_that_are_counted_on():
+    count, worst = 10**7, mp.mpf(0)
+    with mp.workdps(40):
+        for chance in (0.5, 0.2689, 1e-3):
+            for deviations in (-8, 0, 5, 9):
+                k = round(count * chance + deviations * (count * chance * (1 - chance)) ** 0.5)
+                logarithm = mp.loggamma(count + 1) - mp.loggamma(k + 1) - mp.loggamma(count - k + 1)
+                logarithm += k * mp.log(mp.mpf(chance)) + (count - k) * mp.log1p(-mp.mpf(chance))
+                found = mp.mpf(float(responses.binomial().pmf(k, count, chance)))
+                worst = max(worst, abs(found / mp.exp(logarithm) - 1))
+    assert worst < responses._RELATIVE / 10
 
 
 @pytest.mark.parametrize("categories", [2, 3, 1000])

@@ -30,8 +30,9 @@ _MOST_GROUPS, _LEAST_GROUPS, _WORK = 128, 4, 1.2e9
 # More categories: blocks of how many answered at random; blocks of how many of them chose one of two categories, within
 # this many standard deviations, and beyond.
 _ANSWERED, _CHOSEN, _CHOSEN_WITHIN, _CHOSEN_BEYOND = 10, 56, 4.0, 6
-# Relative error allowed for a binomial mass or tail: a thousand times what SciPy's have.
-_RELATIVE = 1e-10
+# Relative error allowed for a binomial mass or tail, and the most reports: up to there SciPy's have at most a twentieth
+# of it (beyond 10¹¹ they exceed it).
+_RELATIVE, _MOST_REPORTS = 1e-10, 10**7
 # A probability that may only be too small is rounded down by this.
 _ROUNDING = 1e-14
 # Relative margin of a table for the round-off of its sums.
@@ -56,7 +57,9 @@ class Table:
 
 @lru_cache(maxsize=64)
 def table(others: int, loss: float, categories: int) -> Table | None:
-    """The profile of one report of randomized response among `others`; None where it would take too long."""
+    """The profile of one report of randomized response among `others`; None where they are too many."""
+    if others > _MOST_REPORTS:
+        return None
     odds = math.exp(-loss)
     lie = odds / (1 + (categories - 1) * odds)
     truth = lie / odds
