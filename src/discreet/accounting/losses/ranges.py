@@ -36,7 +36,9 @@ Selection = Exponential | DeclaredExponentials
 Ranges = tuple[tuple[float, int], ...]
 
 # How many upper bounds `selections` has for several ranges of which it does not know the best one.
-_BOUNDS, _GROUPED = 4, 3
+_BOUNDS = 3
+#: The variant that prices many different ranges in groups: one to try where the others leave an interval wide.
+GROUPED = 3
 
 # Steps that are steered together. More steps than that are several blocks, each dominated by its own pair.
 _BLOCK = 256
@@ -84,7 +86,7 @@ def selections(way: Way, *, upper: bool, variant: int) -> Losses:
             return total + Losses(concentrated=math.fsum(count * epsilon**2 / 8 for epsilon, count in chosen))
         if variant == 2 and len(chosen) > 1:
             return sum((Losses.of(_alone(epsilon)).times(count) for epsilon, count in chosen), total)
-        if variant == _GROUPED and len(chosen) > 1:
+        if variant == GROUPED and len(chosen) > 1:
             from discreet.accounting.losses import grouped_ranges
 
             in_groups = grouped_ranges.above(chosen)
@@ -116,6 +118,12 @@ def variants(way: Way, *, upper: bool) -> int:
         return 1 if best_known else _BOUNDS if len(chosen) > 1 else 2
     others = [part for leaf, _ in way if not isinstance(leaf, Exponential) for part in leaf.walk()]
     return 1 if best_known and not any(isinstance(part, Selection) for part in others) else len(SPLITS)
+
+
+def in_groups(way: Way) -> bool:
+    """Whether the variant `GROUPED` differs from the others: there are several ranges, too many to steer together."""
+    chosen = _chosen(way)
+    return len(chosen) > 1 and _together(chosen, upper=True) is None
 
 
 def _chosen(way: Way) -> Ranges:
