@@ -1,12 +1,13 @@
 """How long a price takes, how wide its interval is and how much memory it needs, beside the accountants in use.
 
-    python -m benchmarks.accounting [--quick] [--json FILE] [--part grid|cases] [--seed N] [--peer-cases N]
+    python -m benchmarks.accounting [--quick] [--json FILE] [--part grid|cases|ledger] [--seed N] [--peer-cases N]
 
 Everything is measured in this run, one thread, in seconds of CPU time, which other programs on the machine change
 little. A peer runs in its own process with a limit on time and memory; where it passes one, its row says so. The random
 grid is drawn from a new seed in every run, which is printed; `--seed` repeats it. `--peer-cases` lets the peer price
-only the first cases of the grid, because it takes up to a minute for each. `--part` runs the random grid alone, or
-the chosen cases alone.
+only the first cases of the grid, because it takes up to a minute for each. `--part` runs the random grid alone, the
+chosen cases alone, or alone what a ledger asks for: many different scales, and statements of 1e5 mixed rows, which are
+timed by the clock.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 from benchmarks._accounting_grid import PEER_CASES, random_grid  # noqa: E402  # threads are set before numpy
 from benchmarks._table import Row, arguments, report  # noqa: E402  # threads are set before numpy
+from benchmarks.ledger import statements  # noqa: E402
 from discreet.accounting._calibrate import calibrate  # noqa: E402
 from discreet.accounting.interval import Interval  # noqa: E402
 from discreet.accounting.tight import epsilon  # noqa: E402
@@ -279,16 +281,19 @@ def main() -> None:
     parser = arguments(__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seed", type=int, default=None, help="of the random grid; drawn anew if not given")
     parser.add_argument("--peer-cases", type=int, default=PEER_CASES, help="of the random grid, that the peer prices")
-    parser.add_argument("--part", choices=("grid", "cases"), help="run the random grid or the chosen cases alone")
+    parser.add_argument("--part", choices=("grid", "cases", "ledger"), help="run one part alone")
     args = parser.parse_args()
     rows: list[Row] = []
-    if args.part != "cases":
+    if args.part in {None, "grid"}:
         seed = secrets.randbits(32) if args.seed is None else args.seed
         print(f"random grid: seed {seed}", flush=True)
         rows += random_grid(seed, quick=args.quick, peer_cases=args.peer_cases)
-    if args.part != "grid":
-        for case in (one_epsilon, other_cases, calibration, heterogeneous, many_scales):
+    if args.part in {None, "cases"}:
+        for case in (one_epsilon, other_cases, calibration, heterogeneous):
             rows += case(args.quick)
+    if args.part in {None, "ledger"}:
+        rows += many_scales(args.quick)
+        rows += statements(2_000 if args.quick else 100_000)
     report(args, "accounting", rows, ("dp-accounting", "prv-accountant", "numpy", "scipy"))
 
 

@@ -59,10 +59,12 @@ def among_clones(others: int, rate: float, loss: float) -> Outcomes:
 
 @pytest.mark.parametrize("at", [0.0, 0.1, 0.4, 0.8])
 def test_counting_binary_reports_attains_its_lower_end(at):
-    exact = histograms(1.0, 2, (1, 1, 1, 1, 1))
+    exact = [(q, p) for p, q in histograms(1.0, 2, (1, 1, 1, 1, 1))]
     found = delta(Shuffled(6, RandomizedResponse(Fraction(1))), at, REPLACE_ONE)
     assert found.lower <= excess(exact, at) <= found.upper
     assert found.lower == pytest.approx(excess(exact, at), rel=0.02)
+    # In the other order, a report that differs from all others in the first dataset, less is lost.
+    assert excess([(q, p) for p, q in exact], at) <= found.lower * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("at", [0.0, 0.2, 0.7])
@@ -75,11 +77,15 @@ def test_the_histogram_attack_is_one_that_the_reports_allow(at):
 
 @pytest.mark.parametrize("at", [0.0, 0.3, 1.2])
 def test_shuffles_compose_as_the_pair_of_the_theorem(at):
-    pair = among_clones(3, 2 / (1 + math.e), 1.0)
-    shuffled = Shuffled(4, RandomizedResponse(Fraction(1)))
-    truth = excess(twice(pair), at)
-    found = delta(Repeated(shuffled, 2), at, REPLACE_ONE)
+    truth = excess(twice(among_clones(3, math.exp(-1), 1.0)), at)
+    found = delta(Repeated(Shuffled(4, Laplace(1.0)), 2), at, REPLACE_ONE)
     assert truth <= found.upper <= truth * 1.01
+
+
+@pytest.mark.parametrize("at", [0.0, 0.3, 1.2])
+def test_shuffled_responses_compose_below_their_clones_and_above_every_attack(at):
+    found = delta(Repeated(Shuffled(4, RandomizedResponse(Fraction(1))), 2), at, REPLACE_ONE)
+    assert found.upper < excess(twice(among_clones(3, 2 / (1 + math.e), 1.0)), at)
     attacked = max(excess(twice(histograms(1.0, 2, others)), at) for others in itertools.product(range(2), repeat=3))
     assert found.lower <= attacked <= found.upper
 
@@ -119,6 +125,12 @@ def test_few_reports_keep_both_ends(reports):
         found = epsilon(Shuffled(reports, report), 1e-3, REPLACE_ONE)
         assert 0 <= found.lower <= found.upper <= 1
         assert epsilon(Repeated(Shuffled(reports, report), 2), 1e-3, REPLACE_ONE).upper <= 2
+
+
+def test_attacks_on_a_million_reports_keep_their_mass():
+    # Tests of no weight, below the smallest normal float, once took all of it.
+    for categories in (3, 100):
+        assert float(shuffles.histogram(10**6, 3.0, categories).p.sum()) == pytest.approx(1, abs=1e-9)
 
 
 def test_counts_that_an_attack_does_not_tell_apart_only_weaken_it(monkeypatch):

@@ -104,6 +104,12 @@ def test_only_one_part_of_a_composition_is_steered():
     assert mixed.lower > epsilon(Gaussian(3.0), 1e-5).upper
 
 
+@pytest.mark.slow
+def test_a_thousand_steps_are_within_five_percent():
+    found = epsilon(Repeated(SampledWithoutReplacement(10, 1000, Gaussian(1.0)), 1000), 1e-6, REPLACE_ONE)
+    assert found.width < 0.05 * found.upper
+
+
 @pytest.mark.parametrize(("size", "sigma", "count"), [(99, 1.0, 3), (1, 100.0, 3), (50, 0.3, 70)])
 def test_extreme_subsets_keep_both_ends(size, sigma, count):
     event = Repeated(SampledWithoutReplacement(size, 100, Gaussian(sigma)), count)

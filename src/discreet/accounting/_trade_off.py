@@ -273,11 +273,11 @@ def _pair(way: Way, relation: Relation, opposite: int, one_sided: bool) -> Profi
 
 
 def _shuffled(event: Shuffled, relation: Relation) -> ProfilePair:
-    """Shuffled reports by themselves: their upper end is certified in both directions, and no lower one is known."""
+    """Shuffled reports by themselves. Either dataset may be the first, so both ends hold in both directions."""
     most = min(tight.epsilon(event, _SMALL_DELTA, relation).upper, _LARGEST_EXPONENT)
     epsilons = np.unique(max(most, _LEAST_REACH) * np.linspace(0.0, 1.0, _POINTS // 3) ** _POWER)
-    upper = np.array([tight.delta(event, float(epsilon), relation).upper for epsilon in epsilons])
-    both = np.zeros(len(upper)), upper
+    deltas = [tight.delta(event, float(epsilon), relation) for epsilon in epsilons]
+    both = np.array([delta.lower for delta in deltas]), np.array([delta.upper for delta in deltas])
     return ProfilePair(epsilons, both, both)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,16 +27,24 @@ _ANCHORS = (1e-2, 1e-5, 0.2)
 _NARROW, _POOR = 1e-4, 0.02
 # δ below this may stay poor: at the type I errors that a curve shows they make no difference.
 _NEGLIGIBLE = 1e-5
+# Views whose losses are remembered: those of one curve.
+_REMEMBERED = 8
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _losses(way: Way, view: View) -> Losses:
+    """The losses of one view. A curve asks for the same ones several times, and a ledger has thousands of parts."""
+    return of_events.losses(way, view)
 
 
 def reach(way: Way, relation: Relation, adding: bool, opposite: int, delta: float) -> float:
     """About the ε at which all but `delta` of δ comes from infinite losses; not certified, for choosing points."""
-    return curves.reach(of_events.losses(way, View(relation, adding, True, opposite)), delta, adding)
+    return curves.reach(_losses(way, View(relation, adding, True, opposite)), delta, adding)
 
 
 def infinite_mass(way: Way, relation: Relation, adding: bool, opposite: int) -> float:
     """A lower bound on the mass of infinite losses."""
-    losses = of_events.losses(way, View(relation, adding, False, opposite))
+    losses = _losses(way, View(relation, adding, False, opposite))
     return max(0.0, losses.infinite_mass()[0] * (1 - losses.inflation - answer.PAD))
 
 
@@ -43,7 +52,7 @@ def bounds(way: Way, relation: Relation, adding: bool, opposite: int, epsilons: 
     """Lower and upper bounds on δ of one way in one direction, at increasing ε ≥ 0."""
     views = {
         upper: [
-            of_events.losses(way, View(relation, adding, upper, opposite, variant))
+            _losses(way, View(relation, adding, upper, opposite, variant))
             for variant in range(of_events.variants(way, upper=upper))
         ]
         for upper in (True, False)

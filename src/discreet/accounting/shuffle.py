@@ -2,7 +2,8 @@
 
 The bound is the numerical one of Feldman, McMillan & Talwar (arXiv 2012.12803, Theorem 3.1 and Section 5). For general
 local randomizers the later, stronger reduction of arXiv 2208.04591 is **not** used: its authors withdrew it for them
-(see the errata of that paper). It holds for randomized response, where it is the privacy blanket, and is used there.
+(see the errata of that paper). It holds for randomized response, where it is the privacy blanket; `responses` prices
+that more tightly still.
 
 Neighbors replace the data behind one report; the number of reports is public.
 """
@@ -12,15 +13,15 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from discreet import _check
 from discreet import events as ev
-from discreet.accounting import closed_forms
+from discreet.accounting import closed_forms, responses
 from discreet.accounting.forms.pure import pure
 from discreet.accounting.refusal import check_fixed_size, unknown
+from discreet.accounting.responses import binomial
 from discreet.neighbors import REPLACE_ONE, Relation
 from discreet.numeric.rounding import SLACK, Floats, down, float_down, float_up, up
 
@@ -41,12 +42,14 @@ class Clones:
     """How the other reports hide one: each of `others` looks like one of its two values with probability `rate`.
 
     `loss` is ε₀ between the two values, and `share` bounds the probability that the report is one of the two at all.
+    `categories` is that of randomized response, where more is known; 0 for any other report.
     """
 
     others: int
     rate: float
     loss: float
     share: float = 1.0
+    categories: int = 0
 
 
 def clones(event: ev.Shuffled, relation: Relation = REPLACE_ONE) -> Clones:
@@ -65,7 +68,7 @@ def clones(event: ev.Shuffled, relation: Relation = REPLACE_ONE) -> Clones:
         loss = float_up(event.event.epsilon)
         others = (event.event.categories - 1) * math.exp(-loss)
         share = min(1.0, up((1 + math.exp(-loss)) / (1 + others)))
-        return Clones(event.reports - 1, down(2 * math.exp(-loss) / (1 + others)), loss, share)
+        return Clones(event.reports - 1, down(2 * math.exp(-loss) / (1 + others)), loss, share, event.event.categories)
     return Clones(event.reports - 1, down(math.exp(-loss)), loss)
 
 
@@ -114,6 +117,8 @@ def clones_profile(hidden: Clones, epsilons: Floats, blocks: int = _BLOCKS) -> F
     below = float(count.cdf(low - 1)) if low > 0 else 0.0
     mean = within @ weights + TAIL_ERROR * np.max(within, axis=1) + 2 * below * alone
     bound = hidden.share * mean * (1 + 2 * TAIL_ERROR) * (1 + SLACK)
+    if hidden.categories and (table := responses.table(hidden.others, hidden.loss, hidden.categories)) is not None:
+        bound = np.minimum(bound, table.delta(epsilons))
     return np.where(epsilons >= hidden.loss, 0.0, np.minimum(1.0, np.minimum(alone, bound)))
 
 
@@ -134,10 +139,3 @@ def _given_clones(count: Floats, epsilon: Floats, loss: float) -> Floats:
         gain = shifted * (stays - factor * flips) + plain * (flips - factor * stays)
         best = np.maximum(best, gain + TAIL_ERROR * (shifted + factor * plain))
     return best
-
-
-def binomial() -> Any:
-    """SciPy's binomial, imported on demand: scipy.stats takes as much memory as the rest of this library."""
-    from scipy import stats
-
-    return stats.binom

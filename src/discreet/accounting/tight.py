@@ -23,7 +23,7 @@ from discreet.accounting.forms.pure import pure
 from discreet.accounting.forms.rdp import DEFAULT_ORDERS, rdp
 from discreet.accounting.forms.rdp import curve as rdp_curve
 from discreet.accounting.interval import Interval, largest
-from discreet.accounting.losses import of_events
+from discreet.accounting.losses import of_events, ranges
 from discreet.accounting.losses.collapse import Way, collapse
 from discreet.accounting.losses.composed import Losses
 from discreet.accounting.losses.families import has_closed_form
@@ -200,6 +200,9 @@ def one_direction(way: Way, target: Target, relation: Relation, adding: bool, op
         return of_losses(first, target, adding)
     upper = min(_from_above(losses, target, adding) for losses in _promising(views[True], target, adding, upper=True))
     lower = max(_from_below(losses, target, adding) for losses in _promising(views[False], target, adding, upper=False))
+    if not narrow((lower, upper), _LOOSE) and ranges.in_groups(way):
+        in_groups = of_events.losses(way, View(relation, adding, True, opposite, ranges.GROUPED))
+        upper = min(upper, _from_above(in_groups, target, adding))
     return min(lower, upper), upper
 
 

@@ -16,6 +16,8 @@ Floats = NDArray[np.float64]
 
 # Relative margin for the round-off of the sums that rebuild a profile from its atoms: thousands of additions.
 _REBUILT_ERROR = 4e-12
+# Tests with a smaller gain are left out: their quotients have no digits.
+_NEGLIGIBLE = 1e-250
 
 
 def from_above(epsilons: Floats, deltas: Floats) -> AtomLoss:
@@ -62,6 +64,7 @@ def of_tests(epsilons: Floats, p: Floats, q: Floats) -> AtomLoss:
     every = p - np.exp(epsilons)[:, None] * q
     best = np.argmax(every, axis=1)
     values, beyond = every[np.arange(len(best)), best], q[best]
+    values, beyond = np.where(values > _NEGLIGIBLE, values, 0.0), np.where(values > _NEGLIGIBLE, beyond, 0.0)
     values[0], beyond[0] = -np.expm1(epsilons[0]), 1.0
     values[-1], beyond[-1] = 0.0, 0.0
     return from_below(epsilons, values, beyond)

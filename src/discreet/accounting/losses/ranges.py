@@ -35,8 +35,10 @@ BoundedRangeEvent = Exponential | DeclaredExponentials
 #: Ranges ε, increasing, and how often each runs.
 Ranges = tuple[tuple[float, int], ...]
 
-# How many upper bounds `selections` has where it does not know the best one.
+# How many upper bounds `selections` has for several ranges of which it does not know the best one.
 _BOUNDS = 3
+#: The variant that prices many different ranges in groups: one to try where the others leave an interval wide.
+GROUPED = 3
 
 # Steps that are steered together. More steps than that are several blocks, each dominated by its own pair.
 _BLOCK = 256
@@ -73,7 +75,7 @@ def selections(way: Way, *, upper: bool, variant: int) -> Losses:
 
     `Exponential` may be chosen after the outcomes of everything before it, in any order. Equal ones are priced
     together, and a few different ones too, in the worst order. Many different ones are priced as if all had the
-    largest range; by ε²/8-zCDP, which adds up in any order (Cesar & Rogers 2021, Lemma 3.4); or one by one.
+    largest range; by ε²/8-zCDP, which adds up in any order (Cesar & Rogers 2021, Lemma 3.4); one by one; or in groups.
     """
     chosen = _chosen(way)
     together = _together(chosen, upper=upper) if variant == 0 else None
@@ -88,6 +90,12 @@ def selections(way: Way, *, upper: bool, variant: int) -> Losses:
             return total + Losses(concentrated=math.fsum(count * epsilon**2 / 8 for epsilon, count in chosen))
         if variant == 2 and len(chosen) > 1:
             return sum((Losses.of(_alone(epsilon)).times(count) for epsilon, count in chosen), total)
+        if variant == GROUPED and len(chosen) > 1:
+            from discreet.accounting.losses import grouped_ranges
+
+            in_groups = grouped_ranges.above(chosen)
+            if in_groups is not None:
+                return total + in_groups
         return total + adaptive_above(chosen[-1][0], sum(count for _, count in chosen)) if chosen else total
     # One family of attacks at most can be chosen for the result that all other parts lead to: the last one to run.
     if together is not None:
@@ -108,12 +116,18 @@ def selections(way: Way, *, upper: bool, variant: int) -> Losses:
 def variants(way: Way, *, upper: bool) -> int:
     """How many variants of `selections`, and of selections on samples, are worth a try."""
     chosen = _chosen(way)
-    alone = len(chosen) == 1 and chosen[0][1] <= _largest_block(chosen[0][0])
+    alone = len(chosen) == 1 and chosen[0][1] <= largest_block(chosen[0][0])
     best_known = not chosen or alone or _together(chosen, upper=upper) is not None
     if upper:
-        return 1 if best_known else _BOUNDS
+        return 1 if best_known else _BOUNDS if len(chosen) > 1 else 2
     others = [nested for leaf, _ in way if not isinstance(leaf, Exponential) for nested in leaf.walk()]
     return 1 if best_known and not any(isinstance(nested, BoundedRangeEvent) for nested in others) else len(SPLITS)
+
+
+def in_groups(way: Way) -> bool:
+    """Whether the variant `GROUPED` differs from the others: there are several ranges, too many to steer together."""
+    chosen = _chosen(way)
+    return len(chosen) > 1 and _together(chosen, upper=True) is None
 
 
 def _chosen(way: Way) -> Ranges:
@@ -140,7 +154,7 @@ def declared_above(epsilon: float, count: int) -> Losses:
 
 def steered_last(epsilon: float, count: int, variant: int) -> Losses:
     """From below: the last block of selections after everything else, each chosen after the outcomes before it."""
-    size = min(count, _largest_block(epsilon))
+    size = min(count, largest_block(epsilon))
     if size < 1:
         return Losses()
     return unsteered(epsilon, count - size, variant) + Losses.of(steered_below(epsilon, size))
@@ -148,7 +162,7 @@ def steered_last(epsilon: float, count: int, variant: int) -> Losses:
 
 def declared_last(epsilon: float, count: int, variant: int) -> Losses:
     """From below: selections with scores declared in advance, after everything else."""
-    if variant == 0 and count <= _largest_block(epsilon):
+    if variant == 0 and count <= largest_block(epsilon):
         return Losses.of(declared_pair(epsilon, count, False))
     return unsteered(epsilon, count, variant)
 
@@ -159,7 +173,7 @@ def unsteered(epsilon: float, count: int, variant: int) -> Losses:
 
 
 def _in_blocks(pair: Callable[[float, int], AtomLoss], epsilon: float, count: int) -> Losses:
-    size = min(count, _largest_block(epsilon))
+    size = min(count, largest_block(epsilon))
     if size < 1:
         return Losses.of(atoms.randomized_response(epsilon)).times(count)
     blocks, rest = divmod(count, size)
@@ -183,14 +197,15 @@ def fixed(epsilon: float, variant: int) -> AtomLoss:
     return atoms.two_points(top - epsilon, top)
 
 
-def _largest_block(epsilon: float) -> int:
+def largest_block(epsilon: float) -> int:
+    """The most selections of range ε that are steered together."""
     return min(_BLOCK, math.floor(_LARGEST_LOSS / epsilon))
 
 
 @lru_cache(maxsize=64)
-def steered_above(epsilon: float, steps: int) -> AtomLoss:
-    """A pair that dominates `steps` selections of range ε, however they are chosen."""
-    game = _Game.equal(epsilon, steps)
+def steered_above(epsilon: float, steps: int, cells: int | None = None) -> AtomLoss:
+    """A pair that dominates `steps` selections of range ε, however they are chosen; `cells` are those within ε."""
+    game = _Game.equal(epsilon, steps) if cells is None else _Game(epsilon / cells, cells, steps * cells, cells)
     values = game.start()
     for step in range(1, steps + 1):
         inside = game.within(step * game.cells)

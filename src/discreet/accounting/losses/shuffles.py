@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from discreet.accounting.losses import atoms, envelopes
 from discreet.accounting.losses.atoms import AtomLoss
-from discreet.accounting.shuffle import LARGEST_LOSS, TAIL_ERROR, Clones, binomial, clones_profile
+from discreet.accounting.responses import binomial
+from discreet.accounting.shuffle import LARGEST_LOSS, TAIL_ERROR, Clones, clones_profile
 
 Floats = NDArray[np.float64]
 
@@ -32,8 +33,10 @@ def above(hidden: Clones) -> AtomLoss:
     """The loss of one report among its clones: δ(ε) at many ε, joined by chords."""
     if hidden.loss > LARGEST_LOSS:
         return atoms.randomized_response(hidden.loss)
-    # The loss of a report among c clones is about 2·tanh(ε₀/2)/√c times a standard normal.
-    spread = 2 * math.tanh(hidden.loss / 2) / math.sqrt(1 + hidden.others * hidden.rate)
+    # The loss of a report among c clones is about 2·tanh(ε₀/2)/√c times a standard normal, and less if it may not be
+    # one of them at all.
+    share = hidden.share if hidden.categories else 1.0
+    spread = 2 * share * math.tanh(hidden.loss / 2) / math.sqrt(1 + hidden.others * hidden.rate)
     positive = _points(spread, hidden.loss)
     deltas = clones_profile(hidden, positive, _BLOCKS)
     deltas[-1] = 0.0
@@ -47,6 +50,7 @@ def counting(reports: int, seen: float, otherwise: float) -> AtomLoss:
     """From below: count the reports in a set that one report hits with probability `seen`, all others `otherwise`.
 
     P = Bernoulli(a) + Bin(n−1, b) against Q = Bin(n, b). P/Q grows with the count m: it is am/nb + (1−a)(n−m)/n(1−b).
+    The pair is given in the other order, (Q, P), which loses more: b is at most ½, and few hits are rarer than many.
     """
     hit, missed = seen / otherwise, (1 - seen) / (1 - otherwise)
     most = min(math.log(hit), LARGEST_LOSS)
@@ -58,7 +62,7 @@ def counting(reports: int, seen: float, otherwise: float) -> AtomLoss:
     with_hit, without = count.sf(least - 2), count.sf(least - 1)
     p = (seen * with_hit + (1 - seen) * without) * (1 - TAIL_ERROR)
     q = (otherwise * with_hit + (1 - otherwise) * without) * (1 + TAIL_ERROR)
-    return envelopes.of_tests(epsilons, p, q)
+    return envelopes.of_tests(epsilons, p, q).reversed()
 
 
 @lru_cache(maxsize=64)
@@ -80,7 +84,7 @@ def histogram(reports: int, loss: float, categories: int) -> AtomLoss:
     first, last = edges[:-1], edges[1:] - 1
     within = share * (count.sf(first - 2) - count.sf(last - 1))
     outside = (1 - share) * (count.sf(first - 1) - count.sf(last))
-    epsilons = _both_sides(2 * math.tanh(loss / 2) / math.sqrt(1 + reports * rate), min(loss, LARGEST_LOSS))
+    epsilons = _both_sides(2 * share * math.tanh(loss / 2) / math.sqrt(1 + reports * rate), min(loss, LARGEST_LOSS))
     ratio = np.exp(epsilons)[:, None]
     share_within = within / np.maximum(within + outside, _DIFFERENCE_ERROR)
     kept, swapped = 2 * share_within * stays + 1 - share_within, 2 * share_within * flips + 1 - share_within

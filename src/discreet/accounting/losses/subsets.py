@@ -28,14 +28,15 @@ from discreet.numeric.rounding import UNIT
 
 Floats = NDArray[np.float64]
 
-# Steps of one block.
-_BLOCK = 64
-# Choices of v are distinguished by ‖v‖², in this many intervals.
-_CHOICES = 8
+# Steps of one block. The pairs of two blocks allow for more than the two together, so longer blocks are tighter.
+_BLOCK = 256
+# Choices of v are distinguished by ‖v‖²/μ², in the intervals between these: narrow ones at both ends gain most.
+_SHARES = (0.0, 0.05, 0.15, 0.35, 0.6, 0.8, 0.93, 1.0)
 # Cells of the plane along u and across it, and how far out they go, in standard deviations of the noise.
 _CELLS_ALONG, _CELLS_ACROSS, _CELLS_REACH = 160, 320, 8.5
-# Grid points within one standard deviation of a step's loss, and on the whole grid at most.
-_FINE, _LONGEST = 24, 1 << 14
+# Grid points within one standard deviation of a step's loss, in blocks of up to 64 steps and in longer ones, where a
+# coarser grid costs less than 0.3%; and on the whole grid at most.
+_FINE, _COARSE, _FEW_STEPS, _LONGEST = 24, 6, 64, 1 << 14
 # How many standard deviations of a block's loss the grid holds, besides one large loss.
 _DEVIATIONS = 12.0
 # Noise so small, or a grid so long, that exponentials of losses could leave the range of floats.
@@ -99,7 +100,7 @@ def block(rate: float, mu: float, steps: int) -> AtomLoss:
     """A pair that dominates `steps` steps, whatever u and v are in each."""
     largest, reach = _reach(rate, mu, steps)
     spread = rate * math.sqrt(math.expm1(mu * mu))
-    width = max(spread / _FINE, 2 * (reach + largest) / _LONGEST)
+    width = max(spread / (_FINE if steps <= _FEW_STEPS else _COARSE), 2 * (reach + largest) / _LONGEST)
     half, jump = math.ceil(reach / width), math.ceil(largest / width) + 1
     size = fft.next_fast_len(2 * (half + 2 * jump) + 1, real=True)
     x = width * np.arange(-half, half + 1, dtype=np.float64)
@@ -142,7 +143,7 @@ def _choices(rate: float, mu: float, width: float, jump: int) -> list[Floats]:
     datasets in the other order it is the other way around.
     """
     x = width * np.arange(-jump, jump + 1)
-    nodes = [_profiles(rate, mu, k / _CHOICES, width, jump) for k in range(_CHOICES + 1)]
+    nodes = [_profiles(rate, mu, share, width, jump) for share in _SHARES]
     forward = [np.where(x >= 0, low[0], high[0]) for low, high in itertools.pairwise(nodes)]
     return forward + [np.where(x >= 0, high[1], low[1]) for low, high in itertools.pairwise(nodes)]
 

@@ -17,7 +17,7 @@ from discreet.accounting.methods.grid import refine as grid
 from discreet.accounting.methods.single import BoundsAt
 from discreet.accounting.methods.target import Target
 
-# The relative width of one grid's δ that a curve needs: far below what a chart shows, and quick to reach.
+# The relative width of δ that a curve needs: far below what a chart shows, and quick to reach.
 _WIDE = 1e-3
 
 
@@ -36,7 +36,7 @@ def near(losses: Losses, target: Target, adding: bool, wide: float = _WIDE) -> B
             return lambda epsilon: (0.0, answer.by_moments(losses, Target(epsilon=epsilon), adding))
         case "formula":
             return formula(losses, adding=adding)
-    inner = _inverted(losses, target, adding) or _gridded(losses, target, adding, wide)
+    inner = _inverted(losses, target, adding, wide) or _gridded(losses, target, adding, wide)
     if inner is None:
         return None
     below_largest, largest = inner, losses.largest_loss(adding=adding)
@@ -58,7 +58,7 @@ def has_formula(losses: Losses) -> bool:
     return losses.only_loss() is not None or choose(losses) in {"nothing", "everything", "moments", "formula"}
 
 
-def _inverted(losses: Losses, target: Target, adding: bool) -> BoundsAt | None:
+def _inverted(losses: Losses, target: Target, adding: bool, wide: float) -> BoundsAt | None:
     """A Fourier inversion, of smoothed losses if need be; None where it declines or not all parts have formulas."""
     if losses.concentrated > 0 or not all(has_closed_form(loss) for loss, _ in losses.others):
         return None
@@ -68,7 +68,7 @@ def _inverted(losses: Losses, target: Target, adding: bool) -> BoundsAt | None:
     if composition.mu_squared > 0 or len(composition.sampled.rate):
         samples = fourier.invert(composition, point)
     if samples is None:
-        samples = smoothing.invert(composition, point, Target(epsilon=max(point.epsilon, 0.0)), quick=True)
+        samples = smoothing.invert(composition, point, Target(epsilon=max(point.epsilon, 0.0)), width=wide)
     if samples is None:
         return None
     inverted, (least, most) = samples, losses.infinite_mass()

@@ -77,14 +77,17 @@ def _removed(mu_squared: float) -> float:
     return math.sqrt(2 * math.pi) * mu * math.exp(mu_squared / 8) * math.erf(mu / math.sqrt(8)) * (1 + _FACTOR_ERROR)
 
 
-def invert(smooth: fourier.Smooth, point: saddle.Saddle, target: Target, *, quick: bool = False) -> Smoothed | None:
+def invert(
+    smooth: fourier.Smooth, point: saddle.Saddle, target: Target, *, width: float | None = None
+) -> Smoothed | None:
     """Sample the contour of L + G through `point`; None where even a rough answer takes too long a contour.
 
-    With `quick`, a few losses are smoothed as much as many.
+    `width` is the relative width that smoothing may cause; None is that of an answer.
     """
     tilt = point.tilt
-    few = sum(loss.members * count for loss, count in smooth.closed) <= _FEW
-    width = _NARROW if few and not quick else _WIDTH
+    if width is None:
+        few = sum(loss.members * count for loss, count in smooth.closed) <= _FEW
+        width = _NARROW if few else _WIDTH
     # δ changes by about μ²τ(τ+1)δ, and ε by that over τ.
     wanted = width / (tilt * (tilt + 1))
     if target.epsilon is None:
