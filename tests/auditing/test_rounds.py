@@ -18,7 +18,7 @@ import pytest
 
 import discreet as dp
 from discreet import accounting
-from discreet.learning import Adaptive, Banded, Buffered, Canceling, Plan, PrivateGradients, SquareRoot, Tree
+from discreet.learning import Adaptive, BandedCorrelation, BufferedCorrelation, CancelingCorrelation, Plan, PrivateGradients, SquareRootCorrelation, TreeCorrelation
 from discreet.learning.federated import (
     CorrelatedPlan,
     IntegerUpdates,
@@ -43,11 +43,11 @@ needs_flower = pytest.mark.skipif(importlib.util.find_spec("flwr") is None, reas
 # --- correlated noise
 
 CORRELATIONS = {
-    "banded": Banded((1.0, 0.5, 0.25)),
-    "square root": SquareRoot(bands=STEPS),
-    "buffered": Buffered.for_steps(STEPS, buffers=3),
-    "canceling": Canceling(0.7),
-    "tree": Tree(),
+    "banded": BandedCorrelation((1.0, 0.5, 0.25)),
+    "square root": SquareRootCorrelation(bands=STEPS),
+    "buffered": BufferedCorrelation.for_steps(STEPS, buffers=3),
+    "canceling": CancelingCorrelation(0.7),
+    "tree": TreeCorrelation(),
 }
 
 
