@@ -177,3 +177,16 @@ def test_atoms_that_share_no_lattice_are_still_bracketed():
             truth += p * max(0.0, -math.expm1(4.0 - loss))
     assert found.contains(truth)
     assert found.width <= 1e-2 * found.upper
+
+
+@pytest.mark.parametrize(
+    ("rate", "sigma", "steps", "at", "theirs"),
+    [
+        (2.8070995443251927e-05, 0.3826284081687648, 5749, 3.060406058519838e-10, 7.830473042966191),
+        (0.03873506554954332, 0.44756682653618834, 89, 4.069923871221834e-07, 23.511338680874715),
+    ],
+)
+def test_no_upper_end_exceeds_a_valid_one_of_another_accountant(rate, sigma, steps, at, theirs):
+    # dp_accounting 0.6. The first of its numbers is below the truth.
+    found = tight.epsilon(Repeated(PoissonSampled(rate, Gaussian(sigma)), steps), at)
+    assert found.upper <= theirs * (1 + 1e-4) or theirs < found.lower

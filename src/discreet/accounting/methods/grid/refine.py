@@ -13,7 +13,7 @@ from discreet.accounting.methods.grid import fft as pld
 from discreet.accounting.methods.target import Target
 
 #: The relative width of an answer at which refining stops: better than anyone reads a price, and cheap to reach.
-WIDE = 3e-4
+WIDE = 1e-4
 # The relative width from which on the other lower bound of a pass, which takes as long again, is not asked for.
 _VERY_NARROW = 1e-6
 # Grids that are tried at most. The error falls like the square of the step, so a second or third one is enough.

@@ -14,7 +14,7 @@ from discreet.numeric.rounding import SLACK
 from discreet.numeric.search import bisect
 
 #: The relative width at which refining stops.
-WIDE = 3e-4
+WIDE = 1.5e-4
 # The most passes; each knows ε better than the one before. The first has about this many points.
 _ROUNDS, _FIRST_POINTS = 9, 3000
 # The longest grid that is composed, and the length that is aimed at.
