@@ -419,13 +419,13 @@ def perturbed_objectives() -> bool:
 )
 @case(
     "a plan: half of the selection's ε",
-    changed(wishes.Selection, "at", lambda true: lambda self, error: ev.Exponential(true(self, error).epsilon / 2)),
+    changed(wishes.SelectionWish, "at", lambda true: lambda self, error: ev.Exponential(true(self, error).epsilon / 2)),
 )
 def plans() -> bool:
-    scale = mp.mpf(float(wishes.Count("rows", 20.0).at(20.0).scale))  # type: ignore[attr-defined]
+    scale = mp.mpf(float(wishes.CountWish("rows", 20.0).at(20.0).scale))  # type: ignore[attr-defined]
     outside = 2 * mp.nsum(lambda k: mp.exp(-k / scale), [21, mp.inf]) / (2 / (1 - mp.exp(-1 / scale)) - 1)
     # One candidate is the best and 49 others miss by more than the error.
-    epsilon = float(wishes.Selection("color", 10.0, candidates=50).at(10.0).epsilon)  # type: ignore[attr-defined]
+    epsilon = float(wishes.SelectionWish("color", 10.0, candidates=50).at(10.0).epsilon)  # type: ignore[attr-defined]
     missed = 49 * math.exp(-epsilon * 10 / 2)
     return bool(outside <= 0.05 * (1 + 1e-6)) and missed / (1 + missed) <= 0.05
 

@@ -18,7 +18,16 @@ import pytest
 
 import discreet as dp
 from discreet import accounting
-from discreet.learning import Adaptive, BandedCorrelation, BufferedCorrelation, CancelingCorrelation, Plan, PrivateGradients, SquareRootCorrelation, TreeCorrelation
+from discreet.learning import (
+    Adaptive,
+    BandedCorrelation,
+    BufferedCorrelation,
+    CancelingCorrelation,
+    Plan,
+    PrivateGradients,
+    SquareRootCorrelation,
+    TreeCorrelation,
+)
 from discreet.learning.federated import (
     CorrelatedPlan,
     IntegerUpdates,

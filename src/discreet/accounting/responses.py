@@ -40,7 +40,7 @@ _MARGIN = 1 + 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class DeltaTable:
     """Upper bounds on δ at several ε ≥ 0 in increasing order. The last one is ε₀, where δ is 0."""
 
     epsilons: Floats
@@ -56,7 +56,7 @@ class Table:
 
 
 @lru_cache(maxsize=64)
-def table(others: int, loss: float, categories: int) -> Table | None:
+def table(others: int, loss: float, categories: int) -> DeltaTable | None:
     """The profile of one report of randomized response among `others`; None where they are too many."""
     if others > _MOST_REPORTS:
         return None
@@ -83,7 +83,7 @@ def table(others: int, loss: float, categories: int) -> Table | None:
     alone = truth - np.exp(epsilons) * lie
     deltas = np.minimum(deltas, np.maximum(alone, 0.0)) * _MARGIN
     deltas[-1] = 0.0
-    return Table(epsilons, np.minimum.accumulate(deltas))
+    return DeltaTable(epsilons, np.minimum.accumulate(deltas))
 
 
 # --- two categories

@@ -176,9 +176,9 @@ class Counter(ABC):
         return np.clip(self.noise.draw(_GRID, size, bits), -(1 << 62), 1 << 62)
 
     def _release(self, step: int, answer: list[float]) -> RunningRelease:
-        scale = self._grid_step
-        values = answer if scale == 1 else [value * scale for value in answer]  # integers stay integers on a grid of 1
-        error = math.sqrt(self._errors[step - 1]) * scale
+        unit = self._grid_step
+        values = answer if unit == 1 else [value * unit for value in answer]  # integers stay integers on a grid of 1
+        error = math.sqrt(self._errors[step - 1]) * unit
         shown: Any = values[0] if self.stream.dimension == 1 else np.array(values)
         return RunningRelease(step, shown, error, isinstance(self.noise, Gaussian))
 
