@@ -18,7 +18,7 @@ from benchmarks._table import Row, arguments, in_turn, median_seconds, report
 from discreet.accounting.closed_forms import gaussian_noise_multiplier
 from discreet.bounded import Bounded, Sensitivity
 from discreet.mechanisms import continual
-from discreet.mechanisms.continual import Buffered, Counter, Stream, SubtractionTree, Tree
+from discreet.mechanisms.continual import Banded, Buffered, Counter, Stream, SubtractionTree, Tree
 from discreet.neighbors import ADD_REMOVE
 
 PEER = "jax-privacy 2.0"
@@ -77,23 +77,20 @@ def main() -> None:
     modules = peer()
     rows = []
     for measure in ("mean", "max"):
-        choice = continual.best_for(steps, EPSILON, DELTA, measure=measure)
-        ours = choice.counter.mean_error() if measure == "mean" else choice.counter.max_error()
-        size = choice.counter.state_size
+        least: Callable[[Counter], float] = Counter.mean_error if measure == "mean" else Counter.max_error
+        chosen = continual.best_for(steps, EPSILON, DELTA, measure=measure).counter
         for bands in (64, steps):
-            case = f"best counter of {steps} steps ({size} numbers), against {bands} optimized diagonals"
             theirs = None if isinstance(modules, str) else peer_errors(modules, steps, bands)[measure == "max"]
-            rows.append(
-                Row(
-                    case,
-                    f"{measure} squared error",
-                    ours,
-                    PEER,
-                    theirs,
-                    "lower",
-                    modules if isinstance(modules, str) else f"theirs keeps {bands} numbers",
-                )
-            )
+            same = Banded.optimized(Stream(steps), EPSILON, DELTA, bands=bands, measure=measure)
+            named = {
+                f"{bands} optimized diagonals, {steps} steps": same,
+                f"best small counter ({chosen.state_size} numbers), {steps} steps, against {bands} diagonals": chosen,
+            }
+            note = modules if isinstance(modules, str) else f"theirs keeps {bands} numbers"
+            rows += [
+                Row(case, f"{measure} squared error", least(counter), PEER, theirs, "lower", note)
+                for case, counter in named.items()
+            ]
     binary = Tree.for_epsilon(Stream(steps), EPSILON, refined=False).mean_error()
     best = continual.best_for(steps, EPSILON).counter.mean_error()
     rows.append(Row(f"{steps} steps, pure ε-DP", "mean squared error", best, "binary tree", binary, "lower"))

@@ -30,6 +30,7 @@ def counters(stream=None, epsilon=1.0, delta=1e-6):
             dc.BandedInverse.for_epsilon(stream, epsilon, delta, bands=4, workload=work),
         ]
     found.append(dc.SquareRoot.for_epsilon(stream, epsilon, delta))
+    found.append(dc.Banded.optimized(stream, epsilon, delta, bands=min(6, stream.steps)))
     return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -55,6 +56,38 @@ class Banded(Encoded):
         """The least noise for (ε, δ)-DP."""
         made: Banded = least_noise(lambda noise: cls(stream, noise, workload, tuple(coefficients)), epsilon, delta)
         return made
+
+    @staticmethod
+    def optimized(
+        stream: Stream,
+        epsilon: float,
+        delta: float,
+        *,
+        bands: int | None = None,
+        measure: Literal["mean", "max"] = "mean",
+        workload: Workload = TOTAL,
+    ) -> Banded:
+        """The least noise for (ε, δ)-DP, with the diagonals that have the smallest squared error.
+
+        They are best for a stream in which a unit takes part once; the price holds for every pattern. With all
+        diagonals, which is the default, the state grows with the stream.
+
+        Args:
+            stream: what arrives.
+            epsilon: the ε of the whole stream.
+            delta: its δ.
+            bands: the number of diagonals.
+            measure: make the mean over all steps small, or the largest.
+            workload: what is answered at each step.
+        """
+        _check.one_of("measure", measure, ("mean", "max"), "it says which squared error is made small")
+        steps = stream.steps
+        if bands is not None:
+            _check.integer("bands", bands, at_least=1, at_most=steps, remedy="it is the number of diagonals")
+        ages = np.arange(steps, dtype=np.float64)
+        weights = (steps - ages) / steps if measure == "mean" else np.ones(steps)
+        column = series.optimized_column(workload.column(steps), steps if bands is None else bands, weights)
+        return Banded.for_epsilon(stream, epsilon, delta, coefficients=tuple(column.tolist()), workload=workload)
 
     @property
     def state_size(self) -> int:

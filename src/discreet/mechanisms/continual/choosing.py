@@ -80,7 +80,11 @@ class CounterChoice:
         runner_up = min(others, key=self._error)
         apart = self._error(runner_up) / self._error(own) - 1
         more = f"{apart:.1%} more" if apart >= 0 else f"{-apart:.1%} less at a larger state"
-        return f"{self.measure} squared error {self._error(own):.5g}; the next, {runner_up.name}, has {more}"
+        words = f"{self.measure} squared error {self._error(own):.5g}; the next, {runner_up.name}, has {more}"
+        least = min(self.table, key=self._error)
+        if least.state_size > _LARGEST_STATE and self._error(least) < self._error(own):
+            words += f"; {least.name}, has {1 - self._error(least) / self._error(own):.1%} less at a larger state"
+        return words
 
     def _error(self, row: CounterRow) -> float:
         return row.mean_error if self.measure == "mean" else row.max_error

@@ -14,6 +14,8 @@ from discreet.mechanisms.continual.stream import Vector
 _FIT_POINTS = 160
 # The fastest buffer forgets within this many steps; the slowest one remembers this many times the whole stream.
 _FASTEST, _SLOWEST = 0.35, 1.5
+# Steps of the search for the best diagonals: a few hundred suffice for thousands of diagonals.
+_MOST_STEPS = 500
 #: Coefficients are multiples of 2^−30, so that integers times coefficients lie on a grid.
 FINE_BITS = 30
 #: Decays and scales of buffers are multiples of 2^−52, which floats hold exactly.
@@ -99,3 +101,33 @@ def fitted_buffers(buffers: int, steps: int, decay: float = 1.0) -> tuple[tuple[
     scales, _ = optimize.nnls(powers / wanted[:, None], np.ones(len(places)))
     scales = np.maximum(np.array(on_grid(scales, DECAY_BITS)), 2.0**-DECAY_BITS)
     return tuple(float(value) for value in scales), tuple(float(value) for value in decays)
+
+
+def optimized_column(workload: Vector, bands: int, weights: Vector) -> Vector:
+    """The column of a Toeplitz encoder with few diagonals for which ‖c‖²·Σ weight·bₛ² is least, b = workload/c.
+
+    That is the squared error of a stream in which a unit takes part once: ‖c‖ is its sensitivity, and bₛ² the share of
+    the noise of s steps ago in an answer, which counts as often as its weight says. The gradient of Σ weight·bₛ² in c_k
+    is −2 Σ weight·bₛ·q_{s−k}, with q = b/c. Quasi-Newton steps start from the square root.
+    """
+    from scipy import optimize  # on demand, as it takes long to import
+
+    steps = len(workload)
+
+    def logarithm(rest: Vector) -> tuple[float, Vector]:
+        column = np.concatenate((np.ones(1), rest))
+        inverse_column = inverse(column, steps)
+        decoder = product(workload, inverse_column, steps)
+        weighted = weights * decoder
+        norm, error = float(column @ column), float(weighted @ decoder)
+        by_error = _convolved(weighted[::-1], product(decoder, inverse_column, steps))[:steps][::-1]
+        gradient = 2 * column / norm - 2 * by_error[: len(column)] / error
+        return float(np.log(norm) + np.log(error)), gradient[1:]
+
+    start = correlation.square_root_coefficients(bands)[1:]
+    if not len(start):
+        return np.ones(1)
+    found = optimize.minimize(
+        logarithm, start, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS, "ftol": 1e-13}
+    )
+    return np.concatenate((np.ones(1), found.x))
