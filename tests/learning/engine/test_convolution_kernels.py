@@ -69,3 +69,21 @@ def test_halves_of_a_number_that_is_not_finite_are_not_finite():
 def test_the_kernels_do_not_support_a_cpu():
     x = torch.zeros(1, 3, 4, 4)
     assert not kernels.supports(x, x, (3, 3), 1)
+
+
+def test_three_products_of_halves_are_within_the_stated_error():
+    """One factor is rounded and the other one cut; the worst numbers are those just below a power of two."""
+    torch.manual_seed(0)
+    hard = 2.0 - 2.0 ** -torch.arange(1.0, 24.0)
+    x, g = torch.cat([torch.randn(4096), hard]), torch.cat([torch.randn(4096), hard.flip(0)])
+    rounded = x.to(torch.bfloat16)
+    x_low = (x - rounded.float()).to(torch.bfloat16)
+    g_high, g_low = kernels.fused_halves(g)
+    a, b, c, d = (
+        value.double()[:, None] if i < 2 else value.double()[None]
+        for i, value in enumerate((rounded, x_low, g_high, g_low))
+    )
+    found = a * c + a * d + b * c
+    exact = x.double()[:, None] * g.double()[None]
+    share = ((found - exact).abs() / exact.abs()).max()
+    assert float(share) <= kernels.ERROR

@@ -28,8 +28,9 @@ try:
 except ImportError:  # CPU builds of torch come without it
     triton = None
 
-#: The error of a float32 product over the sizes of its terms: the rests of two factors, and low·low, which is left out.
-ERROR = 2.0**-15
+#: The error of a float32 product over the sizes of its terms, rounded up: the rests of two factors, at most 2⁻¹⁶ each,
+#: and low·low, which is left out: at most 2⁻⁹·2⁻⁷, for one half rounded and the other one cut.
+ERROR = 2.0**-14
 
 _TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
