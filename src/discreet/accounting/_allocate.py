@@ -178,8 +178,9 @@ def allocate(room: Guarantee | AdaptiveFilter | HasRoom, wishes: Sequence[Wish])
         room: a budget of which nothing is spent, a filter, or an account of a ledger.
         wishes: what is wanted; the classes are in `accounting.wishes`.
 
-    >>> from discreet.accounting.wishes import Count, Selection
-    >>> plan = allocate(PureDP(1.0), [Count("rows", 10.0), Selection("color", 40.0, candidates=8)])
+    >>> from discreet import PureDP
+    >>> from discreet.accounting.wishes import CountWish, SelectionWish
+    >>> plan = allocate(PureDP(1.0), [CountWish("rows", 10.0), SelectionWish("color", 40.0, candidates=8)])
     >>> plan.met, round(plan.best, 2)
     (True, 0.55)
     """
