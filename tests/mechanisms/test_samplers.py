@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import partial
 
 import mpmath
 import numpy as np
@@ -16,11 +17,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from discreet.bounded import Scores
 from discreet.errors import InvalidArgument
-from discreet.mechanisms.sampling import samplers
+from discreet.mechanisms import NoisyMax
+from discreet.mechanisms.sampling import entropy, samplers
 from discreet.mechanisms.sampling.blocks import BlockSampler, Shape, Support
 from discreet.mechanisms.sampling.entropy import SYSTEM, SeededBits
-from discreet.mechanisms.sampling.fixed_point import bernoulli, coins, exp_neg, uniform_below
+from discreet.mechanisms.sampling.fixed_point import bernoulli, coins, exp_neg, exp_neg_multiples, uniform_below
+from discreet.mechanisms.selection import rate
+from discreet.neighbors import ADD_REMOVE
 from tests import exact
 from tests.exact import ScriptedBits
 
@@ -307,3 +312,29 @@ def test_the_same_seed_gives_the_same_draws_and_the_system_does_not():
     assert np.array_equal(*seeded)
     fresh = [samplers.discrete_laplace(Fraction(50), 100, SYSTEM) for _ in range(2)]
     assert not np.array_equal(*fresh)
+
+
+@settings(deadline=None)
+@given(st.fractions(min_value=0, max_value=50, max_denominator=10**6), st.lists(st.integers(0, 10**6), min_size=1))
+def test_exponentials_of_many_multiples_are_enclosed(gamma, counts):
+    low, high = exp_neg_multiples(gamma, np.array(counts))
+    for count, lo, hi in zip(counts, low.tolist(), high.tolist(), strict=True):
+        least, most = exp_neg(gamma * count, 200)
+        assert lo << 138 <= most
+        assert least <= hi << 138
+        assert hi - lo <= 128
+
+
+def test_coins_of_many_candidates_fall_as_if_each_was_flipped_alone():
+    """With the same bits, permute-and-flip chooses what a loop over exact coins chooses."""
+    generator = np.random.default_rng(0)
+    for seed in range(200):
+        values = generator.integers(0, 10 ** int(generator.integers(1, 6)), 50)
+        scores = Scores(values, tuple(range(50)), {ADD_REMOVE: 1}, "test")
+        mechanism, relation = NoisyMax(Fraction(1, 10 ** int(generator.integers(0, 4)))), ADD_REMOVE
+        per_score, below = rate(scores, mechanism.epsilon, relation), (values.max() - values).tolist()
+        bits = entropy.bits(seed)
+        words = bits.words(50).tolist()
+        heads = [i for i in range(50) if uniform_below(partial(exp_neg, per_score * below[i]), words[i], 64, bits)]
+        expected = heads[int(samplers.uniform(len(heads), 1, bits)[0])]
+        assert mechanism._choose(scores, relation, entropy.bits(seed)) == expected

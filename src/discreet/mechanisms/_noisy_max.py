@@ -13,7 +13,7 @@ from discreet import _check, events
 from discreet.bounded import Scores
 from discreet.mechanisms.protection import require_scores
 from discreet.mechanisms.sampling import entropy, samplers
-from discreet.mechanisms.sampling.fixed_point import exp_neg, uniform_below
+from discreet.mechanisms.sampling.fixed_point import MULTIPLES_BITS, exp_neg, exp_neg_multiples, uniform_below
 from discreet.mechanisms.selection import Selection, rate
 from discreet.neighbors import Relation
 from discreet.numeric.search import least_positive
@@ -63,9 +63,15 @@ class NoisyMax(Selection):
         # All coins are flipped. Their order is independent of them, so the first head is a uniform one of all heads.
         words = bits.words(below.size)
         far = below > min(int(_CERTAIN_TAILS / rate_per_score), 1 << 62)
-        open_coins = np.flatnonzero(~far | (words == 0))
-        heads = [i for i in open_coins.tolist() if _coin(rate_per_score * int(below[i]), int(words[i]), bits)]
-        return scores.candidates[heads[int(samplers.uniform(len(heads), 1, bits)[0])]]
+        low, high = exp_neg_multiples(rate_per_score, np.where(far, 0, below))
+        prefixes = words >> np.uint64(64 - MULTIPLES_BITS)
+        heads = ~far & (prefixes < low)
+        # Their first 62 bits decide nearly all coins.
+        undecided = np.flatnonzero(np.where(far, words == 0, (prefixes >= low) & (prefixes < high)))
+        for i in undecided.tolist():
+            heads[i] = _coin(rate_per_score * int(below[i]), int(words[i]), bits)
+        chosen = np.flatnonzero(heads)
+        return scores.candidates[int(chosen[int(samplers.uniform(len(chosen), 1, bits)[0])])]
 
 
 def _coin(gamma: Fraction, prefix: int, bits: entropy.Bits) -> bool:

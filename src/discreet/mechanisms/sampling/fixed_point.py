@@ -42,6 +42,36 @@ def exp_neg(gamma: Fraction, precision: int) -> tuple[int, int]:
     return low >> (width - precision), min(1 << precision, (high >> (width - precision)) + 1)
 
 
+#: The precision of `exp_neg_multiples`, in bits: products of two such numbers fit into two halves of 31 bits each.
+MULTIPLES_BITS = 62
+
+
+def exp_neg_multiples(gamma: Fraction, counts: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Integers lo ≤ 2^62 · exp(−γ·count) ≤ hi for each of many counts ≥ 0, with hi − lo of at most a few dozen.
+
+    exp(−γ·count) is the product of exp(−γ·2^j) over the bits of the count. Lower ends are rounded down, upper ends up.
+    """
+    top = np.uint64(1 << MULTIPLES_BITS)
+    low, high = np.full(counts.shape, top), np.full(counts.shape, top)
+    for bit in range(int(counts.max(initial=0)).bit_length()):
+        chosen = (counts >> bit) & 1 == 1
+        if chosen.any():
+            least, most = exp_neg(gamma * (1 << bit), MULTIPLES_BITS)
+            low[chosen] = _product(low[chosen], least)
+            high[chosen] = np.minimum(_product(high[chosen], most) + np.uint64(1), top)
+    return low, high
+
+
+def _product(values: NDArray[np.uint64], factor: int) -> NDArray[np.uint64]:
+    """⌊values·factor / 2^62⌋ for numbers up to 2^62."""
+    half, mask = np.uint64(31), np.uint64((1 << 31) - 1)
+    upper, lower = values >> half, values & mask
+    factor_upper, factor_lower = np.uint64(factor >> 31), np.uint64(factor) & mask
+    middle = upper * factor_lower + lower * factor_upper + (lower * factor_lower >> half)
+    product: NDArray[np.uint64] = upper * factor_upper + (middle >> half)
+    return product
+
+
 def _taylor_exp_neg(x: int, width: int) -> tuple[int, int]:
     """Σ (−x)ⁿ/n! in units of 2^−width, and the number of terms summed until they became zero."""
     total = term = 1 << width
