@@ -262,3 +262,22 @@ def test_random_numbers_do_not_tell_how_many_examples_there_were():
         engine(given, torch.tensor(mask))
         states.append(torch.get_rng_state())
     assert torch.equal(*states)
+
+
+@pytest.mark.parametrize("pos_weight", [None, torch.tensor([2.0])])
+def test_a_binary_loss_of_logits_is_proved(pos_weight):
+    torch.manual_seed(0)
+    loss = torch.nn.BCEWithLogitsLoss(pos_weight=pos_weight)
+    batch = torch.randn(6, 4), torch.rand(6, 1).round()
+    engine = Engine(torch.nn.Linear(4, 1), loss, Flat(1.0), compile=False)
+    engine(batch, torch.ones(6, dtype=torch.bool))
+    assert "linear" in engine.report
+    assert "each example in turn" not in engine.report
+    mixed = Engine(torch.nn.Linear(4, 1), _batch_mean, Flat(1.0), compile=False)
+    with pytest.raises(DiscreetError):
+        mixed(batch, torch.ones(6, dtype=torch.bool))
+
+
+def _batch_mean(model, batch):
+    """A mean over the batch, repeated for each example."""
+    return torch.nn.functional.binary_cross_entropy_with_logits(model(batch[0]), batch[1]).expand(len(batch[0]))

@@ -48,7 +48,9 @@ _ATTENTION = """
     _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention
     _scaled_dot_product_fused_attention_overrideable
 """
-_LOSSES = "mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss"
+_LOSSES = """
+    mse_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits soft_margin_loss
+"""
 
 _OTHERS: dict[str, Rule] = {
     "copy": elementwise.overwritten,
