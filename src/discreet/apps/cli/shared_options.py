@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
+from discreet.apps import budgets
 from discreet.apps.cli.command import options
 from discreet.errors import InvalidArgument
-from discreet.guarantees import GDP, ZCDP, ApproxDP, Guarantee, PureDP
+from discreet.guarantees import Guarantee
 from discreet.ledger import Account, Ledger
 from discreet.neighbors import Client, Person, Relation, Rows, Unit
 
@@ -24,20 +25,7 @@ budget_options = options(
 
 def budget_of(epsilon: float | None, delta: float | None, rho: float | None, mu: float | None) -> Guarantee:
     """The budget that the flags describe."""
-    given = [name for name, value in (("--epsilon", epsilon), ("--rho", rho), ("--mu", mu)) if value is not None]
-    if len(given) != 1:
-        raise InvalidArgument(
-            f"Give exactly one of --epsilon (with --delta for an (ε, δ) budget), --rho and --mu; "
-            f"got {' and '.join(given) or 'none'}"
-        )
-    if delta is not None and epsilon is None:
-        raise InvalidArgument(f"--delta must be used with --epsilon, got {given[0]}: omit --delta")
-    if rho is not None:
-        return ZCDP(rho)
-    if mu is not None:
-        return GDP(mu)
-    assert epsilon is not None
-    return PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta)
+    return budgets.budget_of(epsilon, delta, rho, mu, prefix="--")
 
 
 # --- who is protected ---------------------------------------------------------------------------------------------

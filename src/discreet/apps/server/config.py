@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from discreet import _check
+from discreet.apps.budgets import budget_of
 from discreet.apps.sections import Section
 from discreet.apps.server.anchoring import AnchorConfig
 from discreet.apps.server.oidc import Provider
 from discreet.errors import InvalidArgument
-from discreet.guarantees import GDP, ZCDP, ApproxDP, Guarantee, PureDP
+from discreet.guarantees import Guarantee
 from discreet.ledger.access import Policy, Role
 from discreet.neighbors import Neighbors, Person, Relation, Rows, Unit
 
@@ -196,21 +197,8 @@ def neighbors_of(column: str | None, max_rows: int | None, max_groups: int | Non
     return Neighbors(Relation(relation), unit)
 
 
-def budget_of(epsilon: float | None, delta: float | None, rho: float | None, mu: float | None) -> Guarantee:
-    """The budget that these numbers describe: ε, ε and δ, ρ of zCDP, or μ of Gaussian DP."""
-    _check.exactly_one(epsilon=epsilon, rho=rho, mu=mu)
-    if delta is not None and epsilon is None:
-        raise _check.fail("delta", "be used with epsilon", delta, "leave it out")
-    if rho is not None:
-        return ZCDP(rho)
-    if mu is not None:
-        return GDP(mu)
-    assert epsilon is not None
-    return PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta)
-
-
 def period_of(days: float) -> dt.timedelta:
-    """A period of so many days."""
+    """A period of this many days."""
     if not 0 < days <= _LONGEST_PERIOD:
         raise _check.fail("period_days", f"be above 0 and at most {_LONGEST_PERIOD}", days, "a year has 365")
     return dt.timedelta(days=float(days))

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from discreet import _check
+from discreet.apps.budgets import budget_of
 from discreet.apps.server.calls import AllowedRequest
-from discreet.apps.server.config import Dataset, budget_of, checked_item_name, neighbors_of, period_of
+from discreet.apps.server.config import Dataset, checked_item_name, neighbors_of, period_of
 from discreet.apps.server.problems import Problem, not_found
 from discreet.ledger.access import Policy, Role
 

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from discreet.apps.server.config import budget_of
+from discreet.apps.budgets import budget_of
 from discreet.apps.server.pages import charts, facts
 from discreet.apps.server.pages.asking import ask, home
 from discreet.apps.server.pages.forms import FormFields, number, read_form, same_origin
