@@ -248,6 +248,9 @@ def test_an_engine_failure_is_reported_without_its_message(people, monkeypatch):
 def test_the_unit_is_the_accounts(account_of):
     with pytest.raises(InvalidArgument, match="unit must be the account's"):
         dp.Private(pa.table(DATA), account=account_of(), unit=dp.person("id", max_rows=3))
+    unit = dp.person("id", max_rows=3, max_groups=2)
+    with pytest.raises(InvalidArgument, match=r"max_groups=None\), got Person\(.*max_groups=2\)"):
+        dp.Private(pa.table(DATA), account=account_of(dp.person("id", max_rows=3)), unit=unit)
     with pytest.raises(InvalidArgument, match="account must be"):
         dp.Private(pa.table(DATA), account=None)
     with pytest.raises(InvalidArgument, match="column must be one of"):

@@ -34,7 +34,8 @@ def opened(
         raise _check.fail("account", "protect rows or persons", f"an account that protects {protected}", remedy)
     if unit is not None and (not isinstance(unit, Rows | Person) or unit != protected):
         remedy = "an account protects one unit: open it with unit=, or pass the same one here"
-        raise _check.fail("unit", f"be the account's ({protected})", str(unit), remedy)
+        # In full: units can differ in the column or in max_groups alone, which their names leave out.
+        raise _check.fail("unit", f"be the account's, {protected!r}", unit, remedy)
     if not isinstance(bounds, Mapping):
         raise _check.fail("bounds", "map columns to pairs", type(bounds).__name__, 'such as {"age": (0, 120)}')
     source = source_of(table, name)
