@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 # Reports that are encoded at once: their arrays fit in the processor's cache.
 _BLOCK = 1 << 15
-# Up to so many values, randomized response takes one 16-bit word; of more, too many words would lie at a cut.
+# Up to this many values, randomized response takes one 16-bit word; with more, too many words would lie at a cut.
 _FEW = 32
 
 
@@ -79,7 +79,7 @@ class FrequencyEstimate:
 
         Args:
             confidence: the probability that all ranges hold.
-            dishonest: ranges that hold although so many devices sent whatever they liked. Such a device moves a count
+            dishonest: ranges that hold even if this many devices sent whatever they liked. Such a device moves a count
                 by at most `influence`, and what its owner holds is missing from it.
         """
         tail = float(1 - _check.probability("confidence", confidence, "such as 0.95")) / len(self.categories)
