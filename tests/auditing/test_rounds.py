@@ -7,11 +7,7 @@ As in `test_paths`: one training on each of two datasets that differ in one unit
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,8 +39,8 @@ from tests.auditing.one_release import COORDINATES, NOISE, OneRelease, judged, m
 from tests.auditing.test_paths import DIRECTION, REPLACED, ROWS, Pair, Still, linear_loss
 from tests.learning.federated.grids import FunctionGrid, record, reply, sent
 from tests.learning.test_correlated import encoder
+from tests.learning.two_processes import torchrun
 
-ROOT = Path(__file__).parents[2]
 C, STEPS = 0.5, 6
 needs_flower = pytest.mark.skipif(importlib.util.find_spec("flwr") is None, reason="needs the federated extra")
 
@@ -258,20 +254,7 @@ dist.destroy_process_group()
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_a_step_of_two_processes_passes_and_a_tenth_less_noise_does_not(kind, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, str(script), str(tmp_path), kind],
-        env=environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=1200,  # only against a hang
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    torchrun(SCRIPT, tmp_path, kind)
     assert missed(0.9) < 1e-6
     for share in (1.0, 0.9):
         found = OneRelease.of(*(np.load(tmp_path / f"{share} {side}.npy") for side in (0, 1)), DIRECTION)

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
-
 import pytest
 import torch
 
 import discreet as dp
 from tests.learning import small
 from tests.learning.test_train import go, secure
-
-ROOT = Path(__file__).parents[2]
+from tests.learning.two_processes import torchrun
 
 SCRIPT = """
 import sys, torch
@@ -24,6 +17,7 @@ from pathlib import Path
 import torch.distributed as dist
 from tests.learning import small
 from tests.learning.test_train import go, secure
+from tests.learning.two_processes import torchrun
 torch.set_num_threads(1)
 folder, kind = Path(sys.argv[1]), sys.argv[2]
 net = small.model()
@@ -62,26 +56,9 @@ finally:
 """
 
 
-def torchrun(folder: Path, kind: str) -> None:
-    script = folder / "script.py"
-    script.write_text(textwrap.dedent(SCRIPT))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, str(script), str(folder), kind],
-        env=environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=1200,  # only against a hang: on a busy machine it takes minutes to start three Pythons with torch
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-
-
 @pytest.mark.slow
 def test_two_processes_give_the_sums_of_one(tmp_path):
-    torchrun(tmp_path, "same")
+    torchrun(SCRIPT, tmp_path, "same")
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
     for i, changes in enumerate(
         ({}, {"batch_size": 1, "steps": 12}, {"sampling": "shuffle"}, {"physical_batch_size": 2})
@@ -96,7 +73,7 @@ def test_two_processes_give_the_sums_of_one(tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_are_one_event_and_hold_the_same_secret_free_model(tmp_path):
-    torchrun(tmp_path, "account")
+    torchrun(SCRIPT, tmp_path, "account")
     first, second = (torch.load(tmp_path / f"{rank}.pt")[0] for rank in (0, 1))
     assert torch.equal(first, second)
     account = dp.Ledger(tmp_path / "x.ledger").account("x")
@@ -107,7 +84,7 @@ def test_two_processes_are_one_event_and_hold_the_same_secret_free_model(tmp_pat
 
 @pytest.mark.slow
 def test_a_refusal_reaches_every_process(tmp_path):
-    torchrun(tmp_path, "refused")
+    torchrun(SCRIPT, tmp_path, "refused")
     texts = [(tmp_path / f"refused {rank}").read_text() for rank in (0, 1)]
     assert "no room" in texts[0]
     assert "BudgetExceeded" in texts[1]

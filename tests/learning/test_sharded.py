@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
 
 import discreet as dp
 from tests.learning import small
-
-ROOT = Path(__file__).parents[2]
+from tests.learning.two_processes import torchrun
 
 SCRIPT = """
 import os, sys, torch
@@ -27,6 +20,7 @@ import discreet as dp
 from discreet.learning import sharded
 from discreet.learning._train import train
 from tests.learning import small
+from tests.learning.two_processes import torchrun
 from tests.learning.test_sharded import wide
 torch.set_num_threads(1)
 folder, kind = Path(sys.argv[1]), sys.argv[2]
@@ -72,24 +66,6 @@ dist.destroy_process_group()
 """
 
 
-def torchrun(folder: Path, kind: str) -> int:
-    script = folder / "script.py"
-    script.write_text(textwrap.dedent(SCRIPT))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, str(script), str(folder), kind],
-        env=environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=1200,  # only against a hang: on a busy machine it takes minutes to start three Pythons with torch
-        check=False,
-    )
-    assert kind == "kill" or done.returncode == 0, done.stderr[-3000:]
-    return done.returncode
-
-
 def wide() -> nn.Module:
     torch.manual_seed(3)
     return nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 2))
@@ -109,7 +85,7 @@ def one_process() -> torch.Tensor:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["same", "same ddp"])
 def test_two_processes_give_the_sums_of_one_and_fsdp_halves_the_memory(tmp_path, kind):
-    torchrun(tmp_path, kind)
+    torchrun(SCRIPT, tmp_path, kind)
     (first, share), (second, other) = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
     assert torch.equal(first, second)
     assert torch.allclose(first, one_process(), atol=1e-5)
@@ -119,10 +95,10 @@ def test_two_processes_give_the_sums_of_one_and_fsdp_halves_the_memory(tmp_path,
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_leaves_one_event_and_the_training_resumes(tmp_path):
-    assert torchrun(tmp_path, "kill") != 0
+    assert torchrun(SCRIPT, tmp_path, "kill", succeeds=False) != 0
     account = dp.Ledger(tmp_path / "x.ledger").account("x")
     assert [entry.kind for entry in account.history()].count("reserve") == 1
-    torchrun(tmp_path, "resume")
+    torchrun(SCRIPT, tmp_path, "resume")
     assert [entry.kind for entry in account.history()].count("reserve") == 1
     steps = [int((tmp_path / f"steps {rank}").read_text()) for rank in (0, 1)]
     assert steps[0] == steps[1]
