@@ -103,3 +103,39 @@ def test_the_kernel_gives_the_numbers_of_the_cipher():
         words = chacha.blocks(secret.cipher_key("device"), 0, -(-size // 2560) * chacha_kernel.LANES, device=device)
         expected = GaussianNoise(1.0)._from_words(words, torch.float32)[:size] * 2.0
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-6)
+
+
+def blocks_of_each(values: list[torch.Tensor], secret: Secret) -> list[torch.Tensor]:
+    """The normals that each tensor must get: groups of blocks of its own, one tensor after the other."""
+    group, expected = 0, []
+    for value in values:
+        groups = max(1, -(-value.numel() // 2560))
+        words = chacha.blocks(secret.cipher_key("device"), group * 256, groups * 256, device=value.device)
+        expected.append(GaussianNoise(1.0)._from_words(words, torch.float32)[: value.numel()])
+        group += -(-value.numel() // 2560)
+    return expected
+
+
+@cuda
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_the_kernel_adds_the_cipher_s_numbers_to_each_tensor(overwrite):
+    secret, device = Secret(), torch.device("cuda")
+    values = [torch.randn(shape, device=device) for shape in [(3,), (2560,), (0,), (2561, 5), (1,), (64, 3, 5, 5)]]
+    values[-1] = values[-1].to(memory_format=torch.channels_last)
+    before = [value.clone(memory_format=torch.preserve_format) for value in values]
+    results = GaussianNoise(1.0).noisy(values, 0.25, 2.0, secret, overwrite=overwrite)
+    for value, old, result, normals in zip(values, before, results, blocks_of_each(values, secret), strict=True):
+        in_memory = (lambda x: x.permute(0, 2, 3, 1).flatten()) if value.dim() == 4 else torch.flatten
+        assert result.stride() == old.stride()
+        torch.testing.assert_close(in_memory(result), in_memory(old) * 0.25 + 2.0 * normals, rtol=1e-5, atol=5e-6)
+        assert (result is value) == overwrite
+        assert overwrite or torch.equal(value, old)
+
+
+@cuda
+def test_one_tensor_for_two_equal_sums_gets_noise_twice():
+    """A compiler returns one tensor for two equal results, such as the two biases of an LSTM."""
+    value = torch.zeros(5000, device="cuda")
+    first, second = GaussianNoise(1.0).noisy([value, value], 1.0, 1.0, Secret(), overwrite=True)
+    assert float((first - second).std()) > 1.3  # √2 for independent noise; 0 if both are one tensor
+    assert not value.any()

@@ -30,9 +30,8 @@ class Given(Keystream):
     def __init__(self, *words: np.ndarray) -> None:
         self._left = np.concatenate([word.view(np.uint8) for word in words])
 
-    def read(self, count: int) -> np.ndarray:
-        read, self._left = self._left[:count], self._left[count:]
-        return read
+    def fill(self, out: np.ndarray) -> None:
+        out[:], self._left = self._left[: out.size], self._left[out.size :]
 
 
 def read(key: bytes, count: int) -> bytes:
@@ -78,9 +77,25 @@ def test_each_place_of_a_secret_has_its_own_key():
 def test_uniform_numbers_are_their_integers_and_a_half(dtype, bits):
     top = 2 ** (bits - 1)
     integers = [0, -1, 1, -2, 12_345, -12_346, top // 2, top - 1, -top]
-    drawn = Given(np.array(integers, dtype=f"int{bits}")).uniform(len(integers), dtype)
+    drawn = np.empty(len(integers), dtype)
+    Given(np.array(integers, dtype=f"int{bits}")).uniform(drawn)
     for k, x in zip(integers, drawn.tolist(), strict=True):
         exact = (k + Fraction(1, 2)) / top
         assert abs(Fraction(x) - exact) <= abs(exact) * Fraction(float(np.finfo(dtype).eps))
         assert (x > 0) == (k >= 0)
         assert 0 < abs(x) <= 1
+
+
+def test_uniform_numbers_can_have_another_range():
+    angles, plain = np.empty(1000, np.float32), np.empty(1000, np.float32)
+    Keystream(bytes(32)).uniform(angles, np.pi)
+    Keystream(bytes(32)).uniform(plain)
+    np.testing.assert_array_equal(angles, plain * np.float32(np.pi))
+
+
+def test_many_uniform_numbers_are_each_made_of_their_own_bits():
+    """In place, over more numbers than numpy converts at a time."""
+    drawn = np.empty(100_003, np.float32)
+    Keystream(bytes(32)).uniform(drawn)
+    integers = np.frombuffer(read(bytes(32), 4 * drawn.size), "<i4")
+    np.testing.assert_array_equal(drawn, (integers.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-31))

@@ -266,3 +266,19 @@ def test_a_multiplier_that_is_no_noise_is_refused(name, value):
 def test_narrow_noise_is_refused():
     with pytest.raises(ValueError, match="float32"):
         GaussianNoise(1.0).flat(3, 1.0, Secret(), dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+@pytest.mark.parametrize("family", [GaussianNoise, LaplaceNoise, L2LaplaceNoise])
+def test_noisy_values_are_the_scaled_values_plus_one_draw(family, overwrite):
+    secret, values = Secret(), [torch.randn(5, 3), torch.randn(7)]
+    before = [value.clone() for value in values]
+    noise = family(1.0).draw([value.shape for value in values], 2.0, secret)
+    results = family(1.0).noisy(values, 0.25, 2.0, secret, overwrite=overwrite)
+    for result, value, drawn in zip(results, before, noise, strict=True):
+        torch.testing.assert_close(result, 0.25 * value + drawn)
+
+
+def test_noisy_values_keep_their_type():
+    (result,) = GaussianNoise(1.0).noisy([torch.zeros(4, dtype=torch.float64)], 1.0, 1.0, Secret())
+    assert result.dtype == torch.float64

@@ -14,7 +14,7 @@ import discreet as dp
 from discreet.errors import Exhausted, InvalidArgument
 from discreet.learning import Adaptive, Automatic, Engine, Flat, PerLayer, Plan, Step
 from discreet.learning.engine import ClippedSum
-from discreet.learning.noise import Secret
+from discreet.learning.noise import GaussianNoise, Secret
 from discreet.learning.step import _Totals
 from tests.learning import small
 
@@ -80,13 +80,58 @@ class Lending(Engine):
             self.lent = [torch.empty_like(value) for value in fresh]
         for kept, value in zip(self.lent, fresh, strict=True):
             kept.copy_(value)
-        return ClippedSum(dict(zip(clipped.sums, self.lent, strict=False)), *self.lent[-3:])
+        norms, losses, finite = self.lent[-3:]
+        return ClippedSum(dict(zip(clipped.sums, self.lent, strict=False)), norms, losses, finite, lent=True)
 
 
 @pytest.mark.parametrize("size", [3, 60])
 def test_what_the_engine_lends_is_used_before_it_is_written_over(monkeypatch, size):
     monkeypatch.setattr("discreet.learning.step.Engine", Lending)
     check_steps(Step, physical_batch_size=size)
+
+
+class Tagger(nn.Module):
+    """Both biases of an LSTM have the same gradient, so the graph returns one tensor for the two sums."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.lstm, self.head = nn.LSTM(2, 3, batch_first=True), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.head(self.lstm(x.unflatten(1, (2, 2)))[0][:, -1])
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_equal_sums_are_added_up_once_over_several_pieces(early, monkeypatch):
+    monkeypatch.setattr("discreet.learning.step.EARLY_NOISE", 1 << 24 if early else 1)
+    by_size = []
+    for size in (3, 60):
+        plan, net = small.plan(physical_batch_size=size, steps=2, batch_size=20), Tagger()
+        step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.5), compile=False)
+        by_size.append([])
+        for batch in plan.batches(small.data()):
+            step(batch)
+            by_size[-1].append(small.gradients(net))
+    for pieces, whole in zip(*by_size, strict=True):
+        assert torch.allclose(pieces, whole, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "size", "overwrite"), [(Engine, 60, True), (Lending, 3, True), (Lending, 60, False)])
+def test_noise_is_written_over_sums_only_if_the_engine_does_not_hold_them(monkeypatch, kind, size, overwrite):
+    """Otherwise `.grad` would be the memory that the next call writes exact sums to."""
+    monkeypatch.setattr("discreet.learning.step.Engine", kind)
+    monkeypatch.setattr("discreet.learning.step.EARLY_NOISE", 1)
+    asked = []
+
+    def noisy(self, values, factor, scale, secret, *, overwrite, original=GaussianNoise.noisy):
+        asked.append(overwrite)
+        return original(self, values, factor, scale, secret, overwrite=overwrite)
+
+    monkeypatch.setattr(GaussianNoise, "noisy", noisy)
+    check_steps(Step, physical_batch_size=size)
+    assert asked == [overwrite] * len(asked)
+    assert asked
 
 
 def test_an_example_that_is_not_finite_is_left_out_of_lent_results_too():

@@ -25,7 +25,7 @@ from discreet.learning.clipping import LARGEST, SMALLEST, Adaptive, Clipping
 from discreet.learning.data.batches import Batch, BatchStream
 from discreet.learning.distributed import Team, device_of, inner_model
 from discreet.learning.engine import ClippedSum, Engine
-from discreet.learning.noise import Pending, split
+from discreet.learning.noise import Pending, apart, split
 from discreet.learning.optimizers import check_optimizer
 from discreet.learning.plan import Plan
 from discreet.learning.sharded import any_sharded, sharded_like
@@ -164,7 +164,10 @@ class Step:
         with self._buffers.put_back(), self._seeded("step", batch.step), self._engine.gathered():
             # gathered by all processes, also by one whose share of the batch is empty
             sums, totals = self._clipped(batch, norm, noise if early else None)
-        self._release(noise(), norm, sums, totals)
+        if sums is not None and not early and self._is_plain:
+            self._set_gradients(self._made_noisy(batch.step, norm, sums))
+        else:
+            self._release(noise(), norm, sums, totals)
         return Observed(totals.loss / totals.count, totals.clipped / totals.count, norm)
 
     @contextmanager
@@ -202,20 +205,20 @@ class Step:
 
     def _clipped(
         self, batch: Batch, norm: float, meanwhile: Callable[[], object] | None
-    ) -> tuple[list[Tensor] | None, _Totals]:
+    ) -> tuple[_Sums | None, _Totals]:
         """The clipped sums over this process's share (None if it is empty), and exact observations."""
         limit = self.plan.example_norm(norm)
-        sums: list[Tensor] | None = None
+        sums: _Sums | None = None
         totals = _Totals.zero(self.device)
-        for number, (piece, mask) in enumerate(batch.pieces(self.device, (self.team.rank, self.team.size))):
-            if number == 1:  # the engine lends its sums until its next call
-                sums = [total.clone() for total in sums or ()]
+        for piece, mask in batch.pieces(self.device, (self.team.rank, self.team.size)):
+            if sums is not None and not sums.owned:
+                sums = _Sums([total.clone() for total in sums.tensors], owned=True)
             clipped = self._engine(piece, mask, limit, meanwhile)
             parts = [clipped.sums[name].to(self._dtype) for name in self._names]
             if sums is None:
-                sums = parts
+                sums = _Sums(parts, owned=not clipped.lent and apart(parts))
             else:
-                torch._foreach_add_(sums, parts)
+                torch._foreach_add_(sums.tensors, parts)
             totals.add(clipped, mask, limit, self.plan.clipping)
         return sums, totals
 
@@ -238,28 +241,41 @@ class Step:
         fresh = self.plan.noise.flat(size, 1.0, secret, device=self.device, dtype=self._dtype)
         return self._pending.noise(step, fresh) * scale
 
+    @property
+    def _is_plain(self) -> bool:
+        """Whether noise is added to the sums of parameters alone, once, and nothing else is done to either."""
+        return self._pending is None and self.team.size == 1 and not isinstance(self.plan.clipping, Adaptive)
+
+    def _made_noisy(self, step: int, norm: float, sums: _Sums) -> list[Tensor]:
+        """The sums plus this step's one draw of noise, over the expected size, without a tensor for the noise alone."""
+        size = self.plan.sampler.batch_size
+        scale = self.plan.noise_scale(norm, self._groups) / size
+        secret = self._secret.at("step", step)
+        return self.plan.noise.noisy(sums.tensors, 1.0 / size, scale, secret, overwrite=sums.owned)
+
     def _with_views(self, flat: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The flat noise, and views of it in the shapes of the noisy values. Nobody else refers to it yet."""
         return flat, split(flat, self._shapes)
 
-    def _release(
-        self, noise: tuple[Tensor, list[Tensor]], norm: float, sums: list[Tensor] | None, totals: _Totals
-    ) -> None:
+    def _release(self, noise: tuple[Tensor, list[Tensor]], norm: float, sums: _Sums | None, totals: _Totals) -> None:
         """Add the sums over the expected size to the noise, add up over processes, and set `.grad`."""
         plan, adaptive = self.plan, isinstance(self.plan.clipping, Adaptive)
         scale = plan.noise_scale(norm, self._groups)
         flat, noisy = noise
         if sums is not None:
-            torch._foreach_add_(noisy[: len(sums)], sums, alpha=1.0 / plan.sampler.batch_size)
+            torch._foreach_add_(noisy[: len(sums.tensors)], sums.tensors, alpha=1.0 / plan.sampler.batch_size)
         if adaptive:
             noisy[-1].mul_(plan.count_scale / scale).add_(totals.below / plan.sampler.batch_size)
         self.team.add_up(flat)
-        for parameter, gradient in zip(self._parameters, noisy, strict=False):
+        self._set_gradients(noisy[: len(self._parameters)])
+        if isinstance(plan.clipping, Adaptive):
+            self._move_norm(plan.clipping, float(noisy[-1].item()))
+
+    def _set_gradients(self, noisy: list[Tensor]) -> None:
+        for parameter, gradient in zip(self._parameters, noisy, strict=True):
             parameter.grad = sharded_like(parameter, gradient.to(parameter.dtype))
         for other in self._others:
             other.grad = None
-        if isinstance(plan.clipping, Adaptive):
-            self._move_norm(plan.clipping, float(noisy[-1].item()))
 
     def _move_norm(self, clipping: Adaptive, centered: float) -> None:
         """C ← C·exp(−η(share − γ)), from the noisy share alone (Andrew et al. 2021, Algorithm 1)."""
@@ -284,6 +300,14 @@ class Step:
         """Continue from `state` at step `position` of the plan, with noise from this process's fresh secret."""
         self.position, self.updates = position, int(state["updates"])
         self._norm = float(state["clip_norm"])
+
+
+@dataclass
+class _Sums:
+    """Clipped sums, one per parameter; `owned` if each has memory of its own that the engine no longer uses."""
+
+    tensors: list[Tensor]
+    owned: bool
 
 
 class _Buffers:

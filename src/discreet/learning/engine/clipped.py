@@ -38,12 +38,14 @@ class ClippedSum:
         losses: [examples]. Sensitive.
         finite: [examples], whether the loss and the gradient of the example are finite; if not, its weight is zero.
             Sensitive.
+        lent: whether the engine's next call overwrites these tensors.
     """
 
     sums: dict[str, Tensor]
     norms: Tensor
     losses: Tensor
     finite: Tensor
+    lent: bool = False
 
 
 @dataclass(frozen=True)
@@ -253,8 +255,8 @@ def clip_alone(
     with torch.random.fork_rng(devices=devices), common_state(forward):
         torch.manual_seed(seed)
         for position in torch.nonzero(mask)[:, 0].tolist():  # rows that only fill up the batch need no pass
-            one = isolated(row(batch, position), of_one)
-            norms[:, position], losses[position], finite[position] = one.norms[:, 0], one.losses[0], one.finite[0]
-            if bool(one.finite):
-                torch._foreach_add_(list(sums.values()), list(one.sums.values()))
+            alone = isolated(row(batch, position), of_one)
+            norms[:, position], losses[position], finite[position] = alone.norms[:, 0], alone.losses[0], alone.finite[0]
+            if bool(alone.finite):
+                torch._foreach_add_(list(sums.values()), list(alone.sums.values()))
     return ClippedSum(sums, norms, losses, finite)

@@ -23,7 +23,7 @@ What is guaranteed, and what is not:
 """
 
 from discreet.learning.noise.correlation import NoiseCorrelation, Pending
-from discreet.learning.noise.families import FAMILIES, GaussianNoise, L2LaplaceNoise, LaplaceNoise, Noise, split
+from discreet.learning.noise.families import FAMILIES, GaussianNoise, L2LaplaceNoise, LaplaceNoise, Noise, apart, split
 from discreet.learning.noise.secret import Secret
 
 __all__ = [
@@ -35,5 +35,6 @@ __all__ = [
     "NoiseCorrelation",
     "Pending",
     "Secret",
+    "apart",
     "split",
 ]

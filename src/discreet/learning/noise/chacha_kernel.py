@@ -1,13 +1,18 @@
-"""A CUDA kernel that draws normal noise from ChaCha20 in one pass: cipher, Box and Muller, scale, one write.
+"""CUDA kernels that draw normal noise from ChaCha20 in one pass: cipher, Box and Muller, scale, one write.
 
-It gives the same numbers as `families.GaussianNoise` gives with the cipher of `chacha`, up to the rounding of cos, sin
-and log. Nothing but the noise is written to memory. Triton comes with CUDA builds of torch.
+`normal` gives the same numbers as `families.GaussianNoise` gives with the cipher of `chacha`, up to the rounding of
+cos, sin and log. `noisy` adds such noise to many tensors in one launch, and never writes the noise itself to memory.
+Triton comes with CUDA builds of torch.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 # Triton kernels have no Python types.
 
 from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -24,10 +29,12 @@ except ImportError:  # CPU builds of torch come without it
 LANES = 256
 #: A block of 16 words gives five pairs of normals, each from one word for the angle and two for the radius.
 PAIRS = 5
+#: How many numbers one group of blocks gives.
+_STRETCH = 2 * PAIRS * LANES
 
 
 def supports(device: torch.device) -> bool:
-    """Whether the kernel runs on this device."""
+    """Whether the kernels run on this device."""
     return triton is not None and device.type == "cuda"
 
 
@@ -50,22 +57,29 @@ if triton is not None:
         return a, b, c, d
 
     @triton.jit
-    def _stored_pair(out, start, size, angle_word, low, high, scale, pair: tl.constexpr, lanes: tl.constexpr):
+    def _store_pair(
+        source, out, start, size, angle_word, low, high, factor, scale,
+        pair: tl.constexpr, lanes: tl.constexpr, adds: tl.constexpr,
+    ):  # fmt: skip
         """Write √(−2 ln |u|)·cos φ and √(−2 ln |u|)·sin φ; the logarithm is in float64, as on a CPU."""
         angle = (angle_word.to(tl.int32, bitcast=True).to(tl.float32) + 0.5) * 1.4629180792671596e-09  # π/2³¹
         integer = (high.to(tl.uint64) << 32) | low.to(tl.uint64)
         uniform = (integer.to(tl.int64, bitcast=True).to(tl.float64) + 0.5) * 1.0842021724855044e-19  # 2⁻⁶³
         radius = tl.sqrt((-tl.log(uniform * uniform)).to(tl.float32)) * scale
         place = start + 2 * pair * lanes + tl.arange(0, lanes)
-        tl.store(out + place, radius * tl.cos(angle), mask=place < size)
-        tl.store(out + place + lanes, radius * tl.sin(angle), mask=place + lanes < size)
+        first, second = radius * tl.cos(angle), radius * tl.sin(angle)
+        if adds:
+            first += factor * tl.load(source + place, mask=place < size, other=0.0)
+            second += factor * tl.load(source + place + lanes, mask=place + lanes < size, other=0.0)
+        tl.store(out + place, first, mask=place < size)
+        tl.store(out + place + lanes, second, mask=place + lanes < size)
 
-    @triton.jit(do_not_specialize=["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7"])
-    def _normal(
-        out, w0, w1, w2, w3, w4, w5, w6, w7, size, scale, lanes: tl.constexpr, pairs: tl.constexpr
+    @triton.jit
+    def _store_group(
+        source, out, start, size, group, w0, w1, w2, w3, w4, w5, w6, w7, factor, scale,
+        lanes: tl.constexpr, pairs: tl.constexpr, adds: tl.constexpr,
     ):  # fmt: skip
         """One group of blocks: the block at counter i is computed by thread i; w0 to w7 are the words of the key."""
-        group = tl.program_id(0).to(tl.int64)
         zero = tl.zeros((lanes,), tl.uint32)
         counter = (group * lanes + tl.arange(0, lanes)).to(tl.uint32)
         k0 = zero + w0.to(tl.uint32)
@@ -93,22 +107,82 @@ if triton is not None:
             a1, b2, e3, d0 = _quarter_round(a1, b2, e3, d0)
             a2, b3, e0, d1 = _quarter_round(a2, b3, e0, d1)
             a3, b0, e1, d2 = _quarter_round(a3, b0, e1, d2)
+        _store_pair(source, out, start, size, a0 + c0, a1 + c1, a2 + c2, factor, scale, 0, lanes, adds)
+        _store_pair(source, out, start, size, a3 + c3, b0 + k0, b1 + k1, factor, scale, 1, lanes, adds)
+        _store_pair(source, out, start, size, b2 + k2, b3 + k3, e0 + k4, factor, scale, 2, lanes, adds)
+        _store_pair(source, out, start, size, e1 + k5, e2 + k6, e3 + k7, factor, scale, 3, lanes, adds)
+        _store_pair(source, out, start, size, d0 + counter, d1, d2, factor, scale, 4, lanes, adds)
+
+    @triton.jit(do_not_specialize=["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7"])
+    def _normal(
+        out, w0, w1, w2, w3, w4, w5, w6, w7, size, scale, lanes: tl.constexpr, pairs: tl.constexpr
+    ):  # fmt: skip
+        """Noise alone: each program writes one stretch."""
+        group = tl.program_id(0).to(tl.int64)
         start = group * (2 * pairs * lanes)
-        _stored_pair(out, start, size, a0 + c0, a1 + c1, a2 + c2, scale, 0, lanes)
-        _stored_pair(out, start, size, a3 + c3, b0 + k0, b1 + k1, scale, 1, lanes)
-        _stored_pair(out, start, size, b2 + k2, b3 + k3, e0 + k4, scale, 2, lanes)
-        _stored_pair(out, start, size, e1 + k5, e2 + k6, e3 + k7, scale, 3, lanes)
-        _stored_pair(out, start, size, d0 + counter, d1, d2, scale, 4, lanes)
+        _store_group(
+            out, out, start, size, group, w0, w1, w2, w3, w4, w5, w6, w7, scale, scale, lanes, pairs, False
+        )  # fmt: skip
+
+    @triton.jit(do_not_specialize=["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7", "count"])
+    def _noisy(
+        table, count, w0, w1, w2, w3, w4, w5, w6, w7, factor, scale,
+        halvings: tl.constexpr, lanes: tl.constexpr, pairs: tl.constexpr,
+    ):  # fmt: skip
+        """A stretch of one of `count` tensors. Rows of the table: first groups, sizes, addresses to read, to write."""
+        group = tl.program_id(0).to(tl.int64)
+        low, high = count * 0, count
+        for _ in range(halvings):  # the last tensor whose first group is not after this one
+            middle = (low + high) // 2
+            begun = tl.load(table + middle) <= group
+            low, high = tl.where(begun, middle, low), tl.where(begun, high, middle)
+        start = (group - tl.load(table + low)) * (2 * pairs * lanes)
+        size = tl.load(table + count + low)
+        source = tl.load(table + 2 * count + low).to(tl.pointer_type(tl.float32))
+        out = tl.load(table + 3 * count + low).to(tl.pointer_type(tl.float32))
+        _store_group(
+            source, out, start, size, group, w0, w1, w2, w3, w4, w5, w6, w7, factor, scale, lanes, pairs, True
+        )  # fmt: skip
+
+
+def _words(key: bytes) -> tuple[int, ...]:
+    """The words of a key as int32. They travel with the launch, which costs less than a copy to the device."""
+    return struct.unpack("<8i", key)
 
 
 def normal(size: int, scale: float, key: bytes, device: torch.device) -> Tensor:
     """`size` normals of standard deviation `scale` in float32, from the blocks of `key` at counters 0, 1, …"""
     out = torch.empty(size, device=device, dtype=torch.float32)
-    groups = -(-size // (2 * PAIRS * LANES))
+    groups = -(-size // _STRETCH)
     chacha.check_count(0, groups * LANES)
     if groups:
-        # The key travels with the launch: a copy to the device would cost more than the kernel of a small model.
-        words = [int(word) - (int(word) >> 31 << 32) for word in chacha.words_of(key)]  # the same bits, as int32
         with torch.cuda.device(device):
-            _normal[(groups,)](out, *words, size, scale, lanes=LANES, pairs=PAIRS, num_warps=4)
+            _normal[(groups,)](out, *_words(key), size, scale, lanes=LANES, pairs=PAIRS, num_warps=4)
     return out
+
+
+def noisy(values: Sequence[Tensor], out: Sequence[Tensor], factor: float, scale: float, key: bytes) -> None:
+    """Write factor · value + noise of standard deviation `scale` for each value, in one launch.
+
+    Each tensor begins with a group of blocks of its own, so no block serves two of them.
+
+    Args:
+        values: float32 tensors on one CUDA device, without gaps in memory.
+        out: tensors of the same shapes and strides; they may be `values` themselves.
+        factor: what each value is multiplied by.
+        scale: the standard deviation of the noise.
+        key: that of this draw; it must not serve another one.
+    """
+    sizes = [value.numel() for value in values]
+    *firsts, groups = accumulate((-(-size // _STRETCH) for size in sizes), initial=0)
+    chacha.check_count(0, groups * LANES)
+    if not groups:
+        return
+    addresses = [[tensor.data_ptr() for tensor in tensors] for tensors in (values, out)]
+    table = torch.tensor([firsts, sizes, *addresses], pin_memory=True)
+    device, halvings = values[0].device, len(values).bit_length()
+    with torch.cuda.device(device):
+        _noisy[(groups,)](
+            table.to(device, non_blocking=True), len(values), *_words(key), factor, scale,
+            halvings=halvings, lanes=LANES, pairs=PAIRS, num_warps=4,
+        )  # fmt: skip

@@ -21,10 +21,10 @@ from discreet.learning.noise.keystream import Keystream
 from discreet.learning.noise.secret import Secret
 
 # Noise on a CPU is drawn in pieces with separate keys, so that the result does not depend on the number of threads. The
-# size of a piece is even, because normals come in pairs.
+# size of a piece is even, because normals come in pairs. In smaller pieces threads would wait for the interpreter.
 _PIECE = 1 << 18
 # From this many numbers on (a few ms), threads gain more than starting them and sharing the interpreter cost.
-_MANY = 1 << 21
+_MANY = 1 << 20
 # How many of the cipher's blocks are computed at once with torch's operations on a device.
 _STRETCH = 1 << 18
 
@@ -77,6 +77,26 @@ class Noise(ABC):
         """
         flat = self.flat(sum(map(prod, shapes)), scale, secret, device=device, dtype=dtype)
         return split(flat, shapes)
+
+    def noisy(
+        self, values: Sequence[Tensor], factor: float, scale: float, secret: Secret, *, overwrite: bool = False
+    ) -> list[Tensor]:
+        """factor · value + fresh noise of `scale` for each value, without the memory for the noise where that works.
+
+        Args:
+            values: tensors of one type on one device.
+            factor: what each value is multiplied by.
+            scale: as for `draw`.
+            secret: as for `draw`: use it once.
+            overwrite: the values may be written over, because nobody else holds them; done where it saves memory.
+
+        Guarantee: as `draw`.
+        """
+        del overwrite
+        shapes = [value.shape for value in values]
+        drawn = self.draw(shapes, scale, secret, device=values[0].device, dtype=values[0].dtype)
+        torch._foreach_add_(drawn, list(values), alpha=factor)
+        return drawn
 
     def flat(
         self,
@@ -160,17 +180,27 @@ class GaussianNoise(Noise):
         float64, of a 64-bit u, whatever the dtype of the noise.
         """
         cosines, sines = out.reshape(2, -1)
-        angle = bits.uniform(sines.size, out.dtype)
-        angle *= pi
-        np.cos(angle, out=cosines)
-        np.sin(angle, out=sines)
-        square = bits.uniform(sines.size, np.float64)
+        bits.uniform(sines, pi)  # φ, until its sine takes its place
+        np.cos(sines, out=cosines)
+        np.sin(sines, out=sines)
+        square = np.empty(sines.size)
+        bits.uniform(square)
         square *= square
-        radius = np.log(square, out=square).astype(out.dtype)  # 2 ln |u|
-        np.negative(radius, out=radius)
+        np.log(square, out=square)  # 2 ln |u|
+        radius = np.negative(square, out=square).astype(out.dtype, copy=False)
         np.sqrt(radius, out=radius)
         cosines *= radius
         sines *= radius
+
+    def noisy(
+        self, values: Sequence[Tensor], factor: float, scale: float, secret: Secret, *, overwrite: bool = False
+    ) -> list[Tensor]:
+        narrow = all(value.dtype == torch.float32 and _without_gaps(value) for value in values)
+        if not (narrow and chacha_kernel.supports(values[0].device)):
+            return super().noisy(values, factor, scale, secret, overwrite=overwrite)
+        out = list(values) if overwrite and apart(values) else [torch.empty_like(value) for value in values]
+        chacha_kernel.noisy(values, out, factor, scale, secret.cipher_key("device"))
+        return out
 
     def _on_device(self, size: int, scale: float, secret: Secret, device: torch.device, dtype: torch.dtype) -> Tensor:
         if dtype == torch.float32 and chacha_kernel.supports(device):
@@ -203,7 +233,8 @@ class _LaplaceDraws(Noise):
 
     def _standard(self, out: NDArray[Any], bits: Keystream) -> None:
         """−ln |u| is exponential, and the sign of u is independent of |u|."""
-        uniform = bits.uniform(out.size, np.float64)
+        uniform = np.empty(out.size)
+        bits.uniform(uniform)
         out[:] = np.copysign(np.log(np.abs(uniform)), uniform)
 
     def _from_words(self, words: Tensor, dtype: torch.dtype) -> Tensor:
@@ -245,6 +276,17 @@ class L2LaplaceNoise(_LaplaceDraws):
     @property
     def event(self) -> Event:
         return events.L2Laplace(self.noise_multiplier)
+
+
+def apart(values: Sequence[Tensor]) -> bool:
+    """Whether each tensor has memory of its own. A compiler may return one tensor for two equal results."""
+    storages = [value.untyped_storage() for value in values]
+    filled = all(s.nbytes() == v.numel() * v.element_size() for s, v in zip(storages, values, strict=True))
+    return filled and len({storage.data_ptr() for storage in storages}) == len(storages)
+
+
+def _without_gaps(value: Tensor) -> bool:
+    return value.is_contiguous() or value.is_contiguous(memory_format=torch.channels_last)
 
 
 def split(flat: Tensor, shapes: Sequence[Sequence[int]]) -> list[Tensor]:

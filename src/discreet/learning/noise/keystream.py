@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 _ZEROS = memoryview(bytes(1 << 16))  # a message to encrypt, in pieces that fit in the cache
 
@@ -28,22 +28,27 @@ class Keystream:
     def __init__(self, key: bytes) -> None:
         self._cipher = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
 
+    def fill(self, out: NDArray[np.uint8]) -> None:
+        """Write the next bytes into a contiguous array."""
+        for start in range(0, out.size, len(_ZEROS)):
+            piece = out.data[start : start + len(_ZEROS)]
+            self._cipher.update_into(_ZEROS[: len(piece)], piece)
+
     def read(self, count: int) -> NDArray[np.uint8]:
         """The next `count` bytes."""
         drawn = np.empty(count, dtype=np.uint8)
-        for start in range(0, count, len(_ZEROS)):
-            piece = drawn.data[start : start + len(_ZEROS)]
-            self._cipher.update_into(_ZEROS[: len(piece)], piece)
+        self.fill(drawn)
         return drawn
 
-    def uniform(self, count: int, dtype: DTypeLike) -> NDArray[Any]:
-        """`count` numbers (k + ½)/2³¹ in float32, (k + ½)/2⁶³ in float64, for fair signed integers k of 32 and 64 bits.
+    def uniform(self, out: NDArray[Any], half_width: float = 1.0) -> None:
+        """Fill a contiguous array of floats with uniform numbers between −half_width and half_width.
 
-        They are uniform between −1 and 1, with a fair sign, and never zero. Near zero their spacing is that of the
-        integers; near ±1, which rounding can reach, it is that of floats.
+        They are (k + ½)/2³¹ in float32 and (k + ½)/2⁶³ in float64, for fair signed integers k of 32 and 64 bits, times
+        `half_width`: with a fair sign, and never zero. Near zero their spacing is that of the integers; near the ends,
+        which rounding can reach, it is that of floats.
         """
-        width = np.dtype(dtype).itemsize
-        numbers = self.read(count * width).view(f"i{width}").astype(dtype)
-        numbers += 0.5
-        numbers *= 2.0 ** (1 - 8 * width)
-        return numbers
+        width = out.dtype.itemsize
+        self.fill(out.view(np.uint8))
+        # In place: numpy converts a few thousand integers at a time, and writes each where it was read.
+        np.add(out.view(f"i{width}"), 0.5, out=out, dtype=out.dtype, casting="unsafe")
+        out *= half_width * 2.0 ** (1 - 8 * width)
