@@ -61,9 +61,9 @@ class ModelTensors:
     @contextlib.contextmanager
     def gathered(self) -> Iterator[None]:
         """Gather a model that is spread over processes once, for all calls within. All processes enter it together."""
-        found = self.tensors()
+        gathered = self.tensors()
         if self.sharded:
-            self._gathered = found
+            self._gathered = gathered
         try:
             yield
         finally:

@@ -107,9 +107,9 @@ class Repeats:
             return answers
         for supposed in itertools.islice(itertools.product(*options), _COMBINATIONS):
             if any(isinstance(own, Along) for own in supposed):
-                for place, own in enumerate(ask(supposed)):
+                for index, own in enumerate(ask(supposed)):
                     if isinstance(own, Along):
-                        answers[place].append(own)
+                        answers[index].append(own)
         return answers
 
     def _readings(self, tensor: Tensor) -> list[Dependence]:

@@ -57,16 +57,16 @@ def prove(
     the operation and the line that could not be followed.
     """
     leaves, structure = pytree.tree_flatten(batch)
-    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-    examples = leaves[places[0]].shape[0]
+    positions = [position for position, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    examples = leaves[positions[0]].shape[0]
     fixed = {**trainable, **rest}
     seen: list[Watch] = []
 
     def flat(*tensors: Tensor) -> Tensor:
         rows = tensors[len(fixed) :]
         filled = list(leaves)
-        for place, row in zip(places, rows, strict=True):
-            filled[place] = row
+        for position, row in zip(positions, rows, strict=True):
+            filled[position] = row
         watch = Watch(rows, examples, list(zip(tensors, fixed.values(), strict=False)), outside)
         seen.append(watch)
         named = dict(zip(fixed, tensors, strict=False))
@@ -77,7 +77,7 @@ def prove(
             verdict(watch, losses)
         return losses.detach()
 
-    tensors = [tensor.detach() for tensor in (*fixed.values(), *(leaves[place] for place in places))]
+    tensors = [tensor.detach() for tensor in (*fixed.values(), *(leaves[position] for position in positions))]
     trace: Any = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)
     try:
         with warnings.catch_warnings():

@@ -52,7 +52,7 @@ class Call:
             if isinstance(value, Tensor):
                 yield value
             elif isinstance(value, (list, tuple)):
-                yield from (one for one in value if isinstance(one, Tensor))
+                yield from (item for item in value if isinstance(item, Tensor))
 
 
 Dependences = Dependence | Sequence[Dependence]
