@@ -109,6 +109,25 @@ def test_an_example_adds_at_most_its_bound_in_float32(name, precision, monkeypat
     assert added(rules(torch.float32)[name]) <= 1.0
 
 
+def recurrent_with_gates() -> Use:
+    """A GRU's recurrent weight, whose output gradients go through the reset gate."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(2, 64, 8, generator=generator), torch.rand(2, 64, 8, generator=generator)
+    return Use(
+        RecurrentWeight(), tuple(x.bfloat16() for x in inputs), torch.randn(2, 64, 24, generator=generator).bfloat16()
+    )
+
+
+@pytest.mark.parametrize("name", ["linear", "transposed", "recurrent", "gated"])
+def test_gradients_that_are_kept_are_those_of_the_rule(name, narrow, monkeypatch):
+    """In bfloat16 they are computed by another product, which must see what the other answers of the rule see."""
+    monkeypatch.setattr(linear, "multiplies_narrow", arithmetic.multiplies_narrow)
+    (use,) = [recurrent_with_gates()] if name == "gated" else rules(torch.bfloat16)[name]
+    kept = use.rule.kept_gradients(use.inputs, use.grad)
+    assert kept.dtype == torch.bfloat16
+    torch.testing.assert_close(kept.float(), use.rule.per_example(use.inputs, use.grad), rtol=0.02, atol=0.1)
+
+
 @pytest.mark.parametrize("name", ["linear", "transposed", "convolution", "tied"])
 def test_an_example_adds_at_most_its_bound_in_float16_and_mixed_types(name, narrow):
     assert added(rules(torch.float16)[name]) <= 1.0

@@ -58,7 +58,14 @@ class LinearWeight(GradientRule):
 
     def keeps_gradients(self, inputs: tuple[Tensor, ...], grad: Tensor) -> bool:
         a, g = as_sequence(inputs[0]), as_sequence(grad)
-        return keeps_gradient(a.shape[1], a.shape[2], g.shape[2], max(a.element_size(), g.element_size()))
+        kept = 2 if _keeps_narrow(a, g) else 4
+        return keeps_gradient(a.shape[1], a.shape[2], g.shape[2], max(a.element_size(), g.element_size()), kept)
+
+    def kept_gradients(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
+        a, g = as_sequence(inputs[0]), as_sequence(grad)
+        if not _keeps_narrow(a, g):
+            return super().kept_gradients(inputs, grad)
+        return a.mT @ g if self.transposed else (g.mT @ a)[:, : self.rows]
 
     def norm_power(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
         a, g = as_sequence(inputs[0]), as_sequence(grad)
@@ -85,6 +92,14 @@ class LinearWeight(GradientRule):
             g = scaled(g, weights, examples, digits=digits)
         a, g = a.reshape(-1, a.shape[-1]), g.reshape(-1, g.shape[-1])
         return product(a.mT, g) if self.transposed else product(g.mT, a)[: self.rows]
+
+
+def _keeps_narrow(a: Tensor, g: Tensor) -> bool:
+    """Whether kept gradients are bfloat16, as ordinary training under autocast has them.
+
+    Norm and sum are then of the rounded gradients. float16 has too small a range: it could round them to zero.
+    """
+    return a.dtype == g.dtype == torch.bfloat16 and multiplies_narrow(a)
 
 
 @dataclass(frozen=True)

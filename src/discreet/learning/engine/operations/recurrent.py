@@ -34,6 +34,9 @@ class RecurrentWeight(LinearWeight):
     def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
         return super().per_example(inputs[:1], _gated(inputs[1:], grad))
 
+    def kept_gradients(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
+        return LinearWeight().kept_gradients(inputs[:1], _gated(inputs[1:], grad))
+
     def norm_power(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
         return super().norm_power(inputs[:1], _gated(inputs[1:], grad), order)
 

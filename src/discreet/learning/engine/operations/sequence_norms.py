@@ -40,9 +40,9 @@ def gram_is_cheaper(length: int, width_in: int, width_out: int) -> bool:
     return grams <= gradient
 
 
-def keeps_gradient(length: int, width_in: int, width_out: int, bytes_each: int) -> bool:
+def keeps_gradient(length: int, width_in: int, width_out: int, bytes_each: int, bytes_kept: int = 4) -> bool:
     """Whether the norm is computed from the d×p gradient, and that gradient is no larger than a and g together."""
-    smaller = 4 * width_in * width_out <= bytes_each * length * (width_in + width_out)
+    smaller = bytes_kept * width_in * width_out <= bytes_each * length * (width_in + width_out)
     return smaller and length > 1 and not gram_is_cheaper(length, width_in, width_out)
 
 
@@ -67,8 +67,7 @@ def sequence_norm_squared(a: Tensor, g: Tensor, digits: int | None = None) -> Te
         return of_inputs * of_outputs * (1 + error) ** 2
     if gram_is_cheaper(length, d, p):
         if gram_kernels.supports(a, g):
-            squares, of_a, of_g = gram_kernels.gram_products(a, g)
-            return _from_lengths(a, g, squares, _lengths(of_a, underflow(a)), _lengths(of_g, underflow(g)), error)
+            return _from_lengths(a, g, *_kernel_products(a, g), error)
 
         def from_grams(chunk: slice) -> Tensor:
             left, right = product(take(a, chunk), take(a, chunk).mT), product(take(g, chunk), take(g, chunk).mT)
@@ -84,6 +83,12 @@ def sequence_norm_squared(a: Tensor, g: Tensor, digits: int | None = None) -> Te
     return in_chunks(a.shape[0], d * p, from_gradients)
 
 
+def _kernel_products(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Σ_{t,s} ⟨a_t, a_s⟩⟨g_t, g_s⟩ and the lengths of the vectors a_t and g_t."""
+    squares, of_a, of_g = gram_kernels.gram_products(a, g)
+    return squares, _lengths(of_a, underflow(a)), _lengths(of_g, underflow(g))
+
+
 def _from_lengths(a: Tensor, g: Tensor, products: Tensor, of_a: Tensor, of_g: Tensor, error: float) -> Tensor:
     """Squared norms from Σ_{t,s} ⟨a_t, a_s⟩⟨g_t, g_s⟩ and the lengths of the vectors a_t and g_t, rounded up."""
     # What one Gram matrix lost to underflow is multiplied by the other Gram matrix.
@@ -96,6 +101,9 @@ def reach(a: Tensor, g: Tensor, order: int) -> Tensor:
     """Σ_t ‖a_t‖‖g_t‖ of each example: the norm of its gradient if nothing canceled."""
     if order == 1:
         return (precise(a).abs().sum(2) * precise(g).abs().sum(2)).sum(1)
+    if gram_is_cheaper(a.shape[1], a.shape[2], g.shape[2]) and gram_kernels.supports(a, g):
+        _, of_a, of_g = _kernel_products(a, g)  # a trace computes them once, for the norm, which needs them too
+        return (of_a * of_g).sum(1)
     of_a, of_g = ((precise(value).square().sum(2) + underflow(value)).sqrt() for value in (a, g))
     return (of_a * of_g).sum(1)
 
