@@ -132,3 +132,39 @@ def test_a_compiler_that_fails_in_the_background_changes_nothing(monkeypatch, ca
         time.sleep(0.01)
     assert "continuing without it" in caplog.text
     assert "not compiled" in engine.report
+
+
+def test_a_value_that_is_announced_is_known_before_later_regions_run(monkeypatch):
+    told = []
+
+    class Told:
+        def send(self, value):
+            told.append(bool(value))
+
+    monkeypatch.setattr("discreet.learning.engine.graph.regions.Announcement", Told)
+
+    def function(x):
+        finite = torch.isfinite(x)
+        return [x, x, finite, torch.where(finite, x, 0.0) * 2]
+
+    graph = compilation.trace_flat(function, [torch.ones(3)])
+
+    def compiler(module, inputs):
+        number = len(told_at)
+        told_at.append([])
+
+        def run(*arguments):
+            told_at[number].append(len(told))
+            return module(*arguments)
+
+        return run
+
+    told_at: list[list[int]] = []
+    joined, _ = compile_regions(graph, compiler, 2)
+    for expected, values in ((True, torch.ones(3)), (False, torch.tensor([1.0, torch.inf, 2.0]))):
+        results = joined(values)
+        assert told[-1] is expected
+        for result, value in zip(results, function(values), strict=True):
+            assert torch.equal(result, value)
+    assert told_at == [[0, 1], [1, 2]], "the second region runs after the announcement"
+    assert compile_regions(graph, compiler)[0].announcement is None

@@ -369,3 +369,45 @@ def test_cross_terms_do_not_need_materialized_gradients(monkeypatch):
     calls.clear()
     engine(batch, mask)
     assert not calls
+
+
+class Said:
+    """An announcement that always gives the same answer, whatever the batch holds."""
+
+    def __init__(self, answer: bool) -> None:
+        self.answer, self.calls = answer, []
+
+    def expect(self) -> None:
+        self.calls.append("expect")
+
+    def wait(self) -> bool:
+        self.calls.append("wait")
+        return self.answer
+
+
+def test_an_announcement_that_does_not_come_makes_the_engine_look_for_itself(monkeypatch):
+    said = Said(False)
+    expected = Engine(mlp(), F.cross_entropy, Flat(1.0), compile=False)(data(), torch.ones(8, dtype=torch.bool))
+    monkeypatch.setattr("discreet.learning.engine.graph.compilation.Compiled.announcement", said)
+    engine = Engine(mlp(), F.cross_entropy, Flat(1.0), compile=False)
+    for _ in range(2):
+        result = engine(data(), torch.ones(8, dtype=torch.bool))
+        assert bool(result.finite.all())
+        for name, value in expected.sums.items():
+            assert torch.allclose(result.sums[name], value)
+    assert said.calls == ["expect", "wait"] * 2
+
+
+def test_an_old_announcement_is_not_asked_about_a_call_without_one(monkeypatch):
+    """The model's own code runs in the second call. The mutant, an engine that keeps the last answer, releases NaN."""
+    said = Said(True)
+    monkeypatch.setattr("discreet.learning.engine.graph.compilation.Compiled.announcement", said)
+    engine, mask = Engine(mlp(), F.cross_entropy, Flat(1.0), compile=False), torch.ones(8, dtype=torch.bool)
+    engine(data(), mask)
+    engine._python_only = True
+    inputs, targets = data()
+    inputs[2] = float("nan")
+    result = engine((inputs, targets), mask)
+    assert result.finite.tolist() == [True, True, False, *[True] * 5]
+    assert all(torch.isfinite(value).all() for value in result.sums.values())
+    assert said.calls == ["expect", "wait"]

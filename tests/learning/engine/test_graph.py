@@ -12,10 +12,11 @@ from torch.utils.checkpoint import checkpoint
 
 from discreet.learning.clipping import Flat
 from discreet.learning.engine import Engine
+from discreet.learning.engine.graph.announcement import Announcement
 from discreet.learning.engine.graph.effects import backward_draws
 from discreet.learning.engine.graph.marks import mark
 from discreet.learning.engine.graph.passes import move_norms_early, share_after_forward
-from discreet.learning.engine.graph.replay import GraphReplay
+from discreet.learning.engine.graph.replay import GraphReplay, has_room
 
 
 def backward_then_norms(x, y):
@@ -262,3 +263,107 @@ def test_compiled_sums_on_cuda_are_those_of_eager():
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.1)
+
+
+@pytest.mark.parametrize(("free", "fits"), [(100, True), (60, True), (59, False)])
+def test_a_graph_takes_at_most_half_of_the_free_memory(free, fits, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 50)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 20)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 1000))
+    assert has_room() is fits
+
+
+def busy(size: int = 8192) -> torch.Tensor:
+    """Tens of milliseconds of work for a GPU."""
+    value = torch.ones(size, size, device="cuda")
+    for _ in range(4):
+        value = value @ value * 1e-4
+    return value
+
+
+@cuda
+@pytest.mark.parametrize("answer", [True, False])
+def test_an_announcement_gives_the_answer_before_the_work_after_it_is_done(answer):
+    announcement, done = Announcement(), torch.cuda.Event()
+    announcement.expect()
+    announcement.send(torch.tensor(answer, device="cuda"))
+    for _ in range(20):
+        busy()
+    done.record()
+    assert announcement.wait() is answer
+    assert not done.query()
+
+
+@cuda
+def test_an_answer_that_nobody_waited_for_is_not_that_of_the_next_call():
+    announcement = Announcement()
+    busy()
+    announcement.send(torch.tensor(True, device="cuda"))  # as a trial run does; it arrives late
+    announcement.expect()
+    busy()
+    announcement.send(torch.tensor(False, device="cuda"))
+    assert announcement.wait() is False
+    assert announcement.wait() is False  # nothing was asked: never the old answer
+
+
+@cuda
+def test_a_replayed_graph_announces_anew_each_time():
+    announcement, given = Announcement(), torch.ones(3, dtype=torch.bool, device="cuda")
+
+    def function(values):
+        announcement.send(values.all())
+        return [values]
+
+    function.announcement = announcement
+    replay = GraphReplay(function, [given], 0)
+    assert replay.announcement is announcement
+    for answer in (True, False, True, True, False):
+        announcement.expect()
+        replay(torch.tensor([True, answer, True], device="cuda"))
+        assert announcement.wait() is answer
+
+
+@cuda
+def test_examples_that_are_not_finite_are_noticed_in_compiled_calls_too():
+    """Each call's own answer counts, whether the code runs as a CUDA graph or not."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 30), nn.Tanh(), nn.Linear(30, 3)).cuda()
+    compiled = Engine(model, nn.functional.cross_entropy, Flat(0.5), compile=True, lend=True)
+    plain = Engine(model, nn.functional.cross_entropy, Flat(0.5), compile=False)
+    mask = torch.ones(8, dtype=torch.bool)
+    for turn, poisoned in enumerate((False, True, False, True, True, False)):
+        inputs, targets = torch.randn(8, 20, device="cuda"), torch.arange(8, device="cuda") % 3
+        if poisoned:
+            inputs[turn] = float("inf")
+        ours, theirs = compiled((inputs, targets), mask), plain((inputs, targets), mask)
+        assert ours.lent == isinstance(compiled._current.function, GraphReplay)
+        for name, value in theirs.sums.items():
+            torch.testing.assert_close(ours.sums[name], value, rtol=1e-4, atol=1e-5)
+        assert torch.equal(ours.finite, theirs.finite)
+
+
+@cuda
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gradients_kept_in_bfloat16_are_bounded_as_they_are_summed(transposed):
+    """Long sequences of narrow layers: each example's gradient is smaller than its inputs."""
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 96, bias=False).cuda()
+    if transposed:  # [d, p], as Hugging Face's GPT-2 keeps it
+        layer.weight = nn.Parameter(layer.weight.detach().t().contiguous())
+
+    def loss(model, batch):
+        scores = torch.matmul(batch[0], model.weight) if transposed else model(batch[0])
+        return (scores * batch[1]).float().sum((1, 2))
+
+    rows, factors = torch.randn(4, 512, 64, device="cuda"), torch.randn(4, 512, 96, device="cuda")
+    exact = torch.einsum("btp,btd->bpd", factors.double(), rows.double())
+    for compile in (False, True):
+        for norm in (1.0, 1e6):  # all are clipped, or none
+            engine = Engine(layer, loss, Flat(norm), compile=compile, dtype=torch.bfloat16)
+            for row in range(4):
+                result = engine((rows[row : row + 1], factors[row : row + 1]), torch.ones(1, dtype=torch.bool))
+                (total,) = result.sums.values()
+                total = total.t() if transposed else total
+                assert float(total.double().norm()) <= norm
+                expected = exact[row] * min(1.0, norm / float(exact[row].norm()))
+                assert float((total.double() - expected).norm() / expected.norm()) < 0.02

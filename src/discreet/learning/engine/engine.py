@@ -22,6 +22,7 @@ from discreet.learning.compatibility import check
 from discreet.learning.engine.clipped import ClippedSum, Coverage, clip, clip_alone
 from discreet.learning.engine.dry_run.search import find_coverage
 from discreet.learning.engine.graph.compilation import Compiled, NotCompiled, compile_flat, run_flat
+from discreet.learning.engine.graph.replay import GraphReplay
 from discreet.learning.engine.independence import Outside, Unproved, Watch, general_position, prove
 from discreet.learning.engine.isolation import Isolation, attributes_restored
 from discreet.learning.engine.model_tensors import ModelTensors, everywhere
@@ -207,8 +208,7 @@ class Engine:
         result = self._run(batch, mask, norm)
         if meanwhile is not None:
             meanwhile()
-        in_turn = self._coverage is not None and self._coverage.in_turn  # then only finite gradients were added
-        finite = in_turn or bool(result.finite.all())  # waits for the device
+        finite = self._all_finite(result)
         if self._current is not None:
             self._current.note(time.perf_counter() - started)
         if self._calls_left is not None:
@@ -217,14 +217,21 @@ class Engine:
             return result
         return self._without_nonfinite(result, batch, mask, norm)
 
+    def _all_finite(self, result: ClippedSum) -> bool:
+        """Whether all examples of the last call are finite. Waits for the device, no longer than it has to."""
+        if self._coverage is not None and self._coverage.in_turn:  # then only finite gradients were added
+            return True
+        announcement = None if self._current is None else self._current.announcement
+        return bool(result.finite.all()) if announcement is None else announcement.wait()
+
     def _without_nonfinite(self, first: ClippedSum, batch: Any, mask: Tensor, norm: Tensor) -> ClippedSum:
         """The result for the same batch with every non-finite example replaced by a finite one, and masked.
 
         In the first result such an example has weight zero, but zero times infinity is NaN, so the sums are unusable.
         """
-        facts = (first.norms, first.losses, first.finite)
-        first = ClippedSum(first.sums, *(value.clone() for value in facts))  # the next call may overwrite lent results
-        finite, again = first.finite, first
+        norms, losses, finite = (value.clone() for value in (first.norms, first.losses, first.finite))
+        first = ClippedSum(first.sums, norms, losses, finite, first.lent)  # the next call may overwrite lent results
+        again = first
         positions = torch.arange(finite.shape[0], device=finite.device)
         while bool(finite.any()) and not bool(again.finite.all()):
             rows = torch.where(finite, positions, torch.nonzero(finite)[0])
@@ -232,7 +239,7 @@ class Engine:
             finite = finite & again.finite  # with dropout, an example may fail the second time
         norms, losses = torch.where(finite, again.norms, first.norms), torch.where(finite, again.losses, first.losses)
         sums = again.sums if bool(finite.any()) else {n: torch.zeros_like(value) for n, value in again.sums.items()}
-        return ClippedSum(sums, norms, losses, finite)
+        return ClippedSum(sums, norms, losses, finite, again.lent)
 
     def gathered(self) -> contextlib.AbstractContextManager[None]:
         """Gather a model that is spread over processes once for several calls; all processes enter it together."""
@@ -308,7 +315,7 @@ class Engine:
 
     def _run(self, batch: Any, mask: Tensor, norm: Tensor) -> ClippedSum:
         trainable, rest = self._tensors()
-        coverage = self._coverage
+        coverage, self._current = self._coverage, None
         assert coverage is not None
         leaves, structure = pytree.tree_flatten(batch)
         tensor_leaves = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
@@ -358,9 +365,12 @@ class Engine:
         else:
             function.advance(arguments, self._calls_left)
         self._current = function
+        if function.announcement is not None:
+            function.announcement.expect()
         with torch.no_grad():
             norms, values, finite, *sums = function.function(*arguments)
-        return ClippedSum(dict(zip(trainable, sums, strict=True)), norms, values, finite)
+        lent = isinstance(function.function, GraphReplay) and self._lend
+        return ClippedSum(dict(zip(trainable, sums, strict=True)), norms, values, finite, lent)
 
     def _traced(
         self, flat: Callable[..., Sequence[Tensor]], arguments: Sequence[Tensor], fixed: int, reused: bool

@@ -7,6 +7,7 @@ are compiled once (`regions`), and torch keeps what it compiled on disk, so a se
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import math
@@ -21,12 +22,13 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from discreet.learning.engine.graph.announcement import Announcement
 from discreet.learning.engine.graph.effects import backward_draws, written_arguments
 from discreet.learning.engine.graph.marks import remove_marks
 from discreet.learning.engine.graph.passes import move_norms_early, share_after_forward
 from discreet.learning.engine.graph.recompute import recompute_cheap, tag_parts
 from discreet.learning.engine.graph.regions import compile_regions
-from discreet.learning.engine.graph.replay import FlatFunction, GraphReplay, is_launch_bound
+from discreet.learning.engine.graph.replay import FlatFunction, GraphReplay, has_room, is_launch_bound
 
 _log = logging.getLogger("discreet.learning")
 
@@ -34,6 +36,9 @@ _log = logging.getLogger("discreet.learning")
 class NotCompiled(Exception):
     """Why a graph must not be compiled, in words."""
 
+
+#: Which result of a clipped sum tells whether all examples are finite.
+FINITE = 2
 
 #: The first calls warm caches up, so they don't tell how long a call takes.
 _FIRST_CALLS = 3
@@ -50,6 +55,12 @@ class Compiled:
     later: Later | None = None
     calls: int = 0
     fastest: float = math.inf
+
+    @property
+    def announcement(self) -> Announcement | None:
+        """Tells early whether all examples are finite, if this function does that."""
+        announcement: Announcement | None = getattr(self.function, "announcement", None)
+        return announcement
 
     def note(self, seconds: float) -> None:
         """Note how long a call took."""
@@ -127,7 +138,7 @@ def compile_flat(function: FlatFunction, arguments: Sequence[Tensor], fixed: int
 
 def _writes_a_scalar(arguments: Sequence[Tensor], written: Sequence[int]) -> bool:
     """torch's compiler (2.13) treats a float64 scalar as a constant that nobody writes to."""
-    return any(arguments[place].dim() == 0 and arguments[place].dtype == torch.float64 for place in written)
+    return any(arguments[position].dim() == 0 and arguments[position].dtype == torch.float64 for position in written)
 
 
 def _improve(graph: torch.fx.GraphModule) -> None:
@@ -140,8 +151,9 @@ def _improve(graph: torch.fx.GraphModule) -> None:
 
 def _compile(graph: torch.fx.GraphModule, on_gpu: bool) -> FlatFunction:
     """Compile a traced graph without running it; the graph stays as it is."""
+    # On a GPU, graphs are ours to capture: results that torch's own graphs reuse would be taken for fresh tensors.
     # On a CPU, channels last makes the per-example gradients of convolutions a quarter slower than eager.
-    options: Any = None if on_gpu else {"layout_optimization": False}
+    options: Any = {"triton.cudagraphs": False} if on_gpu else {"layout_optimization": False}
 
     def compiler(module: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> FlatFunction:
         function: FlatFunction = torch._inductor.compile(module, list(inputs), options=options)  # type: ignore[assignment, no-untyped-call, unused-ignore]  # torch's own
@@ -151,7 +163,7 @@ def _compile(graph: torch.fx.GraphModule, on_gpu: bool) -> FlatFunction:
         graph = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
         recompute_cheap(graph)
     with torch.no_grad():
-        return compile_regions(graph, compiler)[0]
+        return compile_regions(graph, compiler, FINITE if on_gpu else None)[0]
 
 
 def _tried(
@@ -159,10 +171,12 @@ def _tried(
 ) -> FlatFunction:
     """Compiled code after a trial run, as a CUDA graph where that is faster."""
     originals = [(arguments[position], arguments[position].clone()) for position in written]
-    with torch.no_grad():
+    device = arguments[0].device
+    with torch.no_grad(), torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
         compiled(*arguments)
-        if arguments[0].is_cuda and is_launch_bound(compiled, arguments):
+        if device.type == "cuda" and is_launch_bound(compiled, arguments) and has_room():
             compiled = GraphReplay(compiled, arguments, fixed, lend)
+            torch.cuda.empty_cache()  # gives back what the trial runs needed: the graph has memory of its own
         for argument, value in originals:  # undo the writes of these trial runs
             argument.copy_(value)
     return compiled

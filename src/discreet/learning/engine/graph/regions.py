@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
+from discreet.learning.engine.graph.announcement import Announcement
 from discreet.learning.engine.graph.effects import in_place_writes
 from discreet.learning.engine.graph.replay import FlatFunction
 
@@ -42,15 +43,15 @@ class Region:
 
     def key(self) -> Hashable:
         """Equal for regions that are equal up to the names of their values."""
-        number = {node: place for place, node in enumerate((*self.inputs, *self.nodes))}
+        number = {node: position for position, node in enumerate((*self.inputs, *self.nodes))}
 
         def numbered(value: Any) -> Hashable:
             if isinstance(value, Node):
                 return ("value", number[value])
             if isinstance(value, (list, tuple)):
-                return tuple(numbered(one) for one in value)
+                return tuple(numbered(item) for item in value)
             if isinstance(value, dict):
-                return tuple((name, numbered(one)) for name, one in sorted(value.items()))
+                return tuple((name, numbered(item)) for name, item in sorted(value.items()))
             return (type(value).__name__, repr(value))
 
         steps = tuple((node.target, numbered(node.args), numbered(node.kwargs)) for node in self.nodes)
@@ -60,8 +61,8 @@ class Region:
         """The region as a graph of its own, from its inputs to a tuple of its outputs."""
         graph = Graph()
         copies: dict[Node, Node] = {}
-        for place, node in enumerate(self.inputs):
-            copies[node] = graph.placeholder(f"input_{place}")
+        for position, node in enumerate(self.inputs):
+            copies[node] = graph.placeholder(f"input_{position}")
             copies[node].meta = dict(node.meta)
         for node in self.nodes:
             copies[node] = graph.node_copy(node, copies.__getitem__)
@@ -92,21 +93,21 @@ def _longest_run(signatures: Sequence[int], start: int, end: int) -> tuple[int, 
     """(first, period, repetitions) of what covers most of signatures[start:end] by repeating; None if nothing does."""
     gaps: Counter[int] = Counter()
     latest: dict[int, int] = {}
-    for place in range(start, end):
-        before = latest.get(signatures[place])
-        if before is not None and place - before >= _SHORTEST:
-            gaps[place - before] += 1
-        if before is None or place - before >= _SHORTEST:
-            latest[signatures[place]] = place
+    for position in range(start, end):
+        before = latest.get(signatures[position])
+        if before is not None and position - before >= _SHORTEST:
+            gaps[position - before] += 1
+        if before is None or position - before >= _SHORTEST:
+            latest[signatures[position]] = position
     best: tuple[int, int, int] | None = None
     for period, _ in gaps.most_common(_PERIODS):
         first = None
-        for place in range(start, end - period + 1):
-            same = place < end - period and signatures[place] == signatures[place + period]
+        for position in range(start, end - period + 1):
+            same = position < end - period and signatures[position] == signatures[position + period]
             if same and first is None:
-                first = place
+                first = position
             elif not same and first is not None:
-                repetitions = (place - first) // period + 1
+                repetitions = (position - first) // period + 1
                 if repetitions >= _FEWEST and (best is None or repetitions * period > best[1] * best[2]):
                     best = (first, period, repetitions)
                 first = None
@@ -115,31 +116,38 @@ def _longest_run(signatures: Sequence[int], start: int, end: int) -> tuple[int, 
 
 def _cuts(nodes: Sequence[Node], signatures: Sequence[int], start: int, end: int) -> list[int]:
     """Where to cut nodes[start:end], besides both ends."""
-    found = _longest_run(signatures, start, end)
-    if found is None:
+    run = _longest_run(signatures, start, end)
+    if run is None:
         return []
-    first, period, repetitions = found
+    first, period, repetitions = run
     # A result of several tensors is taken apart right after it was made: don't cut in between.
     while first < end and any(
-        nodes[place].target is operator.getitem
-        for place in (first + period * turn for turn in range(repetitions + 1))
-        if place < end
+        nodes[position].target is operator.getitem
+        for position in (first + period * turn for turn in range(repetitions + 1))
+        if position < end
     ):
         first += 1
-    cuts = [place for place in (first + period * turn for turn in range(repetitions + 1)) if start < place < end]
+    cuts = [
+        position for position in (first + period * turn for turn in range(repetitions + 1)) if start < position < end
+    ]
     if not cuts:
         return []
     return [*_cuts(nodes, signatures, start, cuts[0]), *cuts, *_cuts(nodes, signatures, cuts[-1], end)]
 
 
-def regions_of(module: GraphModule) -> list[Region]:
-    """The regions of a graph in their order; a single one if nothing repeats."""
+def regions_of(module: GraphModule, announced: Node | None = None) -> list[Region]:
+    """The regions of a graph in their order; a single one if nothing repeats.
+
+    A value that is announced ends a region.
+    """
     nodes = [node for node in module.graph.nodes if node.op == "call_function"]
     if in_place_writes(nodes):
         cuts: list[int] = []  # who reads a value after it was overwritten is not in the graph
     else:
         nodes = _taken_apart_at_once(nodes)
         cuts = _cuts(nodes, _signatures(nodes), 0, len(nodes))
+        if announced in nodes:
+            cuts = sorted({*cuts, nodes.index(announced) + 1})
     ends = [*cuts, len(nodes)]
     return [_region(nodes[start:end]) for start, end in zip([0, *cuts], ends, strict=True) if end > start]
 
@@ -171,36 +179,51 @@ def _region(nodes: Sequence[Node]) -> Region:
 
 
 class Joined:
-    """A graph as compiled regions that run one after the other. Values are dropped after their last use."""
+    """A graph as compiled regions that run one after the other. Values are dropped after their last use.
 
-    def __init__(self, module: GraphModule, regions: Sequence[Region], functions: Sequence[FlatFunction]) -> None:
+    Attributes:
+        announcement: tells early whether all of the announced result is true; None if nothing is announced.
+    """
+
+    def __init__(
+        self,
+        module: GraphModule,
+        regions: Sequence[Region],
+        functions: Sequence[FlatFunction],
+        announced: Node | None = None,
+    ) -> None:
         graph = module.graph
         placeholders = list(graph.find_nodes(op="placeholder"))
         attributes = list(graph.find_nodes(op="get_attr"))
         (output,) = graph.find_nodes(op="output")
         held = [*placeholders, *attributes, *(node for region in regions for node in region.outputs)]
-        place = {node: number for number, node in enumerate(held)}
+        slot = {node: number for number, node in enumerate(held)}
         self._constants = [_attribute(module, str(node.target)) for node in attributes]
-        self._results = [place[node] for node in output.args[0]]
+        self._results = [slot[node] for node in output.args[0]]
         last: dict[int, int] = {}
         for turn, region in enumerate(regions):
-            last |= {place[node]: turn for node in (*region.inputs, *region.outputs)}
+            last |= {slot[node]: turn for node in (*region.inputs, *region.outputs)}
         dropped: list[list[int]] = [[] for _ in regions]
         for number, turn in last.items():
             if number not in self._results:
                 dropped[turn].append(number)
         self._turns = [
-            (function, [place[node] for node in region.inputs], [place[node] for node in region.outputs], gone)
+            (function, [slot[node] for node in region.inputs], [slot[node] for node in region.outputs], gone)
             for region, function, gone in zip(regions, functions, dropped, strict=True)
         ]
         self._size = len(held)
+        turns = [turn for turn, region in enumerate(regions) if announced in region.outputs]
+        self._announced = (turns[0], slot[announced]) if announced is not None and turns else None
+        self.announcement = Announcement() if self._announced else None
 
     def __call__(self, *arguments: Tensor) -> Sequence[Tensor]:
         values: list[Any] = [*arguments, *self._constants]
         values += [None] * (self._size - len(values))
-        for function, inputs, outputs, dropped in self._turns:
+        for turn, (function, inputs, outputs, dropped) in enumerate(self._turns):
             for number, value in zip(outputs, function(*[values[i] for i in inputs]), strict=True):
                 values[number] = value
+            if self._announced and turn == self._announced[0] and self.announcement:
+                self.announcement.send(values[self._announced[1]].all())
             for number in dropped:
                 values[number] = None
         return [values[number] for number in self._results]
@@ -213,9 +236,17 @@ def _attribute(module: GraphModule, path: str) -> Any:
     return value
 
 
-def compile_regions(module: GraphModule, compiler: Compiler) -> tuple[Joined, int]:
-    """The graph as compiled regions, and how many different ones were compiled."""
-    regions = regions_of(module)
+def compile_regions(module: GraphModule, compiler: Compiler, announced: int | None = None) -> tuple[Joined, int]:
+    """The graph as compiled regions, and how many different ones were compiled.
+
+    Args:
+        module: the graph.
+        compiler: compiles one region.
+        announced: the number of a boolean result that a CUDA device announces to the host early.
+    """
+    (output,) = module.graph.find_nodes(op="output")
+    result = None if announced is None else output.args[0][announced]
+    regions = regions_of(module, result)
     by_key: dict[Hashable, FlatFunction] = {}
     functions = []
     for region in regions:
@@ -223,4 +254,4 @@ def compile_regions(module: GraphModule, compiler: Compiler) -> tuple[Joined, in
         if key not in by_key:
             by_key[key] = compiler(region.module(), [node.meta["val"] for node in region.inputs])
         functions.append(by_key[key])
-    return Joined(module, regions, functions), len(by_key)
+    return Joined(module, regions, functions, result), len(by_key)

@@ -13,11 +13,16 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from discreet.learning.engine.graph.announcement import Announcement
+
 #: A function of tensors alone, which returns tensors alone.
 FlatFunction = Callable[..., Sequence[Tensor]]
 
-#: A CUDA graph pays where launching the kernels takes more than this share of the time until they are done.
-LAUNCH_BOUND = 0.4
+#: A CUDA graph pays where launching the kernels takes more than this share of the time until they are done. Far below
+#: it the host is ahead of the device anyway; close to it, or where other processes disturb the host, it falls behind.
+LAUNCH_BOUND = 0.65
+#: A graph may take up to this share of the device's free memory.
+_SHARE_OF_FREE_MEMORY = 0.5
 
 
 def is_launch_bound(function: FlatFunction, arguments: Sequence[Tensor]) -> bool:
@@ -33,6 +38,16 @@ def is_launch_bound(function: FlatFunction, arguments: Sequence[Tensor]) -> bool
     return sorted(shares)[1] > LAUNCH_BOUND
 
 
+def has_room() -> bool:
+    """Whether the device has memory for a graph of a function that has just run.
+
+    The graph needs what the allocator keeps since that run, and nothing else can use it then.
+    """
+    kept = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    free, _ = torch.cuda.mem_get_info()
+    return kept <= _SHARE_OF_FREE_MEMORY * free
+
+
 class GraphReplay:
     """A function of tensors as one CUDA graph, which uses the first `fixed` arguments in place.
 
@@ -42,6 +57,7 @@ class GraphReplay:
 
     def __init__(self, function: FlatFunction, arguments: Sequence[Tensor], fixed: int, lend: bool = False) -> None:
         self._function = function
+        self.announcement: Announcement | None = getattr(function, "announcement", None)
         self._lend = lend
         self._fixed = fixed
         self._addresses = [argument.data_ptr() for argument in arguments[:fixed]]
