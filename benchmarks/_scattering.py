@@ -66,7 +66,7 @@ def _filters() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def scattering(images: Tensor) -> Tensor:
     """[B, 28, 28] in [0, 1] → [B, 81, 7, 7]."""
-    blur, half, fine, coarse = _filters()
+    blur, half, fine, coarse = (spectrum.to(images.device) for spectrum in _filters())
     padded = torch.nn.functional.pad(images[:, None], (_PAD,) * 4, mode="reflect")[:, 0]
     spectrum = torch.fft.fft2(padded)
     channels = [_smooth(spectrum, blur, 4)[:, None]]
