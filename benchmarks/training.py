@@ -30,6 +30,7 @@ from benchmarks import _models as models
 from benchmarks._table import Row, arguments, report
 from discreet.learning.clipping import Flat
 from discreet.learning.engine import Engine
+from discreet.learning.engine.graph import replay
 from discreet.learning.noise import GaussianNoise, Secret
 from discreet.learning.step import EARLY_NOISE
 
@@ -162,12 +163,21 @@ def ours(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, compiled
     def step() -> None:
         for parameter in parameters.values():
             parameter.grad = None
-        draw = functools.cache(lambda: noise.draw(shapes, 1.0 / examples, secret.at(next(count)), device=device))
-        result = engine(batch, mask, clip_norm, draw if early else None)
-        torch._foreach_add_(draw(), [result.sums[name] for name in parameters], alpha=1.0 / examples)
-        for parameter, gradient in zip(parameters.values(), draw(), strict=True):
+        for parameter, gradient in zip(parameters.values(), gradients(), strict=True):
             parameter.grad = gradient
         optimizer.step()
+
+    def gradients() -> list[Tensor]:
+        """Noisy means, as `Step.fill` makes them."""
+        drawn_from, share = secret.at(next(count)), 1.0 / examples
+        if not early:
+            result = engine(batch, mask, clip_norm)
+            sums = [result.sums[name] for name in parameters]
+            return noise.noisy(sums, share, share, drawn_from, overwrite=not result.lent)
+        draw = functools.cache(lambda: noise.draw(shapes, share, drawn_from, device=device))
+        result = engine(batch, mask, clip_norm, draw)
+        torch._foreach_add_(draw(), [result.sums[name] for name in parameters], alpha=share)
+        return draw()
 
     return step
 
@@ -365,7 +375,12 @@ def main() -> None:
     parser.add_argument("--cases", default="", help="names separated by commas; all by default")
     parser.add_argument("--no-peers", action="store_true", help="skip Opacus")
     parser.add_argument("--eager", action="store_true", help="do not compile; implied by --quick on a CPU")
+    shown = (
+        f"capture a CUDA graph where launching takes more than this share of the time; {replay.LAUNCH_BOUND} by default"
+    )
+    parser.add_argument("--launch-bound", type=float, default=replay.LAUNCH_BOUND, metavar="SHARE", help=shown)
     args = parser.parse_args()
+    replay.LAUNCH_BOUND = args.launch_bound
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
