@@ -134,6 +134,47 @@ def test_a_compiler_that_fails_in_the_background_changes_nothing(monkeypatch, ca
     assert "not compiled" in engine.report
 
 
+def background(compiled, monkeypatch):
+    """A graph to compile in the background, by a compiler that only calls `compiled`."""
+
+    def compiler(module, inputs, options):
+        compiled()
+        return module
+
+    monkeypatch.setattr("torch._inductor.compile", compiler)
+    return compilation.Later(compilation.trace_flat(lambda x: [2 * x], [torch.ones(3)]), False, [], 0, False)
+
+
+def test_threads_compile_one_by_one_because_the_compiler_keeps_global_state(monkeypatch):
+    inside, at_once = [], []
+
+    def compiled():
+        inside.append(None)
+        at_once.append(len(inside))
+        time.sleep(0.05)
+        inside.pop()
+
+    waiting = [background(compiled, monkeypatch) for _ in range(2)]
+    for later in waiting:
+        later.start()
+    compilation.compile_flat(lambda x: [3 * x], [torch.ones(3)], 0)
+    for later in waiting:
+        later.wait()
+        assert later.taken_over([torch.ones(3)]) is not None
+    assert at_once == [1, 1, 1]
+
+
+def test_a_graph_that_waits_to_be_compiled_is_dropped_with_its_training(monkeypatch):
+    compiled = []
+    later = background(lambda: compiled.append(None), monkeypatch)
+    with compilation._TURN:
+        later.start()
+        thread = later._thread
+        del later
+    thread.join()
+    assert not compiled
+
+
 def test_a_value_that_is_announced_is_known_before_later_regions_run(monkeypatch):
     told = []
 

@@ -14,6 +14,7 @@ import math
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -156,7 +157,11 @@ def _compile(graph: torch.fx.GraphModule, on_gpu: bool) -> FlatFunction:
     options: Any = {"triton.cudagraphs": False} if on_gpu else {"layout_optimization": False}
 
     def compiler(module: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> FlatFunction:
-        function: FlatFunction = torch._inductor.compile(module, list(inputs), options=options)  # type: ignore[assignment, no-untyped-call, unused-ignore]  # torch's own
+        from torch._dynamo.convert_frame import compile_lock  # slow to import
+
+        # The compiler keeps global state. `torch.compile` takes this lock too, so that threads compile one by one.
+        with compile_lock:
+            function: FlatFunction = torch._inductor.compile(module, list(inputs), options=options)  # type: ignore[assignment, no-untyped-call, unused-ignore]  # torch's own
         return function
 
     if on_gpu:  # where moving memory takes longer than computing
@@ -223,10 +228,13 @@ class Later:
     def start(self) -> None:
         """Begin to compile."""
         # A daemon: a training that ends before does not wait for it.
-        self._thread = threading.Thread(target=self._work, name="discreet-compile", daemon=True)
+        self._thread = threading.Thread(
+            target=_compile_in_turn, args=(weakref.ref(self),), name="discreet-compile", daemon=True
+        )
         self._thread.start()
 
-    def _work(self) -> None:
+    def compile(self) -> None:
+        """Compile now, in this thread."""
         try:
             self._compiled = _compile(self._graph, self._on_gpu)
         except Exception as error:  # the compiler may raise anything; the uncompiled graph goes on
@@ -247,3 +255,15 @@ class Later:
             _log.warning("compiled code failed (%s); continuing without it, slower", type(error).__name__)
             self._compiled = None
             return None
+
+
+#: Graphs are compiled in the background one at a time.
+_TURN = threading.Lock()
+
+
+def _compile_in_turn(waiting: weakref.ref[Later]) -> None:
+    """Compile a graph when its turn comes, unless the training that wanted it has ended."""
+    with _TURN:
+        later = waiting()
+        if later is not None:
+            later.compile()
