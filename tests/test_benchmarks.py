@@ -12,6 +12,7 @@ import pytest
 
 import benchmarks
 from benchmarks._table import Row, print_table, write_json
+from benchmarks.startup import full_speed
 
 AREAS = [m.name for m in pkgutil.iter_modules(benchmarks.__path__) if not m.name.startswith("_")]
 ROOT = Path(__file__).parent.parent
@@ -60,3 +61,12 @@ def test_stored_results_have_that_format(stored):
     content = json.loads(stored.read_text())
     check(content, content["area"])
     assert content["date"]
+
+
+def test_full_speed_is_reached_where_steps_become_as_short_as_at_the_end():
+    """Forty steps of a second, then steps of half a second; a single slow step later does not count."""
+    taken = [2.0] + [1.0] * 40 + [0.5] * 60
+    taken[70] = 3.0
+    ends = [sum(taken[: step + 1]) for step in range(len(taken))]
+    assert full_speed(ends) == pytest.approx(42, abs=2)
+    assert full_speed([5 + 0.1 * step for step in range(50)]) == 5
