@@ -140,9 +140,9 @@ epsilon = 0.1
 folder = "income-labels"         # model.pt, labels.csv, labels.json, answers.png, report.html, …
 ```
 
-All labels together have one price, which is charged before the first vote and holds for all votes. What the votes at
-hand gave away, the data-dependent price, is written to the folder of secrets, and printed with `--secret` only. To
-continue a run that was killed, start it again: it is charged once. To ask anew, choose another folder of secrets.
+All labels together have one price, which is charged before the first vote and holds for all votes. The
+data-dependent price, which says what these votes revealed, is written to the folder of secrets and printed only with
+`--secret`. To continue a killed run, start it again: it is charged once. To ask anew, choose another folder of secrets.
 
 ## All commands
 """

@@ -1,4 +1,4 @@
-"""`discreet query --partition`: each part is charged for itself, and the account counts the dearest ones."""
+"""`discreet query --partition`: each part is charged separately, and the account counts the costliest ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_each_part_is_answered_and_the_dearest_is_counted(clinic):
         ["2024-03-01", "3"],
         ["2024-04-01", "0"],
     ]
-    assert "charged ε = 300 to each part, to r as entries 1 to 4; the account counts the dearest part" in done.out
+    assert "charged ε = 300 to each part, to r as entries 1 to 4; the account counts the costliest part" in done.out
     assert "month: 2024-02-01" in clinic("discreet ledger statement r.ledger").out
     # One more question about one part, as JSON.
     one = clinic(f"{COUNT} {BY_MONTH} --part 2024-02 --epsilon 300 --ledger r.ledger --json")
@@ -61,7 +61,7 @@ def test_persons_count_in_few_parts(clinic):
     assert done.code == 0, done.err
     # Patient 1 counts in January and February alone.
     assert [line.split()[1] for line in done.out.splitlines()[1:5]] == ["2", "1", "2", "0"]
-    assert "the account counts the dearest 2 parts" in done.out
+    assert "the account counts the costliest 2 parts" in done.out
 
 
 def test_groups_previews_and_estimates_go_with_parts(clinic):
@@ -73,7 +73,7 @@ def test_groups_previews_and_estimates_go_with_parts(clinic):
         ["0", "b", "0"],
     ]
     preview = clinic(f"{by_ward} {BY_MONTH} --epsilon 300 --ledger r.ledger --preview")
-    assert preview.out.startswith("4 of 4 parts by month, each for itself; the account counts the dearest part\n")
+    assert preview.out.startswith("4 of 4 parts by month, asked one by one; the account counts the costliest part\n")
     known = clinic(f'{COUNT} --partition "MONTH(day) AS month" --part 1 --epsilon 9 --ledger r.ledger')
     assert known.out.splitlines()[1].split()[:2] == ["1", "2"]
     options = f"{BY_MONTH} --max-parts 2 --epsilon 9 --ledger p.ledger --bias"

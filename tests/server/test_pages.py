@@ -247,7 +247,7 @@ def test_an_approval_goes_round(world):
     world.curator.access.set_policy("census", Policy(approval_above=0.1))
     ann, sam = Visitor(world, "ann"), Visitor(world, "sam")
     page = ann.ask("ask", purpose="hours")
-    assert "needs an approval" in page.text
+    assert "needs approval" in page.text
     assert "hours" in sam.get().text
     assert "SELECT" in sam.get().text  # the question itself, and not only its purpose
     [pending] = world.curator.access.approvals()

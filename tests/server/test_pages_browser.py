@@ -98,10 +98,10 @@ def test_a_steward_approves_what_an_analyst_asked(visit, world):
     visit.fill("epsilon", "0.2")
     visit.press("Preview cost")
     visit.press("Ask, and spend")
-    assert "needs an approval" in visit.text()
+    assert "needs approval" in visit.text()
     visit.sign_in(world.tokens["sam"])
     visit.press("Approve")
-    assert "No question waits" in visit.text()
+    assert "No questions are waiting" in visit.text()
     world.curator.access.set_policy("census", Policy())
 
 

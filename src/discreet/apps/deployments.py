@@ -83,7 +83,7 @@ rho, by_rho, accounting.epsilon(events.Composed(tuple(levels)), 1e-10).upper""",
         lambda rho, by_rho, exact: shows(rho, "2.56") and abs(by_rho - 17.14) < 0.02 and exact < by_rho,
         "A replaced person moves two counts by one, so Δ₂ = √2 and the six levels together have ρ = {0:.4f}. "
         "Converted as the bureau did, that is ε = {1:.2f}. The exact price of Gaussian noise with this ρ is "
-        "{2:.2f}. What is exact by policy, such as the totals of states, is outside of the guarantee.",
+        "{2:.2f}. Counts that are exact by policy, such as state totals, are outside the guarantee.",
     ),
     Deployment(
         "US Census Bureau",
@@ -91,7 +91,7 @@ rho, by_rho, accounting.epsilon(events.Composed(tuple(levels)), 1e-10).upper""",
         "ε = 2.47, δ = 1e-10; 19.61 with the persons",
         "the data of one housing unit are replaced",
         "as above",
-        "the total of 19.61 is widely reported; this part is what the persons leave of it",
+        "the total of 19.61 is widely reported; this part is the rest, without the persons",
         (
             (
                 "production code and its configuration",
@@ -130,7 +130,7 @@ one_day, 30 * 4.0, month""",
         lambda day, basic, month: abs(day - 4) < 1e-9 and month <= basic,
         "Two coordinates differ between two emoji, each by a factor of (1 − p)/p: ε = {0:g} for a day. The unit is "
         "the day: over a month of daily reports it adds up to {1:g}, and a δ of 1e-6 leaves it at {2:.0f}. Names "
-        "and IP addresses are dropped on arrival, which the ε does not count on.",
+        "and IP addresses are dropped on arrival, which the ε does not rely on.",
     ),
     Deployment(
         "Google",
@@ -165,7 +165,7 @@ chrome.permanent.epsilon, chrome.instantaneous.epsilon""",
 month = Repeated(Claimed(2.64), 30)
 accounting.pure(month).epsilon, accounting.epsilon(month, 1e-6).upper""",
         lambda basic, tight: tight < basic,
-        "Again the unit is a day. Over 30 days a person spends {0:.1f}. If nothing is known of a day but its ε, a δ "
+        "Again the unit is a day. Over 30 days a person spends {0:.1f}. If only the ε of a day is known, a δ "
         "of 1e-6 does not lower that ({1:.1f}).",
     ),
     Deployment(
@@ -203,7 +203,7 @@ first, exact, ends""",
 group = dp.ApproxDP(2.0, 1.1e-10).group(3)
 group.epsilon, group.delta""",
         lambda epsilon, delta: shows(epsilon, "6") and delta < 1e-7,
-        "We did not price the training: batch size, steps and noise were not in what we read. For a person with "
+        "We did not price the training: our source does not give batch size, steps and noise. For a person with "
         "three sequences the guarantee means ({0:g}, {1:.1g}).",
     ),
     Deployment(
@@ -256,7 +256,7 @@ _INTRODUCTION = """\
 <!-- Written by tools/make_textbook.py from discreet.apps.deployments. Change it there, then run it again. -->
 
 What large organizations have published with differential privacy, with their ε, the unit that it protects, and our
-accountant's price where enough about the mechanism is public. A test computes every number again. Two figures can only
+accountant's price where enough about the mechanism is public. A test recomputes every number. Two figures can only
 be compared if their units can: an ε for one day of a device is not an ε for a person.
 
 Each entry says how its published figures were checked. Some are unconfirmed: please read the source before you rely on
@@ -279,8 +279,8 @@ _END = """\
 - **Ask how it adds up.** Only the census and the language models state what a person spends in total.
 - **Published ε are upper bounds of different tightness.** The exact price lies 4% below what the census published, and
   what two files cost together is less than the sum of their ε.
-- **Large ε are common**, also where the formal guarantee says little against a determined attacker. Their value lies in
-  a known bound, in noise that stops simple attacks, and in a budget that somebody had to decide about.
+- **Large ε are common**, even where the formal guarantee says little against a determined attacker. Their value lies in
+  a known bound, in noise that stops simple attacks, and in a budget that somebody had to decide on.
 """
 
 

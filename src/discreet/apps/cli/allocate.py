@@ -70,7 +70,7 @@ def command(
 ) -> None:
     """Split a budget over counts, trainings and selections, and say what is achievable.
 
-    If not all of them fit, all give way: errors are multiplied by a common factor, by less for a larger --weight.
+    If they do not all fit, all are relaxed: errors grow by a common factor, by less for a larger --weight.
     Charges nothing.
     """
     if plot is not None and Path(plot).suffix not in _FORMATS:

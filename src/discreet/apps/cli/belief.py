@@ -23,7 +23,7 @@ from discreet.apps.cli.shared_options import budget_of, budget_options
     type=float,
     default=0.01,
     show_default=True,
-    help="How often the belief may go further; a pure ε bounds it always.",
+    help="How often the belief may go further; a pure ε always bounds it.",
 )
 @click.option("--plot", metavar="FILE", help="Draw a chart into FILE (.svg, .png or .pdf).")
 @with_output

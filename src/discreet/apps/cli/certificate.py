@@ -46,7 +46,7 @@ def key(output: Output, file: str, keys: str) -> None:
 def rotate_key(output: Output, old: str, new: str, keys: str) -> None:
     """Make a signing key in NEW that succeeds the one in OLD, and append it to the list of public keys.
 
-    Give the longer list to others. What OLD signed stays valid; delete OLD, or keep it offline.
+    Give the longer list to others. Signatures of OLD stay valid; delete OLD, or keep it offline.
     """
     _made(output, rotate(SigningKey.load(old), new, keys), new, keys)
 

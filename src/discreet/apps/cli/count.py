@@ -46,11 +46,11 @@ _FIRST_EPOCH = 64
 @click.option("--separator", metavar="TEXT", help="Instead of --every: a line with this TEXT ends a step.")
 @click.option("--match", metavar="TEXT", help="Count only lines that contain TEXT.")
 @click.option("--follow", is_flag=True, help="Wait for more lines at the end of DATA.")
-@click.option("--new-lines", is_flag=True, help="Continue with a DATA of which no line was counted before.")
+@click.option("--new-lines", is_flag=True, help="Continue with a new DATA; none of its lines was counted before.")
 @click.option("--key", default="count", show_default=True, help="A name for the stream. The same name continues it.")
 @click.option("--state", metavar="FILE", help="Where to keep the secret state.  [default: discreet-KEY.state]")
 @click.option("--purpose", default="a running count", show_default=True, help="Purpose to record in the ledger.")
-@click.option("--preview", is_flag=True, help="Show the counters that would do, and their errors. Spends nothing.")
+@click.option("--preview", is_flag=True, help="Show suitable counters and their errors. Spends nothing.")
 @with_output
 def command(
     output: Output,
@@ -80,7 +80,7 @@ def command(
     an older copy of it is refused.
 
     Guarantee: ε-DP, or (ε, δ)-DP, for one line, added or removed, over all steps together, if with --new-lines no line
-    was counted before. When steps end, and how many there are, is public.
+    was counted before. The number of steps and their times are public.
     """
     if every is not None and separator is not None:
         raise InvalidArgument("--every must not be used with --separator: a step ends by time or by a line")

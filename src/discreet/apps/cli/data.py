@@ -59,7 +59,7 @@ def adult(output: Output, file: str, part: Literal["train", "test"], overwrite: 
 def hospital(output: Output, folder: str, seed: int, overwrite: bool) -> None:
     """Write a made-up hospital to DIR: patients.csv (20,000) and visits.csv (about 100,000, in 2023 and 2024).
 
-    Patients: patient, born, sex, district. Visits: visit, patient, day, ward, nights, cost. Nobody in it exists.
+    Patients: patient, born, sex, district. Visits: visit, patient, day, ward, nights, cost. None of them exist.
     """
     try:
         paths = datasets.write_hospital(folder, seed=seed, overwrite=overwrite)

@@ -28,13 +28,13 @@ _WIDEST = 100
 @click.option(
     "--progress", metavar="FILE", help="Where solved questions are kept.  [default: ~/.local/state/discreet/learn.json]"
 )
-@click.option("--restart", is_flag=True, help="Forget what is solved of this exercise, and start over.")
+@click.option("--restart", is_flag=True, help="Forget the solved questions of this exercise, and start over.")
 @with_output
 def command(output: Output, exercise: str | None, progress: str | None, restart: bool) -> None:
-    """Solve ten problems of differential privacy, about ten minutes each.
+    """Solve ten problems in differential privacy, about ten minutes each.
 
-    Without EXERCISE, list them and what is solved. Answers are read from the standard input, one on each line; type
-    hint, solution or quit at any time. Each right answer is saved at once.
+    Without EXERCISE, list them and show which are solved. Answers are read from the standard input, one on each line;
+    type hint, solution or quit at any time. Each right answer is saved at once.
     """
     kept = Progress.load(default_path() if progress is None else Path(progress))
     if exercise is None:

@@ -117,7 +117,7 @@ def allot(
     """Open a sub-account NAME of ACCOUNT with its own budget.
 
     Whatever it spends is also charged to ACCOUNT, in the same transaction. The budgets of sub-accounts may add up to
-    more than ACCOUNT's, which always holds.
+    more than ACCOUNT's, whose limit always holds.
     """
     if not 1 <= len(names) <= 2:
         raise InvalidArgument(f"NAME must be one name, got {len(names)}: it names the sub-account")
@@ -200,10 +200,10 @@ def verify(output: Output, ledger: str, receipt: tuple[str, ...], anchors: str |
 @group.command("anchor", cls=Command, example="discreet ledger anchor census.ledger --key steward.key --to heads.jsonl")
 @LEDGER
 @click.option("--key", required=True, metavar="FILE", help="The steward's signing key.")
-@click.option("--to", required=True, metavar="FILE", help="Where signed heads are kept, outside of the ledger.")
+@click.option("--to", required=True, metavar="FILE", help="Where signed heads are kept, outside the ledger.")
 @with_output
 def anchor_head(output: Output, ledger: str, key: str, to: str) -> None:
-    """Sign where every account stands, and append it to a file that those who write to the ledger cannot change."""
+    """Sign the state of every account, and append it to a file that writers of the ledger cannot change."""
     head = AnchorFile(to).append(open_ledger(ledger), SigningKey.load(key))
     if output.json:
         output.emit(json.loads(head.text))

@@ -22,7 +22,7 @@ class AskedParts:
         name: the column that the parts go by, which is also the partition's name in the ledger.
         partition: all parts.
         keys: those that are asked about.
-        counted: how many of the dearest parts the account counts.
+        counted: how many of the costliest parts the account counts.
     """
 
     name: str
@@ -69,8 +69,8 @@ class AskedParts:
     def note(self) -> str:
         """How the account counts these parts."""
         parts = f"{len(self.keys)} of {len(self.partition)} parts" if len(self.keys) > 1 else "one part"
-        dearest = "the dearest part" if self.counted == 1 else f"the {self.counted} dearest parts"
-        return f"{parts} by {self.name}, each for itself; the account counts {dearest}"
+        costliest = "the costliest part" if self.counted == 1 else f"the {self.counted} costliest parts"
+        return f"{parts} by {self.name}, asked one by one; the account counts {costliest}"
 
 
 def _part(partition: Any, kind: Any, name: str, text: str) -> Any:
@@ -127,9 +127,9 @@ def _show(output: Output, parts: AskedParts, done: list[tuple[Any, Any]], cost: 
     output.table((parts.name, *heads), rows, right=right)
     first, last = results[0].receipt, results[-1].receipt
     entries = f"entry {first.sequence}" if len(done) == 1 else f"entries {first.sequence} to {last.sequence}"
-    dearest = "part" if parts.counted == 1 else f"{parts.counted} parts"
+    costliest = "part" if parts.counted == 1 else f"{parts.counted} parts"
     output.say(f"\n{results[0].covers}")
     output.say(
-        f"charged {cost} to each part, to {first.account} as {entries}; the account counts the dearest {dearest}; "
+        f"charged {cost} to each part, to {first.account} as {entries}; the account counts the costliest {costliest}; "
         "errors are at 95%"
     )

@@ -22,10 +22,10 @@ from discreet.errors import MissingExtra
 )
 @with_output
 def command(output: Output, config: str, progress: bool, show_secret: bool) -> None:
-    """Label public inputs by PATE and train a student. CONFIG is a TOML file.
+    """Label public inputs with PATE and train a student. CONFIG is a TOML file.
 
     Teachers learn from disjoint shards of the private data and vote on public inputs. The account is charged before the
-    first vote, with a price that holds for all votes. A run that was killed continues if it is started again. Labels,
+    first vote, with a price that holds for all votes. A killed run continues when it is started again. Labels,
     their statement, the student, a chart and a report go into one folder, and what only the data's owner may see goes
     into another. docs/cli.md shows a complete CONFIG.
     """

@@ -28,7 +28,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 @click.option("--delta", type=float, required=True, help="δ of the whole training.")
 @click.option("--batch-sizes", default=_BATCHES, show_default=True, help="Average batch sizes to try.")
 @click.option("--epochs", default=_EPOCHS, show_default=True, help="Numbers of passes over the data to try.")
-@click.option("--gradients", type=int, help="Limit of compute: per-example gradients, which is epochs × examples.")
+@click.option("--gradients", type=int, help="Compute limit in per-example gradients: epochs × examples.")
 @with_output
 def command(
     output: Output,
@@ -39,7 +39,7 @@ def command(
     epochs: str,
     gradients: int | None,
 ) -> None:
-    """Choose batch size and epochs of a DP-SGD training for a budget. Reads no data and charges nothing.
+    """Choose the batch size and epochs of a DP-SGD training for a budget. Reads no data and charges nothing.
 
     Each cell is the noise multiplier that costs exactly (ε, δ). Bars show the noise on the mean gradient over the whole
     run, σ/(B√steps) in units of the clip norm: lower is better. The clip norm itself does not change ε.

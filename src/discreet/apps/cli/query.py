@@ -74,14 +74,12 @@ from discreet.errors import InvalidArgument, MissingExtra
 @click.option(
     "--partition",
     metavar="COLUMN=A,B,…",
-    help="Ask each of disjoint parts for itself, by the public keys of a column or of an SQL expression: "
-    "\"DATE_TRUNC('month', day) AS month=2023-01..2023-12\". The account counts the dearest parts alone.",
+    help="Ask about disjoint parts one by one, by the public keys of a column or of an SQL expression: "
+    "\"DATE_TRUNC('month', day) AS month=2023-01..2023-12\". The account counts only the costliest parts.",
 )
+@click.option("--part", "parts", multiple=True, metavar="KEY", help="With --partition: ask only this part. Repeatable.")
 @click.option(
-    "--part", "parts", multiple=True, metavar="KEY", help="With --partition: ask this part alone. Repeatable."
-)
-@click.option(
-    "--max-parts", type=int, help="With --partition, where persons are protected: in how many parts a person counts."
+    "--max-parts", type=int, help="With --partition, where persons are protected: the most parts a person counts in."
 )
 @click.option("--discover", is_flag=True, help="Instead of --keys: find the group keys privately. Needs --delta.")
 @options(unit_options)
@@ -94,7 +92,7 @@ from discreet.errors import InvalidArgument, MissingExtra
 @click.option(
     "--bias",
     is_flag=True,
-    help="Instead of the answer: estimate what its bounds and limits change, for --epsilon. Charged as an answer is.",
+    help="Instead of the answer: estimate what its bounds and limits change, for --epsilon. Charged like an answer.",
 )
 @click.option("--show-sql", is_flag=True, help="With --preview: also show the SQL that the engine would run.")
 @with_output
@@ -134,10 +132,10 @@ def command(
     (duckdb:///clinic.duckdb?table=visits), or a PostgreSQL table (postgresql://user@host/clinic?table=visits).
 
     SQL is a SELECT of COUNT, SUM, AVG, MEDIAN, … FROM DATA, under any name, with WHERE, GROUP BY and sub-queries, and
-    with JOIN of tables that --table and --public name. Each number comes with its ±: the half width of its 95%
-    interval, which covers the noise and not what bounds and limits change (see --bias). Keys that look like numbers are
-    numbers; put text that looks like a number, or that holds a comma, in quotes. Write dates as 2024-12-31 in --keys
-    and as DATE '2024-12-31' in SQL.
+    with JOIN of tables from --table and --public. Each number comes with its ±: the half width of its 95% interval,
+    which covers the noise but not what bounds and limits change (see --bias). Keys that look like numbers are numbers;
+    put text that looks like a number, or that holds a comma, in quotes. Write dates as 2024-12-31 in --keys and as
+    DATE '2024-12-31' in SQL.
 
     Guarantee: ε-DP for the account's unit and relation. Column names and types, keys and bounds are public.
     """

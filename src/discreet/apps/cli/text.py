@@ -15,7 +15,7 @@ from discreet.errors import InvalidArgument, MissingExtra
 
 @click.group("text")
 def group() -> None:
-    """Fine-tune a causal language model privately by LoRA, and write from it for free."""
+    """Fine-tune a causal language model privately with LoRA, and generate text from it for free."""
 
 
 @group.command(

@@ -9,7 +9,7 @@ ODDS = Exercise(
     "Differential privacy bounds the odds, P(in)/P(out): one release multiplies them by at most e^ε.",
     (
         ExerciseQuestion(
-            "A release has ε = 0.01. By which factor can the odds grow at most?",
+            "A release has ε = 0.01. By what factor can the odds grow at most?",
             "math.exp(0.01)",
             "e^0.01 = {0:.5f}: about one percent.",
             "The factor is e to the power of ε.",
@@ -101,7 +101,7 @@ HOMOGENEITY = Exercise(
             'group = ["diabetes", "diabetes", "diabetes"]\n100 * group.count("diabetes") / len(group)',
             "{0:.0f}%: the group is anonymous and tells everything. This is the homogeneity attack.",
             "Alex is one of the rows of 13053. What do they have in common?",
-            (Mistake(33.3333, "One in three is the chance to name Alex's row. But all three rows say the same."),),
+            (Mistake(33.3333, "One in three is the chance of picking Alex's row. But all three say the same."),),
         ),
         ExerciseQuestion(
             "Bo lives in 13068. How sure is the attacker that Bo has asthma, in percent?",
@@ -156,7 +156,7 @@ SALARY = Exercise(
             ),
         ),
         ExerciseQuestion(
-            "Which scale b does Laplace noise need?",
+            "What scale b does Laplace noise need?",
             "1_000 / 0.5",
             "b = Δ/ε = {0:,.0f}.",
             "b is the sensitivity divided by ε.",
@@ -166,7 +166,7 @@ SALARY = Exercise(
             ),
         ),
         ExerciseQuestion(
-            "Which error is exceeded in only 5% of all releases?",
+            "What error is exceeded in only 5% of all releases?",
             "2_000 * math.log(1 / 0.05)",
             "b·ln(20) = {0:,.0f}: Laplace noise exceeds t with probability e^(−t/b).",
             "P(|noise| > t) = e^(−t/b). Set this to 0.05 and solve for t.",
@@ -186,7 +186,7 @@ SALARY = Exercise(
             choices=(
                 OfferedAnswer(
                     "Nothing: the sensitivity is still (max − min)/N",
-                    "N itself would then tell how many people there are.",
+                    "N itself would then reveal how many people there are.",
                 ),
                 OfferedAnswer("Publish a noisy sum and a noisy count, and divide"),
                 OfferedAnswer("It cannot be done", "Both the sum and the count have a small sensitivity of their own."),
@@ -228,7 +228,7 @@ DILEMMA = Exercise(
     "0.5. The epidemiologists accept an error above 10 cases in at most 5% of all releases.",
     (
         ExerciseQuestion(
-            "Which is the smallest ε that satisfies the epidemiologists?",
+            "What is the smallest ε that satisfies the epidemiologists?",
             "math.log(1 / 0.05) / 10",
             "ε ≥ ln(20)/10 = {0:.3f}.",
             "P(|noise| > t) = e^(−εt). Set this to 5% at t = 10.",
@@ -249,7 +249,7 @@ DILEMMA = Exercise(
             ),
         ),
         ExerciseQuestion(
-            "Which error is exceeded in 5% of releases at ε = 0.5?",
+            "What error is exceeded in 5% of releases at ε = 0.5?",
             "math.log(1 / 0.05) / 0.5",
             "{0:.2f} cases. Between 6 and 10 cases both sides can agree, with ε from 0.5 down to 0.3.",
             "Solve e^(−0.5·t) = 0.05 for t.",
@@ -293,7 +293,7 @@ POLL = Exercise(
     "exp(ε·q/(2Δ)), with Δ = 1.",
     (
         ExerciseQuestion(
-            "How many times as likely as B is A?",
+            "How many times as likely is A as B?",
             "math.exp(1.0 * (30 - 25) / 2)",
             "e^2.5 = {0:.1f} times.",
             "Divide exp(ε·30/2) by exp(ε·25/2).",
@@ -303,7 +303,7 @@ POLL = Exercise(
             ),
         ),
         ExerciseQuestion(
-            "With which probability is A chosen, in percent?",
+            "With what probability is A chosen, in percent?",
             "weights = np.exp(np.array([30, 25, 20]) / 2 - 15)\n100 * weights[0] / weights.sum()",
             "{0:.1f}%: 1/(1 + e^−2.5 + e^−5).",
             "Give A the weight 1, B e^−2.5 and C e^−5, and divide by their sum.",
@@ -314,14 +314,14 @@ POLL = Exercise(
             tolerance=0.003,
         ),
         ExerciseQuestion(
-            "A new voter can only raise counts. Then exp(ε·q/Δ) is ε-DP as well (the scores are monotone). With "
-            "which probability is A chosen now, in percent?",
+            "A new voter can only raise counts. Then exp(ε·q/Δ) is ε-DP as well (the scores are monotone). With what "
+            "probability is A chosen now, in percent?",
             "weights = np.exp(np.array([30, 25, 20]) - 30.0)\n100 * weights[0] / weights.sum()",
             "{0:.1f}% at the same ε. `dp.exponential` knows which queries are monotone.",
             "As before, with e^−5 and e^−10.",
         ),
         ExerciseQuestion(
-            "With two designs and exp(ε·q/(2Δ)), how many votes must A lead by so that it wins in 99% of releases?",
+            "With two designs and exp(ε·q/(2Δ)), by how many votes must A lead to win in 99% of releases?",
             "math.ceil(2 * math.log(99))",
             "2·ln(99) = 9.2, so {0:.0f} votes.",
             "The odds of A against B are e^(lead/2). For 99% they must be 99:1. Round up.",

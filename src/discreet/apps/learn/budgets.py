@@ -63,19 +63,19 @@ costs = [
         "replaced, and 0.2 if a patient is added or removed.",
     ),
     "Queries on the same people add up; queries on disjoint people do not. Whether a person can change parts "
-    "depends on the relation. For many queries an accountant is far below the sum.",
+    "depends on the relation. For many queries, an accountant's total is far below the sum.",
 )
 
 BUG = Exercise(
     "bug",
     "A mechanism with a bug",
-    "A mechanism is (1, 1e-6)-DP when it works. By a bug, once in 10,000 runs it publishes the whole table.",
+    "A mechanism is (1, 1e-6)-DP when it works. Because of a bug, it publishes the whole table once in 10,000 runs.",
     (
         ExerciseQuestion(
             "The buggy mechanism is (1, δ)-DP. What is δ?",
             "accounting.delta(events.MayFail(1e-4, Claimed(1.0, 1e-6)), 1.0).upper",
             "p + (1 − p)·δ₀ = {0:.4g}.",
-            "With probability p everything is out; otherwise δ₀ holds. Weigh the two.",
+            "With probability p everything is published; otherwise δ₀ holds. Weigh the two.",
             (
                 Mistake(1e-6, "That is δ without the bug."),
                 Mistake(1e-4, "Nearly. The runs that work still have their own δ₀."),
@@ -84,21 +84,21 @@ BUG = Exercise(
             tolerance=0.004,
         ),
         ExerciseQuestion(
-            "It runs once a day. With which probability does it publish the table at least once in a year, in percent?",
+            "It runs once a day. With what probability does it publish the table at least once in a year, in percent?",
             "100 * (1 - (1 - 1e-4) ** 365)",
             "{0:.2f}%: far too often for a table of patients.",
             "One minus the probability that all 365 runs work.",
         ),
         ExerciseQuestion(
-            "How large may p be, so that the buggy mechanism is still (1, 2e-6)-DP?",
+            "How large may p be if the buggy mechanism must still be (1, 2e-6)-DP?",
             "(2e-6 - 1e-6) / (1 - 1e-6)",
             "{0:.3g}, one in a million: a bug must be as rare as δ promises.",
             "Solve p + (1 − p)·1e-6 = 2e-6.",
-            (Mistake(2e-6, "Then nothing of δ would be left for the runs that work."),),
+            (Mistake(2e-6, "Then none of δ would be left for the runs that work."),),
         ),
         ExerciseQuestion(
             "A third mechanism publishes each row of 100,000 with probability δ = 1e-5, independently, and nothing "
-            "else. It is (0, 1e-5)-DP. With which probability is somebody exposed, in percent?",
+            "else. It is (0, 1e-5)-DP. With what probability is somebody exposed, in percent?",
             "100 * (1 - (1 - 1e-5) ** 100_000)",
             "{0:.1f}%. This is why δ must be far below one over the number of people.",
             "One minus the probability that no row is published.",
@@ -134,7 +134,7 @@ MODELS = Exercise(
     "example (replace-one).",
     (
         ExerciseQuestion(
-            "Which ε does each of the five losses get, if they share equally?",
+            "What ε does each of the five losses get, if they share equally?",
             "1.0 / 5",
             "{0:g}: five questions about the same examples.",
             "The five releases use the same 500 examples, so their ε add up to 1.",
@@ -147,7 +147,7 @@ MODELS = Exercise(
             "Add them up.",
         ),
         ExerciseQuestion(
-            "Which scale b of Laplace noise does each mean loss get?",
+            "What scale b of Laplace noise does each mean loss get?",
             "2 / 500 / 0.2",
             "(2/500)/0.2 = {0:g}.",
             "The mean moves by at most (2 − 0)/500. Divide by the ε of one loss.",
@@ -158,7 +158,7 @@ MODELS = Exercise(
             ),
         ),
         ExerciseQuestion(
-            "Two models differ by 0.05 in loss. With which probability does the noise swap them, in percent? (The "
+            "Two models differ by 0.05 in loss. With what probability does the noise swap them, in percent? (The "
             "difference of two Laplace draws exceeds x·b with probability e^−x·(2 + x)/4.)",
             "x = 0.05 / 0.02\n100 * math.exp(-x) * (2 + x) / 4",
             "{0:.1f}%. To publish only the best model, `dp.noisy_max` needs a single ε for all five.",
@@ -182,6 +182,6 @@ gaps, {name: [swapped(gap, scale) for gap in gaps] for name, scale in ways.items
         "Two falling curves over the difference of two losses from 0 to 0.2. With ε = 0.2 for each loss a "
         "difference of 0.05 is swapped in 9% of releases; with ε = 1 for each, hardly ever, at five times the cost.",
     ),
-    "Looking at validation data costs, too. Split the budget over all looks, or ask for the best model instead of "
-    "all losses (see *choose among models*).",
+    "Looking at validation data costs privacy too. Split the budget over all looks, or ask for the best model instead "
+    "of all losses (see *choose among models*).",
 )

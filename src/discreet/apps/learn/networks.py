@@ -10,7 +10,7 @@ MICROBATCH = Exercise(
     "and clips once for each group. σ = 1, δ = 1e-5, one step, no sampling; one example is added or removed.",
     (
         ExerciseQuestion(
-            "Done right (each example is clipped), which ε does the step have? (`discreet price gaussian --noise 1 "
+            "Done right (each example is clipped), what ε does the step have? (`discreet price gaussian --noise 1 "
             "--delta 1e-5`)",
             "accounting.epsilon(Gaussian(1.0), 1e-5).upper",
             "{0:.2f}.",
@@ -41,12 +41,12 @@ MICROBATCH = Exercise(
             (Mistake(4, "The clipped mean may turn around: from +C to −C is 2C."),),
         ),
         ExerciseQuestion(
-            "The noise is still σC. Which ε does that step really have?",
+            "The noise is still σC. What ε does that step really have?",
             "accounting.epsilon(Gaussian(1 / 8), 1e-5).upper",
             "{0:.1f} instead of 4.38: a silent failure. At k = 16 it is 648.",
             "The noise is 1/8 of the sensitivity: `discreet price gaussian --noise 0.125 --delta 1e-5`.",
             (
-                Mistake(35.0174, "ε grows faster than in proportion to the sensitivity."),
+                Mistake(35.0174, "ε grows more than in proportion to the sensitivity."),
                 Mistake(9.99726, "That is for a sensitivity of 2C."),
             ),
         ),
@@ -89,7 +89,7 @@ BATCHNORM = Exercise(
             ),
         ),
         ExerciseQuestion(
-            "Somebody replaces the fourth example by 100. What is the normalized value of the first example now?",
+            "Somebody replaces the fourth example with 100. What is the normalized value of the first example now?",
             "batch = np.array([1.0, 2.0, 3.0, 100.0])\n(batch[0] - batch.mean()) / batch.std()",
             "{0:.3f}: the first example did not change, but what the network sees of it did, and so does its gradient.",
             "The mean is 26.5.",
@@ -104,14 +104,15 @@ BATCHNORM = Exercise(
         ExerciseQuestion(
             "Which of these must not be used with DP-SGD?",
             "1",
-            "Its statistics come from the private batch, so that clipping no longer bounds what one example does. "
+            "Its statistics come from the private batch, so clipping no longer bounds what one example does. "
             "`learning.fix(model)` replaces it, and `discreet check` finds it.",
             "Which one mixes examples of the private batch?",
             choices=(
                 OfferedAnswer("Group normalization", "It normalizes groups of channels of one example."),
                 OfferedAnswer("Batch normalization in training mode"),
                 OfferedAnswer(
-                    "Batch normalization with statistics of public data, frozen", "Frozen public numbers mix nobody."
+                    "Batch normalization with statistics of public data, frozen",
+                    "Frozen public numbers mix no examples.",
                 ),
             ),
         ),

@@ -86,12 +86,12 @@ def _who(neighbors: Neighbors) -> str:
         if most == 1 and not shared:
             return (
                 "Every client of the federation, with all of its data, and so every person who has a client to "
-                "themselves. For one of several people whose data lie with the same client, the bound is that of two "
+                "themselves. For one of several people whose data are held by one client, the bound is that of two "
                 "clients."
             )
         whose = "which may hold data of others too" if shared else "which hold data of nobody else"
         number = "one client" if most == 1 else f"{most} clients"
-        return f"Every person whose data lie with at most {number} of the federation, {whose}."
+        return f"Every person whose data are held by at most {number} of the federation, {whose}."
     return "Every row of the data. That protects every person only if each person has one row."
 
 
@@ -139,8 +139,8 @@ def _accountant(budget: Guarantee) -> str:
     rule = form_of(budget).rule
     return (
         f"For the bound: {rule}. It is valid even if earlier answers decide what is asked next. For the tight bound: "
-        "privacy loss distributions, inverted numerically with certified bounds from both sides, of which the upper "
-        "one is shown."
+        "privacy loss distributions, inverted numerically with certified bounds from both sides; the upper one "
+        "is shown."
     )
 
 

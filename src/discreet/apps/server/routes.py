@@ -101,7 +101,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route("GET", "/v1/ledger/export", "audit", auditing.export, "All entries, as JSON lines"),
     Route("GET", "/v1/refusals", "audit", auditing.refusals, "The newest refused attempts"),
-    Route("GET", "/v1/changes", "audit", auditing.changes, "Changes of users, tokens, policies and approvals"),
+    Route("GET", "/v1/changes", "audit", auditing.changes, "Changes to users, tokens, policies and approvals"),
     # stewards
     Route(
         "POST", "/v1/datasets", "manage", managing.register, "Register a dataset, or a new version of one",

@@ -32,7 +32,7 @@ together.epsilon, together.delta, exact""",
     TextbookClaim(
         "A log of validation accuracies",
         ("deep learning",),
-        "T accuracies, each ε₀-DP, on one validation set are Tε₀-DP; whoever counts each alone is wrong.",
+        "T accuracies, each ε₀-DP, on one validation set are Tε₀-DP; counting each alone is wrong.",
         """\
 search = Repeated(Laplace(1 / 0.1), 50)
 accounting.pure(search).epsilon, accounting.epsilon(search, 1e-6).upper""",
@@ -93,7 +93,7 @@ theorem = accounting.advanced(dp.PureDP(0.1), 100, slack=1e-5).epsilon
 simple, theorem""",
         "holds in part",
         lambda simple, theorem: shows(simple, "5.799") and simple < theorem,
-        "{0:.3f} is close to {1:.3f}, but below it: ε² is less than ε(e^ε − 1). An approximation from below is no "
+        "{0:.3f} is close to {1:.3f}, but below it: ε² is less than ε(e^ε − 1). An approximation from below is not a "
         "bound; don't charge it.",
     ),
     TextbookClaim(

@@ -93,7 +93,7 @@ laplace, gaussian, (gaussian / laplace) ** 2""",
         lambda laplace, gaussian, _: laplace < gaussian,
         "For one number it is the other way round: at ε = 1 Laplace noise has standard deviation {0:.3g} with δ = "
         "0, and Gaussian noise {1:.3g} at δ = 1e-6. A δ pays off for vectors and for many releases: from {2:.0f} "
-        "coordinates that all move on, Gaussian noise is smaller.",
+        "coordinates on, if all of them move, Gaussian noise is smaller.",
     ),
     TextbookClaim(
         "Tasks that need a δ",
@@ -169,7 +169,7 @@ alone, family""",
     TextbookClaim(
         "Almost the same output",
         ("machine learning", "foundations"),
-        "The output is almost the same with and without you, so that you can plausibly deny that you took part.",
+        "The output is almost the same with and without you, so you can plausibly deny that you took part.",
         """\
 [math.tanh(epsilon / 2) for epsilon in (0.1, 1.0, 8.0)]""",
         "holds in part",
@@ -181,7 +181,7 @@ alone, family""",
         "k-anonymity and the homogeneity attack",
         ("foundations",),
         "In a table that is 3-anonymous, an attacker can be certain: if all three people who share a ZIP code have "
-        "the same illness, so has the target. Differential privacy has no such case.",
+        "the same illness, so does the target. Differential privacy has no such case.",
         """\
 illnesses = ["diabetes", "diabetes", "diabetes"]
 certain = illnesses.count("diabetes") / len(illnesses)

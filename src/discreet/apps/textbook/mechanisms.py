@@ -291,8 +291,7 @@ local, local / math.sqrt(2)""",
     TextbookClaim(
         "Comparing guarantees",
         ("noise",),
-        "Versions of differential privacy are hard to compare: the answer may turn around with the way privacy is "
-        "measured.",
+        "Versions of differential privacy are hard to compare: the answer may change with the way privacy is measured.",
         """\
 laplace, gaussian = Laplace(1.0), Gaussian(math.sqrt(2))
 by_epsilon = [accounting.epsilon(event, 1e-6).upper for event in (laplace, gaussian)]

@@ -25,7 +25,7 @@ _INTRODUCTION = """\
 Differential privacy is taught with formulas, worked examples and rules of thumb. Some of them are wrong, and many leave
 out the condition under which they hold. This page takes the claims of five introductions (one each on the foundations,
 on private machine learning, on private deep learning and on the choice of noise, and a glossary entry), states each in
-our own words, and checks it with a few lines of code. What the code gives is computed when this page is written, and a
+our own words, and checks it with a few lines of code. The values are computed when this page is written, and a
 test fails when a value or a verdict changes.
 
 `discreet compare --sayings` prints the table, and `discreet learn` turns the problems into exercises
@@ -55,7 +55,7 @@ The five texts also give advice and history that no computation can confirm. In 
 - *Differential privacy dates from 2006, DP-SGD from 2016, Laplace noise under an L2 bound from 2024.* Right: Dwork,
   McSherry, Nissim & Smith; Abadi et al.; Andersson et al.
 - *Training data were extracted from language models that had no such defense.* Right (Carlini et al. 2021).
-- *Anonymous is not private: any fact can identify somebody.* [The tour](tutorials/tour.md) shows eight ways.
+- *Anonymous is not private: any fact can identify somebody.* [The tour](tutorials/tour.md) shows nine ways.
 """
 
 

@@ -85,7 +85,7 @@ abs(after - before) * n / C""",
     TextbookClaim(
         "More data, less noise",
         ("deep learning", "noise"),
-        "For a mean the noise falls like 1/n, so that larger datasets are easier to protect.",
+        "For a mean the noise falls like 1/n, so larger datasets are easier to protect.",
         """\
 [100 / (n * 1.0) for n in (100, 1_000, 10_000)]""",
         "holds",
@@ -135,8 +135,8 @@ laplace, gaussian, laplace * d / gaussian""",
         "holds in part",
         lambda laplace, gaussian, fair: laplace < gaussian and fair > 100,
         "At the same clip norm the squared norm of Laplace noise is smaller: {0:,} against {1:,.0f}·C² for d = "
-        "1,000 at (1, 1e-5). But clipping to the same number in L1 shrinks a dense gradient √d times as much. For "
-        "the same gradient that is left, Laplace noise is {2:.0f} times larger.",
+        "1,000 at (1, 1e-5). But clipping to the same number in L1 shrinks a dense gradient √d times as much. For the "
+        "same remaining gradient, Laplace noise is {2:.0f} times larger.",
     ),
     TextbookClaim(
         "Clipping a gradient",

@@ -35,8 +35,8 @@ training = Repeated(PoissonSampled(0.01, Gaussian(1.0)), 1000)
 accounting.epsilon(training, 1e-5).upper, accounting.epsilon(Gaussian(1.0), 1e-5).upper""",
         "holds in part",
         lambda training, once: shows(training, "1.828") and once > 4,
-        "Neither rate nor steps nor δ are said. 1,000 steps at rate 0.01 give {0:.4g} at δ = 1e-5; a single step on "
-        "all data gives {1:.3g}.",
+        "The claim names neither rate nor steps nor δ. 1,000 steps at rate 0.01 give {0:.4g} at δ = 1e-5; a single "
+        "step on all data gives {1:.3g}.",
     ),
     TextbookClaim(
         "Clipping microbatches",
@@ -118,8 +118,8 @@ gradients = [np.linalg.norm(0.5 * scale * inputs, axis=1) for scale in (1, 10)]
 [float(np.median(norms)) for norms in gradients]""",
         "does not hold",
         lambda norms: abs(norms[1] / norms[0] - 10) < 1e-9,
-        "It has no fixed range: write the inputs in other units and gradients scale along. The first gradients of a "
-        "logistic model on three points have a median norm of {0[0]:g}, and of {0[1]:g} with inputs ten times as "
+        "It has no fixed range: write the inputs in other units and gradients scale with them. The first gradients of "
+        "a logistic model on three points have a median norm of {0[0]:g}, and of {0[1]:g} with inputs ten times as "
         "large. Published results mostly use 0.1 to 1 (0.1 in Tramèr & Boneh 2021, 1 in De et al. 2022).",
     ),
     TextbookClaim(
@@ -153,7 +153,7 @@ variances[0] / variances[1], accounting.epsilon(laplace, 1e-5).upper""",
         "holds in part",
         lambda ratio, epsilon: ratio == 2 and epsilon < 3,
         "Laplace noise of scale 1 has {0:g} times the variance of Gaussian noise with σ = 1. At equal variance the "
-        "accuracy is the same in expectation (see heavy tails). How far the ε are apart depends on the clipping. "
+        "accuracy is the same in expectation (see heavy tails). How far apart the ε are depends on the clipping. "
         "For one coordinate, 1,000 steps at rate 0.01 cost {1:.3g} with Laplace noise and 1.83 with Gaussian noise "
         "(δ = 1e-5). Measured on MNIST at the noise of ε = 3 (kept results): 5.6 under L2 clipping, and 6144 under "
         "L1 clipping.",
@@ -203,7 +203,7 @@ def noise_per_example(batch, n=60_000, epochs=10):
         lambda values: values == sorted(values, reverse=True),
         "60,000 examples, 10 epochs, (3, 1e-5): noise on the mean gradient of {0[0]:.2g}, {0[1]:.2g} and {0[2]:.2g} "
         "thousandths of C at batches of 600, 6,000 and all. Ten times the batch divides it by five at first, then "
-        "by four. Fewer steps are the price, so that training gains less than the noise says.",
+        "by four. Fewer steps are the price, so training gains less than the noise says.",
     ),
     TextbookClaim(
         "Smaller models do better",
@@ -234,7 +234,7 @@ state_of_the_art - 83.8, state_of_the_art - 32.4""",
     TextbookClaim(
         "Privacy as regularization",
         ("machine learning",),
-        "Clipping and noise keep a model from memorizing, so that it may do better on new data.",
+        "Clipping and noise keep a model from memorizing, so it may do better on new data.",
         """\
 [math.exp(epsilon) - 1 for epsilon in (0.01, 0.1, 1.0)]""",
         "holds in part",

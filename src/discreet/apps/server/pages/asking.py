@@ -17,7 +17,7 @@ from discreet.apps.server.tables import Work
 _EMPTY = {"dataset": "", "sql": "", "epsilon": "0.1", "delta": "", "purpose": "", "key": ""}
 _TITLES = {
     "budget_exceeded": "This does not fit",
-    "approval_needed": "This needs an approval",
+    "approval_needed": "This needs approval",
     "policy_refused": "The rules do not allow this",
 }
 

@@ -19,7 +19,7 @@ FormFields = Mapping[str, str]
 def read_form(content_type: str, content: bytes) -> dict[str, str]:
     """The fields of a form; line breaks become single characters, as everywhere else."""
     if content_type.partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
-        raise Problem(415, "invalid", "this is not a form of these pages")
+        raise Problem(415, "invalid", "this form is not from these pages")
     try:
         text = content.decode()
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict") if text else []
