@@ -60,6 +60,13 @@ def test_no_line_of_code_is_wider_than_the_page(page):
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=relative)
+def test_formulas_are_plain_text_because_the_site_renders_no_tex(document):
+    assert not re.findall(
+        r"\$\$|\\[(\[]|\\(?:frac|sum|int|le|ge|varepsilon|delta|alpha)\b", without_code(document.read_text())
+    )
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=relative)
 def test_every_link_to_a_file_or_heading_leads_somewhere(document):
     for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", without_code(document.read_text())):
         if "://" in target:
