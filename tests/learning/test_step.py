@@ -17,7 +17,7 @@ from discreet.learning.distributed import Team
 from discreet.learning.engine import ClippedSum
 from discreet.learning.noise import GaussianNoise, Secret
 from discreet.learning.step import _Totals
-from tests.learning import small
+from tests.learning import small, triton_in_numpy
 
 
 def example_gradient(net: nn.Module, inputs: torch.Tensor, target: torch.Tensor) -> list[torch.Tensor]:
@@ -161,6 +161,25 @@ def test_a_step_is_the_same_whether_its_noise_is_drawn_early_or_added_in_place(c
     for (gradients, norm), (others, other) in zip(*ways, strict=True):
         assert torch.allclose(gradients, others, atol=1e-6)
         assert norm == pytest.approx(other, rel=1e-6)
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_the_memory_of_gradients_does_not_tell_that_a_draw_was_empty(early, monkeypatch):
+    """SGD's momentum keeps the layout of the first gradient, and a checkpoint keeps the momentum."""
+    monkeypatch.setattr("discreet.learning.step.EARLY_NOISE", 1 << 24 if early else 1)
+    emulated = triton_in_numpy.emulated(monkeypatch)
+    monkeypatch.setattr("discreet.learning.noise.families.chacha_kernel", emulated)
+    plan = small.plan(batch_size=1, steps=8)
+    net = nn.Sequential(nn.Unflatten(1, (2, 2, 1)), nn.Conv2d(2, 3, (2, 1)), nn.Flatten(), nn.Linear(3, 2))
+    net = net.to(memory_format=torch.channels_last)
+    step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.5), compile=False)
+    empty, layouts = [], []
+    for batch in plan.batches(small.data()):
+        step(batch)
+        empty.append(not len(batch._rows))
+        layouts.append([(p.grad.stride(), p.grad.untyped_storage().nbytes()) for p in net.parameters()])
+    assert set(empty) == {True, False}
+    assert layouts == layouts[:1] * len(layouts)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
