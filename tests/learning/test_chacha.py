@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from discreet.errors import DiscreetError
 from discreet.learning.noise import GaussianNoise, L2LaplaceNoise, LaplaceNoise, Secret, chacha, chacha_kernel
+from tests.learning import triton_in_numpy
 from tests.learning.test_keystream import Given
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -95,11 +96,19 @@ def test_noise_on_a_device_is_normal_and_uses_no_block_twice(dtype, monkeypatch)
     assert not torch.isin(other, drawn).any() or dtype == torch.float32
 
 
-@cuda
-def test_the_kernel_gives_the_numbers_of_the_cipher():
-    secret, device = Secret(), torch.device("cuda")
-    for size in (1, 2, 2559, 2560, 2561, 1_000_003):
-        found = GaussianNoise(1.0).flat(size, 2.0, secret, device=device)
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=cuda)])
+def device(request, monkeypatch):
+    """Where the kernels run: on a GPU, or in numpy, so that a fault shows on every machine."""
+    if request.param == "cpu":
+        emulated = triton_in_numpy.emulated(monkeypatch)
+        monkeypatch.setattr("discreet.learning.noise.families.chacha_kernel", emulated)
+    return torch.device(request.param)
+
+
+def test_the_kernel_gives_the_numbers_of_the_cipher(device):
+    secret = Secret()
+    for size in (1, 2, 2559, 2560, 2561, 1_000_003 if device.type == "cuda" else 100_003):
+        found = GaussianNoise(1.0)._on_device(size, 2.0, secret, device, torch.float32)
         words = chacha.blocks(secret.cipher_key("device"), 0, -(-size // 2560) * chacha_kernel.LANES, device=device)
         expected = GaussianNoise(1.0)._from_words(words, torch.float32)[:size] * 2.0
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-6)
@@ -116,11 +125,10 @@ def blocks_of_each(values: list[torch.Tensor], secret: Secret) -> list[torch.Ten
     return expected
 
 
-@cuda
 @pytest.mark.parametrize("overwrite", [True, False])
-def test_the_kernel_adds_the_cipher_s_numbers_to_each_tensor(overwrite):
-    secret, device = Secret(), torch.device("cuda")
-    values = [torch.randn(shape, device=device) for shape in [(3,), (2560,), (0,), (2561, 5), (1,), (64, 3, 5, 5)]]
+def test_the_kernel_adds_the_cipher_s_numbers_to_each_tensor(overwrite, device):
+    secret, shapes = Secret(), [(3,), (2560,), (0,), (2561, 5), (1,), (64, 3, 5, 5)]
+    values = [torch.randn(shape, device=device) for shape in shapes]
     values[-1] = values[-1].to(memory_format=torch.channels_last)
     before = [value.clone(memory_format=torch.preserve_format) for value in values]
     results = GaussianNoise(1.0).noisy(values, 0.25, 2.0, secret, overwrite=overwrite)
@@ -132,10 +140,27 @@ def test_the_kernel_adds_the_cipher_s_numbers_to_each_tensor(overwrite):
         assert overwrite or torch.equal(value, old)
 
 
-@cuda
-def test_one_tensor_for_two_equal_sums_gets_noise_twice():
+def test_one_tensor_for_two_equal_sums_gets_noise_twice(device):
     """A compiler returns one tensor for two equal results, such as the two biases of an LSTM."""
-    value = torch.zeros(5000, device="cuda")
+    value = torch.zeros(5000, device=device)
     first, second = GaussianNoise(1.0).noisy([value, value], 1.0, 1.0, Secret(), overwrite=True)
     assert float((first - second).std()) > 1.3  # √2 for independent noise; 0 if both are one tensor
     assert not value.any()
+
+
+@pytest.mark.parametrize("kind", ["every second", "transposed", "repeated", "wide"])
+def test_tensors_that_the_kernel_cannot_read_in_a_row_get_noise_in_every_element(kind, device):
+    values = {
+        "every second": torch.ones(60, 40, device=device)[:, ::2],
+        "transposed": torch.ones(30, 40, device=device).t(),
+        "repeated": torch.ones(30, 1, device=device).expand(30, 40),
+        "wide": torch.ones(30, 40, device=device, dtype=torch.float64),
+    }
+    value = values[kind]
+    (result,) = GaussianNoise(1.0).noisy([value], 0.25, 2.0, Secret(), overwrite=True)
+    noise = (result - 0.25) / 2.0
+    assert result.shape == value.shape
+    assert result.dtype == value.dtype
+    assert len(torch.unique(noise)) == value.numel()
+    assert 0.88 < float(noise.std()) < 1.12  # 1,200 numbers: six standard errors
+    assert bool((value == 1.0).all())

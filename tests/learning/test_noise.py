@@ -14,7 +14,7 @@ from scipy import stats
 
 from discreet import events
 from discreet.errors import InvalidArgument
-from discreet.learning.noise import FAMILIES, GaussianNoise, L2LaplaceNoise, LaplaceNoise, Noise, Secret
+from discreet.learning.noise import FAMILIES, GaussianNoise, L2LaplaceNoise, LaplaceNoise, Noise, Secret, apart
 from discreet.learning.noise.families import _MANY, _PIECE
 from discreet.learning.noise.keystream import Keystream
 from tests.learning.test_keystream import Given
@@ -282,3 +282,13 @@ def test_noisy_values_are_the_scaled_values_plus_one_draw(family, overwrite):
 def test_noisy_values_keep_their_type():
     (result,) = GaussianNoise(1.0).noisy([torch.zeros(4, dtype=torch.float64)], 1.0, 1.0, Secret())
     assert result.dtype == torch.float64
+
+
+def test_tensors_are_apart_if_each_has_memory_of_its_own():
+    whole = torch.zeros(6)
+    assert apart([torch.zeros(2, 3), torch.zeros(6), torch.zeros(2, 3).t()])
+    assert not apart([whole, whole])
+    assert not apart([whole, whole.view(2, 3)])
+    assert not apart([whole[:3], whole[3:]])
+    assert not apart([whole[:3]])
+    assert not apart([torch.zeros(1).expand(6)])

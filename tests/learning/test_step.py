@@ -12,11 +12,12 @@ from torch import nn
 
 import discreet as dp
 from discreet.errors import Exhausted, InvalidArgument
-from discreet.learning import Adaptive, Automatic, Engine, Flat, PerLayer, Plan, Step
+from discreet.learning import Adaptive, Automatic, BandedCorrelation, Engine, Flat, PerLayer, Plan, Step
+from discreet.learning.distributed import Team
 from discreet.learning.engine import ClippedSum
 from discreet.learning.noise import GaussianNoise, Secret
 from discreet.learning.step import _Totals
-from tests.learning import small
+from tests.learning import small, triton_in_numpy
 
 
 def example_gradient(net: nn.Module, inputs: torch.Tensor, target: torch.Tensor) -> list[torch.Tensor]:
@@ -132,6 +133,83 @@ def test_noise_is_written_over_sums_only_if_the_engine_does_not_hold_them(monkey
     check_steps(Step, physical_batch_size=size)
     assert asked == [overwrite] * len(asked)
     assert asked
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"batch_size": 1, "steps": 8},  # some of these draws are empty
+        {"noise": "laplace"},
+        {"clipping": PerLayer(0.5)},
+        {"clipping": PerLayer(0.5), "relation": "replace-one", "sampling": "without replacement"},
+        {"clipping": Adaptive(5.0, count_noise=1.0)},
+        {"correlation": BandedCorrelation((1.0, 0.5)), "sampling": "ordered"},
+    ],
+    ids=str,
+)
+def test_a_step_is_the_same_whether_its_noise_is_drawn_early_or_added_in_place(changes, monkeypatch):
+    ways = []
+    for early in (True, False):
+        monkeypatch.setattr("discreet.learning.step.EARLY_NOISE", 1 << 24 if early else 1)
+        plan, net = small.plan(**changes), small.model()
+        step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.5), compile=False)
+        ways.append([])
+        for batch in plan.batches(small.data()):
+            step(batch)
+            ways[-1].append((small.gradients(net), step.clip_norm))
+    for (gradients, norm), (others, other) in zip(*ways, strict=True):
+        assert torch.allclose(gradients, others, atol=1e-6)
+        assert norm == pytest.approx(other, rel=1e-6)
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_the_memory_of_gradients_does_not_tell_that_a_draw_was_empty(early, monkeypatch):
+    """SGD's momentum keeps the layout of the first gradient, and a checkpoint keeps the momentum."""
+    monkeypatch.setattr("discreet.learning.step.EARLY_NOISE", 1 << 24 if early else 1)
+    emulated = triton_in_numpy.emulated(monkeypatch)
+    monkeypatch.setattr("discreet.learning.noise.families.chacha_kernel", emulated)
+    plan = small.plan(batch_size=1, steps=8)
+    net = nn.Sequential(nn.Unflatten(1, (2, 2, 1)), nn.Conv2d(2, 3, (2, 1)), nn.Flatten(), nn.Linear(3, 2))
+    net = net.to(memory_format=torch.channels_last)
+    step = plan.step(net, small.loss, torch.optim.SGD(net.parameters(), lr=0.5), compile=False)
+    empty, layouts = [], []
+    for batch in plan.batches(small.data()):
+        step(batch)
+        empty.append(not len(batch._rows))
+        layouts.append([(p.grad.stride(), p.grad.untyped_storage().nbytes()) for p in net.parameters()])
+    assert set(empty) == {True, False}
+    assert layouts == layouts[:1] * len(layouts)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("early", [True, False])
+def test_only_the_first_process_adds_noise_and_all_sums_are_added_up(rank, early, monkeypatch):
+    """Noise that every process added on its own would be another noise in each of them."""
+    monkeypatch.setattr("discreet.learning.step.EARLY_NOISE", 1 << 24 if early else 1)
+    added_up = []
+
+    class Pair(Team):
+        def share_parameters(self, tensors):
+            pass
+
+        def add_up(self, flat):
+            added_up.append(flat.clone())
+            flat.fill_(7.0)  # what the other process would make of it
+
+    plan, net = small.plan(steps=1), small.model()
+    step = Step(plan, net, small.loss, None, compile=False, team=Pair(rank, 2))
+    (batch,) = plan.batches(small.data())
+    step.fill(batch)
+    inputs, targets = small.data()
+    total = torch.zeros(sum(p.numel() for p in net.parameters()), dtype=torch.float64)
+    for row in batch._rows.tolist()[rank::2]:
+        gradient = torch.cat([g.reshape(-1) for g in example_gradient(net, inputs[row], targets[row])])
+        total += gradient * min(1.0, 0.5 / float(gradient.norm()))
+    noise = plan.noise.flat(len(total), 0.5, Secret(1).at("noise").at("step", 0)).double() * (rank == 0)
+    (sums,) = added_up
+    assert torch.allclose(sums.double(), (total + noise) / 12, atol=2e-6)
+    assert torch.equal(small.gradients(net), torch.full_like(total, 7.0))
 
 
 def test_an_example_that_is_not_finite_is_left_out_of_lent_results_too():

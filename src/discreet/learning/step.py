@@ -25,6 +25,7 @@ from discreet.learning.clipping import LARGEST, SMALLEST, Adaptive, Clipping
 from discreet.learning.data.batches import Batch, BatchStream
 from discreet.learning.distributed import Team, device_of, inner_model
 from discreet.learning.engine import ClippedSum, Engine
+from discreet.learning.engine.operations.memory_format import in_format_of
 from discreet.learning.noise import Pending, apart, split
 from discreet.learning.optimizers import check_optimizer
 from discreet.learning.plan import Plan
@@ -164,8 +165,9 @@ class Step:
         with self._buffers.put_back(), self._seeded("step", batch.step), self._engine.gathered():
             # gathered by all processes, also by one whose share of the batch is empty
             sums, totals = self._clipped(batch, norm, noise if early else None)
-        if sums is not None and not early and self._is_plain:
-            self._set_gradients(self._made_noisy(batch.step, norm, sums))
+        if not early and self._is_plain:
+            # An empty draw takes the same way: else the memory layout of `.grad` would tell that it was empty.
+            self._set_gradients(self._made_noisy(batch.step, norm, sums or self._no_sums()))
         else:
             self._release(noise(), norm, sums, totals)
         return Observed(totals.loss / totals.count, totals.clipped / totals.count, norm)
@@ -221,6 +223,11 @@ class Step:
                 torch._foreach_add_(sums.tensors, parts)
             totals.add(clipped, mask, limit, self.plan.clipping)
         return sums, totals
+
+    def _no_sums(self) -> _Sums:
+        """The sums of an empty draw, in the memory formats that the engine gives to sums."""
+        zeros = [torch.zeros(p.shape, device=self.device, dtype=self._dtype) for p in self._parameters]
+        return _Sums([in_format_of(*pair) for pair in zip(zeros, self._parameters, strict=True)], owned=True)
 
     @property
     def _shapes(self) -> list[tuple[int, ...]]:

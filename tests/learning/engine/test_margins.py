@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from discreet.learning import Flat
 from discreet.learning.engine import Engine
+from discreet.learning.engine.clipped import clip_uses
 from discreet.learning.engine.operations import arithmetic, convolution, embedding, linear, sequence_norms
 from discreet.learning.engine.operations.base import GradientRule
 from discreet.learning.engine.operations.convolution import ConvolutionWeight
@@ -126,6 +127,53 @@ def test_gradients_that_are_kept_are_those_of_the_rule(name, narrow, monkeypatch
     kept = use.rule.kept_gradients(use.inputs, use.grad)
     assert kept.dtype == torch.bfloat16
     torch.testing.assert_close(kept.float(), use.rule.per_example(use.inputs, use.grad), rtol=0.02, atol=0.1)
+
+
+def long_sequences(dtype: torch.dtype) -> dict[str, list[Use]]:
+    """Uses whose per-example gradients are smaller than their inputs, so they are kept; the terms cancel."""
+    a, g = (value.to(dtype) for value in canceling(8, 24, pairs=200))
+    resets = torch.full((2, a.shape[1], 8), 0.3, dtype=dtype)
+    padded = torch.nn.functional.pad(g, (0, 5), value=100.0)
+    return {
+        "linear": [Use(LinearWeight(), (a,), g)],
+        "transposed": [Use(LinearWeight(True), (g,), a)],
+        "padded": [Use(LinearWeight(rows=24), (a,), padded)],
+        "gated": [Use(RecurrentWeight(), (a, resets), g)],
+        "twice": [Use(LinearWeight(), (a,), g), Use(LinearWeight(True), (g * 3,), a * -0.7)],
+    }
+
+
+@pytest.mark.parametrize("name", long_sequences(torch.float32))
+@pytest.mark.parametrize("order", [1, 2])
+def test_gradients_that_are_kept_in_bfloat16_add_at_most_the_clip_norm(name, order, narrow, monkeypatch):
+    """With what a compiler may add by rounding them after the norm and before the sum: 2⁻⁸ of their size."""
+    monkeypatch.setattr(linear, "multiplies_narrow", arithmetic.multiplies_narrow)
+    uses = long_sequences(torch.bfloat16)[name]
+    assert all(use.rule.keeps_gradients(use.inputs, use.grad) for use in uses)
+    kept = [use.rule.kept_gradients(use.inputs, use.grad) for use in uses]
+    assert all(value.shape == (2, 24, 8) and value.dtype == torch.bfloat16 for value in kept)
+    for norm in (1.0, 1e-3, 1e9):  # the largest clips nothing
+        for example in range(2):
+            mask = torch.arange(2) == example
+            given = {"w": uses}, {}, {"w": torch.zeros(24, 8)}, torch.zeros(2), mask, torch.tensor(norm)
+            total = clip_uses(*given, Flat(norm, order=order)).sums["w"].double()
+            size = float(torch.linalg.vector_norm(total, ord=order))
+            assert size * (1 + 2.0**-8) <= norm
+            if norm == 1e9:
+                torch.testing.assert_close(total, sum(value[example].double() for value in kept), rtol=0.01, atol=0.0)
+
+
+def test_gradients_in_float16_are_not_kept_in_it(narrow, monkeypatch):
+    """Those below 6e-8 would be zero in float16, and those above 65,504 infinite."""
+    monkeypatch.setattr(linear, "multiplies_narrow", arithmetic.multiplies_narrow)
+    (use,) = long_sequences(torch.float16)["linear"]
+    assert use.rule.kept_gradients(use.inputs, use.grad).dtype == torch.float32
+
+
+def test_sums_written_as_additions_have_every_example():
+    for examples in (1, 2, 3, 16):
+        values = torch.randn(examples, 3, 4)
+        torch.testing.assert_close(arithmetic._added_up(values), values.sum(0))
 
 
 @pytest.mark.parametrize("name", ["linear", "transposed", "convolution", "tied"])
