@@ -210,11 +210,11 @@ def allocate(room: Guarantee | AdaptiveFilter | HasRoom, wishes: Sequence[Wish])
         )
     chosen = events(factor)
     shares = remaining.shares([event for _, event in chosen])
-    parts = tuple(
+    allocated = tuple(
         AllocatedWish(wish, event, error, remaining.epsilon(event), share)
         for wish, (error, event), share in zip(wanted, chosen, shares, strict=True)
     )
-    return Allocation(remaining.budget, remaining.words, remaining.delta, parts, factor, least)
+    return Allocation(remaining.budget, remaining.words, remaining.delta, allocated, factor, least)
 
 
 def _least(fits: Callable[[float], bool]) -> float:

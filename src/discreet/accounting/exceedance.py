@@ -89,10 +89,10 @@ def _alone(loss: PrivacyLoss, epsilon: float) -> tuple[float, float]:
     tail = _NEGLIGIBLE if loss.unbounded else 0.0
     end = loss.support(_NEGLIGIBLE)[1]
     smooth = float(loss.cells(np.array([epsilon, end])).p[0]) if end > epsilon else 0.0
-    places, p, _ = loss.atoms()
+    atom_losses, p, _ = loss.atoms()
     # An atom within the round-off of ε may lie on either side of it.
-    moved = _PLACE_ERROR * (abs(epsilon) + np.abs(places))
-    atoms = [float(np.sum(p[places > epsilon + side * moved])) for side in (1, -1)]
+    moved = _PLACE_ERROR * (abs(epsilon) + np.abs(atom_losses))
+    atoms = [float(np.sum(p[atom_losses > epsilon + side * moved])) for side in (1, -1)]
     lower = (atoms[0] + smooth + loss.infinite) * (1 - _MASS_ERROR)
     return max(0.0, lower), min(1.0, (atoms[1] + smooth + loss.infinite) * (1 + _MASS_ERROR) + tail)
 

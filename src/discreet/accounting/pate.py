@@ -127,9 +127,9 @@ def gap_rdp(gap: int, classes: int, noise: float, order: float) -> float:
 
     Guarantee: none. The number depends on the votes and must stay secret.
     """
-    others = _check.integer("classes", classes, "there are at least two classes", at_least=2) - 1
+    other_classes = _check.integer("classes", classes, "there are at least two classes", at_least=2) - 1
     lead = _check.integer("gap", gap, "it is the winner's votes less those of the second", at_least=0)
-    return float(from_log_q(gaussian_log_q([lead, *[0] * others], noise), noise, (order,))[0])
+    return float(from_log_q(gaussian_log_q([lead, *[0] * other_classes], noise), noise, (order,))[0])
 
 
 def smooth_sensitivity(gap: int, teachers: int, classes: int, noise: float, order: float, beta: float) -> float:
@@ -162,8 +162,8 @@ def smooth_sensitivities(
         change = np.abs(values[by:] - values[:-by])
         local[by:] = np.maximum(local[by:], change)
         local[:-by] = np.maximum(local[:-by], change)
-    places = np.arange(most + 1)
-    table = [up(float(np.max(np.exp(-decay * np.ceil(np.abs(places - lead) / 2)) * local))) for lead in places]
+    all_leads = np.arange(most + 1)
+    table = [up(float(np.max(np.exp(-decay * np.ceil(np.abs(all_leads - lead) / 2)) * local))) for lead in all_leads]
     return np.asarray(np.array(table)[leads], dtype=np.float64)
 
 

@@ -112,11 +112,11 @@ def _binary(others: int, truth: float, lie: float, epsilons: Floats) -> Floats |
         tail = np.append(np.cumsum(mass[::-1])[::-1][1:], 0.0)
         # P(S = m)/P(S = m−1) falls with m: S is a sum of independent bits. The best m is the first one below a/b.
         falls = np.minimum.accumulate(np.append(mass[1:] / mass[:-1], 0.0))
-        place = np.minimum(np.searchsorted(-falls, -first / second, side="right"), len(mass) - 1)
-        found = first * mass[place] * (1 + _RELATIVE) - growth * tail[place] * (1 - _RELATIVE)
+        best = np.minimum(np.searchsorted(-falls, -first / second, side="right"), len(mass) - 1)
+        deltas = first * mass[best] * (1 + _RELATIVE) - growth * tail[best] * (1 - _RELATIVE)
         # A ratio that round-off moved past a/b by 2θ loses at most 2θ·a·P(S ≥ m−1).
-        found += 4 * _RELATIVE * first * (mass[place] + tail[place])
-        largest = np.maximum(largest, found)
+        deltas += 4 * _RELATIVE * first * (mass[best] + tail[best])
+        largest = np.maximum(largest, deltas)
     return largest + 4 * _OUTSIDE
 
 

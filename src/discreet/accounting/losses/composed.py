@@ -126,8 +126,8 @@ class Losses:
 
     def for_grid(self, *, adding: bool) -> list[tuple[PrivacyLoss, int]]:
         """Every part as a loss that can be put on a grid, with its count."""
-        parts: list[tuple[PrivacyLoss, int]] = list(self.others)
+        repeated: list[tuple[PrivacyLoss, int]] = list(self.others)
         if self.mu_squared > 0:
-            parts.append((ContinuousLoss(GaussianShift(math.sqrt(self.mu_squared))), 1))
-        parts += [(ContinuousLoss(GaussianShift(mu), rate, adding), count) for rate, mu, count in self.sampled]
-        return parts
+            repeated.append((ContinuousLoss(GaussianShift(math.sqrt(self.mu_squared))), 1))
+        repeated += [(ContinuousLoss(GaussianShift(mu), rate, adding), count) for rate, mu, count in self.sampled]
+        return repeated

@@ -83,8 +83,8 @@ class MixtureShift:
         scale = 1 / math.sqrt(2 * math.pi)
 
         def density(weights: tuple[float, ...], means: tuple[float, ...]) -> Floats:
-            parts = (w * np.exp(-0.5 * (u - m) ** 2) for w, m in zip(weights, means, strict=True))
-            return np.asarray(scale * sum(parts))
+            components = (w * np.exp(-0.5 * (u - m) ** 2) for w, m in zip(weights, means, strict=True))
+            return np.asarray(scale * sum(components))
 
         return density(self.weights_p, self.means_p), density(self.weights_q, self.means_q)
 

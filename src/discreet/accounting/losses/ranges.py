@@ -120,8 +120,10 @@ def variants(way: Way, *, upper: bool) -> int:
     best_known = not chosen or alone or _together(chosen, upper=upper) is not None
     if upper:
         return 1 if best_known else _BOUNDS if len(chosen) > 1 else 2
-    others = [nested for leaf, _ in way if not isinstance(leaf, Exponential) for nested in leaf.walk()]
-    return 1 if best_known and not any(isinstance(nested, BoundedRangeEvent) for nested in others) else len(SPLITS)
+    inner_events = [nested for leaf, _ in way if not isinstance(leaf, Exponential) for nested in leaf.walk()]
+    return (
+        1 if best_known and not any(isinstance(nested, BoundedRangeEvent) for nested in inner_events) else len(SPLITS)
+    )
 
 
 def in_groups(way: Way) -> bool:

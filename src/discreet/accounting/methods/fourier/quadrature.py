@@ -138,26 +138,26 @@ class QuadratureRule:
         terms = np.minimum(8 * relative[:, None], 2 * weighted[:, None] * omega)
         return np.asarray(self.moved[:, None] + terms + 8 * UNIT * phase[:, None] * omega)
 
-    def octaves(self, start: float, count: int, parts: int) -> Floats:
-        """|E[e^{iωL}]| at start·2^j·(1 + k/parts): the first octave by multiplication, each next one by squaring."""
-        moduli = np.empty((len(self.losses), count * parts))
+    def octaves(self, start: float, count: int, per_octave: int) -> Floats:
+        """|E[e^{iωL}]| at start·2^j·(1 + k/per_octave): the first octave by products, the next ones by squaring."""
+        moduli = np.empty((len(self.losses), count * per_octave))
         rows = max(1, _CACHED // self.losses.shape[1])
         for begin in range(0, len(self.losses), rows):
             losses = self.losses[begin : begin + rows, None, :]
             weights = self.weights[begin : begin + rows, :, None].astype(np.complex128)
-            turn = np.exp((1j * start / parts) * losses[:, 0, :])
-            points = np.empty((len(losses), parts, losses.shape[2]), dtype=np.complex128)
+            turn = np.exp((1j * start / per_octave) * losses[:, 0, :])
+            points = np.empty((len(losses), per_octave, losses.shape[2]), dtype=np.complex128)
             np.exp((1j * start) * losses[:, 0, :], out=points[:, 0])
-            for k in range(1, parts):
+            for k in range(1, per_octave):
                 np.multiply(points[:, k - 1], turn, out=points[:, k])
             for octave in range(count):
-                moduli[begin : begin + rows, octave * parts : (octave + 1) * parts] = np.abs(
+                moduli[begin : begin + rows, octave * per_octave : (octave + 1) * per_octave] = np.abs(
                     (points @ weights)[:, :, 0]
                 )
                 if octave < count - 1:
                     np.multiply(points, points, out=points)
         # Every squaring doubles a relative error that began with a few dozen roundings.
-        return moduli + _OCTAVE_ROUNDINGS * UNIT * np.repeat(2.0 ** np.arange(1, count + 1), parts)
+        return moduli + _OCTAVE_ROUNDINGS * UNIT * np.repeat(2.0 ** np.arange(1, count + 1), per_octave)
 
 
 def span(events: SampledGaussians, tilt: float) -> tuple[Floats, Floats]:
