@@ -200,7 +200,7 @@ class ReachableState:
 
     def _of_classes(self, value: Any) -> bool:
         """Note the slots of an object and the attributes of its classes; say whether it has slots."""
-        found = False
+        has_slots = False
         for kind in type(value).__mro__:
             if kind.__module__ == "builtins":
                 continue
@@ -210,11 +210,11 @@ class ReachableState:
                 held = _slot(slot, value)
                 self._waiting.append(held)
                 self._restoring.append(functools.partial(_restore_slot, slot, value, held))
-                found = True
+                has_slots = True
             if id(kind) not in self._seen:
                 self._seen.add(id(kind))
                 self._of_class(kind)
-        return found
+        return has_slots
 
     def _of_class(self, kind: type) -> None:
         content = dict(vars(kind))
@@ -261,10 +261,10 @@ def _changed(value: Any) -> InvalidArgument:
 
 def _attributes(value: Any) -> dict[Any, Any] | None:
     try:
-        found = object.__getattribute__(value, "__dict__")
+        attributes = object.__getattribute__(value, "__dict__")
     except (AttributeError, TypeError):
         return None
-    return found if isinstance(found, dict) else None
+    return attributes if isinstance(attributes, dict) else None
 
 
 def _base(value: Any) -> Any:

@@ -127,8 +127,8 @@ def _update(message: Any, context: Any, call_next: Callable[[Any, Any], Any]) ->
         if any(after[name].shape != before[name].shape or after[name].dtype.kind != "f" for name in names):
             return np.zeros(0)
         with np.errstate(over="ignore", invalid="ignore"):
-            parts = [np.subtract(after[name], before[name], dtype=np.float64).ravel() for name in names]
-        return np.concatenate(parts)
+            differences = [np.subtract(after[name], before[name], dtype=np.float64).ravel() for name in names]
+        return np.concatenate(differences)
     except Exception:  # an app that fails on its data must not be seen to fail
         return np.zeros(0)
 

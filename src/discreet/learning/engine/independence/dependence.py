@@ -60,9 +60,9 @@ FREE = Free()
 RANDOM = Free(random=True)
 
 
-def free_of(parts: Iterable[Dependence]) -> Free:
+def free_of(inputs: Iterable[Dependence]) -> Free:
     """The dependence of what is computed from values that are all free: random if one of them is."""
-    return RANDOM if any(isinstance(value, Free) and value.random for value in parts) else FREE
+    return RANDOM if any(isinstance(value, Free) and value.random for value in inputs) else FREE
 
 
 def settled(dependence: Dependence, shape: tuple[int, ...], examples: int) -> Dependence:

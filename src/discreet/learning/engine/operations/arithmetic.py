@@ -55,8 +55,8 @@ def widened(value: Tensor) -> Tensor:
 def precision_settings() -> tuple[str, ...]:
     """torch's settings that decide how float32 products round: a graph that was traced under others is not reused."""
     backends: Any = torch.backends
-    places = (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn, backends.mkldnn.matmul, backends.mkldnn.conv)
-    return tuple(str(place.fp32_precision) for place in (*places, backends.mkldnn, backends))
+    scopes = (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn, backends.mkldnn.matmul, backends.mkldnn.conv)
+    return tuple(str(scope.fp32_precision) for scope in (*scopes, backends.mkldnn, backends))
 
 
 def float32_digits(device: torch.device, convolution: bool = False) -> int:

@@ -66,7 +66,7 @@ def reduction(call: Call) -> Dependences:
     if not isinstance(own, Along) or own.dim in dims:
         return call.mixed("reduces over the examples")
     kept = call.out.dim() == source.dim()
-    dim = own.dim if kept else own.dim - sum(other < own.dim for other in dims)
+    dim = own.dim if kept else own.dim - sum(reduced < own.dim for reduced in dims)
     return Along(dim, own.inner, own.offset)
 
 
