@@ -69,13 +69,13 @@ def pate_rows(digits: Digits, teachers: int, noise: float) -> list[Row]:
     rows = []
     for epsilon in (1.0, 2.0, 8.0):
         ours, fewer = (most_labels(voting, epsilon, len(digits.public)) for voting in (gaussian, laplace))
-        (mine, right), (other, _) = (
+        (mine, right), (with_laplace, _) = (
             student_of(student, digits, counts, voting, count) for voting, count in ((gaussian, ours), (laplace, fewer))
         )
         at = f"{case}, ε = {epsilon:g}, δ = {_DELTA:g}"
         plain = "noisy max with Laplace noise"
         rows.append(Row(at, "labels answered", ours, plain, fewer, "higher", f"{right:.1f}% of the labels are right"))
-        rows.append(Row(at, "student's test accuracy, %", mine, plain, other, "higher"))
+        rows.append(Row(at, "student's test accuracy, %", mine, plain, with_laplace, "higher"))
     labels = most_labels(gaussian, _GOAL, len(digits.public))
     accuracy, right = student_of(student, digits, counts, gaussian, labels)
     event = voting_event(gaussian, labels)
