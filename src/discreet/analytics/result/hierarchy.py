@@ -180,11 +180,11 @@ def _parents(above: Result, below: Result) -> NDArray[np.int64]:
     outer, inner = (list(result.columns)[: result.group_columns] for result in (above, below))
     if len(inner) <= len(outer) or inner[: len(outer)] != outer:
         raise _check.fail("results", f"begin with the group columns {outer} at the next level", inner, _ADVICE)
-    places = {key: index for index, key in enumerate(_keys(above))}
-    lacking = [key for key in _keys(below) if key[: len(outer)] not in places]
+    index_of = {key: index for index, key in enumerate(_keys(above))}
+    lacking = [key for key in _keys(below) if key[: len(outer)] not in index_of]
     if lacking:
         raise _check.fail("results", "list the group of each finer group", lacking[0], "give both levels the same keys")
-    return np.array([places[key[: len(outer)]] for key in _keys(below)], dtype=np.int64)
+    return np.array([index_of[key[: len(outer)]] for key in _keys(below)], dtype=np.int64)
 
 
 def _settled(

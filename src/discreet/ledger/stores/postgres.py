@@ -161,9 +161,9 @@ class PostgresStore:
         self._seen = seen_at(location)
         self._connected = False  # whether a connection was ever made
         self._may_queue = False  # whether the role may call what queues and flushes need
-        parts = urlsplit(location)
+        address = urlsplit(location)
         # Never the password: this text goes into messages.
-        self._place = f"the ledger at postgresql://{parts.hostname or ''}{parts.path}"
+        self._place = f"the ledger at postgresql://{address.hostname or ''}{address.path}"
         self._pool: Pool[PreparedConnection] = Pool(self._connect, lambda session: session.close())
         version = self.read(self._version)
         if version is None and not create:

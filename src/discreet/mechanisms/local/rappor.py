@@ -227,8 +227,8 @@ class Rappor:
         """
         bits = entropy.bits(insecure_seed)
         names = [text(value) for value in values]
-        places = {name: index for index, name in enumerate(dict.fromkeys(names))}
-        distinct, held = list(places), np.array([places[name] for name in names], dtype=np.int64)
+        codes = {name: index for index, name in enumerate(dict.fromkeys(names))}
+        distinct, held = list(codes), np.array([codes[name] for name in names], dtype=np.int64)
         cohorts = samplers.uniform(self.cohorts, held.size, bits)
         pairs, which = np.unique(held * self.cohorts + cohorts, return_inverse=True)
         patterns = np.zeros((pairs.size, self.bits), dtype=np.bool_)

@@ -94,8 +94,8 @@ class SubsetSelection(FrequencyProtocol):
 
     def influence(self) -> Influence:
         apart = self.truth - self.noise
-        one, zero = (1 - self.noise) / apart, self.noise / apart
-        return Influence(one, self.chosen * one + (len(self.categories) - self.chosen) * zero)
+        of_one, of_zero = (1 - self.noise) / apart, self.noise / apart
+        return Influence(of_one, self.chosen * of_one + (len(self.categories) - self.chosen) * of_zero)
 
 
 def _random_sets(held: NDArray[np.int64], size: int, count: int, bits: entropy.Bits) -> NDArray[np.bool_]:

@@ -48,9 +48,9 @@ class AliasTable:
         short = [i for i, held in enumerate(units) if held < column]
         long = [i for i, held in enumerate(units) if held >= column]
         while short:
-            place, donor = short.pop(), long[-1]
-            cuts[place], others[place] = units[place], donor
-            units[donor] -= column - units[place]
+            outcome, donor = short.pop(), long[-1]
+            cuts[outcome], others[outcome] = units[outcome], donor
+            units[donor] -= column - units[outcome]
             if units[donor] < column:
                 short.append(long.pop())
         return cls(np.array(cuts, dtype=np.uint32), np.array(others, dtype=np.uint16))
@@ -64,8 +64,8 @@ class AliasTable:
         columns, units = words[:size] & np.uint16(len(self.cuts) - 1), words[size:]
         cuts = self._first_bits[columns]
         own = units < cuts
-        for place in np.flatnonzero(units == cuts):
-            own[place] = bits.integer(16) < int(self.cuts[columns[place]]) & 0xFFFF
+        for tie in np.flatnonzero(units == cuts):
+            own[tie] = bits.integer(16) < int(self.cuts[columns[tie]]) & 0xFFFF
         return np.where(own, columns, self.others[columns])
 
     @cached_property
