@@ -19,6 +19,8 @@ from discreet.guarantees import ApproxDP
 
 #: Two cells whose noise differs by less than this share are as good as each other; the cheaper one is better.
 _ALIKE = 0.01
+#: Relative precision of a cell's noise: far below what matters for the choice. The plan itself is calibrated again.
+_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -115,5 +117,4 @@ def _cell(budget: ApproxDP, examples: int, batch_size: int, epochs: float) -> Af
     def run(noise: float) -> Event:
         return Repeated(PoissonSampled(size / examples, Gaussian(noise)), steps)
 
-    # A thousandth is far below what matters for the choice; the plan itself is calibrated again.
-    return AffordableTraining(size, passes, steps, size * steps, calibrate(run, budget, tolerance=1e-3))
+    return AffordableTraining(size, passes, steps, size * steps, calibrate(run, budget, tolerance=_TOLERANCE))

@@ -59,6 +59,10 @@ _FFT_ROUNDINGS = 16
 # phase (up to 2π, in three operations), its sine and cosine, the product and the sums.
 _EXTRACT_FROM, _MOST_EXTRACTED, _WORTH = 1000, 4, 0.2
 _PHASE_ROUNDINGS, _SUM_ROUNDINGS = 32, 4
+# Roundings allowed for each factor of a power, each term of a sum and each unit of an exponent: a few operations each.
+_TERM_ROUNDINGS = 8
+# Points of the longest grid: one array of them takes 32 MiB.
+_MOST_POINTS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +177,7 @@ def compose(
     *,
     epsilon: float | None = None,
     delta: float | None = None,
-    most: int = 1 << 22,
+    most: int = _MOST_POINTS,
 ) -> ComposedLoss | None:
     """Compose each part as often as its count, tilted for `epsilon` or for `delta`; None where the window is too long.
 
@@ -243,7 +247,7 @@ def compose(
     powered = sum((count * np.log(single[kept]) for single, count in singles), np.zeros(1, dtype=np.complex128))
     transform = np.zeros(size // 2 + 1, dtype=np.complex128)
     transform[kept] = np.exp(powered)
-    powers = 8 * UNIT * (1 + sum(count for _, count in repeated))
+    powers = _TERM_ROUNDINGS * UNIT * (1 + sum(count for _, count in repeated))
     gap = np.exp(np.minimum(raised, _LARGE_EXPONENT))
     gap[kept] -= np.exp(modulus[kept]) * (1 - powers)
     left_out = math.sqrt(2 * float(np.sum(np.exp(2 * np.minimum(raised[~kept], 0.0)))) / size)
@@ -262,7 +266,7 @@ def compose(
     tilted = np.roll(tilted, -((base - shift) % size))
     points = np.asarray(origin + step * np.arange(base, base + size), dtype=np.float64)
     location = (
-        8
+        _TERM_ROUNDINGS
         * UNIT
         * sum(count * (abs(loss.origin) + step * (abs(loss.start) + len(loss.mass))) for loss, count in repeated)
     )
@@ -273,7 +277,7 @@ def compose(
     excess = _discounted(later, decay * math.exp(-step))
     exponents = abs(log_scale) + tilt * float(np.max(np.abs(losses)))
     # Moving the points by `location` also moves their factors e^{−τl}.
-    relative = 8 * UNIT * (size + sum(count for _, count in repeated) + exponents) + 2 * tilt * location
+    relative = _TERM_ROUNDINGS * UNIT * (size + sum(count for _, count in repeated) + exponents) + 2 * tilt * location
     # A loss j points above ε has the weight d^j·(1 − e^{−x}) with x ≤ (j + 1)·step; these are the sums of such weights,
     # and of their squares. No weight e^{−τx}(1 − e^{−x}) exceeds τ^τ/(1+τ)^{1+τ}.
     once, twice = -math.expm1(-tilt * step), -math.expm1(-2 * tilt * step)
