@@ -21,7 +21,7 @@ from discreet.events import Gaussian, PoissonSampled, Repeated
 PEER = "dp_accounting 0.6"
 #: An interval is narrow if it is no wider than this part of its upper end, and this.
 RELATIVE_WIDTH, ABSOLUTE_WIDTH = 1e-3, 1e-6
-#: By how much our upper end may exceed that of the peer, if the peer's is one.
+#: The relative margin by which our upper end may exceed the peer's, where the peer's is valid.
 ABOVE = 1e-4
 # What a peer may use for one case: seconds of CPU time, and that many times as long on the clock of a busy machine.
 _SECONDS, _QUICK_SECONDS, _BUSY, _BYTES = 60.0, 1.0, 4.0, 4 * 2**30

@@ -22,7 +22,7 @@ from benchmarks._table import Row, in_turn
 from discreet.analytics import count, mean
 
 _HOST = "127.0.0.1"
-#: A master that does not listen after so many seconds has failed.
+#: Seconds after which a master that does not listen has failed.
 _START_SECONDS = 60
 #: What each worker may use.
 _WORKER = {"cores": "1", "memory": "2g"}

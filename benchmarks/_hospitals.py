@@ -36,7 +36,7 @@ def plan_of() -> Plan:
 
 @cache
 def hospitals(folder: Path) -> Federation:
-    """Two clients: one with the digits of thin strokes, one with those of thick ones."""
+    """Two clients: one with the digits of thin strokes, one with thick strokes."""
     return Federation(folder, HOSPITALS, 60_000 // HOSPITALS)
 
 

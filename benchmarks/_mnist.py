@@ -30,7 +30,7 @@ class Settings:
     """What was chosen by validation.
 
     Attributes:
-        batches: the expected batch is one in so many of the examples.
+        batches: the number of examples divided by the expected batch size.
         steps: the number of steps.
         clip_norm: the clip norm.
         learning_rate: of SGD with momentum 0.9.

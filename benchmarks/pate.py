@@ -44,7 +44,7 @@ def most_labels(voting: pate.Voting, epsilon: float, limit: int) -> int:
 def student_of(
     student: Spread, digits: Digits, counts: NDArray[np.int64], voting: pate.Voting, labels: int
 ) -> tuple[float, float]:
-    """The accuracy of a student of so many released labels, and of the labels, in percent."""
+    """The accuracy of a student of `labels` released labels, and of the labels, in percent."""
     if labels == 0:
         return 10.0, 0.0
     numbers = np.arange(labels)
@@ -91,7 +91,7 @@ def pate_rows(digits: Digits, teachers: int, noise: float) -> list[Row]:
 
 
 def selection_rows(quick: bool) -> list[Row]:
-    """The cheapest law of random stopping with so many trials on average, against publishing all runs."""
+    """The cheapest law of random stopping with a given mean number of trials, against publishing all runs."""
     rows = []
     for count in (10, 100, 1000):
         laws: dict[str, events.Trials] = {

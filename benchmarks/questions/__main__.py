@@ -4,8 +4,8 @@ python -m benchmarks.questions [--quick] [--peers] [--json FILE]
 
 TPC-H needs `tpchgen-cli` (the bench extra). With `--peers`, OpenDP and smartnoise-sql are installed, each into an
 environment of its own in a cache folder: they need other versions of Polars and pandas. Later runs find them there.
-What they cannot read as typed is rewritten for them: they get one flat table, with joins, expressions and sub-queries
-computed as a data owner would in a view, and with the same bounds, limits and keys.
+Questions that they cannot read as typed are rewritten for them: they get one flat table, with joins, expressions and
+sub-queries computed as a data owner would in a view, and with the same bounds, limits and keys.
 """
 
 from __future__ import annotations

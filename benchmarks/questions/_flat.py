@@ -211,7 +211,7 @@ class _Reader:
         return f"a{self.aggregates.index(aggregated)}"
 
     def _interval(self, node: Any) -> tuple[float, float]:
-        """The public bounds of an expression, out of those of its columns."""
+        """The public bounds of an expression, from its columns' bounds."""
         match node:
             case ast.Column():
                 return self._bounds[node.name]

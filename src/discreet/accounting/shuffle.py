@@ -42,7 +42,7 @@ class Clones:
     """How the other reports hide one: each of `others` looks like one of its two values with probability `rate`.
 
     `loss` is ε₀ between the two values, and `share` bounds the probability that the report is one of the two at all.
-    `categories` is that of randomized response, where more is known; 0 for any other report.
+    `categories` is the number of categories of randomized response, where more is known; 0 for any other report.
     """
 
     others: int

@@ -219,7 +219,7 @@ def _promising(views: list[Losses], target: Target, adding: bool, *, upper: bool
     if not upper:
         return [views[looks.index(max(looks))]]
     best = min(looks)
-    # Chernoff's bound on a part of which only ρ is known lies somewhat above its estimate.
+    # Where only ρ of a part is known, Chernoff's bound lies somewhat above the estimate.
     return [losses for losses, look in zip(views, looks, strict=True) if abs(look - best) <= _CLOSE_CALL * abs(best)]
 
 

@@ -1,7 +1,7 @@
 """Which training to run: the noise that a budget asks for, over batch sizes and numbers of epochs.
 
 All cells of the grid have the same guarantee. They differ in the noise of a step, σ/B in units of the clip norm, and in
-the number of steps T that average it. What both come to is the noise of the mean gradient over the whole run, σ/(B√T).
+the number of steps T that average it. Together they give the noise of the run's mean gradient, σ/(B√T).
 The more examples pass through the model, the lower it can be, so the best cell is asked for within a limit of compute.
 """
 

@@ -53,7 +53,7 @@ class AccountHistory:
 
 
 def read(transaction: Transaction, row: AccountRow, terms: Terms, kept: AccountHistory | None) -> AccountHistory:
-    """The history of an account, of which `kept` was read before."""
+    """The history of an account; `kept` is what was read before."""
     if kept is not None and kept.head:
         if (kept.sequence, kept.head) == (row.sequence, row.head):
             return kept

@@ -34,7 +34,7 @@ _TAIL_ERROR = 1e-9
 _LOG_MARGIN = 16 * UNIT
 _MARGIN = 64 * UNIT
 _UNDONE_MARGIN = 4096 * UNIT
-# Roundings of the terms of a difference, each of which takes about ten operations.
+# Roundings of the terms of a difference. Each term takes about ten operations.
 _DIFFERENCE_MARGIN = 32 * UNIT
 # Where α|x| is below this, (1 + x)^α − 1 − αx is summed as a series of 16 terms, which leaves out less than 1e-16.
 _SERIES_LIMIT, _SERIES_TERMS = 0.1, 16

@@ -98,7 +98,7 @@ def _ways(event: Event, relation: Relation) -> list[Counter[Event]]:
 
 
 def _touched(parts: tuple[Event, ...], relation: Relation) -> Iterable[Event]:
-    """What one unit can touch of disjoint parts: one of them, or two where it is replaced."""
+    """The disjoint parts that one unit can touch: one, or two where it is replaced."""
     distinct = Counter(parts)
     if groups.parts_touched(relation) == 1 or distinct.total() < 2:
         return distinct

@@ -193,7 +193,7 @@ def _atoms_of(leaf: Event, view: View) -> AtomLoss:
         case RandomizedResponse(epsilon, categories):
             return atoms.randomized_response(float(epsilon), categories)
         case NoisyMax(epsilon):
-            # From below: two candidates, of which one leads by Δ on one dataset and the other on its neighbor. The one
+            # From below: two candidates. One leads by Δ on one dataset, the other on its neighbor. The one
             # behind wins with probability e^{−ε/2}/2, so the outcome is a binary report.
             log_behind = -float(epsilon) / 2 - math.log(2)
             attained = math.log1p(-math.exp(log_behind)) - log_behind
@@ -283,7 +283,7 @@ def _mixed(event: Event, leaf: Event, rate: float, view: View) -> Losses:
                 return replace(near, mu_squared=0.0, sampled=((rate, math.sqrt(near.mu_squared), 1),))
             if coordinates > 1 and sensitivity_squared > 1 and view.upper:
                 raise unknown(
-                    event, ACCOUNTANT, "no dominating pair is known for several coordinates of so little noise"
+                    event, ACCOUNTANT, "no dominating pair is known for several coordinates with this little noise"
                 )
             return Losses.of(_direction(_atoms_of(leaf, view).sampled(rate), view))
         case DiscreteLaplace(sensitivity, _) if sensitivity > wide.MOST_ATOMS:

@@ -35,7 +35,7 @@ BoundedRangeEvent = Exponential | DeclaredExponentials
 #: Ranges ε, increasing, and how often each runs.
 Ranges = tuple[tuple[float, int], ...]
 
-# How many upper bounds `selections` has for several ranges of which it does not know the best one.
+# How many upper bounds `selections` tries for several ranges where it does not know the best one.
 _BOUNDS = 3
 #: The variant that prices many different ranges in groups: one to try where the others leave an interval wide.
 GROUPED = 3
@@ -347,7 +347,7 @@ class _Game:
         return np.where(self.all_epsilons() < 0, 1.0, 0.0)
 
     def within(self, reach: int) -> slice:
-        """Where δ of steps whose ranges add up to this many cells is not that of none."""
+        """Where the δ of steps differs from that of no steps; their ranges add up to this many cells."""
         middle = self.half + self.margin
         return slice(middle - reach + 1, middle + reach)
 

@@ -161,7 +161,7 @@ def _marked(marks: Marks, table: Any) -> Any:
 def _stepped(below: Sequence[Any], values: Sequence[Any]) -> Any:
     """The value of the last of some ascending starts that a row has reached, found by halving.
 
-    `below` says of each start whether the row lies below it; that of the first one is not asked.
+    `below` says for each start whether the row lies below it. The first entry is not read.
     """
     if len(values) == 1:
         return values[0]
@@ -282,7 +282,7 @@ class _Compiler:
             case InCell(cell=cell):
                 shared, value, codes = self._cell(term)
                 return RowTerm({shared: value}, partial(_in_cell, shared, int(codes[cell])))
-        raise TypeError(f"{type(term).__name__} is no integer of a row")
+        raise TypeError(f"{type(term).__name__} does not compute an integer from a row")
 
     def _level(self, term: Level) -> tuple[str, Levels]:
         if term not in self._levels:

@@ -89,7 +89,7 @@ def _with_place(rows: Any, name: str, values: Sequence[Any], *, alone: bool) -> 
 
 
 def _offset(column: Any, first: int, last: int, alone: bool) -> Any:
-    """How far an integer is from the first key. What it is for other rows than those of the keys does not matter.
+    """The distance of an integer from the first key. Its value does not matter for rows that have no key.
 
     No integer makes it overflow, in case an engine computes it before it filters. To clamp a column takes DuckDB longer
     than all the rest of a count, so a side is clamped only where the difference might not fit 64 bits.
@@ -105,7 +105,7 @@ def _offset(column: Any, first: int, last: int, alone: bool) -> Any:
 
 
 def _place(column: Any, values: Sequence[Any]) -> Any:
-    """The place of a column's value among public ones, NULL where it is none of them."""
+    """The index of a column's value among the public ones, NULL where it is not among them."""
     tried = [(column == value, _int64(index)) for index, value in _typed(column, values)]
     return ibis.cases(*tried, else_=ibis.null("int64")) if tried else ibis.null("int64")
 

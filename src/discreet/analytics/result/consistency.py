@@ -59,7 +59,7 @@ class Measured:
 
     @property
     def variance(self) -> float:
-        """Of the noise, in the numbers' own units."""
+        """The variance of the noise, in the numbers' own units."""
         return (self.noise.standard_deviation() * self.step) ** 2
 
 

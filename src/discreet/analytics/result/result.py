@@ -204,7 +204,7 @@ class Result:
 
 @dataclass(frozen=True)
 class ColumnSource:
-    """What a numeric column was made of: its release, that of its total, and what was asked to be consistent.
+    """The origin of a numeric column: its release, the release of its total, and the consistency that was asked for.
 
     `index` is the column's among the `width` columns of its aggregate; `rows` are the indices of the measured rows
     that it holds, None for all of them.

@@ -90,7 +90,7 @@ class Http:
         try:
             return json.loads(text)
         except ValueError:
-            raise Unreachable("the server must answer in JSON, and did not: is this the right address?") from None
+            raise Unreachable("the server did not answer in JSON: check the address") from None
 
     def lines(self, path: str) -> Iterator[str]:
         """The lines of an answer."""
@@ -121,13 +121,13 @@ class Http:
                 self._drop()
                 if not (repeatable and reused):
                     raise Unreachable(
-                        "the server must be reachable, and was not: it is not known whether it received the request"
+                        "the server cannot be reached: it may or may not have received the request"
                     ) from None
                 try:
                     status, answer = self._exchange(method, path, content, headers)
                 except (http.client.HTTPException, OSError):
                     self._drop()
-                    raise Unreachable("the server must be reachable, and was not: try again later") from None
+                    raise Unreachable("the server cannot be reached: try again later") from None
         if status < 300:
             return answer
         raise error_of(status, answer)

@@ -140,5 +140,5 @@ class BatchStream:
         return {"position": self.position, "secret": secret}
 
     def secret_state(self) -> bytes | None:
-        """What only the secret file of a plan with correlated noise keeps: who is in which group."""
+        """The secret that decides the groups. Only the secret file of a plan with correlated noise keeps it."""
         return self._secret.reveal() if self._guard is not None and self._plan.sampler.secret_order else None

@@ -133,7 +133,7 @@ _MISSING = object()
 
 
 class ReachableState:
-    """What Python objects hold that can be reached from `root`, so that it can be put back after a pass.
+    """The state of all Python objects that can be reached from `root`, to be restored after a pass.
 
     Followed are attributes and slots of objects, the attributes of their classes, dicts, lists, sets, deques, tuples
     and what derives from them, numpy arrays, bytearrays, `array`s, bound methods, partial functions, attributes of
@@ -373,7 +373,7 @@ def _check_opaque(value: Any, before: Any) -> None:
         raise _changed(value)
 
 
-#: The state that all passes of one batch go back to, so that it is not taken again for each example.
+#: The state that is restored after every pass of one batch. It is recorded once, not again for each example.
 _common: ContextVar[ReachableState | None] = ContextVar("_common", default=None)
 
 

@@ -75,9 +75,9 @@ class ModelTensors:
 
 
 def everywhere(root: nn.Module, model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors to put in place of a model's own, at each place in `root` that holds them.
+    """Tensors that replace a model's own, by every path in `root` that holds them.
 
-    A parameter that several modules share has several places. A module that has several names (`self.b = self.a`) has
+    A parameter that several modules share has several paths. A module that has several names (`self.b = self.a`) has
     one: `functional_call` would replace its tensors once for each name, and then restore the replacement.
     """
     names = {id(held): name for name, held in (*model.named_parameters(), *model.named_buffers())}

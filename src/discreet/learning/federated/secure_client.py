@@ -64,7 +64,7 @@ def secure_updates(plan: SecurePlan) -> Mod:
 def _check_setup(plan: SecurePlan, configs: Any, key: Any) -> None:
     agreed = (configs.get(key.SHARE_NUMBER), configs.get(key.THRESHOLD), configs.get(key.MOD_RANGE))
     if agreed != (plan.parties, plan.threshold, 1 << plan.updates.bits):
-        raise _check.fail("setup", "be that of the plan", agreed, "the server runs another plan than this client")
+        raise _check.fail("setup", "match the plan", agreed, "the server and this client run different plans")
 
 
 def _check_unmask(configs: Any, key: Any, own: int) -> None:

@@ -44,7 +44,7 @@ _LONGEST_TIMEOUT = 2e6
 _CONTENDED = 0.001
 # The queue of an account, held until the transaction ends. It only saves work: the row lock protects the totals.
 _QUEUE = f"SELECT pg_advisory_xact_lock({_LOCK_SPACE}, ?)"
-# Seconds for which a session does without queues after one of them did not move within the lock timeout: something
+# Seconds during which a session avoids queues after one did not move within the lock timeout: something
 # else may hold that advisory lock, and then every spend that queues would fail.
 _QUEUE_REST = 60.0
 _COMMIT_TO_MEMORY = "SET LOCAL synchronous_commit = off"

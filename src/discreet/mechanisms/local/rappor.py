@@ -206,7 +206,7 @@ class Rappor:
         return self._lied(truth, np.frombuffer(stream, dtype=np.uint8)[: self.bits])
 
     def _lied(self, truth: NDArray[np.bool_], drawn: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Bits of which each is replaced by a fair coin with probability f, given a random byte for each."""
+        """Bits, each replaced by a fair coin with probability f, given a random byte for each."""
         half = int(self.lie / 2 * _STEPS)
         return np.where(drawn < half, True, np.where(drawn < 2 * half, False, truth))
 

@@ -40,7 +40,7 @@ class AliasTable:
         units = np.asarray(weights, dtype=np.int64).tolist()
         size, column = len(units), 1 << UNIT_BITS
         if size & (size - 1) or not 1 <= size <= _LARGEST_TABLE:
-            raise _check.fail("weights", "be a power of two of them, at most 2^16", size, "add zeros")
+            raise _check.fail("weights", "number a power of two, at most 2^16", size, "add zeros")
         if min(units) < 0 or sum(units) != size * column:
             raise _check.fail("weights", "be ≥ 0 with the sum 2^32 for each", sum(units), "scale and round them")
         others = list(range(size))

@@ -48,7 +48,7 @@ _LARGEST_EXPONENT = 700.0
 
 @dataclass(frozen=True)
 class CutGaussian:
-    """A Poisson-sampled Gaussian of which u ≤ `end` is kept; `reverse` if a unit is added."""
+    """A Poisson-sampled Gaussian, cut off at u = `end`; `reverse` if a unit is added."""
 
     rate: float
     mu: float

@@ -40,7 +40,7 @@ _MOST_DEVIATIONS, _MOST_PER_STEP = 60.0, 20.0
 _NEAR_DELTA, _LEAST_NEAR_DELTA, _FEW = 9.0, 3.0, 1e6
 # The first tilt that is tried, in standard deviations of the loss. Any tilt is valid.
 _FIRST_DEVIATIONS = 0.05
-# A part of a δ that infinite losses use up almost whole, for which a tilt is still chosen.
+# Where infinite losses use up almost all of a δ, the tilt is chosen for this share of it.
 _LEAST_SHARE = 1e-3
 # Relative errors: of the P of an infinite loss, of the same turned into a lower bound, and of a δ compared with it.
 _INFINITE_ERROR, _INFINITE_LOWERED, _COMPARE_ERROR = 1e-12, 1e-11, 1e-9
@@ -179,7 +179,7 @@ def compose(
     delta: float | None = None,
     most: int = _MOST_POINTS,
 ) -> ComposedLoss | None:
-    """Compose each part as often as its count, tilted for `epsilon` or for `delta`; None where the window is too long.
+    """Compose each loss `count` times, tilted for `epsilon` or for `delta`; None where the window is too long.
 
     With both known, if only roughly, the tilt is the smallest that keeps the round-off small against δ: a larger one
     would only inflate rare large losses, and the window with them.

@@ -133,7 +133,7 @@ def _refined(repeated: RepeatedLosses, target: Target, wide: float) -> tuple[tup
 def above(repeated: RepeatedLosses, delta: float, finer: float) -> pld.ComposedLoss | None:
     """An upper bound on δ at every ε from one grid, best near `delta`; None where the grid would be too long.
 
-    `finer` is by how much the grid is finer than the first one that `bounds` tries.
+    The grid is `finer` times as fine as the first one that `bounds` tries.
     """
     step = _aligned(repeated, _first_step(repeated)[0] / finer)
     return _GridPass(repeated, step, _tail(repeated, delta), Target(delta=delta), None).upper()

@@ -65,7 +65,7 @@ class Coarse:
         for rate, mu, count in sampled:
             u, width = np.linspace(-_REACH, mu + 3 * _REACH, _ATOMS, retstep=True)
             loss = mixture_loss(mu * (u - mu / 2), rate)
-            # The trapezoidal rule: at many steps its moments must be good to far more digits than those of cells are.
+            # The trapezoidal rule: many steps need moments with far more correct digits than cells give.
             base = width / _ROOT_TWO_PI * np.exp(-u * u / 2)
             mixed = (1 - rate) * base + rate * width / _ROOT_TWO_PI * np.exp(-((u - mu) ** 2) / 2)
             with np.errstate(over="ignore"):

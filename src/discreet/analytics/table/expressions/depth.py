@@ -41,5 +41,5 @@ def compilable(value: Any) -> Any:
 
     if counted(value.op()) > _MOST_PARTS:
         remedy = "nest fewer functions, or store the result of a part first"
-        raise _check.fail("expression", "be one that SQL can state shortly", "one of millions of parts", remedy)
+        raise _check.fail("expression", "be short in SQL", "millions of parts", remedy)
     return value

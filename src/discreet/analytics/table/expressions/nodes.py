@@ -435,7 +435,7 @@ def _parts(value: object) -> tuple[Expression, ...]:
 
 
 def _chained(operator: str, *sides: Expression) -> Expression:
-    """Conditions joined by one operator, those of the same operator side by side: a & b & c has three parts."""
+    """Conditions joined by one operator. Nested ones of the same operator are flattened: a & b & c has three parts."""
     same = (side.parts if isinstance(side, Logic) and side.operator == operator else (side,) for side in sides)
     return Logic(operator, tuple(operand for operands in same for operand in operands))
 

@@ -58,7 +58,7 @@ class Sessions:
         named, ends, mac = fields
         ours = hmac.compare_digest(mac.encode(), self._mac("session", f"{named}.{ends}").encode())
         if not ours or not ends.isdigit() or int(ends) < time.time():
-            raise AccessDenied("the session is over, or not one of this server")
+            raise AccessDenied("the session is over, or belongs to another server")
         token_id = base64.urlsafe_b64decode(named.encode()).decode()
         if token_id.startswith(OIDC):
             identity = self._access.identity_of(token_id.removeprefix(OIDC))

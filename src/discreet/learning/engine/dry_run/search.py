@@ -60,7 +60,7 @@ def _agrees(uses: Sequence[Use], exact: Sequence[Tensor], tolerance: float, loos
 
 
 def _is_norm(computed: Tensor, true: Tensor, tolerance: float) -> bool:
-    """Whether powers of norms are right; in narrow types they include what rounding can add, and may be larger."""
+    """Whether powers of norms are right. In narrow types they include a margin for rounding, and may be larger."""
     if tolerance > FLOAT64_TOLERANCE:
         computed = torch.minimum(computed, true)
     return is_close(computed, true, tolerance)

@@ -153,7 +153,7 @@ def regions_of(module: GraphModule, announced: Node | None = None) -> list[Regio
 
 
 def _taken_apart_at_once(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes in an order in which each part of a result of several tensors follows it immediately."""
+    """The nodes, reordered so that the items of a tuple result follow it immediately."""
     items: dict[Node, list[Node]] = {}
     for node in nodes:
         if node.target is operator.getitem:

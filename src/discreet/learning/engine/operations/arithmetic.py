@@ -127,7 +127,7 @@ def scaled(grad: Tensor, weights: Tensor, dim: int = 0, *, digits: int = _FLOAT3
 
 
 def weighted_digits(factor: Tensor) -> int:
-    """How many binary digits `scaled` keeps of a factor of a product: those of bfloat16, or what products keep."""
+    """The binary digits that `scaled` keeps of a factor: those of bfloat16, or those that products keep."""
     return _NARROW_DIGITS[factor.dtype] if factor.dtype == torch.bfloat16 else float32_digits(factor.device)
 
 

@@ -146,7 +146,7 @@ class ConvolutionWeight(GradientRule):
         """The sum is a convolution in float32.
 
         Σ_t ‖patch_t‖‖g_t‖ ≤ (Σ_t ‖patch_t‖²)^½ (Σ_t ‖g_t‖²)^½ by Cauchy and Schwarz, and each number of the image is in
-        at most as many patches as the kernel has places. In L1, Σ_t ‖patch_t‖‖g_t‖ ≤ Σ_t ‖patch_t‖ · max_t ‖g_t‖.
+        at most `kernel_size` patches. In L1, Σ_t ‖patch_t‖‖g_t‖ ≤ Σ_t ‖patch_t‖ · max_t ‖g_t‖.
         """
         x, g = (precise(value) for value in _images(inputs[0], grad))
         kernel_size, axis = prod(self.shape[2:]), g.dim() - len(self.shape) + 1

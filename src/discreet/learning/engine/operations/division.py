@@ -1,6 +1,6 @@
 """Parameters that are divided by something, as DoRA's magnitudes are by the norms of a layer's rows.
 
-p/x is a product of the parameter and 1/x, so its rule is that of a product. A parameter in the denominator has no rule.
+p/x is a product of the parameter and 1/x, so it has the rule of a product. A parameter in the denominator has no rule.
 """
 
 from __future__ import annotations
