@@ -21,7 +21,7 @@ from discreet.events import Gaussian, PoissonSampled, Repeated
 PEER = "dp_accounting 0.6"
 #: An interval is narrow if it is no wider than this part of its upper end, and this.
 RELATIVE_WIDTH, ABSOLUTE_WIDTH = 1e-3, 1e-6
-#: By how much our upper end may exceed that of the peer, if the peer's is one.
+#: The relative margin by which our upper end may exceed the peer's, where the peer's is valid.
 ABOVE = 1e-4
 # What a peer may use for one case: seconds of CPU time, and that many times as long on the clock of a busy machine.
 _SECONDS, _QUICK_SECONDS, _BUSY, _BYTES = 60.0, 1.0, 4.0, 4 * 2**30
@@ -57,21 +57,21 @@ def price(case: Case) -> Interval:
     return epsilon(Repeated(PoissonSampled(case.rate, Gaussian(case.sigma)), case.steps), case.delta)
 
 
-def narrow(found: Interval) -> bool:
+def narrow(interval: Interval) -> bool:
     """Whether an interval is as narrow as wanted."""
-    return found.width <= RELATIVE_WIDTH * found.upper + ABSOLUTE_WIDTH
+    return interval.width <= RELATIVE_WIDTH * interval.upper + ABSOLUTE_WIDTH
 
 
 def _ours(todo: Sequence[Case], pipe: Connection) -> None:
     """Price all cases, and send the intervals, the seconds and the peak megabytes."""
     price(Case(0.01, 1.0, 100, 1e-5))  # imports and tables are not part of what is timed
-    found, seconds = [], []
+    intervals, seconds = [], []
     for case in todo:
         start = time.process_time()
         answer = price(case)
         seconds.append(time.process_time() - start)
-        found.append((answer.lower, answer.upper))
-    pipe.send((found, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+        intervals.append((answer.lower, answer.upper))
+    pipe.send((intervals, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
 
 
 def _theirs(pipe: Connection) -> None:
@@ -144,13 +144,13 @@ def random_grid(seed: int, *, quick: bool, peer_cases: int) -> list[Row]:
     sender.close()
     ends, seconds, memory = receiver.recv()
     process.join()
-    found = [Interval(*each) for each in ends]
+    intervals = [Interval(*each) for each in ends]
     peer = _Peer(_QUICK_SECONDS if quick else _SECONDS)
     try:
         theirs = [peer.price(case) for case in todo[:peer_cases]]
     finally:
         peer.stop()
-    finished = [(ours, value) for ours, (value, _) in zip(found, theirs, strict=False) if value is not None]
+    finished = [(ours, value) for ours, (value, _) in zip(intervals, theirs, strict=False) if value is not None]
     # An infinite price is valid, and no bound that says anything.
     valid = [(ours, value) for ours, value in finished if ours.lower <= value]
     above = sum(ours.upper > value * (1 + ABOVE) for ours, value in valid)
@@ -159,7 +159,7 @@ def random_grid(seed: int, *, quick: bool, peer_cases: int) -> list[Row]:
     left += f"{len(finished) - len(valid)} below the truth"
     times = [spent for value, spent in theirs if value is not None]
     their_median = statistics.median(times) if times else None
-    share = sum(map(narrow, found)) / len(found)
+    share = sum(map(narrow, intervals)) / len(intervals)
     return [
         Row(name, "share with width ≤ 1e-3·upper + 1e-6", share, PEER, None, "higher", "gives no interval"),
         Row(name, "median CPU seconds", statistics.median(seconds), PEER, their_median, "lower", left),

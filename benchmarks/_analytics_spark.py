@@ -22,7 +22,7 @@ from benchmarks._table import Row, in_turn
 from discreet.analytics import count, mean
 
 _HOST = "127.0.0.1"
-#: A master that does not listen after so many seconds has failed.
+#: Seconds after which a master that does not listen has failed.
 _START_SECONDS = 60
 #: What each worker may use.
 _WORKER = {"cores": "1", "memory": "2g"}
@@ -37,9 +37,9 @@ def local_rows(path: Path, rows: int, accounts: Accounts, repeats: int) -> list[
         return [_absent(name) for name in names]
     session = _session("local[2]", {"spark.driver.memory": "4g"})
     table = ibis.pyspark.connect(session).read_parquet(path, table_name="people")
-    found = [_row(name, session, table, account, repeats) for name, (_, account) in zip(names, cases, strict=True)]
+    measured = [_row(name, session, table, account, repeats) for name, (_, account) in zip(names, cases, strict=True)]
     session.stop()
-    return found
+    return measured
 
 
 def cluster_rows(folder: Path, rows: int, accounts: Accounts, repeats: int) -> list[Row]:
@@ -56,9 +56,9 @@ def cluster_rows(folder: Path, rows: int, accounts: Accounts, repeats: int) -> l
         columns = (f"CAST(rand(1) * {GROUPS} AS BIGINT) AS segment", "50 + 20 * randn(2) AS value")
         session.range(rows).selectExpr(*columns).write.parquet(str(path))
         table = ibis.pyspark.connect(session).read_parquet(path, table_name="people")
-        found = _row(name, session, table, accounts.rows, repeats)
+        row = _row(name, session, table, accounts.rows, repeats)
         session.stop()
-    return [found]
+    return [row]
 
 
 def _row(name: str, session: Any, table: Any, account: Any, repeats: int) -> Row:
@@ -88,10 +88,10 @@ def _session(master: str, settings: dict[str, str]) -> Any:
 @contextmanager
 def _cluster(folder: Path) -> Iterator[str]:
     """A standalone master with two workers; gives the master's address, and stops them all."""
-    found = util.find_spec("pyspark")
-    assert found is not None
-    assert found.origin is not None
-    home = Path(found.origin).parent
+    package = util.find_spec("pyspark")
+    assert package is not None
+    assert package.origin is not None
+    home = Path(package.origin).parent
     environment = os.environ | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": _HOST, "SPARK_DAEMON_MEMORY": "512m"}
     with socket.socket() as free:
         free.bind((_HOST, 0))

@@ -54,7 +54,7 @@ def seen(make: Callable[[], Any], share: float, runs: int) -> bool:
 
 def main(repeats: int) -> None:
     """Search, and print what was found."""
-    found = []
+    results = []
     for name, make in (("histogram", histogram), ("hockey stick", classifier)):
         for missing, start in START[name].items():
             runs = start
@@ -63,8 +63,8 @@ def main(repeats: int) -> None:
                 if all(seen(make, 1 - missing, runs) for _ in range(repeats)):
                     break
                 runs = round(1.2 * runs)
-            found.append((name, missing, runs, (time.perf_counter() - began) / repeats))
-    print("\n" + json.dumps(found))  # the classifier prints its progress
+            results.append((name, missing, runs, (time.perf_counter() - began) / repeats))
+    print("\n" + json.dumps(results))  # the classifier prints its progress
 
 
 if __name__ == "__main__":

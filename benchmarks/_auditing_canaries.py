@@ -34,14 +34,16 @@ def ideal_rows(repeats: int) -> list[Row]:
     for estimator, (reference, values) in PUBLISHED.items():
         for epsilon, published in zip((2, 4, 8), values, strict=True):
             mu = 1 / closed_forms.gaussian_noise_multiplier(epsilon, DELTA)
-            found = []
+            lower_bounds = []
             for _ in range(repeats):
                 included = generator.random(5_000) < 0.5
                 scores = generator.normal(size=5_000) + mu * included
                 report = audit(scores, GDP(mu), included, estimator=estimator, alpha=ALPHA, delta=DELTA)  # type: ignore[arg-type] # one of the names
-                found.append(report.epsilon_lower)
+                lower_bounds.append(report.epsilon_lower)
             case = f"5,000 ideal canaries, ε = {epsilon}, {estimator}"
-            rows.append(Row(case, METRIC, statistics.median(found), f"{reference}, published", published, "higher"))
+            rows.append(
+                Row(case, METRIC, statistics.median(lower_bounds), f"{reference}, published", published, "higher")
+            )
     return rows
 
 

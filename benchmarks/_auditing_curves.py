@@ -60,11 +60,11 @@ class Curved:
 
 def laplace() -> Curved:
     """Noise of scale 1 on 0 or 1."""
-    places = np.linspace(-3.0, 8.0, 441)
+    thresholds = np.linspace(-3.0, 8.0, 441)
 
     def rates(share: float) -> Rates:
-        low, high = (np.exp(-np.abs(places - shift) / share) / 2 for shift in (0.0, 1.0))
-        return np.where(places > 0, low, 1 - low), np.where(places > 1, high, 1 - high)
+        low, high = (np.exp(-np.abs(thresholds - shift) / share) / 2 for shift in (0.0, 1.0))
+        return np.where(thresholds > 0, low, 1 - low), np.where(thresholds > 1, high, 1 - high)
 
     def draw(share: float) -> Callable[[int, int], Floats]:
         generator = np.random.default_rng()
@@ -81,14 +81,14 @@ def randomized_response() -> Curved:
         return odds / (odds + 3), 1 / (odds + 3)
 
     def rates(share: float) -> Rates:
-        true, other = chances(share)
-        return np.array([other]), np.array([true])
+        true, lie = chances(share)
+        return np.array([lie]), np.array([true])
 
     def draw(share: float) -> Callable[[int, int], Floats]:
-        generator, (true, other) = np.random.default_rng(), chances(share)
+        generator, (true, lie) = np.random.default_rng(), chances(share)
 
         def answers(side: int, runs: int) -> Floats:
-            weights = [true if place == side else other for place in range(4)]
+            weights = [true if answer == side else lie for answer in range(4)]
             return generator.choice(4, size=runs, p=weights).astype(np.float64)
 
         return answers
@@ -99,11 +99,11 @@ def randomized_response() -> Curved:
 
 def sampled_gaussian(rate: float, noise: float) -> Curved:
     """A unit that is drawn with probability `rate` and then moves the sum by 1; the whole Gaussian at rate 1."""
-    places = noise * np.linspace(-7.0, 7.0, 1401) + 0.5
+    thresholds = noise * np.linspace(-7.0, 7.0, 1401) + 0.5
 
     def rates(share: float) -> Rates:
-        low = special.ndtr(-places / (share * noise))
-        return low, (1 - rate) * low + rate * special.ndtr((1 - places) / (share * noise))
+        low = special.ndtr(-thresholds / (share * noise))
+        return low, (1 - rate) * low + rate * special.ndtr((1 - thresholds) / (share * noise))
 
     def draw(share: float) -> Callable[[int, int], Floats]:
         generator = np.random.default_rng()
@@ -180,8 +180,8 @@ def _rows(mechanism: Curved, *, quick: bool) -> list[Row]:
             note = f"below the curve: an honest mechanism is called a violation from {alarm:,.0f} runs on"
             rows.append(Row(mechanism.name, METRIC, ours, name, None, "lower", note))
             continue
-        found = "no event refutes it" if math.isinf(theirs) else "" if quick else _audited(mechanism, promise, size)
-        rows.append(Row(mechanism.name, METRIC, ours, name, theirs if theirs < math.inf else None, "lower", found))
+        verdict = "no event refutes it" if math.isinf(theirs) else "" if quick else _audited(mechanism, promise, size)
+        rows.append(Row(mechanism.name, METRIC, ours, name, theirs if theirs < math.inf else None, "lower", verdict))
     return rows
 
 
@@ -190,8 +190,8 @@ def _audited(mechanism: Curved, promise: Any, size: int) -> str:
     verdicts = []
     for share in (1 - MISSING, 1.0):
         pair = [Pair(0, 1, grows=mechanism.relation is ADD_REMOVE)]
-        found = audit(
+        report = audit(
             mechanism.draw(share), promise, pair, relation=mechanism.relation, max_samples=size, vectorized=True
         )
-        verdicts.append("a violation" if found.violated else "none")
+        verdicts.append("a violation" if report.violated else "none")
     return f"audit with {size:,} runs: {verdicts[0]}; of the honest one: {verdicts[1]}"

@@ -48,7 +48,7 @@ class Task:
 
 def adult(examples: int) -> Task:
     """The census as features and labels. Categories and bounds are those of the data dictionary."""
-    (x, y), test = (_features(datasets.adult(part)) for part in ("train", "test"))
+    (x, y), test = (_features(datasets.adult(split)) for split in ("train", "test"))
     return Task((x[:examples], y[:examples]), (x[examples:], y[examples:]), test)
 
 
@@ -115,16 +115,16 @@ def measure(quick: bool) -> list[Row]:
         "canceling 0.9": CancelingCorrelation(0.9),
         "Poisson batches, independent": None,
     }
-    found = {name: _trained(plan(task, _EPSILON, _EPOCHS, kind), task, seeds, quick) for name, kind in kinds.items()}
+    trained = {name: _trained(plan(task, _EPSILON, _EPOCHS, kind), task, seeds, quick) for name, kind in kinds.items()}
     setting = f"Adult, logistic regression, ε = {_EPSILON:g}, δ = {_DELTA:g}, {examples} examples, {_EPOCHS} epochs"
-    rate, base = found["independent"]
+    rate, base = trained["independent"]
     rows = []
-    for name, (chosen, results) in found.items():
+    for name, (chosen, results) in trained.items():
         if name == "independent":
             continue
         batches = "amplified by sampling" if kinds[name] is None else "fixed order"
-        losses, accuracies = ([result[place] for result in results] for place in (0, 1))
-        base_losses, base_accuracies = ([result[place] for result in base] for place in (0, 1))
+        losses, accuracies = ([result[index] for result in results] for index in (0, 1))
+        base_losses, base_accuracies = ([result[index] for result in base] for index in (0, 1))
         lower = [theirs - ours for ours, theirs in zip(losses, base_losses, strict=True)]
         spread = statistics.stdev(lower) / math.sqrt(len(lower))
         wins = sum(difference > 0 for difference in lower)
@@ -142,6 +142,6 @@ def measure(quick: bool) -> list[Row]:
 def _trained(made: Plan, task: Task, seeds: int, quick: bool) -> tuple[float, list[tuple[float, float]]]:
     """The learning rate with the least validation loss over two other seeds, and what it reaches on test data."""
     tried = _RATES[1:4] if quick else _RATES
-    others = (1000,) if quick else (1000, 1001)
-    chosen = min(tried, key=lambda rate: sum(loss_after(made, task, seed, rate)[0] for seed in others))
+    tuning_seeds = (1000,) if quick else (1000, 1001)
+    chosen = min(tried, key=lambda rate: sum(loss_after(made, task, seed, rate)[0] for seed in tuning_seeds))
     return chosen, [loss_after(made, task, seed, chosen)[1:] for seed in range(seeds)]

@@ -96,10 +96,10 @@ def deployment(folder: Path, server: str, client: str, nodes: int = 2) -> Iterat
         quiet = {"FLWR_LOG_LEVEL": "WARNING"}
         start("flower-superlink", "--disable-runtime-dependency-installation", "--port", str(link), **quiet)
         _wait(lambda: _answers(link))
-        for place, port in enumerate(ports):
+        for node, port in enumerate(ports):
             given = ["--superlink", f"127.0.0.1:{link}", "--port", str(port)]
-            start("flower-supernode", *given, "--node-config", f"partition-id={place}")
-        logs = [folder / f"{place + 1}.log" for place in range(nodes)]
+            start("flower-supernode", *given, "--node-config", f"partition-id={node}")
+        logs = [folder / f"{node + 1}.log" for node in range(nodes)]
         _wait(lambda: all("SuperNode ID" in log.read_text() for log in logs))
         yield run
     finally:

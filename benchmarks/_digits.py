@@ -126,10 +126,10 @@ class Spread:
         given = np.zeros((len(self._public), 10))
         given[numbers, labels] = 1.0
         given /= np.maximum(given.sum(0), 1)
-        found = given
+        spread = given
         for _ in range(_STEPS):
-            found = _REACH * (self._walk @ found) + (1 - _REACH) * given
-        self._model.fit(self._public, found.argmax(1))
+            spread = _REACH * (self._walk @ spread) + (1 - _REACH) * given
+        self._model.fit(self._public, spread.argmax(1))
         return self
 
     def predict(self, inputs: Floats) -> Labels:
@@ -140,14 +140,14 @@ class Spread:
 def _graph(rows: Floats, neighbors: int) -> Any:
     """Each row's nearest ones by the cosine of the features, symmetric."""
     unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    places, weights = [], []
+    nearest, weights = [], []
     for start in range(0, len(unit), 1000):
         near = unit[start : start + 1000] @ unit.T
         near[np.arange(len(near)), np.arange(start, start + len(near))] = -np.inf
         best = np.argpartition(-near, neighbors, axis=1)[:, :neighbors]
-        places.append(best)
+        nearest.append(best)
         weights.append(np.take_along_axis(near, best, 1))
-    columns, values = np.concatenate(places), np.maximum(np.concatenate(weights), 0) ** 8
+    columns, values = np.concatenate(nearest), np.maximum(np.concatenate(weights), 0) ** 8
     index = np.repeat(np.arange(len(rows)), neighbors)
     graph = sparse.csr_matrix((values.ravel(), (index, columns.ravel())), shape=(len(rows), len(rows)))
     return (graph + graph.T) / 2

@@ -63,11 +63,11 @@ def trained(weights: Floats, images: Floats, labels: NDArray[np.int64]) -> Float
     """One pass of softmax regression over a client's digits."""
     weights, truth = weights.copy(), np.eye(10)[labels]
     for start in range(0, len(images), BATCH):
-        part = images[start : start + BATCH]
-        scores = part @ weights
+        batch = images[start : start + BATCH]
+        scores = batch @ weights
         odds = np.exp(scores - scores.max(1, keepdims=True))
         chance = odds / odds.sum(1, keepdims=True)
-        weights += RATE * part.T @ (truth[start : start + BATCH] - chance) / BATCH
+        weights += RATE * batch.T @ (truth[start : start + BATCH] - chance) / BATCH
     return weights
 
 
@@ -106,31 +106,31 @@ class Federation:
         secret, ids = Secret(), tuple(range(self.number))
         for number in range(1, plan.rounds + 1):
             drawn = draw_clients(plan, ids, entropy.SYSTEM)
-            one = Round(plan, number, model, plan.clipping.norm, drawn)
+            this_round = Round(plan, number, model, plan.clipping.norm, drawn)
             for client in drawn:
-                one.take(client, {"weights": trained(model["weights"], *self.parts[client])})
-            model = applied(model, one.release(secret).update)
+                this_round.take(client, {"weights": trained(model["weights"], *self.parts[client])})
+            model = applied(model, this_round.release(secret).update)
         return self.accuracy(model["weights"])
 
     def on_ray(self, plan: FederatedPlan, folder: Path) -> float:
         """The accuracy after the same plan in Flower's simulation; each worker of Ray reads its clients' digits."""
-        app, found = flower("flwr.app"), []
+        app, accuracies = flower("flwr.app"), []
         client_app, server_app = flower("flwr.clientapp").ClientApp(), flower("flwr.serverapp").ServerApp()
         number, each = self.number, len(self.parts[0][1])
 
         def train(message: Any, context: Any) -> Any:
-            part = federation(folder, number, each).parts[context.node_config["partition-id"]]
-            return reply(message, {"weights": trained(message.content["arrays"]["weights"].numpy(), *part)})
+            digits = federation(folder, number, each).parts[context.node_config["partition-id"]]
+            return reply(message, {"weights": trained(message.content["arrays"]["weights"].numpy(), *digits)})
 
         def main(grid: Any, context: Any) -> None:
             start = app.ArrayRecord({"weights": app.Array(np.zeros((785, 10)))})
             result = PrivateFedAvg(plan).start(grid, start, num_rounds=plan.rounds)
-            found.append(self.accuracy(result.arrays["weights"].numpy()))
+            accuracies.append(self.accuracy(result.arrays["weights"].numpy()))
 
         client_app.train()(train)
         server_app.main()(main)
         simulate(server_app, client_app, number)
-        return float(found[0])
+        return float(accuracies[0])
 
 
 @cache

@@ -36,7 +36,7 @@ def plan_of() -> Plan:
 
 @cache
 def hospitals(folder: Path) -> Federation:
-    """Two clients: one with the digits of thin strokes, one with those of thick ones."""
+    """Two clients: one with the digits of thin strokes, one with thick strokes."""
     return Federation(folder, HOSPITALS, 60_000 // HOSPITALS)
 
 
@@ -60,9 +60,9 @@ def trained(state: State, data: tuple[Any, Any], plan: Plan, account: Any) -> St
     return {name: value.detach() for name, value in model.state_dict().items()}
 
 
-def account_at(folder: Path, place: int) -> Any:
+def account_at(folder: Path, site: int) -> Any:
     """The account of the digits at one hospital."""
-    return dp.Ledger(folder / f"site{place}.ledger").account("digits", budget=dp.ApproxDP(4.0, 1e-4))
+    return dp.Ledger(folder / f"site{site}.ledger").account("digits", budget=dp.ApproxDP(4.0, 1e-4))
 
 
 def accuracy(data: Path, state: State) -> float:
@@ -74,10 +74,10 @@ def in_one_process(data: Path) -> float:
     """The accuracy after the same rounds without Flower."""
     plan, state = plan_of(), dict(network().state_dict())
     with tempfile.TemporaryDirectory() as folder:
-        accounts = [account_at(Path(folder), place) for place in range(HOSPITALS)]
+        accounts = [account_at(Path(folder), site) for site in range(HOSPITALS)]
         for _ in range(ROUNDS):
             given = zip(hospitals(data).parts, accounts, strict=True)
-            states = [trained(state, part, plan, account) for part, account in given]
+            states = [trained(state, digits, plan, account) for digits, account in given]
             state = {name: torch.stack([each[name] for each in states]).mean(0) for name in state}
     return accuracy(data, state)
 
@@ -89,8 +89,8 @@ def over_the_network(data: Path) -> tuple[float, list[float]]:
         server, client = _APP.format("server_app"), _APP.format("client_app")
         with deployment(folder, server, client, HOSPITALS) as run:
             run("accuracy.json", seconds=400, data=str(data.resolve()))
-        found = float(json.loads((folder / "accuracy.json").read_text()))
-        return found, [account_at(folder, place).statement(1e-5).tight.upper for place in range(HOSPITALS)]
+        measured = float(json.loads((folder / "accuracy.json").read_text()))
+        return measured, [account_at(folder, site).statement(1e-5).tight.upper for site in range(HOSPITALS)]
 
 
 def client_app() -> Any:
@@ -98,9 +98,9 @@ def client_app() -> Any:
     app, made = flower("flwr.app"), flower("flwr.clientapp").ClientApp()
 
     def train(message: Any, context: Any) -> Any:
-        place, folder = int(context.node_config["partition-id"]), Path(context.run_config["folder"])
-        part = hospitals(Path(context.run_config["data"])).parts[place]
-        state = trained(message.content["arrays"].to_torch_state_dict(), part, plan_of(), account_at(folder, place))
+        site, folder = int(context.node_config["partition-id"]), Path(context.run_config["folder"])
+        digits = hospitals(Path(context.run_config["data"])).parts[site]
+        state = trained(message.content["arrays"].to_torch_state_dict(), digits, plan_of(), account_at(folder, site))
         metrics = app.MetricRecord({"num-examples": 1})  # the number of digits is private
         return app.Message(app.RecordDict({"arrays": app.ArrayRecord(state), "metrics": metrics}), reply_to=message)
 
@@ -116,8 +116,8 @@ def server_app() -> Any:
         folder, data = Path(context.run_config["folder"]), Path(context.run_config["data"])
         strategy = flower("flwr.serverapp.strategy").FedAvg(fraction_evaluate=0.0)
         result = strategy.start(grid, app.ArrayRecord(network().state_dict()), num_rounds=ROUNDS)
-        found = accuracy(data, result.arrays.to_torch_state_dict())
-        (folder / "part.json").write_text(json.dumps(found))
+        measured = accuracy(data, result.arrays.to_torch_state_dict())
+        (folder / "part.json").write_text(json.dumps(measured))
         (folder / "part.json").rename(folder / "accuracy.json")
 
     made.main()(main)

@@ -30,7 +30,7 @@ class Settings:
     """What was chosen by validation.
 
     Attributes:
-        batches: the expected batch is one in so many of the examples.
+        batches: the number of examples divided by the expected batch size.
         steps: the number of steps.
         clip_norm: the clip norm.
         learning_rate: of SGD with momentum 0.9.
@@ -156,8 +156,8 @@ def validate(folder: Path, device: str) -> list[tuple[Settings, float]]:
     (images, labels), _ = read(folder, device, 60_000, 10)
     kept = 50_000
     tested = images[kept:], labels[kept:]
-    found = []
+    validated = []
     for settings in CANDIDATES:
         (value,) = accuracies((images[:kept], labels[:kept]), tested, settings, 1, device)
-        found.append((settings, value))
-    return found
+        validated.append((settings, value))
+    return validated

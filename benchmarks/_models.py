@@ -84,17 +84,17 @@ class VisionTransformer(nn.Module):
 
     def __init__(self, image: int = 224, patch: int = 16, width: int = 768, layers: int = 12, heads: int = 12) -> None:
         super().__init__()
-        self.places = (image // patch) ** 2
+        self.patch_count = (image // patch) ** 2
         self.patches = nn.Conv2d(3, width, patch, patch)
-        self.position = nn.Embedding(self.places, width)
+        self.position = nn.Embedding(self.patch_count, width)
         self.layers = nn.Sequential(*(_Layer(width, heads) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, 1000)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.patches(x).flatten(2).transpose(1, 2)
-        places = torch.arange(self.places, device=x.device).expand(x.shape[0], -1)
-        h = torch.add(h, self.position(places))
+        positions = torch.arange(self.patch_count, device=x.device).expand(x.shape[0], -1)
+        h = torch.add(h, self.position(positions))
         scores: Tensor = self.head(self.norm(self.layers(h)).mean(1))
         return scores
 
@@ -122,8 +122,8 @@ class LanguageModel(nn.Module):
         self.inner: Any = GPT2LMHeadModel(config)  # type: ignore[no-untyped-call]  # transformers has no types here
 
     def forward(self, x: Tensor) -> Tensor:
-        places = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
-        logits: Tensor = self.inner(input_ids=x, position_ids=places).logits
+        positions = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
+        logits: Tensor = self.inner(input_ids=x, position_ids=positions).logits
         return logits.transpose(1, 2)
 
 

@@ -67,13 +67,13 @@ def median_seconds(function: Callable[[], object], repeats: int) -> float:
 # --- peers, each in a process of its own ---
 
 
-def google(parts: list[tuple[float, float, int]], delta: float) -> float:
+def google(composition: list[tuple[float, float, int]], delta: float) -> float:
     """ε by dp_accounting's PLD accountant at its default discretization."""
     import dp_accounting
     from dp_accounting.pld import PLDAccountant
 
     accountant = PLDAccountant()
-    for rate, sigma, count in parts:
+    for rate, sigma, count in composition:
         step = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(sigma))
         accountant.compose(step, count)
     return float(accountant.get_epsilon(delta))
@@ -102,12 +102,12 @@ def google_calibration(rate: float, steps: int, budget: float, delta: float) -> 
     return float(dp_accounting.calibrate_dp_mechanism(PLDAccountant, make, budget, delta, bracket, tol=1e-4))
 
 
-def microsoft(parts: list[tuple[float, float, int]], delta: float) -> float:
+def microsoft(composition: list[tuple[float, float, int]], delta: float) -> float:
     """The upper end of ε by prv_accountant, at an error of 1e-2."""
     from prv_accountant import PoissonSubsampledGaussianMechanism, PRVAccountant
 
-    steps = [PoissonSubsampledGaussianMechanism(rate, sigma) for rate, sigma, _ in parts]
-    counts = [count for _, _, count in parts]
+    steps = [PoissonSubsampledGaussianMechanism(rate, sigma) for rate, sigma, _ in composition]
+    counts = [count for _, _, count in composition]
     accountant = PRVAccountant(prvs=steps, max_self_compositions=counts, eps_error=1e-2, delta_error=delta / 1000)
     return float(accountant.compute_epsilon(delta=delta, num_self_compositions=counts)[2])
 
@@ -176,9 +176,9 @@ def ours_long(steps: int) -> float:
 # --- the cases ---
 
 
-def judge(value: float | None, found: Interval) -> str:
+def judge(value: float | None, interval: Interval) -> str:
     """Whether a peer's upper bound is one."""
-    return "theirs is below the truth" if value is not None and value < found.lower else ""
+    return "theirs is below the truth" if value is not None and value < interval.lower else ""
 
 
 def one_epsilon(quick: bool) -> list[Row]:
@@ -188,18 +188,18 @@ def one_epsilon(quick: bool) -> list[Row]:
         steps = 10**exponent
         case, event = f"q=.01 σ=1 T=1e{exponent} δ=1e-5", training(0.01, 1.0, steps)
         seconds = median_seconds(partial(epsilon, event, DELTA), 5 if quick else 21)
-        found = epsilon(event, DELTA)
+        interval = epsilon(event, DELTA)
         repeats = 1 if quick or exponent > 5 else 3
         theirs, value, their_memory, note = measure(google, [(0.01, 1.0, steps)], DELTA, repeats=repeats, limit=60)
         rows.append(Row(case, "CPU seconds for ε", seconds, GOOGLE, theirs, "lower", note))
-        rows.append(Row(case, "upper end of ε", found.upper, GOOGLE, value, "lower", note or judge(value, found)))
+        rows.append(Row(case, "upper end of ε", interval.upper, GOOGLE, value, "lower", note or judge(value, interval)))
         if exponent == 6:
             memory = measure(ours_long, steps, repeats=1, limit=60)[2]
             rows.append(Row(case, "peak memory, MB", memory or float("nan"), GOOGLE, their_memory, "lower", note))
         limit = 5 if quick else 60
         theirs, value, _, note = measure(microsoft, [(0.01, 1.0, steps)], DELTA, repeats=1, limit=limit)
         rows.append(Row(case, "CPU seconds for ε", seconds, MICROSOFT, theirs, "lower", note))
-        width = found.width / found.upper
+        width = interval.width / interval.upper
         rows.append(Row(case, "relative width", width, MICROSOFT, 0.02 / value if value else None, "lower", note))
     return rows
 
@@ -216,11 +216,13 @@ def other_cases(quick: bool) -> list[Row]:
     for case, event, delta, (function, *arguments_) in cases:
         assert callable(function)
         seconds = median_seconds(partial(epsilon, event, delta), repeats)
-        found = epsilon(event, delta)
+        interval = epsilon(event, delta)
         theirs, value, _, note = measure(function, *arguments_, repeats=1, limit=60)
         rows.append(Row(case, "CPU seconds for ε", seconds, GOOGLE, theirs, "lower", note))
-        rows.append(Row(case, "upper end of ε", found.upper, GOOGLE, value, "lower", note or judge(value, found)))
-        rows.append(Row(case, "relative width", found.width / found.upper, GOOGLE, None, "lower", "gives no interval"))
+        rows.append(Row(case, "upper end of ε", interval.upper, GOOGLE, value, "lower", note or judge(value, interval)))
+        rows.append(
+            Row(case, "relative width", interval.width / interval.upper, GOOGLE, None, "lower", "gives no interval")
+        )
     return rows
 
 
@@ -246,8 +248,8 @@ def heterogeneous(quick: bool) -> list[Row]:
     seconds = median_seconds(lambda: ours_many(count), 2 if quick else 5)
     _, _, memory, _ = measure(ours_many, count, repeats=1, limit=60)
     limit = 6 if quick else 240
-    parts = [(q, s, 1) for q, s in thousand(count)]
-    theirs, _, their_memory, note = measure(google, parts, DELTA, repeats=1, limit=limit)
+    composition = [(q, s, 1) for q, s in thousand(count)]
+    theirs, _, their_memory, note = measure(google, composition, DELTA, repeats=1, limit=limit)
     return [
         Row(case, "CPU seconds for ε", seconds, GOOGLE, theirs, "lower", note),
         Row(case, "peak memory, MB", memory or float("nan"), GOOGLE, their_memory, "lower", note),
@@ -269,10 +271,12 @@ def many_scales(quick: bool) -> list[Row]:
                 Composed((*map(Laplace, scales[:half]), *discrete, Gaussian(20.0))),
             ),
         ):
-            found = epsilon(event, 1e-6)
+            interval = epsilon(event, 1e-6)
             seconds = median_seconds(partial(epsilon, event, 1e-6), 1 if quick else 5)
             rows.append(Row(case, "CPU seconds for ε", seconds, GOOGLE, None, "lower", "not measured"))
-            rows.append(Row(case, "relative width", found.width / found.upper, GOOGLE, None, "lower", "no interval"))
+            rows.append(
+                Row(case, "relative width", interval.width / interval.upper, GOOGLE, None, "lower", "no interval")
+            )
     return rows
 
 

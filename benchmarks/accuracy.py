@@ -164,8 +164,8 @@ def main() -> None:
     """Measure, print the table, and write it if asked."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--data", type=Path, default=Path("../shared/data/mnist"), help="folder of MNIST's idx files")
-    parts = ("all", "mnist", "noise", "correlated", "validation")
-    parser.add_argument("--part", choices=parts, default="all", help="which rows to measure")
+    choices = ("all", "mnist", "noise", "correlated", "validation")
+    parser.add_argument("--part", choices=choices, default="all", help="which rows to measure")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
     if args.part == "validation":

@@ -49,7 +49,7 @@ def duckdb_rows(path: Path, rows: int, accounts: Accounts, repeats: int) -> list
     connection = ibis.duckdb.connect()
     connection.con.execute(f"CREATE TABLE people AS SELECT * FROM '{path}'")
     table = connection.table("people")
-    private, persons = (dp.Private(table, account=one) for one in (accounts.rows, accounts.persons))
+    private, persons = (dp.Private(table, account=account) for account in (accounts.rows, accounts.persons))
     by_segment, persons_by_segment = (p.group_by("segment", keys=range(GROUPS)) for p in (private, persons))
     moments = {"n": count(), "value": mean("value", bounds=(0, 100))}
     limited = persons_by_segment.aggregate(**moments)
@@ -66,17 +66,17 @@ def duckdb_rows(path: Path, rows: int, accounts: Accounts, repeats: int) -> list
         ("persons, count + mean, 100 groups", limited, ranked, "ranking window", min(repeats, 2)),
         ("number of persons, 100 groups", persons_by_segment.count_distinct(), distinct, "plain", min(repeats, 2)),
     ]
-    found = []
+    measured = []
     for name, answer, sql, reference, times in cases:
         ours, theirs = in_turn(partial(answer.release, epsilon=0.01), partial(_fetched, connection, sql), times)
-        found.append(Row(f"{name}, {rows:.0e} rows", "seconds", ours, f"duckdb, {reference}", theirs, "lower"))
+        measured.append(Row(f"{name}, {rows:.0e} rows", "seconds", ours, f"duckdb, {reference}", theirs, "lower"))
     small = ibis.duckdb.connect().create_table("people", pyarrow.parquet.read_table(path).slice(0, 1000))
     grouped = dp.Private(small, account=accounts.rows).group_by("segment", keys=range(GROUPS)).aggregate(**moments)
     ours, theirs = in_turn(
         partial(grouped.release, epsilon=0.01), partial(_fetched, small.get_backend(), ASK), 5 * repeats
     )
-    found.append(Row("count + mean, 100 groups, 1000 rows", "seconds", ours, "duckdb, plain", theirs, "lower"))
-    return found
+    measured.append(Row("count + mean, 100 groups, 1000 rows", "seconds", ours, "duckdb, plain", theirs, "lower"))
+    return measured
 
 
 def _fetched(connection: Any, sql: str) -> object:
@@ -92,19 +92,19 @@ def opendp_rows(path: Path, rows: int, accounts: Accounts, repeats: int, install
         "count + sum, 100 groups": groups.aggregate(n=count(), value=total("value", bounds=(0, 100))),
         "median, 100 groups": groups.median("value", bounds=(0, 100)),
     }
-    ours = [in_turn(partial(one.release, epsilon=1.0), lambda: None, repeats)[0] for one in asked.values()]
+    ours = [in_turn(partial(answer.release, epsilon=1.0), lambda: None, repeats)[0] for answer in asked.values()]
     (*theirs, their_medians), note = _opendp(path, install)
-    found = [
-        Row(f"{name}, {rows:.0e} rows", "seconds", own, "opendp 0.16 on polars", other, "lower", note)
-        for name, own, other in zip(asked, ours, theirs, strict=True)
+    measured = [
+        Row(f"{name}, {rows:.0e} rows", "seconds", own, "opendp 0.16 on polars", peer, "lower", note)
+        for name, own, peer in zip(asked, ours, theirs, strict=True)
     ]
     median = groups.quantile("value", 0.5, candidates=range(101))
     drawn = [median.release(epsilon=0.1).columns for _ in range(_DRAWS)]
-    own_medians = [list(zip(one["segment"], one["quantile"], strict=True)) for one in drawn]
-    own, other = (_rank_error(path, medians) for medians in (own_medians, their_medians))
+    own_medians = [list(zip(columns["segment"], columns["quantile"], strict=True)) for columns in drawn]
+    own, peer = (_rank_error(path, medians) for medians in (own_medians, their_medians))
     assert own is not None
     name = f"median of 101 candidates, ε = 0.1, {rows:.0e} rows"
-    return [*found, Row(name, "mean rank error", own, "opendp 0.16 on polars", other, "lower", note)]
+    return [*measured, Row(name, "mean rank error", own, "opendp 0.16 on polars", peer, "lower", note)]
 
 
 def _rank_error(path: Path, drawn: list[list[tuple[int, float]]] | None) -> float | None:
@@ -187,16 +187,16 @@ def main(argv: list[str] | None = None) -> int:
     many = 1_000_000 if args.quick else args.cluster_rows
     repeats = 1 if args.quick else 3
     with tempfile.TemporaryDirectory() as folder:
-        whole, part = Path(folder) / "people.parquet", Path(folder) / "few.parquet"
+        whole, sample = Path(folder) / "people.parquet", Path(folder) / "few.parquet"
         people(rows, whole)
-        people(few, part)
+        people(few, sample)
         accounts = Accounts(Path(folder))
-        found = duckdb_rows(whole, rows, accounts, repeats)
-        found += opendp_rows(part, few, accounts, repeats, args.peers)
-        found += local_rows(part, few, accounts, repeats)
-        found += cluster_rows(Path(folder), many, accounts, repeats)
-        found += memory_rows(whole, rows)
-    report(args, "analytics", found, ["duckdb", "ibis-framework", "pyarrow", "pyspark", "opendp"])
+        measured = duckdb_rows(whole, rows, accounts, repeats)
+        measured += opendp_rows(sample, few, accounts, repeats, args.peers)
+        measured += local_rows(sample, few, accounts, repeats)
+        measured += cluster_rows(Path(folder), many, accounts, repeats)
+        measured += memory_rows(whole, rows)
+    report(args, "analytics", measured, ["duckdb", "ibis-framework", "pyarrow", "pyspark", "opendp"])
     return 0
 
 

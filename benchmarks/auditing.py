@@ -91,10 +91,10 @@ def margin(case: Case, mechanism: Additive, runs: int) -> tuple[float, float]:
     level = ALPHA / 2  # the last look's part
     if case.estimator == "mu":
         sides = [additive(mechanism, value, runs)[:, 0].astype(np.float64) for value in (pair.first, pair.second)]
-        found = Separation.of(*sides)
+        separation = Separation.of(*sides)
         needed = -float(special.ndtri(level))
-        spread = math.sqrt(1 + found.statistic**2 / (4 * runs))
-        return (found.statistic - claim.forward[0].largest_mu() * found.factor) / spread - needed, needed
+        spread = math.sqrt(1 + separation.statistic**2 / (4 * runs))
+        return (separation.statistic - claim.forward[0].largest_mu() * separation.factor) / spread - needed, needed
     source = opened(mechanism, "black_box", vectorized=False).on(pair)
     test = PairTest(0, source, claim, case.estimator, case.distance)
     event, counted, witness = test.look(source.rows(0, runs), source.rows(1, runs), level)
@@ -123,8 +123,8 @@ def clopper_pearson_needed(case: Case, missing: float) -> float:
 
     def enough(runs: int) -> bool:
         best = -math.inf
-        for place in np.linspace(-4.0, 6.0, 201):
-            low, high = point(float(place), 1 / (1 - missing))
+        for threshold in np.linspace(-4.0, 6.0, 201):
+            low, high = point(float(threshold), 1 / (1 - missing))
             # At its 99.9% worst, both counts together.
             spread = math.hypot(math.sqrt(high * (1 - high)), case.slope * math.sqrt(low * (1 - low))) / math.sqrt(runs)
             above = clopper_pearson(round(low * runs), runs, ALPHA / 2)[1]
@@ -142,9 +142,9 @@ def clopper_pearson_needed(case: Case, missing: float) -> float:
 
 
 def laplace_point(epsilon: float) -> Callable[[float, float], tuple[float, float]]:
-    def rates(place: float, stretch: float) -> tuple[float, float]:
-        """Of the event that the output is at least `place`, with noise smaller by `stretch`."""
-        tails = [stretch * epsilon * (place - shift) for shift in (0.0, 1.0)]
+    def rates(threshold: float, stretch: float) -> tuple[float, float]:
+        """Of the event that the output is at least `threshold`, with noise smaller by `stretch`."""
+        tails = [stretch * epsilon * (threshold - shift) for shift in (0.0, 1.0)]
         low, high = (0.5 * math.exp(-t) if t > 0 else 1 - 0.5 * math.exp(t) for t in tails)
         return low, high
 
@@ -152,9 +152,9 @@ def laplace_point(epsilon: float) -> Callable[[float, float], tuple[float, float
 
 
 def gaussian_point(mu: float) -> Callable[[float, float], tuple[float, float]]:
-    def rates(place: float, stretch: float) -> tuple[float, float]:
-        """Thresholds far in the tail: `place` counts standard deviations."""
-        at = place + 1.0
+    def rates(threshold: float, stretch: float) -> tuple[float, float]:
+        """Thresholds far in the tail: `threshold` counts standard deviations."""
+        at = threshold + 1.0
         return float(special.ndtr(-at)), float(special.ndtr(mu * stretch - at))
 
     return rates
@@ -195,8 +195,8 @@ def auditorium(python: Path | None, repeats: int) -> Peers:
         return {}
     script = Path(__file__).with_name("_auditing_auditorium.py")
     done = subprocess.run([python, script, str(repeats)], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
-    return {(name, missing): (float(runs), float(seconds)) for name, missing, runs, seconds in found}
+    results = json.loads(done.stdout.splitlines()[-1])
+    return {(name, missing): (float(runs), float(seconds)) for name, missing, runs, seconds in results}
 
 
 def peer_rows(name: str, missing: float, ours: tuple[float, float], peers: Peers) -> list[Row]:
@@ -225,7 +225,7 @@ def rows_of(case: Case, repeats: int, peers: Peers) -> list[Row]:
         size = int(1.5 * ours)
         start = time.perf_counter()
         estimator: Any = case.estimator
-        found = audit(
+        report = audit(
             weaker(case.mechanism, missing),
             case.mechanism.event(SUM),
             [pair_of(case)],
@@ -234,7 +234,7 @@ def rows_of(case: Case, repeats: int, peers: Peers) -> list[Row]:
             distance=case.distance,
         )
         seconds = time.perf_counter() - start
-        note = f"{'a violation' if found.violated else 'no violation'} after {found.samples // 2:,} runs"
+        note = f"{'a violation' if report.violated else 'no violation'} after {report.samples // 2:,} runs"
         rows.append(Row(name, "seconds of one audit", seconds, "none", None, "lower", note))
         if case.name == "Laplace ε=1":
             rows += peer_rows(name, missing, (ours, seconds), peers)
@@ -244,8 +244,8 @@ def rows_of(case: Case, repeats: int, peers: Peers) -> list[Row]:
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--data", type=Path, default=Path("../shared/data/mnist"), help="folder of MNIST's idx files")
-    parts = ("all", "noise", "curves", "canaries", "mnist")
-    parser.add_argument("--part", choices=parts, default="all", help="which rows to measure")
+    choices = ("all", "noise", "curves", "canaries", "mnist")
+    parser.add_argument("--part", choices=choices, default="all", help="which rows to measure")
     parser.add_argument("--auditorium", type=Path, metavar="PYTHON", help="an interpreter that has dp_auditorium")
     args = parser.parse_args()
     rows: list[Row] = []

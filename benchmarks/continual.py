@@ -103,8 +103,8 @@ def main() -> None:
         take = partial(all_steps, counter, timed)
         theirs, note = None, modules if isinstance(modules, str) else "no such counter"
         if "buffered" in name and not isinstance(modules, str):
-            seconds, other = in_turn(take, peer_steps(modules, many, timed), 5)
-            theirs, note = timed / other, "theirs: noise alone, with numpy's generator"
+            seconds, their_seconds = in_turn(take, peer_steps(modules, many, timed), 5)
+            theirs, note = timed / their_seconds, "theirs: noise alone, with numpy's generator"
         else:
             seconds = median_seconds(take, 5)
         speed = timed / seconds

@@ -53,8 +53,8 @@ def aggregation(number: int, size: int, repeats: int) -> Row:
     first = list(strategy.configure_train(1, record, app.ConfigRecord(), grid))
     shared = [app.Array(update) for update in updates]
     replies = []
-    for place, message in enumerate(first):
-        arrays = app.ArrayRecord({"weights": shared[place % len(shared)]})
+    for index, message in enumerate(first):
+        arrays = app.ArrayRecord({"weights": shared[index % len(shared)]})
         content = app.RecordDict({"arrays": arrays, "metrics": app.MetricRecord({"num-examples": 1})})
         replies.append(app.Message(content, reply_to=message))
 
@@ -67,9 +67,9 @@ def aggregation(number: int, size: int, repeats: int) -> Row:
                 each.metadata.group_id = str(round_number)
         return strategy.aggregate_train(round_number, replies)
 
-    seconds, other = in_turn(ours, lambda: theirs.aggregate_train(1, replies), repeats)
+    seconds, their_seconds = in_turn(ours, lambda: theirs.aggregate_train(1, replies), repeats)
     note = "ours clips each update and adds noise, and includes drawing the round; theirs is FedAvg without privacy"
-    return Row(case, metric, seconds, FLOWER, other, "lower", note)
+    return Row(case, metric, seconds, FLOWER, their_seconds, "lower", note)
 
 
 # --- rounds on Ray
@@ -136,10 +136,10 @@ def accuracies(folder: Path, rounds: int, repeats: int) -> list[Row]:
     alone = float(np.mean([federation.in_one_process(plan) for _ in range(repeats)]))
     wrapped = float(np.mean([theirs() for _ in range(repeats)]))
     note = f"means of {repeats}; noise multiplier {plan.noise_multiplier:.3g}"
-    other = f"means of {repeats}; its accounting has no amplification: noise multiplier {unamplified:.3g}"
+    their_note = f"means of {repeats}; its accounting has no amplification: noise multiplier {unamplified:.3g}"
     return [
         Row(case, metric, ours, "the same plan in one process", alone, "higher", note),
-        Row(case, metric, ours, f"{FLOWER}, its DP wrapper", wrapped, "higher", other),
+        Row(case, metric, ours, f"{FLOWER}, its DP wrapper", wrapped, "higher", their_note),
     ]
 
 

@@ -188,11 +188,11 @@ def compare(kind: str, location: str, bare: Callable[..., Worker], sizes: tuple[
     totals = [[together(worker, 0.6) for worker in (own, shared, spend)] for _ in range(1 if quick else 7)]
     all_own, all_shared, all_spend = (statistics.median(column) for column in zip(*totals, strict=True))
     per_second = "durable spends per second"
-    one, eight = f"{kind}, 1 process, {many:.0e} rows", f"{kind}, 8 processes, {many:.0e} rows"
+    single, eight = f"{kind}, 1 process, {many:.0e} rows", f"{kind}, 8 processes, {many:.0e} rows"
     commits = f"bare {kind} commits"
     return [
-        Row(one, per_second, rate_many, commits, rate_own, "higher"),
-        Row(one, per_second, rate_many, f"{commits}, one small number", rate_small, "higher"),
+        Row(single, per_second, rate_many, commits, rate_own, "higher"),
+        Row(single, per_second, rate_many, f"{commits}, one small number", rate_small, "higher"),
         Row(eight, per_second, all_spend, f"{commits}, rows of their own", all_own, "higher"),
         Row(eight, per_second, all_spend, f"{commits}, one row", all_shared, "higher"),
         Row(

@@ -91,8 +91,8 @@ def numpy_draws(kind: type[FrequencyProtocol], categories: int, values: np.ndarr
 
     def one_category() -> object:
         keep = generator.random(people) < protocol.truth
-        other = (values + 1 + generator.integers(0, categories - 1, people)) % categories
-        return np.where(keep, values, other)
+        lies = (values + 1 + generator.integers(0, categories - 1, people)) % categories
+        return np.where(keep, values, lies)
 
     def bits() -> object:
         ones = generator.random((people, categories)) < protocol.noise
@@ -112,10 +112,10 @@ def numpy_draws(kind: type[FrequencyProtocol], categories: int, values: np.ndarr
     def hashed() -> object:
         seeds = generator.integers(0, 1 << 48, people, dtype=np.uint64)
         values_there = 1 + round(math.exp(EPSILON))
-        places = hashes(seeds, values.astype(np.uint64), values_there)
+        hashed_values = hashes(seeds, values.astype(np.uint64), values_there)
         keep = generator.random(people) < protocol.truth
         return seeds, np.where(
-            keep, places, (places + 1 + generator.integers(0, values_there - 1, people)) % values_there
+            keep, hashed_values, (hashed_values + 1 + generator.integers(0, values_there - 1, people)) % values_there
         )
 
     draws = {local.UnaryEncoding: bits, local.HadamardResponse: column, local.LocalHashing: hashed}

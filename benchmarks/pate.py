@@ -44,7 +44,7 @@ def most_labels(voting: pate.Voting, epsilon: float, limit: int) -> int:
 def student_of(
     student: Spread, digits: Digits, counts: NDArray[np.int64], voting: pate.Voting, labels: int
 ) -> tuple[float, float]:
-    """The accuracy of a student of so many released labels, and of the labels, in percent."""
+    """The accuracy of a student of `labels` released labels, and of the labels, in percent."""
     if labels == 0:
         return 10.0, 0.0
     numbers = np.arange(labels)
@@ -69,13 +69,13 @@ def pate_rows(digits: Digits, teachers: int, noise: float) -> list[Row]:
     rows = []
     for epsilon in (1.0, 2.0, 8.0):
         ours, fewer = (most_labels(voting, epsilon, len(digits.public)) for voting in (gaussian, laplace))
-        (mine, right), (other, _) = (
+        (mine, right), (with_laplace, _) = (
             student_of(student, digits, counts, voting, count) for voting, count in ((gaussian, ours), (laplace, fewer))
         )
         at = f"{case}, ε = {epsilon:g}, δ = {_DELTA:g}"
         plain = "noisy max with Laplace noise"
         rows.append(Row(at, "labels answered", ours, plain, fewer, "higher", f"{right:.1f}% of the labels are right"))
-        rows.append(Row(at, "student's test accuracy, %", mine, plain, other, "higher"))
+        rows.append(Row(at, "student's test accuracy, %", mine, plain, with_laplace, "higher"))
     labels = most_labels(gaussian, _GOAL, len(digits.public))
     accuracy, right = student_of(student, digits, counts, gaussian, labels)
     event = voting_event(gaussian, labels)
@@ -91,7 +91,7 @@ def pate_rows(digits: Digits, teachers: int, noise: float) -> list[Row]:
 
 
 def selection_rows(quick: bool) -> list[Row]:
-    """The cheapest law of random stopping with so many trials on average, against publishing all runs."""
+    """The cheapest law of random stopping with a given mean number of trials, against publishing all runs."""
     rows = []
     for count in (10, 100, 1000):
         laws: dict[str, events.Trials] = {

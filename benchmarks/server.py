@@ -103,8 +103,8 @@ def under_load(
     address: str, token: str, clients: int, *, seconds: float = 0.0, most: int = 0
 ) -> tuple[float, list[float]]:
     """Questions per second of all clients together, and how long each question took."""
-    parts = urlsplit(address)
-    assert parts.hostname is not None
+    url = urlsplit(address)
+    assert url.hostname is not None
     bodies = [json.dumps({"sql": sql, "keys": keys, "epsilon": EPSILON}) for sql, keys in QUESTIONS]
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     times: list[float] = []
@@ -112,7 +112,7 @@ def under_load(
     began = time.perf_counter()
 
     def ask() -> None:
-        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
+        connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=60)
         while True:
             number = next(numbers)
             if (most and number >= most) or (seconds and time.perf_counter() - began > seconds):

@@ -216,7 +216,7 @@ def opacus(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, ghost:
     model = ModuleValidator.fix(model).to(inputs.device).train()
     loader = DataLoader(TensorDataset(inputs.cpu(), targets.cpu()), batch_size=inputs.shape[0])
     criterion = nn.CrossEntropyLoss(reduction="mean")
-    parts = PrivacyEngine().make_private(
+    made = PrivacyEngine().make_private(
         module=model,
         optimizer=case.optimizer(model),
         criterion=criterion,
@@ -226,8 +226,8 @@ def opacus(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, ghost:
         poisson_sampling=False,
         grad_sample_mode="ghost" if ghost else "hooks",
     )
-    private, optimizer = parts[0], parts[1]
-    loss_function: Any = parts[2] if ghost else criterion
+    private, optimizer = made[0], made[1]
+    loss_function: Any = made[2] if ghost else criterion
 
     def step() -> None:
         optimizer.zero_grad()

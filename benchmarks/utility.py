@@ -77,9 +77,9 @@ class Task:
         )
 
 
-def adult_table(part: str) -> tuple[Floats, NDArray[np.int64]]:
+def adult_table(split: str) -> tuple[Floats, NDArray[np.int64]]:
     """Adult as numbers in [0, 1] and indicators of categories; the label is an income above 50,000 dollars."""
-    people = datasets.adult("train" if part == "train" else "test")
+    people = datasets.adult("train" if split == "train" else "test")
     columns = [
         np.clip((people[name].astype(np.float64) - low) / (high - low), 0, 1) for name, (low, high) in _RANGES.items()
     ]
@@ -91,9 +91,9 @@ def adult_table(part: str) -> tuple[Floats, NDArray[np.int64]]:
 
 def adult_task() -> Task:
     """Income from a census record."""
-    parts = [adult_table(part) for part in ("train", "test")]
+    splits = [adult_table(split) for split in ("train", "test")]
     # Rows are scaled to norm 1, one at a time, so that both kinds of methods see the same features.
-    scaled = [(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9), y) for x, y in parts]
+    scaled = [(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9), y) for x, y in splits]
     train, test = ((torch.tensor(x, dtype=torch.float32), torch.tensor(y)) for x, y in scaled)
     return Task("Adult", train, test, 2, 1024, 8, 2.0, (0.3, 1.0))
 
@@ -223,10 +223,10 @@ def examples(task: Task, runs: int, counts: tuple[int, ...], epsilons: tuple[flo
     """The same linear model on more and more examples."""
     linear = partial(network, task, 0)
     for count in counts:
-        part = task.first(count)
-        unprotected = best_plain(part, linear)
+        subset = task.first(count)
+        unprotected = best_plain(subset, linear)
         for epsilon in epsilons:
-            value = mean_private(runs, part, linear, plan_of(part, epsilon), task.learning_rate)
+            value = mean_private(runs, subset, linear, plan_of(subset, epsilon), task.learning_rate)
             case = f"examples: {task.name}, ε = {epsilon:g}, {count} examples"
             yield Row(case, _METRIC, value, _PLAIN, unprotected, "higher")
 
@@ -340,7 +340,7 @@ def middles(task: Task, runs: int, count: int, epsilons: tuple[float, ...]) -> I
         least = 0.5 / float(np.expm1(0.1 * epsilon))
         seen, unseen = [], []
         for run in range(runs):
-            rows, given = (part[run * count : (run + 1) * count] for part in (features, labels))
+            rows, given = (column[run * count : (run + 1) * count] for column in (features, labels))
             model = minima_perturbation(
                 rows, given, epsilon=epsilon, delta=_DELTA, feature_norm=float(np.sqrt(2)), regularization=least
             )

@@ -39,16 +39,16 @@ def read(path: Path) -> list[list[str]]:
 
 def main(folder: str) -> None:
     arrays = {}
-    for part, name in (("train", "adult.data.gz"), ("test", "adult.test.gz")):
+    for split, name in (("train", "adult.data.gz"), ("test", "adult.test.gz")):
         columns = dict(zip(COLUMNS, zip(*read(Path(folder) / name), strict=True), strict=True))
         for column, cells in columns.items():
             if column in datasets.CATEGORIES:
                 index = {label: code for code, label in enumerate(datasets.CATEGORIES[column])}
                 coded = [255 if cell == "?" else index[cell] for cell in cells]
-                arrays[f"{part}_{column}"] = np.array(coded, dtype=np.uint8)
+                arrays[f"{split}_{column}"] = np.array(coded, dtype=np.uint8)
             else:
                 numbers = np.array(cells, dtype=np.int64)
-                arrays[f"{part}_{column}"] = numbers.astype(np.min_scalar_type(numbers.max()))
+                arrays[f"{split}_{column}"] = numbers.astype(np.min_scalar_type(numbers.max()))
     target = Path(datasets.__file__).with_name("adult.npz")
     np.savez_compressed(target, **arrays)
     print(target, target.stat().st_size, "bytes")

@@ -150,12 +150,12 @@ data-dependent price, which says what these votes revealed, is written to the fo
 
 def text() -> str:
     """The complete page."""
-    parts = [_INTRODUCTION]
+    sections = [_INTRODUCTION]
     for path, command in _walk(program, "discreet"):
         settings = {**program.context_settings, "terminal_width": 100, "max_content_width": 100}
         context = click.Context(command, info_name=path, **settings)
-        parts.append(f"### {path}\n\n```text\n{command.get_help(context).rstrip()}\n```\n")
-    return "\n".join(parts)
+        sections.append(f"### {path}\n\n```text\n{command.get_help(context).rstrip()}\n```\n")
+    return "\n".join(sections)
 
 
 def _walk(command: click.Command, path: str) -> list[tuple[str, click.Command]]:

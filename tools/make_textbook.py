@@ -16,7 +16,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 def exercise_texts() -> dict[Path, str]:
     """The pages of the exercises, with their text."""
     index = {DOCS / "exercises" / "index.md": pages.index_text(EXERCISES)}
-    return index | {DOCS / "exercises" / f"{one.slug}.md": pages.text(one) for one in EXERCISES}
+    return index | {DOCS / "exercises" / f"{exercise.slug}.md": pages.text(exercise) for exercise in EXERCISES}
 
 
 if __name__ == "__main__":

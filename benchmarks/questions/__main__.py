@@ -4,8 +4,8 @@ python -m benchmarks.questions [--quick] [--peers] [--json FILE]
 
 TPC-H needs `tpchgen-cli` (the bench extra). With `--peers`, OpenDP and smartnoise-sql are installed, each into an
 environment of its own in a cache folder: they need other versions of Polars and pandas. Later runs find them there.
-What they cannot read as typed is rewritten for them: they get one flat table, with joins, expressions and sub-queries
-computed as a data owner would in a view, and with the same bounds, limits and keys.
+Questions that they cannot read as typed are rewritten for them: they get one flat table, with joins, expressions and
+sub-queries computed as a data owner would in a view, and with the same bounds, limits and keys.
 """
 
 from __future__ import annotations
@@ -55,52 +55,58 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--peers", action="store_true", help="install the other libraries, each into an environment")
     args = parser.parse_args()
-    found: dict[str, Outcome] = {}
+    outcomes: dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepared = Prepared(folder)
         ready = any(python_of(peer, install=False) is not None for peer in PEERS)
         for database, questions in databases(folder, args.quick):
             asking = Asking(folder, database)
-            found |= {asked.name: asking.outcome(asked) for asked in questions}
+            outcomes |= {asked.name: asking.outcome(asked) for asked in questions}
             if ready or args.peers:
                 prepared.add(database, questions)
         theirs = {peer: prepared.ask(peer, args.peers) for peer in reversed(PEERS)}
-    rows = [row for name in found for row in _compared(name, found[name], theirs)]
-    rows += _totals(found, theirs)
+    rows = [row for name in outcomes for row in _compared(name, outcomes[name], theirs)]
+    rows += _totals(outcomes, theirs)
     report(args, "questions", rows, ["duckdb", "tpchgen-cli"])
 
 
 def _compared(name: str, ours: Outcome, theirs: Mapping[str, Peer]) -> Iterator[Row]:
     for peer, answered in theirs.items():
-        other = answered.outcomes.get(name, Outcome(None, answered.note))
-        note = other.note or f"refused: {other.refusal}"
+        peer_outcome = answered.outcomes.get(name, Outcome(None, answered.note))
+        note = peer_outcome.note or f"refused: {peer_outcome.refusal}"
         if answered.note:
             note = answered.note
         if ours.error is None:
             note = f"ours refused: {ours.refusal}; theirs {note}"
         yield Row(
-            name, "relative error", 1.0 if ours.error is None else ours.error, label(peer), other.error, "lower", note
+            name,
+            "relative error",
+            1.0 if ours.error is None else ours.error,
+            label(peer),
+            peer_outcome.error,
+            "lower",
+            note,
         )
 
 
-def _totals(found: Mapping[str, Outcome], theirs: Mapping[str, Peer]) -> Iterator[Row]:
+def _totals(ours: Mapping[str, Outcome], theirs: Mapping[str, Peer]) -> Iterator[Row]:
     """How many are answered as typed, how many at all, and how many of these are useful."""
 
     def count(outcomes: Mapping[str, Outcome], test: Callable[[Outcome, float], bool]) -> float:
-        return float(sum(one.error is not None and test(one, one.error) for one in outcomes.values()))
+        return float(sum(outcome.error is not None and test(outcome, outcome.error) for outcome in outcomes.values()))
 
     tests: dict[str, Callable[[Outcome, float], bool]] = {
-        "answered as typed": lambda one, _: one.typed,
-        "answered as typed or rewritten": lambda one, _: True,
+        "answered as typed": lambda outcome, _: outcome.typed,
+        "answered as typed or rewritten": lambda outcome, _: True,
         f"answers within {_USEFUL:.0%}": lambda _, error: error <= _USEFUL,
     }
-    errors = [outcome.error for outcome in found.values() if outcome.error is not None]
-    own = f"{len(found)} questions; our median error {statistics.median(errors):.3g}"
+    errors = [outcome.error for outcome in ours.values() if outcome.error is not None]
+    own = f"{len(ours)} questions; our median error {statistics.median(errors):.3g}"
     for metric, test in tests.items():
         for peer, answered in theirs.items():
             number = None if answered.note else count(answered.outcomes, test)
-            yield Row("all", metric, count(found, test), label(peer), number, "higher", answered.note or own)
+            yield Row("all", metric, count(ours, test), label(peer), number, "higher", answered.note or own)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def answers(asked: dict[str, Any], epsilon: float, repeats: int) -> list[list[li
     query = context.query()
     if asked["person"]:
         query = query.truncate_per_group(asked["max_rows"])
-    wanted = [_aggregate(one).alias(f"a{i}") for i, one in enumerate(asked["aggregates"])]
+    wanted = [_aggregate(aggregate).alias(f"a{i}") for i, aggregate in enumerate(asked["aggregates"])]
     if groups:
         keys = pl.DataFrame(list(product(*asked["keys"])), schema=dict.fromkeys(groups, pl.String), orient="row")
         query = query.group_by(groups).agg(wanted).with_keys(keys)
@@ -49,18 +49,18 @@ def answers(asked: dict[str, Any], epsilon: float, repeats: int) -> list[list[li
     return [[list(row) for row in table.rows()] for table in released]
 
 
-def _aggregate(one: dict[str, Any]) -> Any:
-    if one["kind"] == "count":
+def _aggregate(aggregate: dict[str, Any]) -> Any:
+    if aggregate["kind"] == "count":
         return odp.len(signed=True)
-    column = pl.col(one["column"])
-    if one["kind"] == "distinct":
+    column = pl.col(aggregate["column"])
+    if aggregate["kind"] == "distinct":
         return column.dp.n_unique(signed=True)
-    low, high = one["bounds"]
+    low, high = aggregate["bounds"]
     number = column.fill_nan(low).fill_null(low)
-    if one["kind"] == "quantile":
+    if aggregate["kind"] == "quantile":
         # The whole numbers between the bounds.
-        return number.dp.quantile(one["level"], [float(level) for level in range(int(low), int(high) + 1)])
-    return number.dp.sum((low, high)) if one["kind"] == "sum" else number.dp.mean((low, high))
+        return number.dp.quantile(aggregate["level"], [float(level) for level in range(int(low), int(high) + 1)])
+    return number.dp.sum((low, high)) if aggregate["kind"] == "sum" else number.dp.mean((low, high))
 
 
 def main(path: str) -> None:

@@ -47,17 +47,17 @@ def rewritten(connection: sqlite3.Connection, asked: dict[str, Any], epsilon: fl
     columns = ["person"] if asked["person"] else []
     columns += groups
     wanted, units = [], []
-    for i, one in enumerate(asked["aggregates"]):
-        name, (low, high) = one["column"], one["bounds"]
-        unit = max(abs(low), abs(high)) if one["kind"] in ("sum", "mean") else 1.0
-        if one["kind"] == "distinct":
+    for i, aggregate in enumerate(asked["aggregates"]):
+        name, (low, high) = aggregate["column"], aggregate["bounds"]
+        unit = max(abs(low), abs(high)) if aggregate["kind"] in ("sum", "mean") else 1.0
+        if aggregate["kind"] == "distinct":
             table[name] = {"type": "string"}
         elif name:
             table[name] = {"type": "float", "lower": low / unit, "upper": high / unit}
         if name:
             columns.append(f"{name} / {unit} AS {name}" if unit != 1.0 else name)
         function = _FUNCTIONS.get(
-            one["kind"], "MEDIAN({})" if one["level"] == 0.5 else f"QUANTILE({{}}, {one['level']})"
+            aggregate["kind"], "MEDIAN({})" if aggregate["level"] == 0.5 else f"QUANTILE({{}}, {aggregate['level']})"
         )
         wanted.append(f"{function.format(name)} AS a{i}")
         units.append(unit)

@@ -107,8 +107,8 @@ def exact(asked: Asked, database: Database) -> Numbers:
     cursor = database.connection.con.execute(query.sql("duckdb"))
     names = [column[0] for column in cursor.description[:keys]]
     listed = {names.index(name): {text(value) for value in values} for name, values in asked.keys.items()}
-    found = {tuple(text(value) for value in row[:keys]): _flattened(row[keys:]) for row in cursor.fetchall()}
-    return {key: own for key, own in found.items() if all(key[i] in values for i, values in listed.items())}
+    by_group = {tuple(text(value) for value in row[:keys]): _flattened(row[keys:]) for row in cursor.fetchall()}
+    return {key: own for key, own in by_group.items() if all(key[i] in values for i, values in listed.items())}
 
 
 def main_table(sql: str, private: Container[str]) -> str:
@@ -161,7 +161,7 @@ def _numbers(result: Any) -> Numbers:
 
 def _flattened(row: Sequence[Any]) -> list[Any]:
     """The numbers of a row in order; a list, such as one of quantiles, gives several."""
-    return [one for value in row for one in (value if isinstance(value, list) else [value])]
+    return [number for value in row for number in (value if isinstance(value, list) else [value])]
 
 
 def connect() -> Any:

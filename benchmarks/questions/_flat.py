@@ -127,14 +127,14 @@ def _item(node: Any, items: list[Any], names: list[str]) -> Any:
 
 def _most_rows(query: Any, person: str | None, groups: list[str], cells: int) -> list[int]:
     """How many rows a person can have after a sub-query that makes one for each person, or for each of their groups."""
-    found = []
+    limits = []
     for inner in query.find_all(ast.Group):
         names = {node.name for node in inner.expressions}
         if names == {person}:
-            found.append(1)
+            limits.append(1)
         elif names == {person, *groups}:
-            found.append(cells)
-    return found
+            limits.append(cells)
+    return limits
 
 
 def _person(query: Any, person: str, private: Mapping[str, str | None]) -> Any:
@@ -202,16 +202,16 @@ class _Reader:
             value = node.copy()
             if kind != "distinct":
                 value, bounds = ast.cast(_unclamped(value), "DOUBLE"), self._interval(node)
-            known = [name for name, other in self.columns.items() if other == value]
-            column = known[0] if known else f"v{len(self.columns)}"
+            same = [name for name, expression in self.columns.items() if expression == value]
+            column = same[0] if same else f"v{len(self.columns)}"
             self.columns[column] = value
-        one = Aggregated(kind, column, bounds, level)
-        if one not in self.aggregates:
-            self.aggregates.append(one)
-        return f"a{self.aggregates.index(one)}"
+        aggregated = Aggregated(kind, column, bounds, level)
+        if aggregated not in self.aggregates:
+            self.aggregates.append(aggregated)
+        return f"a{self.aggregates.index(aggregated)}"
 
     def _interval(self, node: Any) -> tuple[float, float]:
-        """The public bounds of an expression, out of those of its columns."""
+        """The public bounds of an expression, from its columns' bounds."""
         match node:
             case ast.Column():
                 return self._bounds[node.name]

@@ -95,7 +95,7 @@ class Prepared:
             return Peer(note="could not run: it answered nothing")
         silent = dict.fromkeys(self._asked, f"no answer to all questions within {_SECONDS} seconds")
         refusals = {name: Outcome(None, reason, typed=False) for name, reason in (silent | self._unsuited).items()}
-        return Peer(refusals | {one["name"]: self._outcome(one) for one in told})
+        return Peer(refusals | {answer["name"]: self._outcome(answer) for answer in told})
 
     def _outcome(self, told: dict[str, Any]) -> Outcome:
         if "refusal" in told:
@@ -121,8 +121,8 @@ def _outputs(rows: list[list[Any]], own: Flat) -> list[list[Any]]:
     released = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
     connection = duckdb.connect()
     connection.register("released", pa.table(dict(zip(names, released, strict=True))))
-    found = connection.execute(f"SELECT {', '.join([*groups, *own.outputs])} FROM released").fetchall()
-    return [list(row) for row in found]
+    computed = connection.execute(f"SELECT {', '.join([*groups, *own.outputs])} FROM released").fetchall()
+    return [list(row) for row in computed]
 
 
 def _copy(database: Database, sql: str, target: sqlite3.Connection, name: str) -> None:

@@ -101,5 +101,5 @@ def test_samples_of_several_coordinates_have_a_price_from_enough_noise_on():
     found = epsilon(sampled, 1e-6)
     assert found.contains(epsilon(Repeated(PoissonSampled(0.01, Gaussian(10.0)), 100), 1e-6).upper)
     assert found.width < 1e-3 * found.upper
-    with pytest.raises(UnknownEvent, match="so little noise"):
+    with pytest.raises(UnknownEvent, match="this little noise"):
         epsilon(PoissonSampled(0.01, DiscreteGaussian(16, Fraction(16), 9)), 1e-6)

@@ -78,7 +78,7 @@ class Allocation:
         delta: the δ at which ε is shown; 0 for a pure budget.
         parts: the wishes with what they get, in the order in which they were given.
         factor: 1 if all wishes are met. Otherwise the factor on the error of a wish of weight 1: a wish of weight w has
-            its error multiplied by 1 + (factor − 1)/w. inf if not even that helps.
+            its error multiplied by 1 + (factor − 1)/w. inf if no factor suffices.
         best: the factor on all errors at which everything just fits; below 1, all wishes could be that much better.
     """
 
@@ -175,7 +175,7 @@ def allocate(room: Guarantee | AdaptiveFilter | HasRoom, wishes: Sequence[Wish])
     give way: the error of a wish of weight w is multiplied by 1 + (f − 1)/w, with the least f at which all fit.
 
     Args:
-        room: a budget of which nothing is spent, a filter, or an account of a ledger.
+        room: an unspent budget, a filter, or an account of a ledger.
         wishes: what is wanted; the classes are in `accounting.wishes`.
 
     >>> from discreet import PureDP
@@ -187,7 +187,7 @@ def allocate(room: Guarantee | AdaptiveFilter | HasRoom, wishes: Sequence[Wish])
     wanted = tuple(wishes)
     for wish in wanted:
         if not isinstance(wish, Wish):
-            raise _check.fail("wishes", "be wishes", wish, "use Count, Training and Selection of accounting.wishes")
+            raise _check.fail("wishes", "be wishes", wish, "use the classes of accounting.wishes, such as CountWish")
     if not wanted or len({wish.name for wish in wanted}) < len(wanted):
         names = [wish.name for wish in wanted]
         raise _check.fail("wishes", "be at least one, each with a name of its own", names, "tables show the names")
@@ -210,11 +210,11 @@ def allocate(room: Guarantee | AdaptiveFilter | HasRoom, wishes: Sequence[Wish])
         )
     chosen = events(factor)
     shares = remaining.shares([event for _, event in chosen])
-    parts = tuple(
+    allocated = tuple(
         AllocatedWish(wish, event, error, remaining.epsilon(event), share)
         for wish, (error, event), share in zip(wanted, chosen, shares, strict=True)
     )
-    return Allocation(remaining.budget, remaining.words, remaining.delta, parts, factor, least)
+    return Allocation(remaining.budget, remaining.words, remaining.delta, allocated, factor, least)
 
 
 def _least(fits: Callable[[float], bool]) -> float:

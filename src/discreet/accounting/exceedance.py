@@ -33,7 +33,7 @@ _NARROW = 1e-4
 # Losses beyond which P has less than this are left out; relative errors of the place of an atom, and of a sum of masses
 # (`discretize.MASS_ERROR`, and thousands of roundings).
 _NEGLIGIBLE, _PLACE_ERROR, _MASS_ERROR = 1e-300, 1e-14, 4e-12
-# What the losses of these events are is not known, only what they are bounded by.
+# The losses of these events are not known, only bounds on them.
 _BOUNDED_ONLY = Claimed | Parallel | Shuffled | ShuffledEpoch
 
 
@@ -47,7 +47,7 @@ def loss_exceeds(event: Event, epsilon: float, relation: Relation = ADD_REMOVE) 
     exact = _check.nonnegative("epsilon", epsilon, "it is the ε that the loss may exceed")
     for nested in event.walk():
         if isinstance(nested, _BOUNDED_ONLY):
-            raise unknown(nested, ACCOUNTANT, "its privacy losses are not known, only what bounds them")
+            raise unknown(nested, ACCOUNTANT, "its privacy losses are not known, only bounds on them")
     low, high = float_down(exact), float_up(exact)
     with np.errstate(all="ignore"):
         answers = [_way(event, way, (low, high), relation) for way in collapse(event, relation)]
@@ -64,7 +64,7 @@ def _change(
 ) -> Interval:
     losses = of_events.losses(way, View(relation, adding, True, opposite))
     if not losses.exact or losses.concentrated > 0 or of_events.variants(way, upper=True) > 1:
-        raise unknown(event, ACCOUNTANT, "its privacy losses are not known, only what bounds them")
+        raise unknown(event, ACCOUNTANT, "its privacy losses are not known, only bounds on them")
     match losses.for_grid(adding=adding):
         case [] if not losses.sampled:
             return Interval(0.0, 0.0)
@@ -89,10 +89,10 @@ def _alone(loss: PrivacyLoss, epsilon: float) -> tuple[float, float]:
     tail = _NEGLIGIBLE if loss.unbounded else 0.0
     end = loss.support(_NEGLIGIBLE)[1]
     smooth = float(loss.cells(np.array([epsilon, end])).p[0]) if end > epsilon else 0.0
-    places, p, _ = loss.atoms()
+    atom_losses, p, _ = loss.atoms()
     # An atom within the round-off of ε may lie on either side of it.
-    moved = _PLACE_ERROR * (abs(epsilon) + np.abs(places))
-    atoms = [float(np.sum(p[places > epsilon + side * moved])) for side in (1, -1)]
+    moved = _PLACE_ERROR * (abs(epsilon) + np.abs(atom_losses))
+    atoms = [float(np.sum(p[atom_losses > epsilon + side * moved])) for side in (1, -1)]
     lower = (atoms[0] + smooth + loss.infinite) * (1 - _MASS_ERROR)
     return max(0.0, lower), min(1.0, (atoms[1] + smooth + loss.infinite) * (1 + _MASS_ERROR) + tail)
 

@@ -123,7 +123,7 @@ class Option:
         shape: whether the tail falls like exp(−t/b) or like exp(−t²/2σ²).
         scale: b, λ or σ in the value's own units; None where the kind does not apply.
         epsilon: what it costs at the task's δ by the tight accountant, from both sides.
-        note: what to know about it.
+        note: a remark for the reader.
     """
 
     name: str

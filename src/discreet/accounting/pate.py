@@ -127,9 +127,9 @@ def gap_rdp(gap: int, classes: int, noise: float, order: float) -> float:
 
     Guarantee: none. The number depends on the votes and must stay secret.
     """
-    others = _check.integer("classes", classes, "there are at least two classes", at_least=2) - 1
-    lead = _check.integer("gap", gap, "it is the winner's votes less those of the second", at_least=0)
-    return float(from_log_q(gaussian_log_q([lead, *[0] * others], noise), noise, (order,))[0])
+    other_classes = _check.integer("classes", classes, "there are at least two classes", at_least=2) - 1
+    lead = _check.integer("gap", gap, "it is the winner's votes minus the runner-up's", at_least=0)
+    return float(from_log_q(gaussian_log_q([lead, *[0] * other_classes], noise), noise, (order,))[0])
 
 
 def smooth_sensitivity(gap: int, teachers: int, classes: int, noise: float, order: float, beta: float) -> float:
@@ -151,7 +151,7 @@ def smooth_sensitivities(
     Guarantee: none. The numbers depend on the votes and must stay secret.
     """
     most = _check.integer("teachers", teachers, "it is the number of votes")
-    remedy = "it is the winner's votes less those of the second"
+    remedy = "it is the winner's votes minus the runner-up's"
     leads = np.array([_check.integer("gap", gap, remedy, at_least=0, at_most=most) for gap in gaps], dtype=np.int64)
     decay = float(
         _check.positive("beta", beta, "it is how fast the sensitivity may change from one teacher to another")
@@ -162,8 +162,8 @@ def smooth_sensitivities(
         change = np.abs(values[by:] - values[:-by])
         local[by:] = np.maximum(local[by:], change)
         local[:-by] = np.maximum(local[:-by], change)
-    places = np.arange(most + 1)
-    table = [up(float(np.max(np.exp(-decay * np.ceil(np.abs(places - lead) / 2)) * local))) for lead in places]
+    all_leads = np.arange(most + 1)
+    table = [up(float(np.max(np.exp(-decay * np.ceil(np.abs(all_leads - lead) / 2)) * local))) for lead in all_leads]
     return np.asarray(np.array(table)[leads], dtype=np.float64)
 
 
@@ -180,7 +180,7 @@ def smooth_rdp(orders: Sequence[float], noise_ratio: float, beta: float) -> Floa
     """
     alphas = _orders(orders)
     ratio = float_down(_check.positive("noise_ratio", noise_ratio, "it is the noise over the smooth sensitivity"))
-    decay = float_up(_check.positive("beta", beta, "it is that of the smooth sensitivity"))
+    decay = float_up(_check.positive("beta", beta, "use the β of the smooth sensitivity"))
     far, near = math.exp(2 * decay), math.exp(-2 * decay)
     left = alphas - (alphas - 1) * far
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -33,6 +33,9 @@ _ANSWERED, _CHOSEN, _CHOSEN_WITHIN, _CHOSEN_BEYOND = 10, 56, 4.0, 6
 # Relative error allowed for a binomial mass or tail, and the most reports: up to there SciPy's have at most a twentieth
 # of it (beyond 10¹¹ they exceed it).
 _RELATIVE, _MOST_REPORTS = 1e-10, 10**7
+# Probability that fewer answer at random than in any block, and that more do. The first is priced as if nobody did, the
+# second with the last block.
+_OUTSIDE_BLOCKS = 1e-14
 # A probability that may only be too small is rounded down by this.
 _ROUNDING = 1e-14
 # Relative margin of a table for the round-off of its sums.
@@ -106,17 +109,17 @@ def _binary(others: int, truth: float, lie: float, epsilons: Floats) -> Floats |
     second = np.exp(epsilons) * truth - lie
     largest = np.zeros_like(epsilons)
     for start, end in itertools.pairwise(edges):
-        # Of the ones, as many answer 0 as lie: the reversed masses of how many do.
+        # A person with the value 1 answers 1 unless they lie, so the masses of the number of lies are reversed.
         mass = np.convolve(_masses(start, lie)[::-1], _masses(others - end + 1, lie))
         mass = mass[mass > _NEGLIGIBLE]
         tail = np.append(np.cumsum(mass[::-1])[::-1][1:], 0.0)
         # P(S = m)/P(S = m−1) falls with m: S is a sum of independent bits. The best m is the first one below a/b.
         falls = np.minimum.accumulate(np.append(mass[1:] / mass[:-1], 0.0))
-        place = np.minimum(np.searchsorted(-falls, -first / second, side="right"), len(mass) - 1)
-        found = first * mass[place] * (1 + _RELATIVE) - growth * tail[place] * (1 - _RELATIVE)
+        best = np.minimum(np.searchsorted(-falls, -first / second, side="right"), len(mass) - 1)
+        deltas = first * mass[best] * (1 + _RELATIVE) - growth * tail[best] * (1 - _RELATIVE)
         # A ratio that round-off moved past a/b by 2θ loses at most 2θ·a·P(S ≥ m−1).
-        found += 4 * _RELATIVE * first * (mass[place] + tail[place])
-        largest = np.maximum(largest, found)
+        deltas += 4 * _RELATIVE * first * (mass[best] + tail[best])
+        largest = np.maximum(largest, deltas)
     return largest + 4 * _OUTSIDE
 
 
@@ -144,7 +147,7 @@ def _among_random(others: int, truth: float, lie: float, categories: int, epsilo
     excess of P over e^ε Q is (k/N)·(c + d(n₀ − e^ε(T − n₀)))₊ times the probability under uniform answers.
     """
     count = binomial()(others, categories * lie * (1 - _ROUNDING))
-    low, high = int(count.ppf(1e-14)), int(count.isf(1e-14))
+    low, high = int(count.ppf(_OUTSIDE_BLOCKS)), int(count.isf(_OUTSIDE_BLOCKS))
     edges = np.unique(np.linspace(low, high + 1, min(_ANSWERED, high + 1 - low) + 1).astype(np.int64))
     at_least = count.sf(edges - 1) * (1 + _RELATIVE)
     at_least[-1] = 0.0

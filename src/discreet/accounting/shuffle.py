@@ -42,7 +42,7 @@ class Clones:
     """How the other reports hide one: each of `others` looks like one of its two values with probability `rate`.
 
     `loss` is ε₀ between the two values, and `share` bounds the probability that the report is one of the two at all.
-    `categories` is that of randomized response, where more is known; 0 for any other report.
+    `categories` is the number of categories of randomized response, where more is known; 0 for any other report.
     """
 
     others: int
@@ -66,9 +66,11 @@ def clones(event: ev.Shuffled, relation: Relation = REPLACE_ONE) -> Clones:
         raise unknown(event.event, "shuffle accounting", "amplification is proved for reports that are ε₀-DP")
     if isinstance(event.event, ev.RandomizedResponse):
         loss = float_up(event.event.epsilon)
-        others = (event.event.categories - 1) * math.exp(-loss)
-        share = min(1.0, up((1 + math.exp(-loss)) / (1 + others)))
-        return Clones(event.reports - 1, down(2 * math.exp(-loss) / (1 + others)), loss, share, event.event.categories)
+        lie_odds = (event.event.categories - 1) * math.exp(-loss)
+        share = min(1.0, up((1 + math.exp(-loss)) / (1 + lie_odds)))
+        return Clones(
+            event.reports - 1, down(2 * math.exp(-loss) / (1 + lie_odds)), loss, share, event.event.categories
+        )
     return Clones(event.reports - 1, down(math.exp(-loss)), loss)
 
 

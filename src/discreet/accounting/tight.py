@@ -37,7 +37,7 @@ from discreet.events import Composed, Event, Repeated, Shuffled, ShuffledEpoch
 from discreet.guarantees import RDP
 from discreet.neighbors import ADD_REMOVE, Relation
 from discreet.neighbors import relation as as_relation
-from discreet.numeric.rounding import float_down, float_up, reported
+from discreet.numeric.rounding import UNIT, float_down, float_up, reported
 
 # Relative width from which on pure and Rényi DP are asked too, as one of them may have a lower upper end.
 _LOOSE = 1e-3
@@ -133,8 +133,8 @@ def _moments(event: Event, relation: Relation) -> RDP:
         inner, count = (part.event, part.count * times) if isinstance(part, Repeated) else (part, times)
         if count:
             total += count * _leaf_moments(inner, relation)
-    # One rounding for each product and each sum.
-    total *= 1 + (len(event.events) + 2) * 2.0**-52
+    # Two roundings for each part: of its product and of the sum.
+    total *= 1 + (len(event.events) + 2) * 2 * UNIT
     return RDP(tuple(map(float, DEFAULT_ORDERS)), tuple(reported(float(value)) for value in total))
 
 
@@ -219,7 +219,7 @@ def _promising(views: list[Losses], target: Target, adding: bool, *, upper: bool
     if not upper:
         return [views[looks.index(max(looks))]]
     best = min(looks)
-    # Chernoff's bound on a part of which only ρ is known lies somewhat above its estimate.
+    # Where only ρ of a part is known, Chernoff's bound lies somewhat above the estimate.
     return [losses for losses, look in zip(views, looks, strict=True) if abs(look - best) <= _CLOSE_CALL * abs(best)]
 
 

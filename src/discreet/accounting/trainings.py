@@ -1,7 +1,7 @@
 """Which training to run: the noise that a budget asks for, over batch sizes and numbers of epochs.
 
 All cells of the grid have the same guarantee. They differ in the noise of a step, σ/B in units of the clip norm, and in
-the number of steps T that average it. What both come to is the noise of the mean gradient over the whole run, σ/(B√T).
+the number of steps T that average it. Together they give the noise of the run's mean gradient, σ/(B√T).
 The more examples pass through the model, the lower it can be, so the best cell is asked for within a limit of compute.
 """
 
@@ -19,6 +19,8 @@ from discreet.guarantees import ApproxDP
 
 #: Two cells whose noise differs by less than this share are as good as each other; the cheaper one is better.
 _ALIKE = 0.01
+#: Relative precision of a cell's noise: far below what matters for the choice. The plan itself is calibrated again.
+_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -115,5 +117,4 @@ def _cell(budget: ApproxDP, examples: int, batch_size: int, epochs: float) -> Af
     def run(noise: float) -> Event:
         return Repeated(PoissonSampled(size / examples, Gaussian(noise)), steps)
 
-    # A thousandth is far below what matters for the choice; the plan itself is calibrated again.
-    return AffordableTraining(size, passes, steps, size * steps, calibrate(run, budget, tolerance=1e-3))
+    return AffordableTraining(size, passes, steps, size * steps, calibrate(run, budget, tolerance=_TOLERANCE))

@@ -136,9 +136,9 @@ def _likelihood_ratios(protocol: Any, payloads: NDArray[np.uint8], pair: Pair) -
             held = [int(protocol.levels([value])[0]) for value in (pair.first, pair.second)]
         case _:
             return payloads
-    distinct, places = np.unique(payloads, axis=0, return_inverse=True)
+    distinct, inverse = np.unique(payloads, axis=0, return_inverse=True)
     chances = np.array([[protocol.probability(row.tobytes(), index) for index in held] for row in distinct])
-    return np.log(np.maximum(chances[:, 1], 1e-300) / np.maximum(chances[:, 0], 1e-300)).round(9)[places.ravel()]
+    return np.log(np.maximum(chances[:, 1], 1e-300) / np.maximum(chances[:, 0], 1e-300)).round(9)[inverse.ravel()]
 
 
 def additive(mechanism: Additive, bounded: Bounded, count: int) -> NDArray[Any]:
@@ -207,11 +207,11 @@ def _supported(arrival: Arrival) -> Arrival:
 def _again(arrival: Arrival, count: int) -> Floats:
     if isinstance(arrival.mechanism, Additive):
         return additive(arrival.mechanism, arrival.value, count).astype(np.float64)
-    places = {name: i for i, name in enumerate(arrival.value.candidates)}
+    index_of = {name: i for i, name in enumerate(arrival.value.candidates)}
     chosen = [arrival.mechanism.release(arrival.value).value for _ in range(count)]
     if not isinstance(arrival.mechanism, TopK):  # a candidate can be a tuple itself, such as an interval
         chosen = [(pick,) for pick in chosen]
-    return np.array([[places[name] for name in picks] for picks in chosen], dtype=np.float64)
+    return np.array([[index_of[name] for name in picks] for picks in chosen], dtype=np.float64)
 
 
 def refuse_private(name: str, value: Any) -> None:

@@ -149,8 +149,8 @@ def _keys(rows: Floats) -> Floats:
 
 def _likelihood(null: Floats, other: Floats) -> Scored:
     """ln of how much likelier each value was on `other`; a value that the pilot has not seen counts as 0."""
-    values, places = np.unique(np.concatenate([_keys(null), _keys(other)]), return_inverse=True)
-    counts = [np.bincount(sample, minlength=len(values)) + 0.5 for sample in np.split(places, [len(null)])]
+    values, inverse = np.unique(np.concatenate([_keys(null), _keys(other)]), return_inverse=True)
+    counts = [np.bincount(sample, minlength=len(values)) + 0.5 for sample in np.split(inverse, [len(null)])]
     ratios = np.log(counts[1] / counts[0])
 
     def score(rows: Floats) -> Floats:

@@ -146,8 +146,8 @@ def evaluate_privately(
         categorized(column(values, name), names)[0] for name, values in (("truth", truth), ("predicted", predicted))
     )
     group = np.zeros(len(right), dtype=np.intp) if groups is None else categorized(column(groups, "groups"), keys)[0]
-    for name, places in (("predicted", said), ("groups", group)):
-        if len(places) != len(right):
+    for name, codes in (("predicted", said), ("groups", group)):
+        if len(codes) != len(right):
             raise _check.fail(name, "have one entry for each row", "another length", "give a column of the same rows")
     cells = np.where((right < 0) | (said < 0) | (group < 0), -1, (group * len(names) + right) * len(names) + said)
     tables = [_counted(cells, len(keys) * len(names) ** 2, persons, limit)]

@@ -102,13 +102,13 @@ def area(negatives: Floats, positives: Floats, noise: NoiseLaw, tail: float) -> 
     width = noise.half_width(tail / (2 * len(negatives)))
     ends = [(np.maximum(side - width, 0), np.maximum(side + width, 0)) for side in (negatives, positives)]
     (few_negative, many_negative), (few_positive, many_positive) = ends
-    places = range(len(negatives) + 1)
+    cuts = range(len(negatives) + 1)
     low, high = 1.0, 0.0
-    for cut in places:
+    for cut in cuts:
         above = np.arange(len(negatives)) >= cut
         up, down = np.where(above, many_positive, few_positive), np.where(above, few_positive, many_positive)
-        for other in places:
-            below = np.arange(len(negatives)) < other
+        for negative_cut in cuts:
+            below = np.arange(len(negatives)) < negative_cut
             sunk, raised = (np.where(below, many_negative, few_negative), np.where(below, few_negative, many_negative))
             high, low = max(high, _area(sunk, up, 1.0)), min(low, _area(raised, down, 0.0))
     value = _area(np.maximum(negatives, 0), np.maximum(positives, 0), math.nan)

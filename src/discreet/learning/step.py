@@ -216,11 +216,11 @@ class Step:
             if sums is not None and not sums.owned:
                 sums = _Sums([total.clone() for total in sums.tensors], owned=True)
             clipped = self._engine(piece, mask, limit, meanwhile)
-            parts = [clipped.sums[name].to(self._dtype) for name in self._names]
+            piece_sums = [clipped.sums[name].to(self._dtype) for name in self._names]
             if sums is None:
-                sums = _Sums(parts, owned=not clipped.lent and apart(parts))
+                sums = _Sums(piece_sums, owned=not clipped.lent and apart(piece_sums))
             else:
-                torch._foreach_add_(sums.tensors, parts)
+                torch._foreach_add_(sums.tensors, piece_sums)
             totals.add(clipped, mask, limit, self.plan.clipping)
         return sums, totals
 
@@ -281,8 +281,8 @@ class Step:
     def _set_gradients(self, noisy: list[Tensor]) -> None:
         for parameter, gradient in zip(self._parameters, noisy, strict=True):
             parameter.grad = sharded_like(parameter, gradient.to(parameter.dtype))
-        for other in self._others:
-            other.grad = None
+        for untrained in self._others:
+            untrained.grad = None
 
     def _move_norm(self, clipping: Adaptive, centered: float) -> None:
         """C ← C·exp(−η(share − γ)), from the noisy share alone (Andrew et al. 2021, Algorithm 1)."""

@@ -95,8 +95,8 @@ class Account:
             key: a name for this one release. A retry with the same key and event returns the same receipt (marked
                 `replayed`) and charges nothing more.
             neighbors: the unit and relation of the event; None means the account's own.
-            part: the part of a partition that the event is about, if it looks at no other rows: then only the dearest
-                parts count, as many as one unit can be in.
+            part: the part of a partition that the event is about, if it looks at no other rows: then only the most
+                expensive parts count, as many as one unit can be in.
 
         Raises:
             BudgetExceeded: it does not fit here or in an account above; the message says what was asked, what remains

@@ -53,7 +53,7 @@ class AccountHistory:
 
 
 def read(transaction: Transaction, row: AccountRow, terms: Terms, kept: AccountHistory | None) -> AccountHistory:
-    """The history of an account, of which `kept` was read before."""
+    """The history of an account; `kept` is what was read before."""
     if kept is not None and kept.head:
         if (kept.sequence, kept.head) == (row.sequence, row.head):
             return kept
@@ -114,8 +114,8 @@ class HistoryCache:
         if not history.head:
             return
         # A new dictionary each time: another thread may be reading the old one.
-        others = {name: other for name, other in self._histories.items() if name != account}
-        others[account] = history
-        while len(others) > 1 and sum(len(other.lines) for other in others.values()) > _MOST_LINES:
-            others.pop(next(iter(others)))
-        self._histories = others
+        kept = {name: cached for name, cached in self._histories.items() if name != account}
+        kept[account] = history
+        while len(kept) > 1 and sum(len(cached.lines) for cached in kept.values()) > _MOST_LINES:
+            kept.pop(next(iter(kept)))
+        self._histories = kept

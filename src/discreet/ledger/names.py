@@ -61,19 +61,19 @@ def check_new(full_name: str, existing: Iterable[str]) -> None:
         rule = "be in normal form (Unicode NFKC, single spaces between words, nothing invisible)"
         raise _check.fail("name", rule, name, remedy)
     wanted = _skeleton(name)
-    for other in existing:
-        parent, _, beside = other.rpartition("/")
+    for taken in existing:
+        parent, _, beside = taken.rpartition("/")
         if parent == above and beside != name and _skeleton(beside) == wanted:
-            rule = f"differ from {other!r} by more than case, spaces and look-alike letters"
+            rule = f"differ from {taken!r} by more than case, spaces and look-alike letters"
             raise _check.fail(
-                "name", rule, full_name, f"reopen {other!r}, or choose a name that nobody confuses with it"
+                "name", rule, full_name, f"reopen {taken!r}, or choose a name that nobody confuses with it"
             )
 
 
 def similar(name: str, existing: Iterable[str]) -> str:
     """A hint at accounts that may be meant: " (did you mean 'census'?)", or nothing."""
-    same_depth = [other for other in existing if other.count("/") == name.count("/")]
-    by_skeleton = {_skeleton(other): other for other in sorted(same_depth, reverse=True)}
+    same_depth = [candidate for candidate in existing if candidate.count("/") == name.count("/")]
+    by_skeleton = {_skeleton(candidate): candidate for candidate in sorted(same_depth, reverse=True)}
     close = difflib.get_close_matches(_skeleton(name), by_skeleton, n=3, cutoff=0.6)
     meant = " or ".join(repr(by_skeleton[match]) for match in close)
     return f" (did you mean {meant}?)" if meant else ""

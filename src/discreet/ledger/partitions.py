@@ -153,7 +153,7 @@ def after_charge(totals: Totals, part: Part, relation: Relation, change: Price, 
 
 
 def counted_for(totals: Totals, part: Part, relation: Relation, limits: Sequence[Fraction]) -> Totals:
-    """What a filter must have spent to decide about the next charge to a part as `after_charge` does.
+    """The totals with which a filter decides about the next charge to a part as `after_charge` does.
 
     At an order without room nothing fits, whichever part it is charged to: there the account's total counts.
     """

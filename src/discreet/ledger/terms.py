@@ -144,7 +144,7 @@ class Terms:
         return Refused(event, None, standing.remaining(), reason)
 
     def filter(self, totals: Totals, part: Part | None = None) -> AdaptiveFilter:
-        """The filter of `accounting` that has spent `totals`, or what of them counts for a part of a partition."""
+        """The filter of `accounting` that has spent `totals`, or what counts of them for a part of a partition."""
         self._check_orders(totals)
         counted = totals
         if part is not None:

@@ -67,16 +67,18 @@ class RandomizedResponse:
         truth, labels = categorized(values, self.categories)
         k = len(labels)
         keep = bernoulli(self._truth_probability, truth.size, bits)
-        other = (truth + 1 + samplers.uniform(k - 1, truth.size, bits)) % k
+        lie = (truth + 1 + samplers.uniform(k - 1, truth.size, bits)) % k
         uniform = samplers.uniform(k, truth.size, bits)
-        report = np.where(truth < 0, uniform, np.where(keep, truth, other))
+        report = np.where(truth < 0, uniform, np.where(keep, truth, lie))
         return [labels[i] for i in report]
 
     def _truth_probability(self, precision: int) -> tuple[int, int]:
         """Integers that enclose 2^precision/(1 + (k − 1)e^{−ε})."""
         low, high = exp_neg(self.epsilon, precision + 16)
-        others, one = len(self.categories) - 1, 1 << (precision + 16)
-        return (one << precision) // (one + others * high), (one << precision) // (one + others * low) + 1
+        others, fixed_one = len(self.categories) - 1, 1 << (precision + 16)
+        return (fixed_one << precision) // (fixed_one + others * high), (fixed_one << precision) // (
+            fixed_one + others * low
+        ) + 1
 
     def frequencies(self, reports: Sequence[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Unbiased estimates of each category's share, and their standard errors, from released reports.

@@ -110,14 +110,14 @@ class Summed:
 
 def summed_counts(name: str, unit: Unit, *, cells: int = 1, counts_persons: bool = False) -> Summed:
     """Counts of rows (or persons), one for each of some disjoint cells."""
-    weight, one = scale(unit), Sensitivity.scalar(1)
-    swapped = Sensitivity(2, 2, 2, 1) if cells > 1 else one
+    weight, present = scale(unit), Sensitivity.scalar(1)
+    swapped = Sensitivity(2, 2, 2, 1) if cells > 1 else present
     finish: Finish = Scaled(Fraction(1)) if weight == 1 else Counted(weight)
     return Summed(
         name,
         cells,
         Fraction(1, weight),
-        one,
+        present,
         swapped,
         finish,
         direction=1,
@@ -127,16 +127,16 @@ def summed_counts(name: str, unit: Unit, *, cells: int = 1, counts_persons: bool
 
 
 def summed_units(name: str, cells: int) -> Summed:
-    """How many units fall into each of some disjoint cells: each unit into one, whatever rows it has."""
-    one = Sensitivity.scalar(1)
-    swapped = Sensitivity(2, 2, 2, 1) if cells > 1 else one
-    return Summed(name, cells, Fraction(1), one, swapped, Scaled(Fraction(1)), direction=1, once_in_all=True)
+    """How many units fall into each of some disjoint cells: each unit into one, however many rows it has."""
+    present = Sensitivity.scalar(1)
+    swapped = Sensitivity(2, 2, 2, 1) if cells > 1 else present
+    return Summed(name, cells, Fraction(1), present, swapped, Scaled(Fraction(1)), direction=1, once_in_all=True)
 
 
 def summed_moments(
     name: str, unit: Unit, grid: Grid, moves: tuple[Sensitivity, Sensitivity], finish: Finish, per_count: int
 ) -> Summed:
-    """Several sums of levels, of which the last counts the rows that have a value; `moves` is (present, swapped)."""
+    """Several sums of levels. The last counts the rows that have a value; `moves` is (present, swapped)."""
     weight = scale(unit)
     weighted = finish if weight == 1 else Weighted(finish, weight)
     return Summed(name, finish.mixes, grid.step / weight, *moves, weighted, scale=weight, per_count=per_count)

@@ -34,7 +34,7 @@ _TAIL_ERROR = 1e-9
 _LOG_MARGIN = 16 * UNIT
 _MARGIN = 64 * UNIT
 _UNDONE_MARGIN = 4096 * UNIT
-# Roundings of the terms of a difference, each of which takes about ten operations.
+# Roundings of the terms of a difference. Each term takes about ten operations.
 _DIFFERENCE_MARGIN = 32 * UNIT
 # Where α|x| is below this, (1 + x)^α − 1 − αx is summed as a series of 16 terms, which leaves out less than 1e-16.
 _SERIES_LIMIT, _SERIES_TERMS = 0.1, 16
@@ -91,10 +91,10 @@ def symmetric_pure(orders: Floats, epsilon: float, rate: float) -> Floats:
         return np.full_like(orders, np.inf)
     high, low = rate * math.expm1(epsilon), rate * math.expm1(-epsilon)
     weights = 1 / (1 + math.exp(epsilon)), 1 / (1 + math.exp(-epsilon))
-    parts = [np.array(_bernoulli_gap(float(order), np.array([high, low]))) for order in orders]
+    terms_by_order = [np.array(_bernoulli_gap(float(order), np.array([high, low]))) for order in orders]
     logs = [
         log_sum(log_terms + np.log(np.array(weights)) + _MARGIN * (2 + order * epsilon))
-        for log_terms, order in zip(parts, orders, strict=True)
+        for log_terms, order in zip(terms_by_order, orders, strict=True)
     ]
     return np.array([_log_one_plus(value) * (1 + _MARGIN) for value in logs]) / (orders - 1)
 

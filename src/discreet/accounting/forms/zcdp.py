@@ -31,7 +31,7 @@ _NAME = "zCDP accounting"
 # From this 1/scale on, 1 − t/sinh(t) is 1 to within 1e-11, and 1 is above it.
 _COARSE_GRID = 30
 # Below this 1/scale the series of `_near` is used: its terms up to t^24/25! leave out less than 2⁻¹⁰⁰.
-_FINE_GRID = 0.5
+_FINE_GRID, _LAST_POWER = 0.5, 24
 
 
 def zcdp(event: Event, relation: Relation = ADD_REMOVE) -> ZCDP:
@@ -93,7 +93,7 @@ def _discrete_laplace_rho(sensitivity: int, scale: Fraction) -> float:
 def _near(step: float) -> float:
     """1 − t/sinh(t) for 0 ≤ t ≤ 1/2, by the series of sinh(t)/t − 1 = t²/3! + t⁴/5! + … + t²⁴/25!."""
     excess, term, square = 0.0, 1.0, step * step
-    for k in range(2, 26, 2):
+    for k in range(2, _LAST_POWER + 1, 2):
         term *= square / (k * (k + 1))
         excess += term
     return up(excess / (1 + excess))

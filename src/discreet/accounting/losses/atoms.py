@@ -92,8 +92,10 @@ def randomized_response(epsilon: float, categories: int = 2) -> AtomLoss:
     truth, lie = 1 / norm, math.exp(-epsilon) / norm
     if categories == 2:
         return AtomLoss(np.array([-epsilon, epsilon]), np.array([lie, truth]), np.array([truth, lie]))
-    other = (categories - 2) * lie
-    return AtomLoss(np.array([-epsilon, 0.0, epsilon]), np.array([lie, other, truth]), np.array([truth, other, lie]))
+    neither = (categories - 2) * lie
+    return AtomLoss(
+        np.array([-epsilon, 0.0, epsilon]), np.array([lie, neither, truth]), np.array([truth, neither, lie])
+    )
 
 
 def two_points(low: float, high: float) -> AtomLoss:

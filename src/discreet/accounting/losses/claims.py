@@ -13,7 +13,7 @@ from discreet.numeric.rounding import exact
 
 
 def without_delta(event: Event, relation: Relation = ADD_REMOVE) -> tuple[Event, Fraction]:
-    """`event` with every claimed (ε, δ) replaced by (ε, 0), none of it failing, and a bound on the sum of their δ.
+    """`event` with every claimed (ε, δ) replaced by (ε, 0) and no failures, and a bound on the sum of their δ.
 
     An (ε, δ)-DP mechanism is a post-processing of one that reveals everything with probability δ and is ε-DP otherwise
     (Kairouz, Oh & Viswanath 2015, Theorem 3.4). Claims inside of samples and

@@ -98,7 +98,7 @@ def _ways(event: Event, relation: Relation) -> list[Counter[Event]]:
 
 
 def _touched(parts: tuple[Event, ...], relation: Relation) -> Iterable[Event]:
-    """What one unit can touch of disjoint parts: one of them, or two where it is replaced."""
+    """The disjoint parts that one unit can touch: one, or two where it is replaced."""
     distinct = Counter(parts)
     if groups.parts_touched(relation) == 1 or distinct.total() < 2:
         return distinct
@@ -123,14 +123,14 @@ def _check_number(event: Event, ways: int) -> None:
 def _gaussians_merged(way: Iterable[tuple[Event, int]] | Counter[Event]) -> Way:
     """Gaussians compose to one with 1/σ² = Σ 1/σᵢ²: their losses are normal and add (Dong, Roth & Su 2022)."""
     pairs = way.items() if isinstance(way, Counter) else way
-    others = [(leaf, count) for leaf, count in pairs if not isinstance(leaf, Gaussian)]
+    leaves = [(leaf, count) for leaf, count in pairs if not isinstance(leaf, Gaussian)]
     terms = [(leaf, count) for leaf, count in pairs if isinstance(leaf, Gaussian)]
     if len(terms) == 1 and terms[0][1] == 1:
-        others += terms
+        leaves += terms
     elif terms:
         mu_squared = math.fsum(count / float(leaf.noise_multiplier) ** 2 for leaf, count in terms)
-        others.append((Gaussian(1 / math.sqrt(mu_squared)), 1))
-    return frozenset(others)
+        leaves.append((Gaussian(1 / math.sqrt(mu_squared)), 1))
+    return frozenset(leaves)
 
 
 def _sampled(rate: float, way: Way) -> Counter[Event]:
@@ -143,8 +143,8 @@ def _sampled(rate: float, way: Way) -> Counter[Event]:
         if isinstance(leaf, PoissonSampled) and count == 1:
             return Counter({PoissonSampled(rate * leaf.rate, leaf.event): 1})
         return Counter({PoissonSampled(rate, _again(leaf, count)): 1})
-    parts = tuple(sorted((_again(leaf, count) for leaf, count in way), key=repr))
-    return Counter({PoissonSampled(rate, Composed(parts)): 1})
+    leaves = tuple(sorted((_again(leaf, count) for leaf, count in way), key=repr))
+    return Counter({PoissonSampled(rate, Composed(leaves)): 1})
 
 
 def _subset(size: int, population: int, way: Way) -> Counter[Event]:
@@ -152,8 +152,10 @@ def _subset(size: int, population: int, way: Way) -> Counter[Event]:
         return Counter()
     if size == population:
         return Counter(dict(way))
-    parts = tuple(sorted((_again(leaf, count) for leaf, count in way), key=repr))
-    return Counter({SampledWithoutReplacement(size, population, parts[0] if len(parts) == 1 else Composed(parts)): 1})
+    leaves = tuple(sorted((_again(leaf, count) for leaf, count in way), key=repr))
+    return Counter(
+        {SampledWithoutReplacement(size, population, leaves[0] if len(leaves) == 1 else Composed(leaves)): 1}
+    )
 
 
 def _again(leaf: Event, count: int) -> Event:

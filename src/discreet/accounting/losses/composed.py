@@ -26,7 +26,7 @@ class Losses:
         mu_squared: Σμ² of all Gaussians on the whole data.
         sampled: (rate, μ, count) of each Gaussian on a Poisson sample.
         others: every other loss, with how often it runs.
-        concentrated: a ρ of which only zCDP is known (upper side only).
+        concentrated: the ρ of events that are known to be zCDP and nothing more (upper side only).
         shift: how far the losses were moved in replacing an event by a nearby one.
         inflation: by how much, as a logarithm, its masses were scaled.
         exact: whether the view from the other side is the same.
@@ -125,9 +125,9 @@ class Losses:
         return loss - abs(loss) * _SUPPORT_ERROR, log_mass - abs(log_mass) * _SUPPORT_ERROR - _SUPPORT_ERROR
 
     def for_grid(self, *, adding: bool) -> list[tuple[PrivacyLoss, int]]:
-        """Every part as a loss that can be put on a grid, with its count."""
-        parts: list[tuple[PrivacyLoss, int]] = list(self.others)
+        """All losses in a form that fits on a grid, each with its count."""
+        repeated: list[tuple[PrivacyLoss, int]] = list(self.others)
         if self.mu_squared > 0:
-            parts.append((ContinuousLoss(GaussianShift(math.sqrt(self.mu_squared))), 1))
-        parts += [(ContinuousLoss(GaussianShift(mu), rate, adding), count) for rate, mu, count in self.sampled]
-        return parts
+            repeated.append((ContinuousLoss(GaussianShift(math.sqrt(self.mu_squared))), 1))
+        repeated += [(ContinuousLoss(GaussianShift(mu), rate, adding), count) for rate, mu, count in self.sampled]
+        return repeated

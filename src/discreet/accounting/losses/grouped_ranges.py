@@ -59,12 +59,12 @@ def groups(listed: Sequence[float]) -> list[tuple[float, int]]:
         costs = best[starts] + squares[starts] * waste[:most]
         chosen[end] = 1 + int(np.argmin(costs))
         best[end] = costs[chosen[end] - 1]
-    found, end = [], len(listed)
+    grouped, end = [], len(listed)
     while end > 0:
         size = min(chosen[end], _largest(listed[end - chosen[end]]))
         end -= size
-        found.append((float(listed[end]), size))
-    return found[::-1]
+        grouped.append((float(listed[end]), size))
+    return grouped[::-1]
 
 
 def _largest(epsilon: float) -> int:

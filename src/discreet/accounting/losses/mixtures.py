@@ -1,6 +1,6 @@
 """Losses of Poisson samples beyond one added or removed unit: groups, and a unit that is replaced.
 
-A group of k units of which a are removed and b are added: with Gaussian noise, the pair Σ Bin(a, q)(i)·N(iμ, 1)
+A group of k units, a removed and b added: with Gaussian noise, the pair Σ Bin(a, q)(i)·N(iμ, 1)
 against Σ Bin(b, q)(j)·N(−jμ, 1) dominates, and is attained (docs/proofs/gaussian-mixtures.md). A replaced unit: with
 probability q it is in the sample, and the loss is that of the event; otherwise nothing about it is released.
 """
@@ -83,8 +83,8 @@ class MixtureShift:
         scale = 1 / math.sqrt(2 * math.pi)
 
         def density(weights: tuple[float, ...], means: tuple[float, ...]) -> Floats:
-            parts = (w * np.exp(-0.5 * (u - m) ** 2) for w, m in zip(weights, means, strict=True))
-            return np.asarray(scale * sum(parts))
+            components = (w * np.exp(-0.5 * (u - m) ** 2) for w, m in zip(weights, means, strict=True))
+            return np.asarray(scale * sum(components))
 
         return density(self.weights_p, self.means_p), density(self.weights_q, self.means_q)
 
@@ -143,7 +143,7 @@ class GroupLoss(ContinuousLoss):
 
 
 def group_loss(rate: float, mu: float, removed: int, added: int) -> GroupLoss:
-    """The loss of a group of which some units are removed and some are added."""
+    """The loss of a group with some units removed and some added."""
     return GroupLoss(MixtureShift.of_group(rate, mu, removed, added))
 
 

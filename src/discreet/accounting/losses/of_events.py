@@ -84,20 +84,20 @@ def losses(way: Way, view: View) -> Losses:
     others = [
         (leaf, count) for leaf, count in way if not isinstance(leaf, ranges.BoundedRangeEvent) and leaf != steered
     ]
-    parts = [
+    summands = [
         ranges.selections(way, upper=view.upper, variant=view.variant),
         *(_unsampled(leaf, view).times(count) for leaf, count in others),
     ]
     if steered is not None:
-        parts.append(subsets.steered(*subsets.rate_and_mu(steered), dict(way)[steered]))
+        summands.append(subsets.steered(*subsets.rate_and_mu(steered), dict(way)[steered]))
     return Losses(
-        math.fsum(part.mu_squared for part in parts),
-        tuple(term for part in parts for term in part.sampled),
-        tuple(term for part in parts for term in part.others),
-        math.fsum(part.concentrated for part in parts),
-        math.fsum(part.shift for part in parts),
-        math.fsum(part.inflation for part in parts),
-        all(part.exact for part in parts) and all(_is_exact(leaf) for leaf, _ in way),
+        math.fsum(summand.mu_squared for summand in summands),
+        tuple(term for summand in summands for term in summand.sampled),
+        tuple(term for summand in summands for term in summand.others),
+        math.fsum(summand.concentrated for summand in summands),
+        math.fsum(summand.shift for summand in summands),
+        math.fsum(summand.inflation for summand in summands),
+        all(summand.exact for summand in summands) and all(_is_exact(leaf) for leaf, _ in way),
     )
 
 
@@ -193,7 +193,7 @@ def _atoms_of(leaf: Event, view: View) -> AtomLoss:
         case RandomizedResponse(epsilon, categories):
             return atoms.randomized_response(float(epsilon), categories)
         case NoisyMax(epsilon):
-            # From below: two candidates, of which one leads by Δ on one dataset and the other on its neighbor. The one
+            # From below: two candidates. One leads by Δ on one dataset, the other on its neighbor. The one
             # behind wins with probability e^{−ε/2}/2, so the outcome is a binary report.
             log_behind = -float(epsilon) / 2 - math.log(2)
             attained = math.log1p(-math.exp(log_behind)) - log_behind
@@ -249,12 +249,12 @@ def _replaced(event: PoissonSampled, view: View) -> Losses:
     that show whether the unit is in them are possible, and attain this loss.
     """
     inner = _unsampled(event.event, view)
-    parts: list[tuple[PrivacyLoss, int]] = list(inner.others)
+    inner_losses: list[tuple[PrivacyLoss, int]] = list(inner.others)
     if inner.mu_squared > 0:
-        parts.append((ContinuousLoss(GaussianShift(math.sqrt(inner.mu_squared))), 1))
-    if len(parts) != 1 or parts[0][1] != 1 or inner.sampled or inner.concentrated > 0 or inner.shift > 0:
+        inner_losses.append((ContinuousLoss(GaussianShift(math.sqrt(inner.mu_squared))), 1))
+    if len(inner_losses) != 1 or inner_losses[0][1] != 1 or inner.sampled or inner.concentrated > 0 or inner.shift > 0:
         raise unknown(event, ACCOUNTANT, "no dominating pair is known for these releases on one sample")
-    return Losses.of(mixtures.RareLoss(parts[0][0], float(event.rate)))
+    return Losses.of(mixtures.RareLoss(inner_losses[0][0], float(event.rate)))
 
 
 def _group(event: Group, view: View) -> Losses:
@@ -283,7 +283,7 @@ def _mixed(event: Event, leaf: Event, rate: float, view: View) -> Losses:
                 return replace(near, mu_squared=0.0, sampled=((rate, math.sqrt(near.mu_squared), 1),))
             if coordinates > 1 and sensitivity_squared > 1 and view.upper:
                 raise unknown(
-                    event, ACCOUNTANT, "no dominating pair is known for several coordinates of so little noise"
+                    event, ACCOUNTANT, "no dominating pair is known for several coordinates with this little noise"
                 )
             return Losses.of(_direction(_atoms_of(leaf, view).sampled(rate), view))
         case DiscreteLaplace(sensitivity, _) if sensitivity > wide.MOST_ATOMS:

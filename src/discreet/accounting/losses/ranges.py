@@ -35,7 +35,7 @@ BoundedRangeEvent = Exponential | DeclaredExponentials
 #: Ranges ε, increasing, and how often each runs.
 Ranges = tuple[tuple[float, int], ...]
 
-# How many upper bounds `selections` has for several ranges of which it does not know the best one.
+# How many upper bounds `selections` tries for several ranges where it does not know the best one.
 _BOUNDS = 3
 #: The variant that prices many different ranges in groups: one to try where the others leave an interval wide.
 GROUPED = 3
@@ -120,8 +120,10 @@ def variants(way: Way, *, upper: bool) -> int:
     best_known = not chosen or alone or _together(chosen, upper=upper) is not None
     if upper:
         return 1 if best_known else _BOUNDS if len(chosen) > 1 else 2
-    others = [nested for leaf, _ in way if not isinstance(leaf, Exponential) for nested in leaf.walk()]
-    return 1 if best_known and not any(isinstance(nested, BoundedRangeEvent) for nested in others) else len(SPLITS)
+    inner_events = [nested for leaf, _ in way if not isinstance(leaf, Exponential) for nested in leaf.walk()]
+    return (
+        1 if best_known and not any(isinstance(nested, BoundedRangeEvent) for nested in inner_events) else len(SPLITS)
+    )
 
 
 def in_groups(way: Way) -> bool:
@@ -345,7 +347,7 @@ class _Game:
         return np.where(self.all_epsilons() < 0, 1.0, 0.0)
 
     def within(self, reach: int) -> slice:
-        """Where δ of steps whose ranges add up to this many cells is not that of none."""
+        """Where the δ of steps differs from that of no steps; their ranges add up to this many cells."""
         middle = self.half + self.margin
         return slice(middle - reach + 1, middle + reach)
 

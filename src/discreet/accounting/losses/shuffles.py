@@ -110,11 +110,11 @@ def _both_sides(spread: float, most: float) -> Floats:
 def _points(spread: float, most: float) -> Floats:
     """Where to evaluate a profile: 0 to `most`, densely within ten standard deviations."""
     near, far = min(most, _NEAR * spread), min(most, _FAR * spread)
-    parts = [np.linspace(0.0, near, _NEAR_POINTS + 1)]
+    segments = [np.linspace(0.0, near, _NEAR_POINTS + 1)]
     if far > near:
-        parts.append(np.linspace(near, far, _FAR_POINTS + 1)[1:])
+        segments.append(np.linspace(near, far, _FAR_POINTS + 1)[1:])
     if most > far:
-        parts.append(np.geomspace(far, most, _LAST_POINTS + 1)[1:])
-    points = np.concatenate(parts)
+        segments.append(np.geomspace(far, most, _LAST_POINTS + 1)[1:])
+    points = np.concatenate(segments)
     points[-1] = most
     return np.asarray(points, dtype=np.float64)

@@ -24,6 +24,8 @@ Floats = NDArray[np.float64]
 _CELLS_ALONG, _CELLS_ACROSS, _CELLS_REACH = 240, 480, 9.0
 # Distinct losses on either side of 0 after merging. Cells with less mass are left out of the lower bound.
 _MERGED, _SMALLEST_CELL = 3000, 1e-280
+# The height of an equilateral triangle with sides of length 1.
+_HEIGHT = math.sqrt(0.75)
 
 
 @lru_cache(maxsize=64)
@@ -37,7 +39,7 @@ def triangle(rate: float, mu: float) -> AtomLoss:
     reach = _CELLS_REACH + mu
     across = np.concatenate(([-np.inf], np.linspace(-reach, reach, _CELLS_ACROSS + 1), [np.inf]))
     along = np.concatenate(([-np.inf], np.linspace(-_CELLS_REACH, reach, _CELLS_ALONG + 1), [np.inf]))
-    middle, half = mu * math.sqrt(0.75), mu / 2
+    middle, half = mu * _HEIGHT, mu / 2
 
     def masses(x: float, y: float) -> Floats:
         return np.outer(normal(along[:-1] - x, along[1:] - x), normal(across[:-1] - y, across[1:] - y)).ravel()

@@ -79,8 +79,8 @@ def _by_method(losses: Losses, target: Target, adding: bool) -> BoundsPair:
                 return by_fourier
             if mixed:
                 return _rough(losses, target, adding, by_fourier)
-            other = _small_rates(losses, target, adding)
-            return other if by_fourier is None else _intersection(by_fourier, other)
+            by_rates = _small_rates(losses, target, adding)
+            return by_rates if by_fourier is None else _intersection(by_fourier, by_rates)
         case "smoothed":
             return _rough(losses, target, adding, None)
         case _:
@@ -162,8 +162,8 @@ def _by_profile(only: AtomLoss | GroupLoss, infinite: float, target: Target) -> 
 
 
 def _on_grid(losses: Losses, target: Target, adding: bool) -> BoundsPair:
-    parts = losses.for_grid(adding=adding)
-    lower, upper = grid.bounds(parts, target)
+    repeated = losses.for_grid(adding=adding)
+    lower, upper = grid.bounds(repeated, target)
     infinite = losses.infinite_mass()[1]
     if math.isinf(upper) and infinite < (target.delta or 0.0):
         upper = by_moments(losses, target, adding)
@@ -174,12 +174,12 @@ def _on_grid(losses: Losses, target: Target, adding: bool) -> BoundsPair:
 
 def by_moments(losses: Losses, target: Target, adding: bool) -> float:
     """Chernoff's bound from every moment that is known."""
-    parts = in_families(losses.others)[1]
+    without_form = in_families(losses.others)[1]
     rest = smooth(losses, adding)
 
     @lru_cache(maxsize=_REMEMBERED)
     def others(order: float) -> float:
-        return losses.concentrated * order * (order + 1) + grid.log_moment(parts, order)
+        return losses.concentrated * order * (order + 1) + grid.log_moment(without_form, order)
 
     def rough(order: float) -> float:
         return rest.cumulants(order)[0] + others(order)

@@ -22,10 +22,10 @@ _POINTS, _TAIL, _LEAST_STEP = 4000, 1e-18, 1e-12
 _ERROR = 1e-12
 
 
-def lower(parts: Sequence[tuple[PrivacyLoss, int]], target: Target) -> float:
+def lower(repeated: Sequence[tuple[PrivacyLoss, int]], target: Target) -> float:
     """A lower bound on the δ or the ε asked for; 0 where the mean does not decide."""
     mean = variance = log_total = 0.0
-    for loss, count in parts:
+    for loss, count in repeated:
         low, high = loss.support(_TAIL)
         atoms = discretize.lattice(loss)
         step = max((high - low) / _POINTS, _LEAST_STEP)

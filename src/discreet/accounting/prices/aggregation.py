@@ -28,6 +28,8 @@ _SUMMED_PARTIES = 4096
 _MOST_DISTORTION = 0.25
 # τ is at least this, so that it does not underflow to 0.
 _LEAST_TAU = 1e-300
+# Roundings allowed for the exponent in `_tau`, a product of a few numbers.
+_EXPONENT_ROUNDINGS = 16
 # Masses below e^{−700} are not summed one by one; together they stay below `_NEGLIGIBLE`.
 _LOG_NEGLIGIBLE, _NEGLIGIBLE = -700.0, 1e-300
 # Skellam noise of a larger variance is priced by its moments alone: its atoms would be too many and too inexact.
@@ -176,7 +178,7 @@ def _tau(event: DistributedDiscreteGaussian) -> float:
     """
     shares = _shares(event)
     k = np.arange(1, min(shares, _SUMMED_PARTIES + 1), dtype=np.float64)
-    first = np.exp(-2 * math.pi**2 * float_down(event.variance) * k / (k + 1) * (1 - 16 * UNIT))
+    first = np.exp(-2 * math.pi**2 * float_down(event.variance) * k / (k + 1) * (1 - _EXPONENT_ROUNDINGS * UNIT))
     if first[0] >= _MOST_DISTORTION:
         why = "the noise of one party is too small for the sum to be close to a discrete Gaussian; use a variance ≥ 1/2"
         raise unknown(event, "accounting", why)

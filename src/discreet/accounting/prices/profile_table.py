@@ -200,11 +200,11 @@ def _from_inversion(inversion: fourier.Inversion, infinite: float) -> UpperDelta
 
 def _gridded(losses: Losses, adding: bool) -> list[UpperDelta]:
     """Grids for several sizes of δ, coarser ones where a fine one is too long."""
-    parts = losses.for_grid(adding=adding)
-    fine = min(_FINEST, max(_FIRST, math.sqrt(sum(count for _, count in parts) / _LOSSES_PER_GRID)))
+    repeated = losses.for_grid(adding=adding)
+    fine = min(_FINEST, max(_FIRST, math.sqrt(sum(count for _, count in repeated) / _LOSSES_PER_GRID)))
     tables: list[UpperDelta] = []
     for level in _LEVELS:
-        tried = (grid.above(parts, level, finer) for finer in (fine, 1.0, 1 / _FINEST))
+        tried = (grid.above(repeated, level, finer) for finer in (fine, 1.0, 1 / _FINEST))
         composed = next((each for each in tried if each is not None), None)
         tables += [] if composed is None else [composed.at]
     return tables

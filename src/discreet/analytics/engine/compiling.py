@@ -138,13 +138,13 @@ def mark_counts(table: Any, asked: EachMark, keys: Keys | None, unit: Unit) -> A
     name = next(name for name in (f"own{i}" for i in count()) if name not in taken)
     table = table.mutate(**{name: clamped})
     below = [table[name] < double(start) for start in marks.coarse]
-    parts = {
+    expressions = {
         "own": table[name],
         "start": _stepped(below, [double(start) for start in marks.coarse]),
         "per_length": _stepped(below, [double(1 / wide) for wide in (*marks.widths, 1.0)]),  # widths are powers of two
         "place": _stepped(below, [_int64(index) for index in marks.places]),
     }
-    term = RowTerm({f"row_{name}": expression for name, expression in parts.items()}, partial(_marked, marks))
+    term = RowTerm({f"row_{name}": expression for name, expression in expressions.items()}, partial(_marked, marks))
     return _cell_counts(table, term, keys, unit)
 
 
@@ -161,7 +161,7 @@ def _marked(marks: Marks, table: Any) -> Any:
 def _stepped(below: Sequence[Any], values: Sequence[Any]) -> Any:
     """The value of the last of some ascending starts that a row has reached, found by halving.
 
-    `below` says of each start whether the row lies below it; that of the first one is not asked.
+    `below` says for each start whether the row lies below it. The first entry is not read.
     """
     if len(values) == 1:
         return values[0]
@@ -282,7 +282,7 @@ class _Compiler:
             case InCell(cell=cell):
                 shared, value, codes = self._cell(term)
                 return RowTerm({shared: value}, partial(_in_cell, shared, int(codes[cell])))
-        raise TypeError(f"{type(term).__name__} is no integer of a row")
+        raise TypeError(f"{type(term).__name__} does not compute an integer from a row")
 
     def _level(self, term: Level) -> tuple[str, Levels]:
         if term not in self._levels:
@@ -305,9 +305,9 @@ class _Compiler:
             if operand not in self._clamped:
                 value = _value(self._table, operand.column)
                 self._clamped[operand] = _there(value), level(value, operand.grid, 0)
-        there, *others = (self._clamped[operand][0] for operand in term.levels)
-        for other in others:
-            there = there & other
+        there, *rest = (self._clamped[operand][0] for operand in term.levels)
+        for present in rest:
+            there = there & present
         combined = term.combine(*(self._clamped[operand][1] for operand in term.levels))
         return ibis.cases((there, combined.cast("int64")), else_=ibis.null("int64"))
 
@@ -347,9 +347,9 @@ def _weighed_pieces(
     rows: Any, names: Sequence[str], groups: list[str], keys: Keys | None, unit: Person
 ) -> tuple[GroupSums, Any]:
     """The weighted sums and the number of persons, from one piece for each person and group."""
-    parts = {f"sum_{name}": rows[name].sum().fill_null(0).cast("int64") for name in names}
-    parts |= {f"count_{name}": rows[name].count() for name in names}
-    pieces = _by(rows, ["person", *groups], rows=rows.count(), **parts)
+    sums = {f"sum_{name}": rows[name].sum().fill_null(0).cast("int64") for name in names}
+    sums |= {f"count_{name}": rows[name].count() for name in names}
+    pieces = _by(rows, ["person", *groups], rows=rows.count(), **sums)
     if groups:
         counted = pieces.group_by("person").aggregate(
             own_rows=pieces["rows"].sum().cast("int64"), own_groups=pieces.count()

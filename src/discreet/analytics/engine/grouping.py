@@ -62,9 +62,9 @@ def code_of(table: Any, keys: Keys) -> Any:
     return _combined([_place(column, own) for column, own in zip(columns, keys.by_column, strict=True)], keys)
 
 
-def _combined(places: Sequence[Any], keys: Keys) -> Any:
-    """The code out of the places of each column's value."""
-    code, *rest = places
+def _combined(digits: Sequence[Any], keys: Keys) -> Any:
+    """The code of a group, from the index of each column's value."""
+    code, *rest = digits
     for digit, values in zip(rest, keys.by_column[1:], strict=True):
         code = code * len(values) + digit
     return code
@@ -89,7 +89,7 @@ def _with_place(rows: Any, name: str, values: Sequence[Any], *, alone: bool) -> 
 
 
 def _offset(column: Any, first: int, last: int, alone: bool) -> Any:
-    """How far an integer is from the first key. What it is for other rows than those of the keys does not matter.
+    """The distance of an integer from the first key. Its value does not matter for rows that have no key.
 
     No integer makes it overflow, in case an engine computes it before it filters. To clamp a column takes DuckDB longer
     than all the rest of a count, so a side is clamped only where the difference might not fit 64 bits.
@@ -105,7 +105,7 @@ def _offset(column: Any, first: int, last: int, alone: bool) -> Any:
 
 
 def _place(column: Any, values: Sequence[Any]) -> Any:
-    """The place of a column's value among public ones, NULL where it is none of them."""
+    """The index of a column's value among the public ones, NULL where it is not among them."""
     tried = [(column == value, _int64(index)) for index, value in _typed(column, values)]
     return ibis.cases(*tried, else_=ibis.null("int64")) if tried else ibis.null("int64")
 
@@ -122,15 +122,15 @@ def _in_a_row(values: Sequence[Any]) -> bool:
 
 
 def _key_table(name: str, typed: Sequence[tuple[int, Any]], engine: str) -> Any:
-    """Public values with their places, as a table of literals; it needs no right to write in the engine."""
+    """Public values with their indices, as a table of literals; it needs no right to write in the engine."""
     key, number = f"{name}_key", f"{name}_place"
     if engine == "pyspark":
         pairs = ibis.array([ibis.struct({key: value, number: _int64(index)}) for index, value in typed])
         return pairs.unnest().name("pair").as_table().unpack("pair")
     # Lists in one SELECT are unnested side by side.
     single_row = ibis.array([_int64(0)]).unnest().name("one").as_table()
-    places = ibis.literal([index for index, _ in typed], type="array<int64>")
-    return single_row.select(**{key: ibis.array([value for _, value in typed]).unnest(), number: places.unnest()})
+    indices = ibis.literal([index for index, _ in typed], type="array<int64>")
+    return single_row.select(**{key: ibis.array([value for _, value in typed]).unnest(), number: indices.unnest()})
 
 
 def _int64(value: int) -> Any:
@@ -149,11 +149,11 @@ def totals(answer: pa.Table, keys: Keys | None, names: Sequence[str]) -> list[li
 
 def level_totals(answer: pa.Table, keys: Keys | None, lowest: int, size: int) -> list[list[int]]:
     """For each public group, in the order of the keys, how many rows lie on each of `size` levels."""
-    groups, places = _groups(answer, keys), _integers(answer, "level") - lowest
-    _require(bool(np.all((places >= 0) & (places < size))))
-    _require(len(np.unique(groups * size + places)) == len(groups))
+    groups, levels = _groups(answer, keys), _integers(answer, "level") - lowest
+    _require(bool(np.all((levels >= 0) & (levels < size))))
+    _require(len(np.unique(groups * size + levels)) == len(groups))
     counts = np.zeros((1 if keys is None else len(keys.values), size), dtype=np.int64)
-    counts[groups, places] = _integers(answer, "rows")
+    counts[groups, levels] = _integers(answer, "rows")
     return _lists(counts)
 
 
@@ -168,8 +168,8 @@ def _groups(answer: pa.Table, keys: Keys | None) -> NDArray[np.int64]:
         return np.zeros(answer.num_rows, dtype=np.int64)
     codes = _integers(answer, CODE)
     order = np.argsort(keys.codes)
-    places = np.minimum(np.searchsorted(keys.codes, codes, sorter=order), len(order) - 1)
-    groups: NDArray[np.int64] = order[places].astype(np.int64)
+    nearest = np.minimum(np.searchsorted(keys.codes, codes, sorter=order), len(order) - 1)
+    groups: NDArray[np.int64] = order[nearest].astype(np.int64)
     _require(np.array_equal(keys.codes[groups], codes))
     return groups
 

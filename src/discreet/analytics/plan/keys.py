@@ -48,8 +48,8 @@ class Keys:
         """The code of each key."""
         total = np.zeros(len(self.values), dtype=np.int64)
         for column, values in zip(zip(*self.values, strict=True), self.by_column, strict=True):
-            places = {value: index for index, value in enumerate(values)}
-            total = total * len(values) + np.array([places[value] for value in column], dtype=np.int64)
+            index_of = {value: index for index, value in enumerate(values)}
+            total = total * len(values) + np.array([index_of[value] for value in column], dtype=np.int64)
         return total
 
     @property

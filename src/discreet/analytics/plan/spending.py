@@ -163,10 +163,10 @@ def plan_release(question: Question, spend: Spend, relation: Relation, total: Fr
     ratio = _ratio(*plans)
     if math.isinf(ratio):  # no noise is added to anything, so both plans are the same
         return plans[0]
-    better, other = (plans[1], plans[0]) if ratio < 1 else (plans[0], plans[1])
+    better, worse = (plans[1], plans[0]) if ratio < 1 else (plans[0], plans[1])
     factor = max(ratio, 1 / ratio)
     name = {"laplace": "Laplace", "gaussian": "Gaussian"}
-    why = f"{name[better.family]}; {name[other.family]} noise would be {factor:.3g} times as wide"
+    why = f"{name[better.family]}; {name[worse.family]} noise would be {factor:.3g} times as wide"
     return ReleasePlan(
         better.spend, better.family, better.selection, better.selection_event, better.parts, better.totals, why
     )

@@ -59,7 +59,7 @@ class Measured:
 
     @property
     def variance(self) -> float:
-        """Of the noise, in the numbers' own units."""
+        """The variance of the noise, in the numbers' own units."""
         return (self.noise.standard_deviation() * self.step) ** 2
 
 
@@ -119,20 +119,20 @@ def least_squares(groups: Measured, total: Measured, level: float = 0.95) -> tup
     return moved, (float(groups.values.sum()) + count * pull * gap, total_error)
 
 
-def quantile(parts: list[tuple[float, int, NoiseLaw, float]], level: float = 0.95) -> float:
+def quantile(summands: list[tuple[float, int, NoiseLaw, float]], level: float = 0.95) -> float:
     """A t with P(|Σ weight·noise| ≤ t) ≥ `level`, where each independent noise occurs `many` times.
 
     By Gil-Pelaez: a symmetric sum with the characteristic function φ has P(|S| ≤ t) = (2/π)∫ φ(s) sin(st)/s ds. Noise
     is taken as continuous here; one weighted grid step is added for each part.
     """
     spread = math.sqrt(
-        sum(many * (weight * noise.standard_deviation() * step) ** 2 for weight, many, noise, step in parts)
+        sum(many * (weight * noise.standard_deviation() * step) ** 2 for weight, many, noise, step in summands)
     )
     if spread <= 0:
         return 0.0
     s = np.linspace(0.0, 200.0 / spread, 1 << 15)[1:]
     phi = np.ones_like(s)
-    for weight, many, noise, step in parts:
+    for weight, many, noise, step in summands:
         width = noise.standard_deviation() if noise.gaussian else noise.scale
         x = (weight * width * step * s) ** 2
         phi *= np.exp(-many * x / 2) if noise.gaussian else (1 + x) ** -float(many)
@@ -142,7 +142,7 @@ def quantile(parts: list[tuple[float, int, NoiseLaw, float]], level: float = 0.9
         return 2 / math.pi * area >= level
 
     covering = bisect(covers, 0.0, 30.0 * spread, absolute=1e-5 * spread).high
-    return covering + sum(abs(weight) * step for weight, _, _, step in parts)
+    return covering + sum(abs(weight) * step for weight, _, _, step in summands)
 
 
 def _excess(values: NDArray[np.float64], total: float) -> float:

@@ -80,7 +80,7 @@ def _by_parent(numbers: NDArray[np.float64], parent: NDArray[np.int64], size: in
 
 
 def _share(own: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The weight of a second estimate beside a first one: own/(own + other), where no noise at all weighs alike."""
+    """The weight of a second estimate beside a first one: own/(own + other); two without noise weigh the same."""
     both = own + other
     ratio: NDArray[np.float64] = np.full_like(both, 0.5)
     np.divide(own, both, out=ratio, where=(both > 0) & np.isfinite(both))
@@ -176,15 +176,15 @@ def _keys(result: Result) -> list[tuple[Any, ...]]:
 
 
 def _parents(above: Result, below: Result) -> NDArray[np.int64]:
-    """The place of each group's parent in the level above."""
+    """The index of each group's parent in the level above."""
     outer, inner = (list(result.columns)[: result.group_columns] for result in (above, below))
     if len(inner) <= len(outer) or inner[: len(outer)] != outer:
         raise _check.fail("results", f"begin with the group columns {outer} at the next level", inner, _ADVICE)
-    places = {key: index for index, key in enumerate(_keys(above))}
-    lacking = [key for key in _keys(below) if key[: len(outer)] not in places]
+    index_of = {key: index for index, key in enumerate(_keys(above))}
+    lacking = [key for key in _keys(below) if key[: len(outer)] not in index_of]
     if lacking:
         raise _check.fail("results", "list the group of each finer group", lacking[0], "give both levels the same keys")
-    return np.array([places[key[: len(outer)]] for key in _keys(below)], dtype=np.int64)
+    return np.array([index_of[key[: len(outer)]] for key in _keys(below)], dtype=np.int64)
 
 
 def _settled(

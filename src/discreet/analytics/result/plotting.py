@@ -53,9 +53,9 @@ def draw(result: Result, column: str | None, axes: Any, kind: str | None) -> Any
         _clustered(axes, keys, values, errors, titles[1])
     else:
         shown = [", ".join(str(value) for value in key) for key in zip(*keys, strict=True)] or [name]
-        places = np.arange(len(shown))
-        _bars(axes, places, values, errors, 0.72, _COLORS[0], None)
-        axes.set_yticks(places, shown)
+        positions = np.arange(len(shown))
+        _bars(axes, positions, values, errors, 0.72, _COLORS[0], None)
+        axes.set_yticks(positions, shown)
     axes.invert_yaxis()
     axes.margins(y=0.02)
     axes.set_xlabel(label)
@@ -91,9 +91,9 @@ def _ascending(keys: tuple[Any, ...]) -> bool:
     return plain and len(keys) > 2 and all(a < b for a, b in pairwise(keys))
 
 
-def _bars(axes: Any, places: Any, values: Any, errors: Any, height: float, color: str, label: str | None) -> None:
+def _bars(axes: Any, positions: Any, values: Any, errors: Any, height: float, color: str, label: str | None) -> None:
     axes.barh(
-        places,
+        positions,
         values,
         height,
         xerr=errors,
@@ -110,9 +110,9 @@ def _clustered(axes: Any, keys: list[tuple[Any, ...]], values: Any, errors: Any,
     height = 0.82 / len(inner)
     for j, name in enumerate(inner):
         own = [i for i, key in enumerate(keys[1]) if key == name]
-        places = [outer.index(keys[0][i]) + (j - (len(inner) - 1) / 2) * height for i in own]
+        positions = [outer.index(keys[0][i]) + (j - (len(inner) - 1) / 2) * height for i in own]
         color = _COLORS[j % len(_COLORS)]
-        _bars(axes, places, values[own], None if errors is None else errors[own], 0.9 * height, color, str(name))
+        _bars(axes, positions, values[own], None if errors is None else errors[own], 0.9 * height, color, str(name))
     axes.set_yticks(range(len(outer)), [str(key) for key in outer])
     axes.legend(title=title, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), alignment="left")
 

@@ -101,7 +101,7 @@ class Result:
                 continue
             assert isinstance(measurement, Sums)
             source = ColumnSource(releases[0], totals.get(name), wanted, measurement, len(own_outputs))
-            sources |= {output.name: replace(source, place=j) for j, output in enumerate(own_outputs)}
+            sources |= {output.name: replace(source, index=j) for j, output in enumerate(own_outputs)}
             consistent = source.settled(LEVEL)
             if consistent.total is not None:
                 added_up[name] = consistent.total
@@ -204,9 +204,9 @@ class Result:
 
 @dataclass(frozen=True)
 class ColumnSource:
-    """What a numeric column was made of: its release, that of its total, and what was asked to be consistent.
+    """The origin of a numeric column: its release, the release of its total, and the consistency that was asked for.
 
-    `place` is the column's place among the `width` columns of its aggregate; `rows` are the places of the measured rows
+    `index` is the column's among the `width` columns of its aggregate; `rows` are the indices of the measured rows
     that it holds, None for all of them.
     """
 
@@ -215,7 +215,7 @@ class ColumnSource:
     wanted: Consistency
     measurement: Sums
     width: int
-    place: int = 0
+    index: int = 0
     rows: tuple[int, ...] | None = None
 
     def settled(self, level: float) -> Settled:
@@ -239,13 +239,13 @@ class ColumnSource:
             ends = [numbers.values - numbers.errors, numbers.values + numbers.errors]
             if self.wanted.nonnegative and (self.measurement.aggregate.counts or self.measurement.lower >= 0):
                 ends[0] = np.maximum(ends[0], 0)
-        low, high = (np.reshape(end, (-1, self.width))[:, self.place].tolist() for end in ends)
-        places = range(len(low)) if self.rows is None else self.rows
-        return tuple(low[row] for row in places), tuple(high[row] for row in places)
+        low, high = (np.reshape(end, (-1, self.width))[:, self.index].tolist() for end in ends)
+        indices = range(len(low)) if self.rows is None else self.rows
+        return tuple(low[row] for row in indices), tuple(high[row] for row in indices)
 
-    def taking(self, places: Sequence[int]) -> ColumnSource:
-        """The same of the rows at some places."""
-        return replace(self, rows=tuple(row if self.rows is None else self.rows[row] for row in places))
+    def taking(self, indices: Sequence[int]) -> ColumnSource:
+        """The same column, with only the rows at some indices."""
+        return replace(self, rows=tuple(row if self.rows is None else self.rows[row] for row in indices))
 
 
 def _measured(release: Release[Any], step: float, level: float) -> Measured:

@@ -20,15 +20,15 @@ _connections: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionar
 
 def table_at(address: str) -> tuple[Any, str]:
     """The table at an address, and a text that identifies it in every process. A password never gets into a message."""
-    parts = urlsplit(address)
-    options = dict(parse_qsl(parts.query))
+    split = urlsplit(address)
+    options = dict(parse_qsl(split.query))
     name = options.pop("table", None)
-    if parts.scheme == "duckdb":
-        return table_in(_path(parts.netloc + parts.path), name)
-    if parts.scheme not in ("postgresql", "postgres"):
-        raise _check.fail("table", "be at an address of DuckDB or PostgreSQL", f"{parts.scheme}://…", _EXAMPLE)
-    url = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(options), ""))
-    shown_address = f"postgresql://{parts.hostname or ''}:{parts.port or ''}{parts.path}"
+    if split.scheme == "duckdb":
+        return table_in(_path(split.netloc + split.path), name)
+    if split.scheme not in ("postgresql", "postgres"):
+        raise _check.fail("table", "be at an address of DuckDB or PostgreSQL", f"{split.scheme}://…", _EXAMPLE)
+    url = urlunsplit(("postgresql", split.netloc, split.path, urlencode(options), ""))
+    shown_address = f"postgresql://{split.hostname or ''}:{split.port or ''}{split.path}"
     return _table(_connected(url, lambda: ibis.connect(url), shown_address), name, shown_address)
 
 

@@ -152,10 +152,10 @@ def _selection(text: str, weigh: dict[str, float]) -> Wish:
 
 
 def _numbers(text: str, count: int, flag: str) -> list[float]:
-    parts = text.split(",")
-    if len(parts) != count:
+    pieces = text.split(",")
+    if len(pieces) != count:
         raise InvalidArgument(f"{flag} must have {count} numbers after NAME=, got {text!r}: separate them by commas")
-    return [_number(piece, flag) for piece in parts]
+    return [_number(piece, flag) for piece in pieces]
 
 
 def _number(text: str, flag: str) -> float:

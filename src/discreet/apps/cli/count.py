@@ -282,8 +282,8 @@ class _Shown:
             self._output.say(reason)
 
     def _band(self, low: float, value: float, high: float) -> str:
-        places = [round(min(max(edge, 0.0), self._top) / self._top * _WIDTH) for edge in (low, value, high)]
+        columns = [round(min(max(edge, 0.0), self._top) / self._top * _WIDTH) for edge in (low, value, high)]
         band = ["·"] * (_WIDTH + 1)
-        band[places[0] : places[2] + 1] = ["─"] * (places[2] - places[0] + 1)
-        band[places[1]] = "●"
+        band[columns[0] : columns[2] + 1] = ["─"] * (columns[2] - columns[0] + 1)
+        band[columns[1]] = "●"
         return f"{''.join(band)} {self._top:,.0f}"

@@ -82,7 +82,7 @@ def _wrapped(text: str) -> str:
         return text
     width = min(_WIDEST, shutil.get_terminal_size().columns)
     lines = [[line] if line.startswith(" ") else textwrap.wrap(line, width) or [""] for line in text.split("\n")]
-    return "\n".join(line for parts in lines for line in parts)
+    return "\n".join(line for wrapped in lines for line in wrapped)
 
 
 def _typed() -> Iterator[str]:

@@ -65,18 +65,18 @@ class Http:
     """One server and one token. Threads share the connection and take turns."""
 
     def __init__(self, url: str, token: str, timeout: float) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        address = urlsplit(url)
+        if address.scheme not in ("http", "https") or not address.hostname or address.query or address.fragment:
             raise _check.fail("url", "be the address of a server", url, "such as https://curator.example.org")
-        if parts.username is not None or parts.password is not None:
+        if address.username is not None or address.password is not None:
             raise _check.fail("url", "hold no password", "one with a user", "the token is a separate argument")
-        if parts.scheme == "http" and not _is_local(parts.hostname):
+        if address.scheme == "http" and not _is_local(address.hostname):
             remedy = "a token sent over plain HTTP can be read on the way"
             raise _check.fail("url", "start with https:// unless the server runs on this machine", url, remedy)
         if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token.strip():
             raise _check.fail("token", "be a token's text", type(token).__name__, "the steward issues it")
-        self._secure = parts.scheme == "https"
-        self._host, self._port, self._prefix = parts.hostname, parts.port, parts.path.rstrip("/")
+        self._secure = address.scheme == "https"
+        self._host, self._port, self._prefix = address.hostname, address.port, address.path.rstrip("/")
         self._token = token.strip()
         self._timeout = float(_check.positive("timeout", timeout, "it is how many seconds to wait for an answer"))
         self._lock = threading.Lock()
@@ -90,7 +90,7 @@ class Http:
         try:
             return json.loads(text)
         except ValueError:
-            raise Unreachable("the server must answer in JSON, and did not: is this the right address?") from None
+            raise Unreachable("the server did not answer in JSON: check the address") from None
 
     def lines(self, path: str) -> Iterator[str]:
         """The lines of an answer."""
@@ -121,13 +121,13 @@ class Http:
                 self._drop()
                 if not (repeatable and reused):
                     raise Unreachable(
-                        "the server must be reachable, and was not: it is not known whether it received the request"
+                        "the server cannot be reached: it may or may not have received the request"
                     ) from None
                 try:
                     status, answer = self._exchange(method, path, content, headers)
                 except (http.client.HTTPException, OSError):
                     self._drop()
-                    raise Unreachable("the server must be reachable, and was not: try again later") from None
+                    raise Unreachable("the server cannot be reached: try again later") from None
         if status < 300:
             return answer
         raise error_of(status, answer)

@@ -64,7 +64,7 @@ def mentioned(asked: Asked, datasets: dict[str, Dataset], main: Dataset) -> list
         return []
     text = sql.lower()
     return [
-        other
-        for other in datasets.values()
-        if other.name != main.name and other.account == main.account and other.name.lower() in text
+        dataset
+        for dataset in datasets.values()
+        if dataset.name != main.name and dataset.account == main.account and dataset.name.lower() in text
     ]

@@ -178,7 +178,7 @@ theorem / gaussian**2, 2 * least**2 / gaussian**2""",
 spreads = math.sqrt(2), math.sqrt(2 * 100)
 gaussian_delta(1.0, 1 / spreads[0]), gaussian_delta(1.0, 1 / spreads[1])""",
         "holds in part",
-        lambda one, hundred: one > 1e-2 and hundred < 1e-40,
+        lambda single, hundred: single > 1e-2 and hundred < 1e-40,
         "For one number at ε = 1 it has the smaller variance below δ = {0:.2g}. For 100 numbers that all move, only "
         "below {1:.1g}.",
     ),

@@ -67,7 +67,7 @@ def claims() -> tuple[TextbookClaim, ...]:
 def text() -> str:
     """The page, as Markdown."""
     verdicts = Counter(claim.verdict for claim in claims())
-    parts = [
+    blocks = [
         _INTRODUCTION.format(
             preamble=PREAMBLE,
             count=len(claims()),
@@ -78,9 +78,9 @@ def text() -> str:
     ]
     for title, section in SECTIONS.items():
         rows = "\n".join(f"| {claim.name} | {claim.verdict} |" for claim in section)
-        parts.append(f"## {title}\n\n| claim | verdict |\n|---|---|\n{rows}\n")
-        parts += [_claim_text(claim) for claim in section]
-    return "\n".join([*parts, _OPINIONS])
+        blocks.append(f"## {title}\n\n| claim | verdict |\n|---|---|\n{rows}\n")
+        blocks += [_claim_text(claim) for claim in section]
+    return "\n".join([*blocks, _OPINIONS])
 
 
 def _claim_text(claim: TextbookClaim) -> str:

@@ -19,13 +19,13 @@ def attack(demonstration: Demonstration) -> str:
 
     def draw(axes: Axes) -> None:
         bars = [*rows, *steps]
-        places = [float(i) + (0.6 if i >= len(rows) else 0.0) for i in range(len(bars))]
-        axes.barh(places, [100 * share for _, share, _ in bars], color=[color for *_, color in bars], height=0.7)
-        for height, (_, share, _) in zip(places, bars, strict=True):
+        heights = [float(i) + (0.6 if i >= len(rows) else 0.0) for i in range(len(bars))]
+        axes.barh(heights, [100 * share for _, share, _ in bars], color=[color for *_, color in bars], height=0.7)
+        for height, (_, share, _) in zip(heights, bars, strict=True):
             axes.annotate(f"{100 * share:.0f}%", (100 * share + 1.5, height), va="center", color=INK, fontsize=10)
-        axes.set_yticks(places, [label for label, *_ in bars])
+        axes.set_yticks(heights, [label for label, *_ in bars])
         axes.set_xlim(0, 112)
-        axes.set_ylim(places[-1] + 0.6, -0.6)
+        axes.set_ylim(heights[-1] + 0.6, -0.6)
         axes.set_xticks([0, 25, 50, 75, 100])
         axes.set_xlabel("%")
 

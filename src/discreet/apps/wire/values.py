@@ -83,7 +83,7 @@ def _method(name: str) -> Callable[..., Expression]:
 
 
 def _binary(function: Callable[[Any, Any], Any]) -> Callable[..., Expression]:
-    return lambda left, other: function(wrap(left), other)
+    return lambda left, right: function(wrap(left), right)
 
 
 def _case(branches: Any, otherwise: Any = None) -> Expression:
@@ -94,8 +94,8 @@ def _case(branches: Any, otherwise: Any = None) -> Expression:
 _CALLS: dict[str, Callable[..., Expression]] = {
     **{name: _method(name) for name in _METHODS},
     **{name: _binary(function) for name, function in _OPERATORS.items()},
-    "&": lambda *parts: reduce(operator.and_, map(wrap, parts)),
-    "|": lambda *parts: reduce(operator.or_, map(wrap, parts)),
+    "&": lambda *conditions: reduce(operator.and_, map(wrap, conditions)),
+    "|": lambda *conditions: reduce(operator.or_, map(wrap, conditions)),
     "~": lambda operand: ~wrap(operand),
     "like": lambda value, pattern, ignore_case=False: wrap(value).like(pattern, ignore_case=bool(ignore_case)),
     "case": _case,

@@ -96,7 +96,7 @@ def _matching(
     by_film: list[Integers], film: Integers, day: Integers, stars: Integers, about: tuple[int, int, int]
 ) -> Integers:
     """Users with a rating of this film near this day and score."""
-    places = by_film[int(about[0])]
-    near = np.abs(day.ravel()[places] - about[1]) <= _DAYS_OFF
-    alike = np.abs(stars.ravel()[places] - about[2]) <= _STARS_OFF
-    return np.unique(places[near & alike] // film.shape[1])
+    ratings = by_film[int(about[0])]
+    near = np.abs(day.ravel()[ratings] - about[1]) <= _DAYS_OFF
+    alike = np.abs(stars.ravel()[ratings] - about[2]) <= _STARS_OFF
+    return np.unique(ratings[near & alike] // film.shape[1])

@@ -128,9 +128,9 @@ class BatchStream:
         if size == 0:
             return None
         if self._plan.sums_persons and isinstance(self._plan.unit, Person):
-            places = self._plan.unit.max_rows
-            persons = max(1, self._plan.physical_batch_size // places)
-            lines = (np.arange(persons * places) % self._records.size).reshape(persons, places)
+            max_rows = self._plan.unit.max_rows
+            persons = max(1, self._plan.physical_batch_size // max_rows)
+            lines = (np.arange(persons * max_rows) % self._records.size).reshape(persons, max_rows)
             return _of_persons(self._records, lines, persons, device)[0]
         return self._records.fetch(padded(np.arange(size), self._plan.physical_batch_size)[0], device)
 
@@ -140,5 +140,5 @@ class BatchStream:
         return {"position": self.position, "secret": secret}
 
     def secret_state(self) -> bytes | None:
-        """What only the secret file of a plan with correlated noise keeps: who is in which group."""
+        """The secret that decides the groups. Only the secret file of a plan with correlated noise keeps it."""
         return self._secret.reveal() if self._guard is not None and self._plan.sampler.secret_order else None

@@ -147,9 +147,9 @@ def _as_tensors(data: Any) -> Any:
             return None
 
 
-def _all(parts: Any) -> Any:
-    values = parts.values() if isinstance(parts, dict) else parts
-    return None if any(item is None for item in values) or not values else parts
+def _all(tensors: Any) -> Any:
+    values = tensors.values() if isinstance(tensors, dict) else tensors
+    return None if any(item is None for item in values) or not values else tensors
 
 
 def _map_style(data: Any) -> Any:

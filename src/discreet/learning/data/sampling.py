@@ -259,8 +259,8 @@ class AllocatedEpochs(Sampler):
 
     def draw(self, step: int, units: int, secret: Secret) -> Indices:
         epoch, batch = divmod(step, self.steps_of_event)
-        places = _places(secret, epoch, units, self.steps_of_event, self.selected)
-        return np.flatnonzero((places == batch).any(axis=0)).astype(np.int64)
+        chosen = _places(secret, epoch, units, self.steps_of_event, self.selected)
+        return np.flatnonzero((chosen == batch).any(axis=0)).astype(np.int64)
 
     def steps(self, epochs: float) -> int:
         return max(1, round(epochs * self.steps_of_event / self.selected))
@@ -284,12 +284,12 @@ def joining(rate: float, units: int, stream: Generator) -> Indices:
 def _places(secret: Secret, epoch: int, units: int, batches: int, selected: int) -> Indices:
     """`selected` different batches for each unit, as rows of an array: Floyd's algorithm for a uniform subset."""
     stream = secret.stream("allocation", epoch)
-    places = np.full((selected, units), -1, dtype=np.int64)
+    chosen = np.full((selected, units), -1, dtype=np.int64)
     for row, last in enumerate(range(batches - selected, batches)):
         drawn = stream.integers(0, last + 1, size=units)
-        taken = (places[:row] == drawn).any(axis=0)
-        places[row] = np.where(taken, last, drawn)
-    return places
+        taken = (chosen[:row] == drawn).any(axis=0)
+        chosen[row] = np.where(taken, last, drawn)
+    return chosen
 
 
 @lru_cache(maxsize=4)

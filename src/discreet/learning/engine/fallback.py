@@ -91,11 +91,11 @@ def one_example(
     live = {name: parameters[name].detach().requires_grad_() for name in names}
     with torch.enable_grad():
         loss = forward({**fixed, **live}, example).sum()
-    found: tuple[Tensor | None, ...] = (None,) * len(live)
+    per_parameter: tuple[Tensor | None, ...] = (None,) * len(live)
     if loss.requires_grad:
-        found = torch.autograd.grad(loss, list(live.values()), allow_unused=True)
+        per_parameter = torch.autograd.grad(loss, list(live.values()), allow_unused=True)
     gradients = {
         name: (torch.zeros_like(tensor) if gradient is None else gradient.to_dense()).detach().unsqueeze(0)
-        for (name, tensor), gradient in zip(live.items(), found, strict=True)
+        for (name, tensor), gradient in zip(live.items(), per_parameter, strict=True)
     }
     return gradients, loss.detach().reshape(1)

@@ -133,7 +133,7 @@ _MISSING = object()
 
 
 class ReachableState:
-    """What Python objects hold that can be reached from `root`, so that it can be put back after a pass.
+    """The state of all Python objects that can be reached from `root`, to be restored after a pass.
 
     Followed are attributes and slots of objects, the attributes of their classes, dicts, lists, sets, deques, tuples
     and what derives from them, numpy arrays, bytearrays, `array`s, bound methods, partial functions, attributes of
@@ -200,7 +200,7 @@ class ReachableState:
 
     def _of_classes(self, value: Any) -> bool:
         """Note the slots of an object and the attributes of its classes; say whether it has slots."""
-        found = False
+        has_slots = False
         for kind in type(value).__mro__:
             if kind.__module__ == "builtins":
                 continue
@@ -210,11 +210,11 @@ class ReachableState:
                 held = _slot(slot, value)
                 self._waiting.append(held)
                 self._restoring.append(functools.partial(_restore_slot, slot, value, held))
-                found = True
+                has_slots = True
             if id(kind) not in self._seen:
                 self._seen.add(id(kind))
                 self._of_class(kind)
-        return found
+        return has_slots
 
     def _of_class(self, kind: type) -> None:
         content = dict(vars(kind))
@@ -261,10 +261,10 @@ def _changed(value: Any) -> InvalidArgument:
 
 def _attributes(value: Any) -> dict[Any, Any] | None:
     try:
-        found = object.__getattribute__(value, "__dict__")
+        attributes = object.__getattribute__(value, "__dict__")
     except (AttributeError, TypeError):
         return None
-    return found if isinstance(found, dict) else None
+    return attributes if isinstance(attributes, dict) else None
 
 
 def _base(value: Any) -> Any:
@@ -373,7 +373,7 @@ def _check_opaque(value: Any, before: Any) -> None:
         raise _changed(value)
 
 
-#: The state that all passes of one batch go back to, so that it is not taken again for each example.
+#: The state that is restored after every pass of one batch. It is recorded once, not again for each example.
 _common: ContextVar[ReachableState | None] = ContextVar("_common", default=None)
 
 

@@ -75,16 +75,16 @@ class ModelTensors:
 
 
 def everywhere(root: nn.Module, model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors to put in place of a model's own, at each place in `root` that holds them.
+    """Tensors that replace a model's own, by every path in `root` that holds them.
 
-    A parameter that several modules share has several places. A module that has several names (`self.b = self.a`) has
+    A parameter that several modules share has several paths. A module that has several names (`self.b = self.a`) has
     one: `functional_call` would replace its tensors once for each name, and then restore the replacement.
     """
     names = {id(held): name for name, held in (*model.named_parameters(), *model.named_buffers())}
-    places = {}
+    by_path = {}
     for prefix, module in root.named_modules():
         for attribute, held in (*module._parameters.items(), *module._buffers.items()):
             name = names.get(id(held)) if held is not None else None
             if name is not None and name in tensors:
-                places[f"{prefix}.{attribute}" if prefix else attribute] = tensors[name]
-    return places
+                by_path[f"{prefix}.{attribute}" if prefix else attribute] = tensors[name]
+    return by_path

@@ -64,7 +64,7 @@ def secure_updates(plan: SecurePlan) -> Mod:
 def _check_setup(plan: SecurePlan, configs: Any, key: Any) -> None:
     agreed = (configs.get(key.SHARE_NUMBER), configs.get(key.THRESHOLD), configs.get(key.MOD_RANGE))
     if agreed != (plan.parties, plan.threshold, 1 << plan.updates.bits):
-        raise _check.fail("setup", "be that of the plan", agreed, "the server runs another plan than this client")
+        raise _check.fail("setup", "match the plan", agreed, "the server and this client run different plans")
 
 
 def _check_unmask(configs: Any, key: Any, own: int) -> None:
@@ -127,8 +127,8 @@ def _update(message: Any, context: Any, call_next: Callable[[Any, Any], Any]) ->
         if any(after[name].shape != before[name].shape or after[name].dtype.kind != "f" for name in names):
             return np.zeros(0)
         with np.errstate(over="ignore", invalid="ignore"):
-            parts = [np.subtract(after[name], before[name], dtype=np.float64).ravel() for name in names]
-        return np.concatenate(parts)
+            differences = [np.subtract(after[name], before[name], dtype=np.float64).ravel() for name in names]
+        return np.concatenate(differences)
     except Exception:  # an app that fails on its data must not be seen to fail
         return np.zeros(0)
 

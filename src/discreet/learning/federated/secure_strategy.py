@@ -84,9 +84,9 @@ class SecureFedAvg(RoundsStrategy):
         opened = protocol.run(chosen, record, rotation)
         self.counts.append(protocol.counts)
         mean = np.zeros(updates.dimension) if opened is None else updates.decoded(opened, rotation) / self.plan.parties
-        parts, start = {}, 0
+        update, start = {}, 0
         for name in trained(current):
             size = current[name].size
-            parts[name] = mean[start : start + size].reshape(current[name].shape)
+            update[name] = mean[start : start + size].reshape(current[name].shape)
             start += size
-        return self._released(number, applied(current, parts), updates.clip_norm, updates.clip_norm)
+        return self._released(number, applied(current, update), updates.clip_norm, updates.clip_norm)

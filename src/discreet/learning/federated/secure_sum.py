@@ -134,12 +134,12 @@ class SecureSum:
         arithmetic = flower("flwr.common.secure_aggregation.crypto.symmetric_encryption")
         keys = flower("flwr.supercore.primitives.asymmetric")
         total = np.zeros(self.plan.updates.size, np.int64)
-        for other in active:
-            public = keys.bytes_to_public_key(self._public_keys[other][0])
+        for peer in active:
+            public = keys.bytes_to_public_key(self._public_keys[peer][0])
             shared = arithmetic.generate_shared_key(key, public)
             pairwise = mask(shared, self.plan.updates.size, self.plan.updates.bits)
             # A client adds the mask it shares with a client of a smaller id, and subtracts that of a larger one.
-            total += pairwise if other < node else -pairwise
+            total += pairwise if peer < node else -pairwise
         return total
 
     def _stage(

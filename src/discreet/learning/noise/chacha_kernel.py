@@ -66,13 +66,13 @@ if triton is not None:
         integer = (high.to(tl.uint64) << 32) | low.to(tl.uint64)
         uniform = (integer.to(tl.int64, bitcast=True).to(tl.float64) + 0.5) * 1.0842021724855044e-19  # 2⁻⁶³
         radius = tl.sqrt((-tl.log(uniform * uniform)).to(tl.float32)) * scale
-        place = start + 2 * pair * lanes + tl.arange(0, lanes)
+        positions = start + 2 * pair * lanes + tl.arange(0, lanes)
         first, second = radius * tl.cos(angle), radius * tl.sin(angle)
         if adds:
-            first += factor * tl.load(source + place, mask=place < size, other=0.0)
-            second += factor * tl.load(source + place + lanes, mask=place + lanes < size, other=0.0)
-        tl.store(out + place, first, mask=place < size)
-        tl.store(out + place + lanes, second, mask=place + lanes < size)
+            first += factor * tl.load(source + positions, mask=positions < size, other=0.0)
+            second += factor * tl.load(source + positions + lanes, mask=positions + lanes < size, other=0.0)
+        tl.store(out + positions, first, mask=positions < size)
+        tl.store(out + positions + lanes, second, mask=positions + lanes < size)
 
     @triton.jit
     def _store_group(

@@ -88,13 +88,13 @@ class Predictions:
 
         Guarantee: post-processing, as `probabilities`, if the labels are public.
         """
-        places = {name: index for index, name in enumerate(self.classes)}
+        class_index = {name: index for index, name in enumerate(self.classes)}
         truths = np.asarray(labels).tolist()
-        if len(truths) != len(self.scores) or any(name not in places for name in truths):
+        if len(truths) != len(self.scores) or any(name not in class_index for name in truths):
             remedy = "one of the classes for each question that was asked"
             raise _check.fail("labels", "be known for all questions", f"{len(truths)} labels", remedy)
         rows = np.arange(len(truths))
-        wanted = np.array([places[name] for name in truths], dtype=np.intp)
+        wanted = np.array([class_index[name] for name in truths], dtype=np.intp)
         losses = [-np.log(self.probabilities(t)[rows, wanted] + 1e-300).sum() for t in _TEMPERATURES.tolist()]
         return float(_TEMPERATURES[int(np.argmin(losses))])
 

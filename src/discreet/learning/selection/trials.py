@@ -83,8 +83,8 @@ def _geometric(stop: Fraction, bits: entropy.Bits) -> int:
 
 def _poisson(mean: Fraction, bits: entropy.Bits) -> int:
     whole = mean.numerator // mean.denominator
-    parts = [Fraction(1)] * whole + ([mean - whole] if mean > whole else [])
-    return sum(_small_poisson(rate, bits) for rate in parts)
+    rates = [Fraction(1)] * whole + ([mean - whole] if mean > whole else [])
+    return sum(_small_poisson(rate, bits) for rate in rates)
 
 
 def _small_poisson(mean: Fraction, bits: entropy.Bits) -> int:

@@ -44,7 +44,7 @@ _LONGEST_TIMEOUT = 2e6
 _CONTENDED = 0.001
 # The queue of an account, held until the transaction ends. It only saves work: the row lock protects the totals.
 _QUEUE = f"SELECT pg_advisory_xact_lock({_LOCK_SPACE}, ?)"
-# Seconds for which a session does without queues after one of them did not move within the lock timeout: something
+# Seconds during which a session avoids queues after one did not move within the lock timeout: something
 # else may hold that advisory lock, and then every spend that queues would fail.
 _QUEUE_REST = 60.0
 _COMMIT_TO_MEMORY = "SET LOCAL synchronous_commit = off"
@@ -161,9 +161,9 @@ class PostgresStore:
         self._seen = seen_at(location)
         self._connected = False  # whether a connection was ever made
         self._may_queue = False  # whether the role may call what queues and flushes need
-        parts = urlsplit(location)
+        address = urlsplit(location)
         # Never the password: this text goes into messages.
-        self._place = f"the ledger at postgresql://{parts.hostname or ''}{parts.path}"
+        self._place = f"the ledger at postgresql://{address.hostname or ''}{address.path}"
         self._pool: Pool[PreparedConnection] = Pool(self._connect, lambda session: session.close())
         version = self.read(self._version)
         if version is None and not create:

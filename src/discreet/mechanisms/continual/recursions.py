@@ -113,8 +113,10 @@ class Buffered(Encoded):
     def _decode(self, memory: list[list[float]], encoded: list[float]) -> tuple[list[list[float]], list[float]]:
         buffers = memory or [[0.0] * self.stream.dimension for _ in self.scales]
         if len(encoded) == 1:  # the same for one number, several times as fast
-            one = encoded[0] + sum([-scale * old for scale, (old,) in zip(self.scales, buffers, strict=True)])
-            return [[decay * old + one] for decay, (old,) in zip(self.decays, buffers, strict=True)], [one]
+            noisy_value = encoded[0] + sum([-scale * old for scale, (old,) in zip(self.scales, buffers, strict=True)])
+            return [[decay * old + noisy_value] for decay, (old,) in zip(self.decays, buffers, strict=True)], [
+                noisy_value
+            ]
         noisy = combined([-scale for scale in self.scales], buffers, encoded)
         after = [
             [decay * old + value for old, value in zip(buffer, noisy, strict=True)]

@@ -92,13 +92,13 @@ def fitted_buffers(buffers: int, steps: int, decay: float = 1.0) -> tuple[tuple[
     decays = np.clip(decays, 0.0, 1 - 2.0**-DECAY_BITS)
     if steps == 1:
         return (2.0**-DECAY_BITS,) * buffers, tuple(float(value) for value in decays)
-    places = np.unique(np.geomspace(1, steps - 1, _FIT_POINTS).astype(np.int64)) if steps > 1 else np.array([1])
-    target = correlation.square_root_coefficients(int(places[-1]) + 1)[places]
-    powers = decays[None, :] ** (places[:, None] - 1.0)
-    wanted = target * decay ** places.astype(np.float64)
+    lags = np.unique(np.geomspace(1, steps - 1, _FIT_POINTS).astype(np.int64)) if steps > 1 else np.array([1])
+    target = correlation.square_root_coefficients(int(lags[-1]) + 1)[lags]
+    powers = decays[None, :] ** (lags[:, None] - 1.0)
+    wanted = target * decay ** lags.astype(np.float64)
     from scipy import optimize  # on demand, as it takes long to import
 
-    scales, _ = optimize.nnls(powers / wanted[:, None], np.ones(len(places)))
+    scales, _ = optimize.nnls(powers / wanted[:, None], np.ones(len(lags)))
     scales = np.maximum(np.array(on_grid(scales, DECAY_BITS)), 2.0**-DECAY_BITS)
     return tuple(float(value) for value in scales), tuple(float(value) for value in decays)
 
@@ -127,7 +127,7 @@ def optimized_column(workload: Vector, bands: int, weights: Vector) -> Vector:
     start = correlation.square_root_coefficients(bands)[1:]
     if not len(start):
         return np.ones(1)
-    found = optimize.minimize(
+    minimum = optimize.minimize(
         logarithm, start, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS, "ftol": 1e-13}
     )
-    return np.concatenate((np.ones(1), found.x))
+    return np.concatenate((np.ones(1), minimum.x))

@@ -206,7 +206,7 @@ class Rappor:
         return self._lied(truth, np.frombuffer(stream, dtype=np.uint8)[: self.bits])
 
     def _lied(self, truth: NDArray[np.bool_], drawn: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Bits of which each is replaced by a fair coin with probability f, given a random byte for each."""
+        """Bits, each replaced by a fair coin with probability f, given a random byte for each."""
         half = int(self.lie / 2 * _STEPS)
         return np.where(drawn < half, True, np.where(drawn < 2 * half, False, truth))
 
@@ -227,8 +227,8 @@ class Rappor:
         """
         bits = entropy.bits(insecure_seed)
         names = [text(value) for value in values]
-        places = {name: index for index, name in enumerate(dict.fromkeys(names))}
-        distinct, held = list(places), np.array([places[name] for name in names], dtype=np.int64)
+        codes = {name: index for index, name in enumerate(dict.fromkeys(names))}
+        distinct, held = list(codes), np.array([codes[name] for name in names], dtype=np.int64)
         cohorts = samplers.uniform(self.cohorts, held.size, bits)
         pairs, which = np.unique(held * self.cohorts + cohorts, return_inverse=True)
         patterns = np.zeros((pairs.size, self.bits), dtype=np.bool_)

@@ -94,8 +94,8 @@ class SubsetSelection(FrequencyProtocol):
 
     def influence(self) -> Influence:
         apart = self.truth - self.noise
-        one, zero = (1 - self.noise) / apart, self.noise / apart
-        return Influence(one, self.chosen * one + (len(self.categories) - self.chosen) * zero)
+        of_one, of_zero = (1 - self.noise) / apart, self.noise / apart
+        return Influence(of_one, self.chosen * of_one + (len(self.categories) - self.chosen) * of_zero)
 
 
 def _random_sets(held: NDArray[np.int64], size: int, count: int, bits: entropy.Bits) -> NDArray[np.bool_]:
@@ -116,6 +116,6 @@ def _random_sets(held: NDArray[np.int64], size: int, count: int, bits: entropy.B
 def _place(
     start: NDArray[np.int64], held: NDArray[np.int64], number: NDArray[np.int64] | int, count: int
 ) -> NDArray[np.int64]:
-    """Where a category is kept: that of a number, counted from the one after the person's own."""
+    """The position of the category with a given number, counted from the one after the person's own."""
     category = held + 1 + number
     return start + np.where(category >= count, category - count, category)

@@ -87,5 +87,5 @@ class UnaryEncoding(FrequencyProtocol):
 
     def influence(self) -> Influence:
         apart, most = self.truth - self.noise, min(self._most_ones, len(self.categories))
-        one, zero = (1 - self.noise) / apart, self.noise / apart
-        return Influence(one, most * one + (len(self.categories) - most) * zero)
+        of_one, of_zero = (1 - self.noise) / apart, self.noise / apart
+        return Influence(of_one, most * of_one + (len(self.categories) - most) * of_zero)

@@ -178,10 +178,10 @@ class UnitVectors(Protocol):
 
     def _unit(self, vectors: Floats, bits: entropy.Bits) -> Floats:
         largest = np.abs(vectors).max(axis=1)
-        for place in np.flatnonzero(~np.isfinite(largest) | (largest <= 0)):
-            vectors[place] = 0.0
-            while not vectors[place].any():
-                vectors[place] = self._draw(1, bits)[0]
+        for row in np.flatnonzero(~np.isfinite(largest) | (largest <= 0)):
+            vectors[row] = 0.0
+            while not vectors[row].any():
+                vectors[row] = self._draw(1, bits)[0]
         vectors /= np.abs(vectors).max(axis=1, keepdims=True)
         return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
@@ -204,11 +204,11 @@ class UnitVectors(Protocol):
             places = np.frombuffer(bits.read(drawn.size), dtype=np.uint8) >> np.uint8(8 - PLACE_BITS)
             products, within = self._products(drawn, places.reshape(drawn.shape), units[waiting])
             first = np.argmax(within, axis=1)
-            found = np.flatnonzero(within[np.arange(waiting.size), first])
-            first = first[found]
-            sign = np.where(products[found, first] < 0, -1, 1).astype(np.int16)
-            out[waiting[found]] = drawn[found, first] * sign[:, None]
-            waiting = np.delete(waiting, found)
+            accepted = np.flatnonzero(within[np.arange(waiting.size), first])
+            first = first[accepted]
+            sign = np.where(products[accepted, first] < 0, -1, 1).astype(np.int16)
+            out[waiting[accepted]] = drawn[accepted, first] * sign[:, None]
+            waiting = np.delete(waiting, accepted)
         return out
 
     def _products(

@@ -40,7 +40,7 @@ class AliasTable:
         units = np.asarray(weights, dtype=np.int64).tolist()
         size, column = len(units), 1 << UNIT_BITS
         if size & (size - 1) or not 1 <= size <= _LARGEST_TABLE:
-            raise _check.fail("weights", "be a power of two of them, at most 2^16", size, "add zeros")
+            raise _check.fail("weights", "number a power of two, at most 2^16", size, "add zeros")
         if min(units) < 0 or sum(units) != size * column:
             raise _check.fail("weights", "be ≥ 0 with the sum 2^32 for each", sum(units), "scale and round them")
         others = list(range(size))
@@ -48,9 +48,9 @@ class AliasTable:
         short = [i for i, held in enumerate(units) if held < column]
         long = [i for i, held in enumerate(units) if held >= column]
         while short:
-            place, donor = short.pop(), long[-1]
-            cuts[place], others[place] = units[place], donor
-            units[donor] -= column - units[place]
+            outcome, donor = short.pop(), long[-1]
+            cuts[outcome], others[outcome] = units[outcome], donor
+            units[donor] -= column - units[outcome]
             if units[donor] < column:
                 short.append(long.pop())
         return cls(np.array(cuts, dtype=np.uint32), np.array(others, dtype=np.uint16))
@@ -64,8 +64,8 @@ class AliasTable:
         columns, units = words[:size] & np.uint16(len(self.cuts) - 1), words[size:]
         cuts = self._first_bits[columns]
         own = units < cuts
-        for place in np.flatnonzero(units == cuts):
-            own[place] = bits.integer(16) < int(self.cuts[columns[place]]) & 0xFFFF
+        for tie in np.flatnonzero(units == cuts):
+            own[tie] = bits.integer(16) < int(self.cuts[columns[tie]]) & 0xFFFF
         return np.where(own, columns, self.others[columns])
 
     @cached_property

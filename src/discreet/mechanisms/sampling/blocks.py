@@ -3,7 +3,7 @@
 The half line is cut into blocks [kM, (k+1)M) with M a power of two, about 1/32 of the noise's scale. One draw is
 
 1. a block k ∝ exp(−h(kM)), by comparing a 31-bit prefix of a uniform real with the blocks' cumulative masses;
-2. a uniform place f ∈ [0, 1) inside the block, and a coin that keeps it with probability exp(−γ), where
+2. a uniform offset f ∈ [0, 1) inside the block, and a coin that keeps it with probability exp(−γ), where
    γ = h((k+f)M) − h(kM), in [0, 1): the kept draws have density ∝ exp(−h) exactly;
 3. a fair sign; for discrete noise a negative zero is drawn again, so that zero is not counted twice.
 
@@ -34,8 +34,8 @@ from discreet.mechanisms.sampling.fixed_point import exp_neg, uniform_below
 _CHUNK = 1 << 15  # draws at a time; their arrays fit in the processor's cache
 _PREFIX = 31  # bits of the uniform real that selects a block; the 32nd bit of the word is the sign
 _CELL = 15  # one entry of the guide covers 2^15 adjacent prefixes
-_PLACE = 44  # bits of the place in a block that are drawn at once
-_COIN = 64 - _PLACE  # bits of the coin that are drawn with them
+_OFFSET_BITS = 44  # bits of the offset in a block that are drawn at once
+_COIN = 64 - _OFFSET_BITS  # bits of the coin that are drawn with them
 _UNIT = 40  # the second comparison of a coin works in units of 2^−40
 
 
@@ -76,8 +76,8 @@ class BlockSampler:
         self._log_block = _floor_log2_root(scale_squared / 1024)  # M ≤ scale/32 < 2M
         if self.support is Support.DISCRETE:
             self._log_block = max(self._log_block, 0)
-        if self._log_block >= _PLACE:
-            raise _check.fail("scale", f"be < 2^{_PLACE + 5}", float(self.parameter), "use a coarser grid")
+        if self._log_block >= _OFFSET_BITS:
+            raise _check.fail("scale", f"be < 2^{_OFFSET_BITS + 5}", float(self.parameter), "use a coarser grid")
         block = Fraction(2) ** self._log_block
         self._ratio = block / self.parameter if laplace else block**2 / self.parameter
         self._build()
@@ -101,14 +101,14 @@ class BlockSampler:
         self._fixed_ratio = int(self._ratio * (1 << (32 if self.shape is Shape.LAPLACE else _UNIT)))
 
     def _surely_kept(self, block: int) -> int:
-        """How many of the 2^20 first coin values keep every place in a block, by 1 − γ ≤ exp(−γ)."""
+        """How many of the 2^20 first coin values keep every offset in a block, by 1 − γ ≤ exp(−γ)."""
         return max(0, int((1 - self._exponent(block, Fraction(1))) * (1 << _COIN)))
 
-    def _exponent(self, block: int, place: Fraction) -> Fraction:
-        """γ of a place in a block."""
+    def _exponent(self, block: int, offset: Fraction) -> Fraction:
+        """γ of an offset in a block."""
         if self.shape is Shape.LAPLACE:
-            return place * self._ratio
-        return (block * place + place * place / 2) * self._ratio
+            return offset * self._ratio
+        return (block * offset + offset * offset / 2) * self._ratio
 
     def _cumulative(self, precision: int) -> tuple[list[int], list[int]]:
         """For each block k, integers that enclose 2^precision · P(block ≤ k), until the rest is below 2^−precision."""
@@ -162,12 +162,12 @@ class BlockSampler:
             magnitude = block
         else:
             fine = bits.words(count)
-            place = fine >> np.uint64(_COIN)
-            if self.support is Support.DISCRETE:  # only the first log2 M bits of the place exist
-                spare = np.uint64(_PLACE - self._log_block)
-                place = (place >> spare) << spare
-            kept = self._keep(block, place, fine & np.uint64((1 << _COIN) - 1), bits)
-            magnitude = self._magnitude(block, place)
+            offset = fine >> np.uint64(_COIN)
+            if self.support is Support.DISCRETE:  # only the first log2 M bits of the offset exist
+                spare = np.uint64(_OFFSET_BITS - self._log_block)
+                offset = (offset >> spare) << spare
+            kept = self._keep(block, offset, fine & np.uint64((1 << _COIN) - 1), bits)
+            magnitude = self._magnitude(block, offset)
         negative = (words & np.uint32(1)).astype(np.int64)
         if self.support is Support.DISCRETE:
             valid = (magnitude | (negative - 1)) != 0  # False only for a negative zero
@@ -195,21 +195,21 @@ class BlockSampler:
             if block < len(low) and prefix + 1 <= low[block]:
                 return block
 
-    def _magnitude(self, block: NDArray[np.int64], place: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def _magnitude(self, block: NDArray[np.int64], offset: NDArray[np.uint64]) -> NDArray[np.int64]:
         log_block = self._log_block
         if self.support is Support.DISCRETE:
-            return (block << log_block) + (place >> np.uint64(_PLACE - log_block)).astype(np.int64)
+            return (block << log_block) + (offset >> np.uint64(_OFFSET_BITS - log_block)).astype(np.int64)
         if log_block >= 0:  # ⌊(k + f)M + 1/2⌋, with one fractional bit
-            halves = (block << (log_block + 1)) + (place >> np.uint64(_PLACE - log_block - 1)).astype(np.int64)
+            halves = (block << (log_block + 1)) + (offset >> np.uint64(_OFFSET_BITS - log_block - 1)).astype(np.int64)
             return (halves + 1) >> 1
-        # M < 1: adding 1/2 to (k + f)M adds 2^(−log M − 1) to k, and the place does not matter
+        # M < 1: adding 1/2 to (k + f)M adds 2^(−log M − 1) to k, and the offset does not matter
         shift = -log_block
         return (block + (1 << (shift - 1))) >> shift if shift < 62 else np.zeros_like(block)
 
     # --- the coin -------------------------------------------------------------------------------------------------
 
     def _keep(
-        self, block: NDArray[np.int64], place: NDArray[np.uint64], coin: NDArray[np.uint64], bits: Bits
+        self, block: NDArray[np.int64], offset: NDArray[np.uint64], coin: NDArray[np.uint64], bits: Bits
     ) -> NDArray[np.bool_]:
         """Which tries are kept: those whose coin, a uniform real, lies below exp(−γ)."""
         kept = coin < self._sure.take(block, mode="clip")
@@ -217,7 +217,7 @@ class BlockSampler:
         if not len(second):
             return kept
         more = bits.half_words(len(second))
-        k, f = block[second], place[second]
+        k, f = block[second], offset[second]
         v = (coin[second] << np.uint64(32)) | more  # 52 bits
         floor, ceiling = self._bound_survival(k, f)
         v_short = v >> np.uint64(_COIN + 32 - _UNIT)
@@ -228,14 +228,14 @@ class BlockSampler:
         return kept
 
     def _bound_survival(
-        self, block: NDArray[np.int64], place: NDArray[np.uint64]
+        self, block: NDArray[np.int64], offset: NDArray[np.uint64]
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         """Integers that enclose 2^40 exp(−γ), for blocks in the table.
 
         γ is rounded down (`slack` bounds its error), then 1 − γ + γ²/2 − γ³/6 ≤ exp(−γ) ≤ 1 − γ + γ²/2.
         """
         u = np.uint64
-        short = place >> u(_PLACE - 30)  # f to 30 bits
+        short = offset >> u(_OFFSET_BITS - 30)  # f to 30 bits
         if self.shape is Shape.LAPLACE:  # c ≤ 2^−5 to 32 bits: the product has 57
             gamma = (short * u(self._fixed_ratio)) >> u(22)
             slack = u(1 << 10)  # f: 2^−30 c; c: 2^−32; the shift: 2^−40. Below 2^−30 together
@@ -243,28 +243,28 @@ class BlockSampler:
             lever = (block.astype(np.uint64) * short + ((short * short) >> u(31))) >> u(10)
             gamma = (lever * u(self._fixed_ratio)) >> u(20)
             slack = u(1 << 13)  # kf: 2^−19 c ≤ 2^−29; c: 2^−40 · 2^10; the shift: 2^−40. Below 2^−27 together
-        one = u(1 << _UNIT)
+        fixed_one = u(1 << _UNIT)
         above = gamma + slack
         low_root, high_root = gamma >> u(9), (above >> u(9)) + u(1)  # units of 2^−31, so that squares fit
-        ceiling = one - gamma + (((low_root + u(1)) * (low_root + u(1))) >> u(23)) + u(1)
+        ceiling = fixed_one - gamma + (((low_root + u(1)) * (low_root + u(1))) >> u(23)) + u(1)
         half_square = (high_root * high_root) >> u(23)
         cube = (((half_square >> u(16)) + u(1)) * high_root >> u(15)) + u(1)  # γ³/2 in units of 2^−40
-        floor = one - above + ((above >> u(9)) * (above >> u(9)) >> u(23)) - cube // u(3) - u(1)
+        floor = fixed_one - above + ((above >> u(9)) * (above >> u(9)) >> u(23)) - cube // u(3) - u(1)
         return floor, ceiling
 
-    def _keep_exactly(self, block: int, place: int, coin: int, bits: Bits) -> bool:
-        """The same decision, with as many bits of the coin (and of the place, if it is real) as needed."""
+    def _keep_exactly(self, block: int, offset: int, coin: int, bits: Bits) -> bool:
+        """The same decision, with as many bits of the coin (and of the offset, if it is real) as needed."""
         exact_place = self.support is Support.DISCRETE
-        width = _PLACE
+        width = _OFFSET_BITS
 
         def survival(precision: int) -> tuple[int, int]:
-            nonlocal place, width
-            low_f = Fraction(place, 1 << width)
+            nonlocal offset, width
+            low_f = Fraction(offset, 1 << width)
             if exact_place:
                 return exp_neg(self._exponent(block, low_f), precision)
             while width < precision + 64:
-                place, width = (place << 64) | bits.integer(64), width + 64
-                low_f = Fraction(place, 1 << width)
+                offset, width = (offset << 64) | bits.integer(64), width + 64
+                low_f = Fraction(offset, 1 << width)
             high_f = low_f + Fraction(1, 1 << width)
             low, _ = exp_neg(self._exponent(block, high_f), precision)
             _, high = exp_neg(self._exponent(block, low_f), precision)

@@ -131,10 +131,10 @@ def logistic(epsilon: Fraction, others: Fraction = Fraction(1)) -> Enclosure:
     def enclosed(precision: int) -> tuple[int, int]:
         guard = precision + 16 + max(0, others.numerator.bit_length() - others.denominator.bit_length())
         low, high = exp_neg(epsilon, guard)
-        one, top, below = 1 << guard, others.numerator, others.denominator
+        fixed_one, top, below = 1 << guard, others.numerator, others.denominator
         return (
-            (one * below << precision) // (one * below + top * high),
-            min(1 << precision, (one * below << precision) // (one * below + top * low) + 1),
+            (fixed_one * below << precision) // (fixed_one * below + top * high),
+            min(1 << precision, (fixed_one * below << precision) // (fixed_one * below + top * low) + 1),
         )
 
     return enclosed

@@ -30,10 +30,10 @@ class Response:
 
     def cuts(self, precision: int) -> list[tuple[int, int]]:
         """Integers lo ≤ 2^precision · c ≤ hi for the end c of each outcome but the last: p + (1 − p)j/(count − 1)."""
-        others, one = self.count - 1, 1 << precision
+        others, fixed_one = self.count - 1, 1 << precision
         low, high = logistic(self.epsilon, Fraction(others))(precision)
         return [
-            ((low * (others - j) + one * j) // others, -((high * (j - others) - one * j) // others))
+            ((low * (others - j) + fixed_one * j) // others, -((high * (j - others) - fixed_one * j) // others))
             for j in range(others)
         ]
 
@@ -51,8 +51,8 @@ class Response:
         """`size` independent outcomes."""
         words = np.frombuffer(bits.read(2 * size), dtype=np.uint16)
         outcomes = self._outcomes[words]
-        for place in np.flatnonzero(outcomes == _OPEN):
-            outcomes[place] = self._decided(int(words[place]), bits)
+        for undecided in np.flatnonzero(outcomes == _OPEN):
+            outcomes[undecided] = self._decided(int(words[undecided]), bits)
         return outcomes
 
     def _decided(self, prefix: int, bits: Bits) -> int:

@@ -37,8 +37,10 @@ def count(
     entries = column(values)
     use, unit, _ = used_rows(entries.size, persons, max_rows)
     present = _present(entries) & use & selected(where, entries.size)
-    one = Sensitivity.scalar(1)
-    return Bounded(np.asarray(present.sum()), Fraction(1), sensitivities(one, one, unit, 1), "count", unit, direction=1)
+    per_row = Sensitivity.scalar(1)
+    return Bounded(
+        np.asarray(present.sum()), Fraction(1), sensitivities(per_row, per_row, unit, 1), "count", unit, direction=1
+    )
 
 
 def _present(entries: NDArray[Any]) -> NDArray[np.bool_]:

@@ -146,8 +146,8 @@ def correlation_moves(first: Grid, second: Grid) -> tuple[Sensitivity, Sensitivi
 class CovarianceFinish:
     """Finish of a covariance from (Σk, Σl, Σkl/R₂, R·count); the count is taken to be at least 1."""
 
-    one: Grid
-    two: Grid
+    first: Grid
+    second: Grid
 
     @property
     def mixes(self) -> int:
@@ -159,14 +159,14 @@ class CovarianceFinish:
         return True
 
     def value(self, noisy: NDArray[Any]) -> Any:
-        return _plain(_Moments.of(noisy, self.one, self.two).covariance * self._most)
+        return _plain(_Moments.of(noisy, self.first, self.second).covariance * self._most)
 
     def standard_error(self, noisy: NDArray[Any], spread: float) -> Any:
         return delta_method(self.value, noisy, spread)
 
     def interval(self, noisy: NDArray[Any], noise: Tails, tail: float) -> tuple[Any, Any]:
         """As docs/proofs/intervals.md says, with a twentieth of `tail` for the range of each mean."""
-        sums, product, columns = _noisy_sums(noisy, self.one, self.two, noise)
+        sums, product, columns = _noisy_sums(noisy, self.first, self.second, noise)
         means = tuple(sums.mean(column, NUISANCE / 2 * tail) for column in columns)
         low, high = sums.covariance(product, columns, (means[0], means[1]), (1 - NUISANCE) * tail)
         return holding((low * self._most, high * self._most), self.value(noisy))
@@ -174,7 +174,7 @@ class CovarianceFinish:
     @property
     def _most(self) -> float:
         """The largest covariance of values within the bounds."""
-        return float(self.one.reach * self.one.step * self.two.reach * self.two.step)
+        return float(self.first.reach * self.first.step * self.second.reach * self.second.step)
 
 
 @dataclass(frozen=True)
@@ -184,8 +184,8 @@ class CorrelationFinish:
     If a noisy variance is not positive, the estimate is 0. If one may be 0 by its range, the interval is [−1, 1].
     """
 
-    one: Grid
-    two: Grid
+    first: Grid
+    second: Grid
 
     @property
     def mixes(self) -> int:
@@ -197,14 +197,14 @@ class CorrelationFinish:
         return True
 
     def value(self, noisy: NDArray[Any]) -> Any:
-        return _plain(_Moments.of(noisy, self.one, self.two).correlation)
+        return _plain(_Moments.of(noisy, self.first, self.second).correlation)
 
     def standard_error(self, noisy: NDArray[Any], spread: float) -> Any:
         return np.minimum(1.0, delta_method(self.value, noisy, spread))
 
     def interval(self, noisy: NDArray[Any], noise: Tails, tail: float) -> tuple[Any, Any]:
         """As docs/proofs/intervals.md says, with a twentieth of `tail` for each of the means' and spreads' ranges."""
-        sums, product, columns = _noisy_sums(noisy, self.one, self.two, noise)
+        sums, product, columns = _noisy_sums(noisy, self.first, self.second, noise)
         own = NUISANCE / 2 * tail
         first, second = (sums.mean(column, own) for column in columns)
         spreads = sums.variance(columns[0], first, own), sums.variance(columns[1], second, own)

@@ -43,9 +43,9 @@ def histogram(
     where, labels = _bins(values, categories, edges)
     use, unit, _ = used_rows(where.size, persons, max_rows)
     counts = np.bincount(where[use & (where >= 0)], minlength=len(labels))
-    one = Sensitivity.scalar(1)
-    moved = Sensitivity(2, 2, 2, 1) if len(labels) > 1 else one
-    bounds = sensitivities(one, moved, unit, len(labels))
+    present = Sensitivity.scalar(1)
+    moved = Sensitivity(2, 2, 2, 1) if len(labels) > 1 else present
+    bounds = sensitivities(present, moved, unit, len(labels))
     return Bounded(counts.astype(np.int64), Fraction(1), bounds, "histogram", unit, labels=labels, direction=1)
 
 
@@ -143,5 +143,5 @@ def categorized(values: ArrayLike, categories: Sequence[Any]) -> tuple[NDArray[n
             inside = (block >= 0) & (block <= len(table) - 2)
             codes[start : start + _BLOCK] = table[np.where(inside, block, len(table) - 1).astype(np.intp)]
         return codes, labels
-    places = (index.get(plain(value), -1) for value in entries.tolist())
-    return np.fromiter(places, dtype=np.intp, count=entries.size), labels
+    indices = (index.get(plain(value), -1) for value in entries.tolist())
+    return np.fromiter(indices, dtype=np.intp, count=entries.size), labels

@@ -206,11 +206,11 @@ class NoisySums:
 
     def apart(self, columns: tuple[ColumnSums, ColumnSums], means: tuple[Ends, Ends]) -> NDArray[np.float64]:
         """How far the product of both means' errors may move a covariance."""
-        one, two = (
+        first, second = (
             size((mean[0] - column.total / self.rows, mean[1] - column.total / self.rows))
             for column, mean in zip(columns, means, strict=True)
         )
-        return np.asarray(one * two)
+        return np.asarray(first * second)
 
 
 def holding(ends: Ends, value: Any) -> tuple[Any, Any]:

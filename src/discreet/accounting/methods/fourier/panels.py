@@ -33,6 +33,8 @@ _WIDEST, _CHANGE, _MOST_PANELS = 0.6, 12.0, 400
 _LONGER, _SHORTER = 2.0, 0.8
 # (1 + √2)/2, and room for the round-off of w(1 − w), as in `quadrature`.
 _TURN, _SWING_ERROR = 1.2072, 1 + 1e-12
+# The largest w(1 − w), at w = 1/2.
+_MOST_SWING = 0.25
 # Cells of the bound on what lies beyond the last panel, and a relative margin for the round-off of their sum.
 _TAIL_CELLS, _TAIL_ERROR = 400, 1e-9
 # Roundings of one node's term, next to those of its exponent: its weight, as numpy computes it, errs by up to 525.
@@ -46,7 +48,7 @@ _LARGEST_EXPONENT = 700.0
 
 @dataclass(frozen=True)
 class CutGaussian:
-    """A Poisson-sampled Gaussian of which u ≤ `end` is kept; `reverse` if a unit is added."""
+    """A Poisson-sampled Gaussian, cut off at u = `end`; `reverse` if a unit is added."""
 
     rate: float
     mu: float
@@ -159,7 +161,7 @@ def _panel_errors(event: CutGaussian, s: float, reach: float, center: Floats, ha
     else:
         first = event.share(left)
         swing = np.maximum(first * (1 - first), share * (1 - share))
-        swing = np.where((first < 0.5) & (share > 0.5), 0.25, swing) * _SWING_ERROR
+        swing = np.where((first < 0.5) & (share > 0.5), _MOST_SWING, swing) * _SWING_ERROR
         modulus = s * (event.loss(left) + np.log1p(-4 * swing * np.sin(event.mu * across / 2) ** 2) / 2)
     exponent = modulus - nearest**2 / 2 + across**2 / 2 + _TURN * reach * share * event.mu * across
     return float(np.sum(half / _ROOT * np.exp(np.minimum(exponent + _LOG_ERROR, _LARGEST_EXPONENT))))

@@ -43,16 +43,20 @@ _WIDENINGS, _WIDER, _WIDER_BY = 400, 1.05, 0.25
 _MUCH_WIDER, _TAIL_CELLS, _ROUNDING_ROOM = 3.0, 256, 0.05
 # Nodes for each unit of max(1, μ)·u to begin with; fewer never converge.
 _LEAST_DENSITY = 2.5
-# Nodes at most where no certificate is needed.
-_MOST_ROUGH = 1024
+# Nodes at least and at most where no certificate is needed.
+_LEAST_ROUGH, _MOST_ROUGH = 64, 1024
 # With more events than this, the number of nodes is found on a few extreme ones first.
 _MANY_EVENTS = 64
+# The error of a rule that is aimed at: a few roundings.
+_WITHIN = 1e-15
 # A rule that misses the wanted precision is still taken, as the best there is, below this error.
 _GOOD_ENOUGH = 1e-12
 # Leaving out a mass m changes the normalized sum by at most 3m: m itself, and the normalization of what stays.
 _LEFT_OUT = 3
 # (1 + √2)/2, the largest |arg g| over w·θ (docs/proofs/fourier-certificate.md), and room for the round-off of w(1 − w).
 _TURN, _SWING_ERROR = 1.2072, 1 + 1e-12
+# The largest w(1 − w), at w = 1/2.
+_MOST_SWING = 0.25
 # −ln of the error of one cell that is aimed at: e^{−60} is 1e-26.
 _ENOUGH_FALL = 60.0
 # Exponents are cut off here: a bound of e^300 decides nothing, and e^709 is the largest float.
@@ -138,26 +142,26 @@ class QuadratureRule:
         terms = np.minimum(8 * relative[:, None], 2 * weighted[:, None] * omega)
         return np.asarray(self.moved[:, None] + terms + 8 * UNIT * phase[:, None] * omega)
 
-    def octaves(self, start: float, count: int, parts: int) -> Floats:
-        """|E[e^{iωL}]| at start·2^j·(1 + k/parts): the first octave by multiplication, each next one by squaring."""
-        moduli = np.empty((len(self.losses), count * parts))
+    def octaves(self, start: float, count: int, per_octave: int) -> Floats:
+        """|E[e^{iωL}]| at start·2^j·(1 + k/per_octave): the first octave by products, the next ones by squaring."""
+        moduli = np.empty((len(self.losses), count * per_octave))
         rows = max(1, _CACHED // self.losses.shape[1])
         for begin in range(0, len(self.losses), rows):
             losses = self.losses[begin : begin + rows, None, :]
             weights = self.weights[begin : begin + rows, :, None].astype(np.complex128)
-            turn = np.exp((1j * start / parts) * losses[:, 0, :])
-            points = np.empty((len(losses), parts, losses.shape[2]), dtype=np.complex128)
+            turn = np.exp((1j * start / per_octave) * losses[:, 0, :])
+            points = np.empty((len(losses), per_octave, losses.shape[2]), dtype=np.complex128)
             np.exp((1j * start) * losses[:, 0, :], out=points[:, 0])
-            for k in range(1, parts):
+            for k in range(1, per_octave):
                 np.multiply(points[:, k - 1], turn, out=points[:, k])
             for octave in range(count):
-                moduli[begin : begin + rows, octave * parts : (octave + 1) * parts] = np.abs(
+                moduli[begin : begin + rows, octave * per_octave : (octave + 1) * per_octave] = np.abs(
                     (points @ weights)[:, :, 0]
                 )
                 if octave < count - 1:
                     np.multiply(points, points, out=points)
         # Every squaring doubles a relative error that began with a few dozen roundings.
-        return moduli + _OCTAVE_ROUNDINGS * UNIT * np.repeat(2.0 ** np.arange(1, count + 1), parts)
+        return moduli + _OCTAVE_ROUNDINGS * UNIT * np.repeat(2.0 ** np.arange(1, count + 1), per_octave)
 
 
 def span(events: SampledGaussians, tilt: float) -> tuple[Floats, Floats]:
@@ -199,7 +203,7 @@ def _right_tail(events: SampledGaussians, s: float, high: Floats) -> Floats:
     return np.asarray(s * excess + s * (s - 1) * mu * mu / 2 + special.log_ndtr(mu * s - high))
 
 
-def rough(events: SampledGaussians, tilt: float, nodes: int = 64) -> QuadratureRule:
+def rough(events: SampledGaussians, tilt: float, nodes: int = _LEAST_ROUGH) -> QuadratureRule:
     """The rule without its certificate: for choosing a tilt."""
     low, high = span(events, tilt)
     needed = min(float(np.max((high - low) * np.maximum(1.0, events.mu))) * _LEAST_DENSITY, _MOST_ROUGH)
@@ -211,7 +215,7 @@ def certified(
     tilt: float,
     reach: float,
     *,
-    within: float = 1e-15,
+    within: float = _WITHIN,
     cut: tuple[Floats, Floats] | None = None,
 ) -> QuadratureRule | None:
     """A rule that is good to `within` and round-off for |ω| ≤ `reach`; None where that takes more than 16384 nodes.
@@ -310,7 +314,7 @@ def _contour_error(
     share = special.expit(base + special.logit(events.rate)[:, None])
     # The largest w(1 − w) of each cell, which falls on either side of w = 1/2.
     swing = np.maximum(share[:, :-1] * (1 - share[:, :-1]), share[:, 1:] * (1 - share[:, 1:]))
-    swing = np.where((share[:, :-1] < 0.5) & (share[:, 1:] > 0.5), 0.25, swing) * _SWING_ERROR
+    swing = np.where((share[:, :-1] < 0.5) & (share[:, 1:] > 0.5), _MOST_SWING, swing) * _SWING_ERROR
     share = share[:, 1:]
     # |Im L| at height y is at most 1.2072·share·μy while μy ≤ π/2, and −ln |g| about w(1 − w)(μy)²/2 at negative
     # orders. So the exponent is about bend·y²/2 − fall·y. It need not be below −60, and a lower contour costs less.

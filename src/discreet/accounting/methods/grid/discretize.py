@@ -80,8 +80,8 @@ def lattice(loss: PrivacyLoss) -> Lattice | None:
     # The mean gap over the whole span does not carry the round-off of a single gap.
     steps = np.round((losses[-1] - losses[0]) / spacing)
     spacing = float((losses[-1] - losses[0]) / steps)
-    places = (losses - losses[-1]) / spacing
-    if np.max(np.abs(places - np.round(places))) > _ON_LATTICE:
+    positions = (losses - losses[-1]) / spacing
+    if np.max(np.abs(positions - np.round(positions))) > _ON_LATTICE:
         return None
     return Lattice(float(losses[-1]), spacing)
 
@@ -92,8 +92,8 @@ def on_grid(loss: PrivacyLoss, step: float) -> bool:
     atoms = lattice(loss)
     if atoms is None or has_density(loss):
         return False
-    places = (losses - atoms.origin) / step
-    return bool(np.max(np.abs(places - np.round(places))) < ON_GRID)
+    positions = (losses - atoms.origin) / step
+    return bool(np.max(np.abs(positions - np.round(positions))) < ON_GRID)
 
 
 def has_density(loss: PrivacyLoss) -> bool:

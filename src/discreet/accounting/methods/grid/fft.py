@@ -40,7 +40,7 @@ _MOST_DEVIATIONS, _MOST_PER_STEP = 60.0, 20.0
 _NEAR_DELTA, _LEAST_NEAR_DELTA, _FEW = 9.0, 3.0, 1e6
 # The first tilt that is tried, in standard deviations of the loss. Any tilt is valid.
 _FIRST_DEVIATIONS = 0.05
-# A part of a δ that infinite losses use up almost whole, for which a tilt is still chosen.
+# Where infinite losses use up almost all of a δ, the tilt is chosen for this share of it.
 _LEAST_SHARE = 1e-3
 # Relative errors: of the P of an infinite loss, of the same turned into a lower bound, and of a δ compared with it.
 _INFINITE_ERROR, _INFINITE_LOWERED, _COMPARE_ERROR = 1e-12, 1e-11, 1e-9
@@ -59,6 +59,10 @@ _FFT_ROUNDINGS = 16
 # phase (up to 2π, in three operations), its sine and cosine, the product and the sums.
 _EXTRACT_FROM, _MOST_EXTRACTED, _WORTH = 1000, 4, 0.2
 _PHASE_ROUNDINGS, _SUM_ROUNDINGS = 32, 4
+# Roundings allowed for each factor of a power, each term of a sum and each unit of an exponent: a few operations each.
+_TERM_ROUNDINGS = 8
+# Points of the longest grid: one array of them takes 32 MiB.
+_MOST_POINTS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,28 +171,28 @@ class ComposedLoss:
 
 
 def compose(
-    parts: Sequence[tuple[GridLoss, int]],
+    repeated: Sequence[tuple[GridLoss, int]],
     step: float,
     side: Side,
     *,
     epsilon: float | None = None,
     delta: float | None = None,
-    most: int = 1 << 22,
+    most: int = _MOST_POINTS,
 ) -> ComposedLoss | None:
-    """Compose each part as often as its count, tilted for `epsilon` or for `delta`; None where the window is too long.
+    """Compose each loss `count` times, tilted for `epsilon` or for `delta`; None where the window is too long.
 
     With both known, if only roughly, the tilt is the smallest that keeps the round-off small against δ: a larger one
     would only inflate rare large losses, and the window with them.
     """
-    alive = math.prod((1 - min(loss.infinite, 1.0)) ** count for loss, count in parts)
-    infinite = _any_infinite(parts, side)
-    parts = [(loss, count) for loss, count in parts if len(loss.mass) and loss.mass.any()]
-    if not parts or alive <= 0:
+    alive = math.prod((1 - min(loss.infinite, 1.0)) ** count for loss, count in repeated)
+    infinite = _any_infinite(repeated, side)
+    repeated = [(loss, count) for loss, count in repeated if len(loss.mass) and loss.mass.any()]
+    if not repeated or alive <= 0:
         nothing = np.zeros(2)
         return ComposedLoss(
             side, 1.0, 0.0, np.array([0.0, _TINY]), nothing, nothing, nothing, 0.0, 0.0, 0.0, 0.0, infinite, 0.0
         )
-    coarse = [(*merged(loss, step), count) for loss, count in parts]
+    coarse = [(*merged(loss, step), count) for loss, count in repeated]
 
     def rough(tilt: float) -> tuple[float, float, float]:
         return cumulants(coarse, tilt)
@@ -198,7 +202,7 @@ def compose(
     if epsilon is not None and delta is not None and delta > infinite:
         first = _FIRST_DEVIATIONS / max(spread, abs(epsilon))
         # The round-off grows with the number of compositions; then less of it can be spared.
-        total = sum(count for _, count in parts)
+        total = sum(count for _, count in repeated)
         near = max(_LEAST_NEAR_DELTA, _NEAR_DELTA - math.log(max(1.0, total / _FEW)))
         tilt = saddle.relaxed(rough, epsilon, math.log(delta - infinite), first, limit, near)
     elif epsilon is not None:
@@ -207,9 +211,9 @@ def compose(
         assert delta is not None
         wanted = max(delta - infinite, _LEAST_SHARE * delta, _TINIEST)
         tilt = saddle.for_delta(rough, math.log(wanted), 1 / spread, limit=limit).tilt
-    fine = [(loss.losses(step), loss.mass, count) for loss, count in parts]
+    fine = [(loss.losses(step), loss.mass, count) for loss, count in repeated]
     log_scale = cumulants(fine, tilt)[0]
-    origin = sum(count * loss.origin for loss, count in parts)
+    origin = sum(count * loss.origin for loss, count in repeated)
     covered = window(coarse, fine, tilt, log_scale, step, origin)
     if covered.size < 1:
         return None  # so far from the origin, in steps, that grid points are not distinct floats
@@ -220,7 +224,7 @@ def compose(
     modulus = np.zeros(size // 2 + 1)
     raised = np.zeros(size // 2 + 1)
     largest = square = 0.0
-    shift = sum(count * loss.start for loss, count in parts)
+    shift = sum(count * loss.start for loss, count in repeated)
     for support, mass, count in fine:
         log_moment = cumulants([(support, mass, 1)], tilt)[0]
         log_mass = np.log(np.maximum(mass, _TINIEST))
@@ -243,7 +247,7 @@ def compose(
     powered = sum((count * np.log(single[kept]) for single, count in singles), np.zeros(1, dtype=np.complex128))
     transform = np.zeros(size // 2 + 1, dtype=np.complex128)
     transform[kept] = np.exp(powered)
-    powers = 8 * UNIT * (1 + sum(count for _, count in parts))
+    powers = _TERM_ROUNDINGS * UNIT * (1 + sum(count for _, count in repeated))
     gap = np.exp(np.minimum(raised, _LARGE_EXPONENT))
     gap[kept] -= np.exp(modulus[kept]) * (1 - powers)
     left_out = math.sqrt(2 * float(np.sum(np.exp(2 * np.minimum(raised[~kept], 0.0)))) / size)
@@ -262,7 +266,9 @@ def compose(
     tilted = np.roll(tilted, -((base - shift) % size))
     points = np.asarray(origin + step * np.arange(base, base + size), dtype=np.float64)
     location = (
-        8 * UNIT * sum(count * (abs(loss.origin) + step * (abs(loss.start) + len(loss.mass))) for loss, count in parts)
+        _TERM_ROUNDINGS
+        * UNIT
+        * sum(count * (abs(loss.origin) + step * (abs(loss.start) + len(loss.mass))) for loss, count in repeated)
     )
     losses = points + location if side == "upper" else points - location
     decay = math.exp(-tilt * step)
@@ -271,7 +277,7 @@ def compose(
     excess = _discounted(later, decay * math.exp(-step))
     exponents = abs(log_scale) + tilt * float(np.max(np.abs(losses)))
     # Moving the points by `location` also moves their factors e^{−τl}.
-    relative = 8 * UNIT * (size + sum(count for _, count in parts) + exponents) + 2 * tilt * location
+    relative = _TERM_ROUNDINGS * UNIT * (size + sum(count for _, count in repeated) + exponents) + 2 * tilt * location
     # A loss j points above ε has the weight d^j·(1 − e^{−x}) with x ≤ (j + 1)·step; these are the sums of such weights,
     # and of their squares. No weight e^{−τx}(1 − e^{−x}) exceeds τ^τ/(1+τ)^{1+τ}.
     once, twice = -math.expm1(-tilt * step), -math.expm1(-2 * tilt * step)
@@ -296,10 +302,10 @@ def compose(
     )
 
 
-def _any_infinite(parts: Sequence[tuple[GridLoss, int]], side: Side) -> float:
+def _any_infinite(repeated: Sequence[tuple[GridLoss, int]], side: Side) -> float:
     """P that at least one loss is infinite."""
-    log_alive = sum(count * math.log1p(-min(loss.infinite, _BELOW_ONE)) for loss, count in parts)
-    if any(loss.infinite >= 1.0 for loss, count in parts):
+    log_alive = sum(count * math.log1p(-min(loss.infinite, _BELOW_ONE)) for loss, count in repeated)
+    if any(loss.infinite >= 1.0 for loss, count in repeated):
         return 1.0
     return -math.expm1(log_alive) * (1 + _INFINITE_ERROR if side == "upper" else 1 - _INFINITE_ERROR)
 

@@ -85,25 +85,25 @@ class GridCurve:
         return overshoot.lower(self.above, self.implied, self.shape, epsilon + self.lifted)
 
 
-def bounds(parts: RepeatedLosses, target: Target) -> tuple[float, float]:
+def bounds(repeated: RepeatedLosses, target: Target) -> tuple[float, float]:
     """Bounds on the answer for a composition, lower and upper."""
-    return _refined(parts, target, WIDE)[0]
+    return _refined(repeated, target, WIDE)[0]
 
 
-def curve(parts: RepeatedLosses, target: Target, wide: float = WIDE) -> GridCurve | None:
+def curve(repeated: RepeatedLosses, target: Target, wide: float = WIDE) -> GridCurve | None:
     """Bounds at every ε, of a relative width of about `wide` near the target; None where no grid is short enough."""
-    return _refined(parts, target, wide)[1]
+    return _refined(repeated, target, wide)[1]
 
 
-def _refined(parts: RepeatedLosses, target: Target, wide: float) -> tuple[tuple[float, float], GridCurve | None]:
+def _refined(repeated: RepeatedLosses, target: Target, wide: float) -> tuple[tuple[float, float], GridCurve | None]:
     """Bounds on the answer, and the last grid's curve."""
     last: GridCurve | None = None
-    step, exact = _first_step(parts)
-    tail = _tail(parts, _UNKNOWN_DELTA if target.delta is None else target.delta)
+    step, exact = _first_step(repeated)
+    tail = _tail(repeated, _UNKNOWN_DELTA if target.delta is None else target.delta)
     best = (0.0, math.inf if target.epsilon is None else 1.0)
     guess: float | None = None
     for _ in range(_ROUNDS):
-        grid_pass = _GridPass(parts, step, tail, target, guess).run()
+        grid_pass = _GridPass(repeated, step, tail, target, guess).run()
         if grid_pass is None:
             # Too fine for the memory allowed: the last coarser answer stands, if there is one.
             if best[0] > 0:
@@ -113,12 +113,12 @@ def _refined(parts: RepeatedLosses, target: Target, wide: float) -> tuple[tuple[
         last = grid_pass.curve
         best = (max(best[0], grid_pass.lower), min(best[1], grid_pass.upper))
         width = (best[1] - best[0]) / best[1] if 0 < best[1] < math.inf else 0.0
-        fits_tail = target.delta is not None or best[1] <= 0 or tail <= _tail(parts, best[1])
+        fits_tail = target.delta is not None or best[1] <= 0 or tail <= _tail(repeated, best[1])
         if fits_tail and (exact or (width < wide and math.isfinite(best[1]))):
             break
         guess = best[1] if 0 < best[1] < math.inf else None
         if target.epsilon is not None and best[1] > 0:
-            tail = min(tail, _tail(parts, best[1]))
+            tail = min(tail, _tail(repeated, best[1]))
         if not exact:
             if grid_pass.size >= _ENOUGH:
                 break
@@ -126,23 +126,23 @@ def _refined(parts: RepeatedLosses, target: Target, wide: float) -> tuple[tuple[
             factor = math.sqrt(wide / width) * _AIM if width_known else _UNKNOWN_WIDTH
             factor = min(_MOST_FACTOR, max(_LEAST_FACTOR, factor))
             finest = min(_MOST_FACTOR, _FILL * grid_pass.size / _MOST)
-            step = _aligned(parts, step * max(factor, finest))
+            step = _aligned(repeated, step * max(factor, finest))
     return best, last
 
 
-def above(parts: RepeatedLosses, delta: float, finer: float) -> pld.ComposedLoss | None:
+def above(repeated: RepeatedLosses, delta: float, finer: float) -> pld.ComposedLoss | None:
     """An upper bound on δ at every ε from one grid, best near `delta`; None where the grid would be too long.
 
-    `finer` is by how much the grid is finer than the first one that `bounds` tries.
+    The grid is `finer` times as fine as the first one that `bounds` tries.
     """
-    step = _aligned(parts, _first_step(parts)[0] / finer)
-    return _GridPass(parts, step, _tail(parts, delta), Target(delta=delta), None).upper()
+    step = _aligned(repeated, _first_step(repeated)[0] / finer)
+    return _GridPass(repeated, step, _tail(repeated, delta), Target(delta=delta), None).upper()
 
 
-def estimate(parts: RepeatedLosses, delta: float) -> float:
+def estimate(repeated: RepeatedLosses, delta: float) -> float:
     """About the ε at which the finite losses of a composition have this δ: by the saddle point of coarse atoms."""
     coarse = []
-    for loss, count in parts:
+    for loss, count in repeated:
         low, high = loss.support(_BULK_TAIL * delta)
         step = max((high - low) / _BULK_POINTS, _LEAST_STEP)
         points = discretize.pessimistic(loss, step, _BULK_TAIL * delta)
@@ -155,10 +155,10 @@ def estimate(parts: RepeatedLosses, delta: float) -> float:
     return saddle.for_delta(rough, math.log(delta), 1 / spread, limit=_STEEPEST / spread).epsilon
 
 
-def log_moment(parts: RepeatedLosses, order: float) -> float:
+def log_moment(repeated: RepeatedLosses, order: float) -> float:
     """An upper bound on the sum of the losses' ln E[e^{τL}], infinite losses left out."""
     total = 0.0
-    for loss, count in parts:
+    for loss, count in repeated:
         low, high = loss.support(_SMALLEST_TAIL)
         step = _aligned([(loss, 1)], max((high - low) / _MOMENT_POINTS, _LEAST_STEP))
         grid = discretize.pessimistic(loss, step, _SMALLEST_TAIL)
@@ -184,7 +184,7 @@ class _Found:
 class _GridPass:
     """One pass over one grid; `guess` is roughly the answer, if an earlier pass found one."""
 
-    parts: RepeatedLosses
+    repeated: RepeatedLosses
     step: float
     tail: float
     target: Target
@@ -208,11 +208,11 @@ class _GridPass:
         return self._composed("upper")
 
     def _composed(self, side: pld.Side) -> pld.ComposedLoss | None:
-        if any(_length(loss, self.step, self.tail) > _MOST for loss, _ in self.parts):
+        if any(_length(loss, self.step, self.tail) > _MOST for loss, _ in self.repeated):
             return None
         rule = discretize.pessimistic if side == "upper" else discretize.optimistic
         return pld.compose(
-            [(rule(loss, self.step, self.tail), count) for loss, count in self.parts],
+            [(rule(loss, self.step, self.tail), count) for loss, count in self.repeated],
             self.step,
             side,
             epsilon=self.guess if self.target.epsilon is None else self.target.epsilon,
@@ -230,13 +230,13 @@ class _GridPass:
         return max(solved, 0.0)
 
     def _curve(self, above: pld.ComposedLoss) -> GridCurve:
-        splits = sum(count for loss, count in self.parts if not discretize.on_grid(loss, self.step))
-        total = sum(count for _, count in self.parts)
+        splits = sum(count for loss, count in self.repeated if not discretize.on_grid(loss, self.step))
+        total = sum(count for _, count in self.repeated)
         shape = overshoot.bump(splits, self.step) if splits > 0 else None
         if splits > 0 and shape is None:
             return GridCurve(above, None, None, 0.0)
         # An atom that is off the grid by round-off was moved, and its whole grid lifted by as much.
-        lifted = 2 * discretize.ON_GRID * self.step * sum(n for loss, n in self.parts if len(loss.atoms()[0]))
+        lifted = 2 * discretize.ON_GRID * self.step * sum(n for loss, n in self.repeated if len(loss.atoms()[0]))
         return GridCurve(above, above.from_below(total, _TAILS_ADDED * total * self.tail), shape, lifted)
 
     def _coupled(self, curve: GridCurve) -> float:
@@ -260,9 +260,9 @@ def _length(loss: PrivacyLoss, step: float, tail: float) -> float:
     return (high - low) / step
 
 
-def _tail(parts: RepeatedLosses, delta: float) -> float:
+def _tail(repeated: RepeatedLosses, delta: float) -> float:
     """The mass that one loss may leave outside of its grid on either side, for an answer near `delta`."""
-    return max(_SMALLEST_TAIL, _TAIL_SHARE * delta / max(1, sum(count for _, count in parts)))
+    return max(_SMALLEST_TAIL, _TAIL_SHARE * delta / max(1, sum(count for _, count in repeated)))
 
 
 def _gains(loss: PrivacyLoss) -> bool:
@@ -270,22 +270,22 @@ def _gains(loss: PrivacyLoss) -> bool:
     return discretize.has_density(loss) or (len(loss.atoms()[0]) > 0 and discretize.lattice(loss) is None)
 
 
-def _aligned(parts: RepeatedLosses, target: float) -> float:
+def _aligned(repeated: RepeatedLosses, target: float) -> float:
     """A step near `target` that puts the atoms of all losses on the grid, if there is one."""
-    losses = [loss for loss, _ in parts]
+    losses = [loss for loss, _ in repeated]
     lattices = [lattice for lattice in map(discretize.lattice, losses) if lattice is not None]
     return discretize.common_step(lattices, target, continuous=any(map(_gains, losses)))
 
 
-def _first_step(parts: RepeatedLosses) -> tuple[float, bool]:
+def _first_step(repeated: RepeatedLosses) -> tuple[float, bool]:
     """A step to begin with, and whether every loss lies on its grid, so that no finer one can be better."""
-    losses = [loss for loss, _ in parts]
+    losses = [loss for loss, _ in repeated]
     widths = [high - low for low, high in (loss.support(_BULK_TAIL) for loss in losses)]
     narrowest = min((width for width in widths if width > 0), default=1.0)
     longest = max((high - low for low, high in (loss.support(_FAR_TAIL) for loss in losses)), default=1.0)
     if any(map(_gains, losses)):
-        step = _aligned(parts, max(narrowest / _BULK_POINTS, longest / _SMOOTH_POINTS))
+        step = _aligned(repeated, max(narrowest / _BULK_POINTS, longest / _SMOOTH_POINTS))
     else:
         # Atoms on lattices need only the coarsest grid that holds them all, if it is not too long.
-        step = _aligned(parts, longest / _LATTICE_POINTS or 1.0)
+        step = _aligned(repeated, longest / _LATTICE_POINTS or 1.0)
     return step, all(discretize.on_grid(loss, step) for loss in losses)

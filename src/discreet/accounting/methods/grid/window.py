@@ -40,10 +40,10 @@ def merged(loss: GridLoss, step: float) -> tuple[Floats, Floats]:
     return means[kept] / sums[kept], sums[kept]
 
 
-def cumulants(parts: Sequence[tuple[Floats, Floats, int]], tilt: float) -> tuple[float, float, float]:
+def cumulants(atoms: Sequence[tuple[Floats, Floats, int]], tilt: float) -> tuple[float, float, float]:
     """K, K′ and K″ at a real point."""
     k = slope = curvature = 0.0
-    for losses, mass, count in parts:
+    for losses, mass, count in atoms:
         with np.errstate(divide="ignore"):
             exponent = np.log(mass) + tilt * losses
         top = float(np.max(exponent))

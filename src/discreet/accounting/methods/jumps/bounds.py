@@ -149,8 +149,8 @@ def _pass(coarse: Coarse, guess: Guess, step: float) -> _JumpsPass | None:
     if any(loss.support(0.0)[1] - loss.support(0.0)[0] > _MOST * step for loss, _ in losses):
         return None
     left = max(guess.delta - beyond.at(guess.epsilon)[0], _LEAST_SHARE * guess.delta)
-    parts = [(discretize.pessimistic(loss, step, 0.0), count) for loss, count in losses]
-    above = compose(parts, step, "upper", epsilon=guess.epsilon, delta=left, most=_MOST)
+    repeated = [(discretize.pessimistic(loss, step, 0.0), count) for loss, count in losses]
+    above = compose(repeated, step, "upper", epsilon=guess.epsilon, delta=left, most=_MOST)
     if above is None:
         return None
     steps = sum(count for _, count in losses)

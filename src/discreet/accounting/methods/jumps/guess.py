@@ -52,26 +52,26 @@ class Coarse:
     sampled: Sampled
     adding: bool
     floor: float
-    parts: tuple[tuple[Floats, Floats, Floats, int], ...]
+    atoms: tuple[tuple[Floats, Floats, Floats, int], ...]
     chernoff: tuple[Floats, Floats]
 
     @classmethod
     def of(cls, sampled: Sampled, adding: bool) -> Coarse:
         """The atoms of a composition."""
         floor = least_total(sampled)
-        parts = []
+        atoms = []
         moments = np.zeros_like(_ORDERS)
         orders = _ORDERS / floor
         for rate, mu, count in sampled:
             u, width = np.linspace(-_REACH, mu + 3 * _REACH, _ATOMS, retstep=True)
             loss = mixture_loss(mu * (u - mu / 2), rate)
-            # The trapezoidal rule: at many steps its moments must be good to far more digits than those of cells are.
+            # The trapezoidal rule: many steps need moments with far more correct digits than cells give.
             base = width / _ROOT_TWO_PI * np.exp(-u * u / 2)
             mixed = (1 - rate) * base + rate * width / _ROOT_TWO_PI * np.exp(-((u - mu) ** 2) / 2)
             with np.errstate(over="ignore"):
                 moments += count * np.log1p(np.maximum(np.expm1(-orders[:, None] * loss) @ base, 0.0))
-            parts.append((-loss[::-1], base[::-1], mixed[::-1], count) if adding else (loss, mixed, base, count))
-        return cls(sampled, adding, floor, tuple(parts), (orders, moments))
+            atoms.append((-loss[::-1], base[::-1], mixed[::-1], count) if adding else (loss, mixed, base, count))
+        return cls(sampled, adding, floor, tuple(atoms), (orders, moments))
 
     def cut(self, epsilon: float, delta: float) -> tuple[float, float]:
         """A cut for an answer near ε and δ, and the order of Chernoff's bound on what the other losses make up for."""
@@ -121,7 +121,7 @@ class Coarse:
     def kept(self, cut: float) -> list[tuple[Floats, Floats, int]]:
         """The atoms up to the cut: losses, ln P, counts."""
         near_losses = []
-        for loss, p, _, count in self.parts:
+        for loss, p, _, count in self.atoms:
             near = loss >= -cut if self.adding else loss <= cut
             near_losses.append((loss[near], np.log(np.maximum(p[near], _TINY)), count))
         return near_losses
@@ -131,7 +131,7 @@ class Coarse:
         cut, _ = self.cut(epsilon, delta)
         kept = self.kept(cut)
         far = 0.0
-        for loss, p, q, count in () if self.adding else self.parts:
+        for loss, p, q, count in () if self.adding else self.atoms:
             beyond = (loss > cut) & (loss > epsilon)
             growth = math.exp(min(epsilon, _LARGEST_EXPONENT))
             far += count * float(np.sum(p[beyond] - growth * q[beyond]))
@@ -159,10 +159,10 @@ class Coarse:
         return Guess(math.exp(middle), target.delta, point)
 
 
-def cumulants(parts: list[tuple[Floats, Floats, int]], tilt: float) -> tuple[float, float, float]:
+def cumulants(atoms: list[tuple[Floats, Floats, int]], tilt: float) -> tuple[float, float, float]:
     """K, K′ and K″ of the atoms at a real point."""
     k = slope = curvature = 0.0
-    for losses, log_p, count in parts:
+    for losses, log_p, count in atoms:
         exponent = log_p + tilt * losses
         top = float(exponent.max())
         weight = np.exp(exponent - top)

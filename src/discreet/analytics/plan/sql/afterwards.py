@@ -60,17 +60,17 @@ class Afterwards:
         Guarantee: looks at the released result alone.
         """
         rows = [{**row, **{name: compute(row) for name, compute in self.computed.items()}} for row in result.rows()]
-        places = [index for index, row in enumerate(rows) if self.kept is None or self.kept(row)]
+        chosen = [index for index, row in enumerate(rows) if self.kept is None or self.kept(row)]
         for key, descending in reversed(self.order):
-            ranks = {index: _rank(value) for index in places if (value := key(rows[index])) is not None}
-            missing = [index for index in places if index not in ranks]
-            places = sorted(ranks, key=ranks.__getitem__, reverse=descending) + missing
-        places = places[self.offset :][: self.limit]
+            ranks = {index: _rank(value) for index in chosen if (value := key(rows[index])) is not None}
+            missing = [index for index in chosen if index not in ranks]
+            chosen = sorted(ranks, key=ranks.__getitem__, reverse=descending) + missing
+        chosen = chosen[self.offset :][: self.limit]
         gone = {name for output in result.outputs if output.name in self.hidden for name in output.columns}
         names = [name for name in (*result.columns, *self.computed) if name not in gone]
-        columns = {name: tuple(rows[index][name] for index in places) for name in names}
+        columns = {name: tuple(rows[index][name] for index in chosen) for name in names}
         outputs = tuple(output for output in result.outputs if output.name not in self.hidden)
-        taken = result.taking(places)
+        taken = result.taking(chosen)
         sources = {name: source for name, source in taken.sources.items() if name not in self.hidden}
         return replace(taken, columns=columns, outputs=outputs, sources=sources)
 
@@ -152,11 +152,11 @@ def _rank(value: Any) -> tuple[int, Any]:
     return (1, value) if isinstance(value, str) else (2, str(value))
 
 
-def _of(parts: Sequence[OfRow], compute: Callable[..., Any]) -> OfRow:
+def _of(readers: Sequence[OfRow], compute: Callable[..., Any]) -> OfRow:
     """A function of values of a row; missing if one of them is, or if they cannot be compared or combined."""
 
     def value(row: Mapping[str, Any]) -> Any:
-        values = [read(row) for read in parts]
+        values = [read(row) for read in readers]
         if any(each is None for each in values):
             return None
         try:

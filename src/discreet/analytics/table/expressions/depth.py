@@ -27,19 +27,19 @@ def within_the_stack() -> Iterator[None]:
 
 def compilable(value: Any) -> Any:
     """An engine's expression, refused if its SQL would be too long to compile."""
-    parts: dict[Any, int] = {}
+    sizes: dict[Any, int] = {}
 
     def counted(operation: Any) -> int:
-        if operation not in parts:
+        if operation not in sizes:
             if isinstance(operation, ops.Field):  # of a table that was computed: engines may put in what computes it
                 computed = operation.rel.values if isinstance(operation.rel, ops.Project) else {}
                 inside = [computed[operation.name]] if operation.name in computed else []
             else:
                 inside = operation.__children__
-            parts[operation] = 1 + sum(map(counted, inside))
-        return parts[operation]
+            sizes[operation] = 1 + sum(map(counted, inside))
+        return sizes[operation]
 
     if counted(value.op()) > _MOST_PARTS:
         remedy = "nest fewer functions, or store the result of a part first"
-        raise _check.fail("expression", "be one that SQL can state shortly", "one of millions of parts", remedy)
+        raise _check.fail("expression", "be short in SQL", "millions of parts", remedy)
     return value

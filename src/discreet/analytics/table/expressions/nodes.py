@@ -279,8 +279,8 @@ class Logic(Condition):
     parts: tuple[Expression, ...]
 
     def to_ibis(self, table: Any) -> Any:
-        parts = [condition(operand.to_ibis(table)) for operand in self.parts]
-        return ~parts[0] if self.operator == "not" else self._joined(parts)
+        operands = [condition(operand.to_ibis(table)) for operand in self.parts]
+        return ~operands[0] if self.operator == "not" else self._joined(operands)
 
     def to_filter(self, table: Any) -> Any:
         # Without a "not" above it, a missing part has the same effect on the filter as False.
@@ -288,16 +288,16 @@ class Logic(Condition):
             return self.to_ibis(table)
         return self._joined([operand.to_filter(table) for operand in self.parts])
 
-    def _joined(self, parts: list[Any]) -> Any:
-        if not parts:
+    def _joined(self, conditions: list[Any]) -> Any:
+        if not conditions:
             return ibis.literal(self.operator == "and")
-        while len(parts) > 1:  # a balanced tree: a chain of thousands would be nested too deeply for engines
-            pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
-            parts = [pair[0] if len(pair) == 1 else self._both(*pair) for pair in pairs]
-        return parts[0]
+        while len(conditions) > 1:  # a balanced tree: a chain of thousands would be nested too deeply for engines
+            pairs = [conditions[i : i + 2] for i in range(0, len(conditions), 2)]
+            conditions = [pair[0] if len(pair) == 1 else self._both(*pair) for pair in pairs]
+        return conditions[0]
 
-    def _both(self, one: Any, two: Any) -> Any:
-        return (one & two) if self.operator == "and" else (one | two)
+    def _both(self, left: Any, right: Any) -> Any:
+        return (left & right) if self.operator == "and" else (left | right)
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,12 +343,12 @@ class Filled(Expression):
     value: Constant
 
     def to_ibis(self, table: Any) -> Any:
-        value, other = self.inner.to_ibis(table), self.value.to_ibis(table)
-        if family(value) != family(other):
+        value, substitute = self.inner.to_ibis(table), self.value.to_ibis(table)
+        if family(value) != family(substitute):
             raise _check.fail("fill_null", "get a value of the column's kind", self.value.value, "fill like with like")
         if family(value) == "number":
-            value, other = number(value, "fill_null"), number(other, "fill_null")
-        return value.fill_null(other)
+            value, substitute = number(value, "fill_null"), number(substitute, "fill_null")
+        return value.fill_null(substitute)
 
     def span(self, bounds: Mapping[str, Range]) -> Range | None:
         return hull([self.inner.span(bounds), self.value.span(bounds)])
@@ -435,9 +435,9 @@ def _parts(value: object) -> tuple[Expression, ...]:
 
 
 def _chained(operator: str, *sides: Expression) -> Expression:
-    """Conditions joined by one operator, those of the same operator side by side: a & b & c has three parts."""
+    """Conditions joined by one operator. Nested ones of the same operator are flattened: a & b & c has three parts."""
     same = (side.parts if isinstance(side, Logic) and side.operator == operator else (side,) for side in sides)
-    return Logic(operator, tuple(operand for parts in same for operand in parts))
+    return Logic(operator, tuple(operand for operands in same for operand in operands))
 
 
 def wrap(value: object) -> Expression:

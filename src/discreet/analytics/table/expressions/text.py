@@ -58,9 +58,9 @@ def _ending(value: Any, length: int) -> Any:
 
 def _joined(*values: Any) -> Any:
     """The texts one after another, cut at the longest; missing if one of them is."""
-    parts = [_first(text(value, "concat"), LONGEST_MADE) for value in values]
-    joined = parts[0]
-    for piece in parts[1:]:
+    pieces = [_first(text(value, "concat"), LONGEST_MADE) for value in values]
+    joined = pieces[0]
+    for piece in pieces[1:]:
         joined = joined + piece
     return _first(joined, LONGEST_MADE)
 

@@ -44,7 +44,7 @@ def bars(title: str, values: Sequence[Bar]) -> Markup:
         return round(_LABELS + plot * (min(max(value, least), most) - least) / span, 1)
 
     height = _ROW * len(drawn) + 8
-    parts = [
+    elements = [
         f'<svg class="chart" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}">',
         f'<line class="axis" x1="{x(0)}" x2="{x(0)}" y1="0" y2="{height}"/>',
     ]
@@ -52,20 +52,20 @@ def bars(title: str, values: Sequence[Bar]) -> Markup:
         middle = _ROW * row + _ROW / 2 + 4
         left, right = sorted((x(0), x(bar.value)))
         label = bar.label if len(bar.label) <= _LONGEST_LABEL else bar.label[: _LONGEST_LABEL - 1] + "…"
-        parts += [
+        elements += [
             f'<text class="label" x="{_LABELS - 8}" y="{middle + 4}" text-anchor="end">{escape(label)}</text>',
             f'<rect class="value" x="{left}" y="{middle - _BAR / 2}" width="{max(right - left, 1)}" height="{_BAR}"/>',
         ]
         if bar.low is not None and bar.high is not None:
             low, high = x(bar.low), x(bar.high)
-            parts += [
+            elements += [
                 f'<line class="error" x1="{low}" x2="{high}" y1="{middle}" y2="{middle}"/>',
                 f'<line class="error" x1="{low}" x2="{low}" y1="{middle - 5}" y2="{middle + 5}"/>',
                 f'<line class="error" x1="{high}" x2="{high}" y1="{middle - 5}" y2="{middle + 5}"/>',
             ]
         end = max(right, x(bar.high) if bar.high is not None else right)
-        parts.append(f'<text class="figure" x="{end + 6}" y="{middle + 4}">{escape(short(bar.value))}</text>')
-    return Markup("".join([*parts, "</svg>"]))
+        elements.append(f'<text class="figure" x="{end + 6}" y="{middle + 4}">{escape(short(bar.value))}</text>')
+    return Markup("".join([*elements, "</svg>"]))
 
 
 def meter(used: float) -> Markup:

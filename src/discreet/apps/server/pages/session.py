@@ -52,13 +52,13 @@ class Sessions:
 
     def open(self, cookie: str | None) -> Session:
         """The session of a cookie; raises `AccessDenied` unless it is ours, not over, and its token still valid."""
-        parts = (cookie or "").split(".")
-        if len(parts) != 3:
+        fields = (cookie or "").split(".")
+        if len(fields) != 3:
             raise AccessDenied("no session")
-        named, ends, mac = parts
+        named, ends, mac = fields
         ours = hmac.compare_digest(mac.encode(), self._mac("session", f"{named}.{ends}").encode())
         if not ours or not ends.isdigit() or int(ends) < time.time():
-            raise AccessDenied("the session is over, or not one of this server")
+            raise AccessDenied("the session is over, or belongs to another server")
         token_id = base64.urlsafe_b64decode(named.encode()).decode()
         if token_id.startswith(OIDC):
             identity = self._access.identity_of(token_id.removeprefix(OIDC))

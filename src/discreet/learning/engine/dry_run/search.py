@@ -59,11 +59,11 @@ def _agrees(uses: Sequence[Use], exact: Sequence[Tensor], tolerance: float, loos
     return all(_is_norm(norm_power(uses, order), power_sums(gradients, order), tolerance) for order in (1, 2))
 
 
-def _is_norm(found: Tensor, true: Tensor, tolerance: float) -> bool:
-    """Whether powers of norms are right; in narrow types they include what rounding can add, and may be larger."""
+def _is_norm(computed: Tensor, true: Tensor, tolerance: float) -> bool:
+    """Whether powers of norms are right. In narrow types they include a margin for rounding, and may be larger."""
     if tolerance > FLOAT64_TOLERANCE:
-        found = torch.minimum(found, true)
-    return is_close(found, true, tolerance)
+        computed = torch.minimum(computed, true)
+    return is_close(computed, true, tolerance)
 
 
 def _layout(gradients: Sequence[Tensor | None]) -> Layout | None:
@@ -101,7 +101,7 @@ def _cover(trial: Trial, alone: str) -> tuple[Coverage, dict[str, str]]:
     doubtful = dict(recorder.without_rule) | dict.fromkeys(moving, "positions of the examples that depend on values")
     if alone:
         doubtful = dict.fromkeys(live, f"examples that are not proved apart: {alone}")
-    elif shapes.found:
+    elif shapes.noticed:
         doubtful |= dict.fromkeys(live, "a shape that depends on values")
     del recorder, losses, outputs
     # Each round runs without the parameters in doubt and doubts those whose rules fail, until all others agree.

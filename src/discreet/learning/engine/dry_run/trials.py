@@ -60,18 +60,18 @@ class Trial:
 
 
 class DynamicShapes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
-    """Notices tensors whose shape depends on values, as that of `x[x > 0]` does."""
+    """Notices tensors whose shape depends on values, such as `x[x > 0]`."""
 
-    found = False
+    noticed = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if torch.Tag.dynamic_output_shape in func.tags:
-            # Indexing by integers has this tag too, but a shape that depends on that of the index alone.
+            # Indexing by integers has this tag too, but its shape depends on the shape of the index alone.
             indices = args[1] if func is torch.ops.aten.index.Tensor else ()
             kinds = [index.dtype for index in indices if index is not None]
-            self.found |= not kinds or torch.bool in kinds or torch.uint8 in kinds
+            self.noticed |= not kinds or torch.bool in kinds or torch.uint8 in kinds
         return func(*args, **(kwargs or {}))
 
 

@@ -153,17 +153,17 @@ def regions_of(module: GraphModule, announced: Node | None = None) -> list[Regio
 
 
 def _taken_apart_at_once(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes in an order in which each part of a result of several tensors follows it immediately."""
-    parts: dict[Node, list[Node]] = {}
+    """The nodes, reordered so that the items of a tuple result follow it immediately."""
+    items: dict[Node, list[Node]] = {}
     for node in nodes:
         if node.target is operator.getitem:
-            parts.setdefault(node.all_input_nodes[0], []).append(node)
+            items.setdefault(node.all_input_nodes[0], []).append(node)
     ordered: list[Node] = []
 
     def add(node: Node) -> None:
         ordered.append(node)
-        for part in parts.get(node, ()):
-            add(part)
+        for item in items.get(node, ()):
+            add(item)
 
     for node in nodes:
         if node.target is not operator.getitem:

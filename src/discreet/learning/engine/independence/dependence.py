@@ -60,9 +60,9 @@ FREE = Free()
 RANDOM = Free(random=True)
 
 
-def free_of(parts: Iterable[Dependence]) -> Free:
-    """The dependence of what is computed from values that are all free: random if one of them is."""
-    return RANDOM if any(isinstance(value, Free) and value.random for value in parts) else FREE
+def free_of(inputs: Iterable[Dependence]) -> Free:
+    """The dependence of a result whose inputs are all free: random if one of them is."""
+    return RANDOM if any(isinstance(value, Free) and value.random for value in inputs) else FREE
 
 
 def settled(dependence: Dependence, shape: tuple[int, ...], examples: int) -> Dependence:
@@ -104,7 +104,7 @@ def in_view(tensor: Tensor, memory: Memory, examples: int) -> Dependence:
 
 
 def in_memory(tensor: Tensor, dependence: Dependence, examples: int) -> Memory:
-    """What a storage depends on when all that is known is what this tensor, its only contents, depends on."""
+    """The dependence of a storage whose only contents are this tensor."""
     dependence = settled(dependence, tuple(tensor.shape), examples)
     if not isinstance(dependence, Along):
         return dependence

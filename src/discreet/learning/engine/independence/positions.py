@@ -72,8 +72,8 @@ class Repeats:
         """Note that the storage of a tensor, its only contents, repeats along dimensions."""
         if self._examples == 1:
             return
-        found = {in_memory(tensor, own, self._examples) for own in readings if isinstance(own, Along)}
-        stripes = {memory for memory in found if isinstance(memory, Stripes)}
+        layouts = {in_memory(tensor, own, self._examples) for own in readings if isinstance(own, Along)}
+        stripes = {memory for memory in layouts if isinstance(memory, Stripes)}
         if stripes:
             self._stripes[storage_of(tensor)] = stripes
 

@@ -106,7 +106,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
                 if not isinstance(tensor, FakeTensor):
                     self._outside.meet(tensor)
         before = [self.of(tensor) for tensor in inputs]
-        known = {storage_of(tensor) for tensor in inputs}
+        input_storages = {storage_of(tensor) for tensor in inputs}
         schema = func._schema
         writes = [given[a.name] for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         written = [leaf for leaf in pytree.tree_leaves(writes) if isinstance(leaf, Tensor)]
@@ -125,11 +125,11 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
             if any(not isinstance(own, Free) for own in before) and not name_of(func).startswith("prim."):
                 raise Unproved(f"{name_of(func)} reads values of examples {where()}")
             return result
-        fresh = [] if in_place else [tensor for tensor in results if storage_of(tensor) not in known]
+        fresh = [] if in_place else [tensor for tensor in results if storage_of(tensor) not in input_storages]
         if not in_place and (fresh or written):
             answers = self._answers(func, self._call(func, given, inputs, before, results), before)
             for tensor, answer in zip(results, answers, strict=True):
-                if any(tensor is one for one in fresh):
+                if any(tensor is made for made in fresh):
                     self._own.add(storage_of(tensor))
                     self._memory[storage_of(tensor)] = in_memory(tensor, answer, self.examples)
             if isinstance(answers[0], Free) and not written:
@@ -138,12 +138,12 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
                 for tensor, readings in zip(
                     results, self._repeating(func, given, inputs, results, answers), strict=True
                 ):
-                    if any(tensor is one for one in fresh):
+                    if any(tensor is made for made in fresh):
                         self._note(func, given, tensor, readings)
-        for place, tensor in enumerate(written):
-            self._write(tensor, answers[place] if in_place else _worst(answers), name_of(func))
+        for position, tensor in enumerate(written):
+            self._write(tensor, answers[position] if in_place else _worst(answers), name_of(func))
             if in_place and covers(tensor):
-                self._note(func, given, tensor, repeats[place])
+                self._note(func, given, tensor, repeats[position])
         if written:
             self._recompute(func, args, kwargs, written, answers)
         return result
@@ -230,8 +230,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         shapes = [tuple(out.shape) for out in call.results]
         checked = [settled(own, shape, self.examples) if _fits(own, shape) else call.mixed("no rule for this shape")
                    for own, shape in zip(each, shapes, strict=True)]  # fmt: skip
-        place = where() if any(isinstance(own, Mixed) for own in checked) and mixed is None else ""
-        return [Mixed(f"{own.reason} {place}".strip()) if isinstance(own, Mixed) else own for own in checked]
+        location = where() if any(isinstance(own, Mixed) for own in checked) and mixed is None else ""
+        return [Mixed(f"{own.reason} {location}".strip()) if isinstance(own, Mixed) else own for own in checked]
 
     def _write(self, tensor: Tensor, answer: Dependence, name: str) -> None:
         key = storage_of(tensor)

@@ -55,8 +55,8 @@ def widened(value: Tensor) -> Tensor:
 def precision_settings() -> tuple[str, ...]:
     """torch's settings that decide how float32 products round: a graph that was traced under others is not reused."""
     backends: Any = torch.backends
-    places = (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn, backends.mkldnn.matmul, backends.mkldnn.conv)
-    return tuple(str(place.fp32_precision) for place in (*places, backends.mkldnn, backends))
+    scopes = (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn, backends.mkldnn.matmul, backends.mkldnn.conv)
+    return tuple(str(scope.fp32_precision) for scope in (*scopes, backends.mkldnn, backends))
 
 
 def float32_digits(device: torch.device, convolution: bool = False) -> int:
@@ -127,7 +127,7 @@ def scaled(grad: Tensor, weights: Tensor, dim: int = 0, *, digits: int = _FLOAT3
 
 
 def weighted_digits(factor: Tensor) -> int:
-    """How many binary digits `scaled` keeps of a factor of a product: those of bfloat16, or what products keep."""
+    """The binary digits that `scaled` keeps of a factor: those of bfloat16, or those that products keep."""
     return _NARROW_DIGITS[factor.dtype] if factor.dtype == torch.bfloat16 else float32_digits(factor.device)
 
 

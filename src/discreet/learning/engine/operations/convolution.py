@@ -146,18 +146,18 @@ class ConvolutionWeight(GradientRule):
         """The sum is a convolution in float32.
 
         Σ_t ‖patch_t‖‖g_t‖ ≤ (Σ_t ‖patch_t‖²)^½ (Σ_t ‖g_t‖²)^½ by Cauchy and Schwarz, and each number of the image is in
-        at most as many patches as the kernel has places. In L1, Σ_t ‖patch_t‖‖g_t‖ ≤ Σ_t ‖patch_t‖ · max_t ‖g_t‖.
+        at most `kernel_size` patches. In L1, Σ_t ‖patch_t‖‖g_t‖ ≤ Σ_t ‖patch_t‖ · max_t ‖g_t‖.
         """
         x, g = (precise(value) for value in _images(inputs[0], grad))
-        places, axis = prod(self.shape[2:]), g.dim() - len(self.shape) + 1
+        kernel_size, axis = prod(self.shape[2:]), g.dim() - len(self.shape) + 1
         positions = grad[0].numel() // self.shape[0]
         error = weighting_error(x, float32_digits(x.device, convolution=True), positions)
         if self.has_kernel(inputs[0], grad):
             error += convolution_kernels.ERROR
         if order == 1:
-            return error * places * power_sums(x, 1) * g.abs().sum(axis).flatten(1).amax(1)
+            return error * kernel_size * power_sums(x, 1) * g.abs().sum(axis).flatten(1).amax(1)
         of_x, of_g = (power_sums(value, 2) + torch.finfo(value.dtype).tiny * value[0].numel() for value in (x, g))
-        return error * (places * of_x).sqrt() * of_g.sqrt()
+        return error * (kernel_size * of_x).sqrt() * of_g.sqrt()
 
     def weighted_sum(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
         x, g = (widened(value) for value in _images(inputs[0], grad))

@@ -1,6 +1,6 @@
 """Parameters that are divided by something, as DoRA's magnitudes are by the norms of a layer's rows.
 
-p/x is a product of the parameter and 1/x, so its rule is that of a product. A parameter in the denominator has no rule.
+p/x is a product of the parameter and 1/x, so it has the rule of a product. A parameter in the denominator has no rule.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def divide(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> An
     if len(args) != 2 or kwargs or not all(isinstance(a, Tensor) for a in args):
         return NotImplemented
     parameter, divisor = args
-    known = [id(a) in recorder.names or id(a) in recorder.transposed for a in args]
-    if id(parameter) not in recorder.names or known[1] or not parameter.is_floating_point():
+    is_parameter = [id(a) in recorder.names or id(a) in recorder.transposed for a in args]
+    if id(parameter) not in recorder.names or is_parameter[1] or not parameter.is_floating_point():
         return NotImplemented
     output = func(parameter, divisor)
     padded = (1,) * (output.dim() - parameter.dim()) + tuple(parameter.shape)

@@ -73,9 +73,9 @@ if triton is not None:
         total = tl.sum(left * right)
         if i == j:
             diagonal = rows[:, None] == columns[None, :]
-            place = example * length + rows
-            tl.store(of_a + place, tl.sum(tl.where(diagonal, left, 0.0), 1), mask=rows < length)
-            tl.store(of_g + place, tl.sum(tl.where(diagonal, right, 0.0), 1), mask=rows < length)
+            positions = example * length + rows
+            tl.store(of_a + positions, tl.sum(tl.where(diagonal, left, 0.0), 1), mask=rows < length)
+            tl.store(of_g + positions, tl.sum(tl.where(diagonal, right, 0.0), 1), mask=rows < length)
         else:
             total = 2.0 * total
         tl.store(squares + example * pairs + pair, total)

@@ -26,7 +26,7 @@ def overwritten(call: Call) -> Dependences:
 
 
 def bucketized(call: Call) -> Dependences:
-    """Where each element lies among borders, all of which it is compared with."""
+    """The index of each element among borders. It is compared with all of them."""
     if not isinstance(call.of(call.given["boundaries"]), Free):
         return call.mixed("borders that depend on examples")
     return aligned(call, [call.given["self"]], tuple(call.out.shape))
@@ -66,12 +66,12 @@ def reduction(call: Call) -> Dependences:
     if not isinstance(own, Along) or own.dim in dims:
         return call.mixed("reduces over the examples")
     kept = call.out.dim() == source.dim()
-    dim = own.dim if kept else own.dim - sum(other < own.dim for other in dims)
+    dim = own.dim if kept else own.dim - sum(reduced < own.dim for reduced in dims)
     return Along(dim, own.inner, own.offset)
 
 
 def within(call: Call) -> Dependences:
-    """Elements move or meet along some dimensions, which must not be that of the examples."""
+    """Elements move or meet along some dimensions. The dimension of the examples must not be among them."""
     source = call.given["self"]
     own = call.of(source)
     if not isinstance(own, Along) or own.dim in _dims(call, source.dim()):

@@ -46,11 +46,11 @@ def product(call: Call) -> Dependences:
         return answer
     term = aligned(call, [added], tuple(call.out.shape))
     # A product of free matrices must be the same for every example that it is added to.
-    place = term.dim - rank if isinstance(term, Along) and isinstance(answer, Free) else 0
-    factors = {-1: (right,), -2: (left,), -3: (left, right)}.get(place, ())
+    from_end = term.dim - rank if isinstance(term, Along) and isinstance(answer, Free) else 0
+    factors = {-1: (right,), -2: (left,), -3: (left, right)}.get(from_end, ())
     for factor in factors:
-        dim = place + factor.dim()
-        if dim >= 0 and not alike(call, factor, Along(dim, term.inner, term.offset), factor.dim()):  # type: ignore[union-attr]  # place says so
+        dim = from_end + factor.dim()
+        if dim >= 0 and not alike(call, factor, Along(dim, term.inner, term.offset), factor.dim()):  # type: ignore[union-attr]  # by `from_end`
             return call.mixed("a constant differs from position to position in the batch")
     return _joined(call, answer, term, added)
 
@@ -95,10 +95,10 @@ def trilinear(call: Call) -> Dependences:
         return call.mixed("multiplies examples with each other")
     (own,) = alongs
     for tensor, inserted in free:
-        dim = own.dim - sum(other < own.dim for other in inserted)
+        dim = own.dim - sum(axis < own.dim for axis in inserted)
         if own.dim not in inserted and not alike(call, tensor, Along(dim, own.inner, own.offset), tensor.dim()):
             return call.mixed("a constant differs from position to position in the batch")
-    return Along(own.dim - sum(other < own.dim for other in summed), own.inner, own.offset)
+    return Along(own.dim - sum(axis < own.dim for axis in summed), own.inner, own.offset)
 
 
 def linear(call: Call) -> Dependences:
@@ -265,9 +265,9 @@ def rows(call: Call) -> Dependences:
     """Every matrix row by row: one step of a recurrent cell. Vectors (biases) are free."""
     tensors = [t for t in call.tensors() if t.dim() == 2]
     owns = {call.of(t) for t in tensors if not isinstance(call.of(t), Free)}
-    others = [t for t in call.tensors() if all(t is not one for one in tensors)]
+    vectors = [t for t in call.tensors() if all(t is not matrix for matrix in tensors)]
     own = next(iter(owns))
-    if len(owns) == 1 and dim_of(own) == 0 and all(isinstance(call.of(t), Free) for t in others):
+    if len(owns) == 1 and dim_of(own) == 0 and all(isinstance(call.of(t), Free) for t in vectors):
         same = all(isinstance(call.of(t), Along) or alike(call, t, own, 2) for t in tensors)  # type: ignore[arg-type]
         return own if same else call.mixed("a constant differs from position to position in the batch")
     return call.mixed("rows of other examples")

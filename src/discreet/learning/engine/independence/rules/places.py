@@ -132,7 +132,7 @@ def _picks_alike(call: Call, layout: _Indexing, own: Along, placed: Along) -> bo
     if not 0 <= dim < rank:
         return True  # the examples are along a dimension that has no index
     within = Along(dim, placed.inner, placed.offset)
-    others = [index for place, index in enumerate(layout.indices) if index is not None and place != own.dim]
+    others = [index for axis, index in enumerate(layout.indices) if index is not None and axis != own.dim]
     return all(alike(call, index, within, rank) for index in others if isinstance(call.of(index), Free))
 
 
@@ -151,7 +151,7 @@ class _Indexing:
         if any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices):
             return None
         padded = (*indices, *(None for _ in range(source.dim() - len(indices))))
-        used = [place for place, index in enumerate(padded) if index is not None]
+        used = [axis for axis, index in enumerate(padded) if index is not None]
         adjacent = used == list(range(used[0], used[-1] + 1))
         shapes = [index.shape for index in padded if index is not None]
         shape = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]  # torch's own
@@ -162,16 +162,16 @@ def _own_examples(call: Call, layout: _Indexing, own: Along) -> Along | None:
     """Where the examples of the source lie in the result, if the indices leave each example its own."""
     index = layout.indices[own.dim]
     if index is None:
-        before = sum(other is None for other in layout.indices[: own.dim])
+        before = sum(earlier is None for earlier in layout.indices[: own.dim])
         dim = before if before < layout.start else before + len(layout.broadcast)
         return Along(dim, own.inner, own.offset)
     value = call.value(index) if isinstance(call.of(index), Free) else None
     if value is None:
         return None
     value = torch.where(value < 0, value + layout.lengths[own.dim], value)  # counted from the end
-    place = (value + own.offset).expand(layout.broadcast)
-    example = (place // own.inner) % call.examples
-    relative = place - example * own.inner  # where in its example
+    position = (value + own.offset).expand(layout.broadcast)
+    example = (position // own.inner) % call.examples
+    relative = position - example * own.inner  # where in its example
     for dim, length in enumerate(layout.broadcast):
         inner = length // call.examples
         if inner * call.examples != length or not inner:
@@ -230,7 +230,7 @@ def put(call: Call) -> Dependences:
     from_indices = aligned(call, picks, layout.broadcast)
     if isinstance(from_indices, Along):
         from_indices = Along(from_indices.dim + layout.start, from_indices.inner, from_indices.offset)
-    fits = all(isinstance(part, Free) or part == placed for part in (seen, from_indices))
+    fits = all(isinstance(dependence, Free) or dependence == placed for dependence in (seen, from_indices))
     return along if fits else _no(call)
 
 
