@@ -26,7 +26,7 @@ def test_every_counter_passes_an_audit_of_all_its_answers(counter):
     """Ten units arrive in the first step, or in no step. All running answers together are the output."""
     pair = [Pair([0] * STEPS, [GROUP, 0, 0, 0], grows=True)]
     normal = isinstance(counter.noise, Gaussian)
-    settings = {"distance": GROUP, "max_samples": 1_200, "estimator": "mu" if normal else "auto"}
+    settings = {"distance": GROUP, "max_samples": 1_200 if normal else 3_000, "estimator": "mu" if normal else "auto"}
 
     def run(stream):
         return answers(counter, stream)
