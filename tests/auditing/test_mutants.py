@@ -46,11 +46,11 @@ def missed(rates, claim, samples, *, relation=ADD_REMOVE):
     """
     promise = claimed(claim, relation=relation)
     runs = Runs(int(TESTED * samples), int(TESTED * samples))
-    misses = []
-    for alarms, hits, curves in ((*rates, promise.forward), (1 - rates[1], 1 - rates[0], promise.backward)):
-        for line in (Line(*curve.line(alarms)) for curve in curves):
-            misses.append(1 - runs.power(alarms, hits, line, runs.critical(alarms, line, LAST * ALPHA)))
-    return max(misses)
+    return max(
+        1 - runs.power(alarms, hits, line, runs.critical(alarms, line, LAST * ALPHA))
+        for alarms, hits, curves in ((*rates, promise.forward), (1 - rates[1], 1 - rates[0], promise.backward))
+        for line in (Line(*curve.line(alarms)) for curve in curves)
+    )
 
 
 # --- noise
