@@ -79,7 +79,7 @@ def test_reports_of_rappor_pass_their_audits(together):
         return np.unpackbits(reports[:, -1:], axis=1).sum(axis=0).astype(np.float64)
 
     promise = protocol.instantaneous if together == 1 else protocol.permanent
-    settings = {"relation": dp.REPLACE_ONE, "max_samples": 10_000 if together == 1 else 4_000}
+    settings = {"relation": dp.REPLACE_ONE, "max_samples": 20_000 if together == 1 else 4_000}
     report = audit(bits, dp.PureDP(promise.epsilon), [("a", "c")], **settings)
     assert not report.violated, str(report)
     assert audit(bits, dp.PureDP(promise.epsilon / 20), [("a", "c")], **settings).violated
