@@ -9,8 +9,8 @@ from scipy import special, stats
 
 from discreet.mechanisms.sampling.entropy import Bits
 
-#: The probability that a statistical test fails although the code is right.
-FALSE_ALARM = 1e-6
+#: The probability that one comparison fails although the code is right: a test makes up to ten, and 1e-6 is for all.
+FALSE_ALARM = 1e-7
 
 
 def discrete_laplace_pmf(scale: float) -> Callable[[np.ndarray], np.ndarray]:

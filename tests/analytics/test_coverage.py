@@ -2,8 +2,8 @@
 than 1.5 times what its error needs.
 
 A release of 20,000 groups that hold the same rows is 20,000 independent releases. Coverage is an average of 20,000
-coins; at a true coverage of 95% it falls below 94% with probability e^{-20000·KL(.94‖.95)} < 1e-9 (Chernoff), and a
-true coverage of 93% passes with probability below 1e-7.
+coins; at a true coverage of 95% it falls below 94% with probability e^{-20000·KL(.94‖.95)} < 1e-8 (Chernoff), and a
+true coverage of 93% passes with probability below 1e-6.
 
 The errors of choices hold for all rows alike, so they are tried on the worst ones: there they cover 94% to 99%, and
 nothing narrower would. On other rows they cover more (docs/proofs/intervals.md).

@@ -153,14 +153,14 @@ def weaker(mechanism, share):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("share", "samples"), [(Fraction(8, 10), 40_000), (Fraction(9, 10), 200_000)])
+@pytest.mark.parametrize(("share", "samples"), [(Fraction(8, 10), 60_000), (Fraction(9, 10), 300_000)])
 @pytest.mark.parametrize("name", ["laplace", "gaussian", "discrete gaussian"])
 def test_a_tenth_or_a_fifth_of_missing_noise_is_seen(name, share, samples):
     """Failing is less likely than 1e-6.
 
-    An audit of Laplace noise sees its fault with 99.9% from 10,000 and 45,000 runs on (benchmarks.auditing): there, the
-    expected margin is 3.1 standard deviations above a critical value of 4.9. Margins grow by the root of the runs, so
-    at four times as many it is 16 − 4.9 > 10 of them above. A Gaussian by its μ at distance 3 needs fewer runs.
+    Laplace noise: hits are 24 standard errors above what is needed, and at least 20 for each of the events that
+    hundreds of simulated pilots chose. With two thirds of the runs, one in a hundred pilots chose an event where they
+    were 5 above. A Gaussian by its μ at distance 3 is seen by more than 40 standard errors.
     """
     bounded = COUNT if name == "laplace" else SUM
     mechanism = ADDITIVE[name](bounded, 1.0)

@@ -1,7 +1,9 @@
 """Mutants of mechanisms that are easy to get wrong: each is caught, with a power that is asserted.
 
 False alarms: 1e-6 for each audit. The probability of missing a mutant is computed from the two rates of the event that
-tells it apart, which are known here, and from what the last look of an audit needs (`missed`).
+tells it apart, which are known here, and from what the last look of an audit needs (`missed`). The pilot may choose the
+complement of the event instead, and a line of the claim that lies beside the best one. Sizes leave room for both: over
+all pilots, each test fails with a probability below 1e-6.
 """
 
 from __future__ import annotations
@@ -37,12 +39,18 @@ ALPHA = 1e-6
 TESTED, LAST = 0.95, 0.5
 
 
-def missed(rates, claim, samples, *, backward=False, grows=False, relation=ADD_REMOVE):
-    """The probability that an audit of `samples` runs misses an event with these rates of false alarms and hits."""
-    curves = claimed(claim, relation=relation, grows=grows).curves(backward=backward)
+def missed(rates, claim, samples, *, relation=ADD_REMOVE):
+    """The probability that an audit of `samples` runs misses an event with these rates of false alarms and hits.
+
+    It is the larger one of the event and of its complement, whose false alarms are counted on the other dataset.
+    """
+    promise = claimed(claim, relation=relation)
     runs = Runs(int(TESTED * samples), int(TESTED * samples))
-    lines = [Line(*curve.line(rates[0])) for curve in curves]
-    return max(1 - runs.power(*rates, line, runs.critical(rates[0], line, LAST * ALPHA)) for line in lines)
+    return max(
+        1 - runs.power(alarms, hits, line, runs.critical(alarms, line, LAST * ALPHA))
+        for alarms, hits, curves in ((*rates, promise.forward), (1 - rates[1], 1 - rates[0], promise.backward))
+        for line in (Line(*curve.line(alarms)) for curve in curves)
+    )
 
 
 # --- noise
@@ -81,7 +89,7 @@ def ballots(tea, coffee):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("share", "samples"), [(0.8, 8_000), (0.9, 40_000)])
+@pytest.mark.parametrize(("share", "samples"), [(0.8, 20_000), (0.9, 40_000)])
 @pytest.mark.parametrize("kind", [Exponential, NoisyMax])
 def test_missing_noise_of_a_choice_is_seen(kind, share, samples):
     """A voter changes from coffee to tea. Noise × s is a choice that spends ε/s and claims ε.
@@ -115,24 +123,32 @@ LAW, SCALE = events.NegativeBinomialTrials(1, Fraction(9, 10)), Fraction(1, 2)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("share", "samples"), [(Fraction(8, 10), 10_000), (Fraction(9, 10), 60_000)])
+@pytest.mark.parametrize(("share", "samples"), [(Fraction(8, 10), 16_000), (Fraction(9, 10), 100_000)])
 def test_missing_noise_in_the_runs_of_a_repeated_search_is_seen(share, samples):
     """Runs are 0 or 1 with discrete Laplace noise, and the largest of a geometric number of them is released.
 
     The price of a search is a bound that few searches reach. With 1.1 runs on average there is little room, and a tenth
     of missing noise is beyond it. With many runs, only the audit of a single run sees so little.
+
+    What is read is whether the largest is at most a limit, and in 3 of 10 searches nothing. Without these, the rates
+    lie where two lines of the claim meet: a pilot that is off by little chooses the wrong one, which sees nothing.
     """
     claim = events.SelectedFromRepeats(events.DiscreteLaplace(1, SCALE), LAW)
-    misses = {t: missed(at_most(t, float(SCALE * share)), claim, samples) for t in range(-4, 5)}
+    read = 0.7
+    misses = {
+        t: missed(tuple(read * rate for rate in at_most(t, float(SCALE * share))), claim, samples) for t in range(-4, 5)
+    }
     limit = min(misses, key=misses.get)
+    assert limit == 0
     assert misses[limit] < 1e-6
+    coins = np.random.default_rng()
 
     def within(scale):
         draws = endless(scale)
 
         def searched(data):
             best = _select._search([data], lambda exact: exact + next(draws), float, RandomStopping(LAW), Journal(None))
-            return best[0] <= limit
+            return best[0] <= limit and coins.random() < read
 
         return searched
 
@@ -164,13 +180,17 @@ COUNT = count([0] * 10)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("distance", "samples"), [(1, 3_000), (3, 2_000)])
-def test_half_the_sensitivity_is_seen(distance, samples):
+@pytest.mark.parametrize("distance", [1, 3])
+def test_half_the_sensitivity_is_seen(distance):
     """One unit moves the count by 2 where 1 is declared: noise for ε = 1 spends 2.
 
     At the moved count, half of the outputs lie above it, and e^{−2}/2 where it was not moved; e times that is claimed.
     (Counts are on a grid, which makes both a little larger.) In a group of three, e^{−6}/2 against e³.
+
+    The pilot of 400 runs may choose another event. Whichever it chose in hundreds of simulated pilots, the test saw it
+    by more than ten standard errors; a pilot of 200 chose one in a thousand times an event that tells nothing.
     """
+    samples = 8_000
     mechanism = Laplace.for_epsilon(COUNT, 1.0)
     moved = replace(COUNT, values=COUNT.values + 2 * distance)
     ratio = math.exp(-1)

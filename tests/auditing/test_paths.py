@@ -228,7 +228,7 @@ def test_every_path_of_a_step_passes_the_test_of_mu_and_a_tenth_less_noise_does_
             quieter(patch, share)
             found = OneRelease.of(draw(0, next(folders)), draw(1, next(folders)), DIRECTION)
         assert judged(found) is caught, found
-        # The unit reaches the claim, so that the power is what is stated: t is within five spreads of its mean.
+        # The unit reaches the claim, so that the power is what is stated: t is within six spreads of its mean.
         assert abs(found.statistic * share * np.sqrt(2) * NOISE - 1) < 0.05
 
 

@@ -26,7 +26,7 @@ def test_every_counter_passes_an_audit_of_all_its_answers(counter):
     """Ten units arrive in the first step, or in no step. All running answers together are the output."""
     pair = [Pair([0] * STEPS, [GROUP, 0, 0, 0], grows=True)]
     normal = isinstance(counter.noise, Gaussian)
-    settings = {"distance": GROUP, "max_samples": 1_200, "estimator": "mu" if normal else "auto"}
+    settings = {"distance": GROUP, "max_samples": 1_200 if normal else 3_000, "estimator": "mu" if normal else "auto"}
 
     def run(stream):
         return answers(counter, stream)
@@ -79,7 +79,7 @@ def test_reports_of_rappor_pass_their_audits(together):
         return np.unpackbits(reports[:, -1:], axis=1).sum(axis=0).astype(np.float64)
 
     promise = protocol.instantaneous if together == 1 else protocol.permanent
-    settings = {"relation": dp.REPLACE_ONE, "max_samples": 10_000 if together == 1 else 4_000}
+    settings = {"relation": dp.REPLACE_ONE, "max_samples": 20_000 if together == 1 else 4_000}
     report = audit(bits, dp.PureDP(promise.epsilon), [("a", "c")], **settings)
     assert not report.violated, str(report)
     assert audit(bits, dp.PureDP(promise.epsilon / 20), [("a", "c")], **settings).violated

@@ -1,7 +1,7 @@
 """Trainings: known mistakes of other libraries are caught in a step, and attacks guess who was trained on.
 
 False alarms: 1e-6 for each audit of a step. A mistake below moves the noisy sum by at least twice what is claimed, or
-leaves out a fifth of the noise; each is seen with probability above 99.9% by the sizes below.
+leaves out a fifth of the noise; each is missed with a probability below 1e-6 by the sizes below.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ PAIR = (FEW, [*FEW, 100 * U])
     ],
 )
 def test_known_mistakes_of_a_step_are_caught(step, caught):
+    """300 of 6,000 runs learn a direction. Student's t of the others is 53 if the claim is true and reached, and 58 is
+    needed. With four fifths of the noise it is 66, with a spread of 1.2: it is missed with a probability of 2e-8."""
     report = audit(step, events.Gaussian(SIGMA), [PAIR], estimator="mu", vectorized=True, max_samples=6_000)
     assert report.violated is caught, str(report)
 

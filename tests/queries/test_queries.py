@@ -245,11 +245,11 @@ def test_a_query_for_other_neighbors_can_not_be_released():
     pytest.param(lambda b: dp.l2_laplace(b, epsilon=0.5, delta=1e-6), marks=pytest.mark.slow),
 ], ids=["laplace", "gaussian", "l2 laplace"])  # fmt: skip
 def test_confidence_intervals_cover_and_standard_errors_are_right(query, truth, release):
-    """1500 releases. Coverage below 95% − 4.9 standard errors, or a spread 15% off, has probability below 1e-6."""
+    """1500 releases. Coverage below 95% − 5.5 standard errors, or a spread 20% off, has probability below 1e-6."""
     values = np.random.default_rng(1).gamma(4.0, 8.0, 3000).clip(0, 100)
     made, exact = query(values), truth(values)
     released = [release(made) for _ in range(1500)]
     covered = np.mean([low - 1e-4 <= exact <= high + 1e-4 for low, high in (r.confidence_interval() for r in released)])
-    assert covered >= 0.95 - 4.9 * math.sqrt(0.95 * 0.05 / 1500)
+    assert covered >= 0.95 - 5.5 * math.sqrt(0.95 * 0.05 / 1500)
     spread = np.std([r.value for r in released])
-    assert np.median([r.standard_error for r in released]) == pytest.approx(spread, rel=0.15)
+    assert np.median([r.standard_error for r in released]) == pytest.approx(spread, rel=0.2)

@@ -56,8 +56,14 @@ class Separation:
         if math.isinf(self.statistic):
             return 0.0 if self.statistic > 0 else 1.0
         freedom = sum(self.runs) - 2
-        spread = math.sqrt(1 + self.statistic**2 / (2 * freedom))
+        spread = self._spread(self.statistic, freedom)
         return float(special.ndtr((mu * self.factor - self.statistic * (1 - 1 / (4 * freedom))) / spread))
+
+    def below(self, errors: float) -> float:
+        """μ as it was seen, less so many standard errors; at least 0."""
+        if math.isinf(self.statistic):
+            return math.inf if self.statistic > 0 else 0.0
+        return max(0.0, self.statistic - errors * self._spread(self.statistic, sum(self.runs) - 2)) / self.factor
 
     def mu_lower(self, alpha: float) -> float:
         """A lower bound on μ that fails with probability at most `alpha`."""
@@ -67,6 +73,10 @@ class Separation:
     def power(runs: tuple[int, int], claimed: float, mu: float, alpha: float) -> float:
         """The probability that a test of μ ≤ claimed at level `alpha` rejects if the distance is `mu`."""
         factor = math.sqrt(runs[0] * runs[1] / sum(runs))
-        # The spread of t around μ·factor, from the estimated variance.
-        spread = math.sqrt(1 + (mu * factor) ** 2 / (2 * sum(runs)))
+        spread = Separation._spread(mu * factor, sum(runs) - 2)
         return float(special.ndtr((mu - claimed) * factor / spread + special.ndtri(alpha)))
+
+    @staticmethod
+    def _spread(statistic: float, freedom: int) -> float:
+        """The standard deviation of t around its mean: that of a normal, and what the estimated variance adds."""
+        return math.sqrt(1 + statistic**2 / (2 * freedom))

@@ -53,7 +53,7 @@ def test_an_audit_finds_nothing_wrong_with_a_search():
 def test_an_audit_catches_noise_that_candidates_share():
     """With shared noise the better candidate wins whenever it is drawn: 0.98 against 0.02, where ε = 1.5 is claimed.
 
-    1,500 runs a side see it with probability above 0.9999.
+    1,500 runs a side see it by more than 35 standard errors more than they need.
     """
 
     def shared(dataset):
@@ -73,9 +73,10 @@ WRONG = {"fixed": ev.SelectedFromRepeats(DEARER, LAW), "counted": DEARER}
 def test_an_audit_catches_a_wrong_number_of_trials(mutant, monkeypatch):
     """A number of trials that is fixed, or that shows, has no price like that of a secret random one.
 
-    All of 70 runs score 2 or less with probabilities 7.5% and 0.07%, where a factor of e^2.9 is claimed: among 16,000
-    runs, 11 of them are expected where the claim implies 66. A search that goes on until a score is reached gives up
-    with probabilities 45% and 11%, where e is claimed. Both are seen with probability above 0.9999.
+    All of 70 runs score 2 or less with probabilities 7.5% and 0.07%, where a factor of e^2.9 is claimed: among 24,000
+    runs, 16 of them are expected where the claim implies 99. The pilot chooses this event or its complement, which see
+    it by 9.9 and 6.3 standard errors more than they need. A search that goes on until a score is reached gives up with
+    probabilities 45% and 11%, where e is claimed, which is seen by 12. Both are missed with probabilities below 1e-9.
     """
 
     def fixed(dataset):
@@ -86,7 +87,7 @@ def test_an_audit_catches_a_wrong_number_of_trials(mutant, monkeypatch):
     def counted(dataset):
         return any((dataset == "one") + noise(1) >= 4 for _ in range(59))
 
-    assert audit(fixed if mutant == "fixed" else counted, WRONG[mutant], PAIR, max_samples=16_000).violated
+    assert audit(fixed if mutant == "fixed" else counted, WRONG[mutant], PAIR, max_samples=24_000).violated
 
 
 @pytest.mark.peer

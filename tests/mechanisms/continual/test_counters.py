@@ -187,14 +187,14 @@ def test_inverse_coefficients_are_the_published_ones():
     ids=named,
 )
 def test_releases_have_the_stated_variance(counter):
-    """400 runs; a variance 35% too small is missed with probability below 1e-6."""
-    runs = np.array([answers(counter, range(12)) for _ in range(400)]) - np.cumsum(range(12))
+    """1,000 runs; a third of the variance is missed with probability below 1e-6."""
+    runs = np.array([answers(counter, range(12)) for _ in range(1000)]) - np.cumsum(range(12))
     for step in (1, 8, 12):
         kurtosis = 6.0  # at most that of Laplace noise: the variance of a sample variance grows with it
         ratio = runs[:, step - 1].var() / counter.error(step)
-        spread = math.sqrt((2 + kurtosis) / 400)
+        spread = math.sqrt((2 + kurtosis) / 1000)
         assert abs(ratio - 1) < -stats.norm.ppf(FALSE_ALARM / 6) * spread
-        center = runs[:, step - 1].mean() / math.sqrt(counter.error(step) / 400)
+        center = runs[:, step - 1].mean() / math.sqrt(counter.error(step) / 1000)
         assert abs(center) < -stats.norm.ppf(FALSE_ALARM / 6) + 1
 
 
