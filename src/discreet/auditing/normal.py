@@ -60,7 +60,7 @@ class Separation:
         return float(special.ndtr((mu * self.factor - self.statistic * (1 - 1 / (4 * freedom))) / spread))
 
     def below(self, errors: float) -> float:
-        """μ as it was seen, less so many standard errors; at least 0."""
+        """The observed μ minus this many standard errors; at least 0."""
         if math.isinf(self.statistic):
             return math.inf if self.statistic > 0 else 0.0
         return max(0.0, self.statistic - errors * self._spread(self.statistic, sum(self.runs) - 2)) / self.factor
