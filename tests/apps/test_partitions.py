@@ -29,7 +29,7 @@ BY_MONTH = "--partition \"DATE_TRUNC('month', day) AS month=2024-01..2024-04\""
 COUNT = 'discreet query visits.parquet "SELECT COUNT(*) AS n FROM visits"'
 
 
-def test_each_part_is_answered_and_the_dearest_is_counted(clinic):
+def test_each_part_is_answered_and_the_costliest_is_counted(clinic):
     done = clinic(f"{COUNT} {BY_MONTH} --epsilon 300 --ledger r.ledger")
     assert done.code == 0, done.err
     lines = [line.split() for line in done.out.splitlines()]

@@ -1,4 +1,4 @@
-"""Charges to parts of partitions: the dearest ones count, at each order, whatever the order of the charges."""
+"""Charges to parts of partitions: the costliest ones count, at each order, whatever the order of the charges."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_totals_are_the_largest_that_one_unit_can_be_in(budget, relation, charge
     assert list(totals.spent) == brute(terms, events, 2 if relation is dp.ADD_REMOVE else 4)
 
 
-def test_the_dearest_part_may_be_another_one_at_each_order(ledger):
+def test_the_costliest_part_may_be_another_one_at_each_order(ledger):
     account = ledger.account("a", dp.ApproxDP(8.0, 1e-6))
     account.spend(ev.Gaussian(4.0), part=JAN)
     account.spend(ev.Laplace(1.9), part=FEB)
@@ -136,7 +136,7 @@ def test_a_refusal_says_what_the_part_has_left_and_changes_nothing(account):
     assert account.remaining_after(ev.Laplace(2.0), JAN).epsilon == 0.0
 
 
-def test_the_delta_of_the_dearest_part_counts(ledger):
+def test_the_delta_of_the_costliest_part_counts(ledger):
     account = ledger.account("a", dp.ApproxDP(8.0, 1e-5), aside=3e-6)
     for part in (JAN, FEB, JAN, FEB):
         account.spend(ev.Claimed(0.1, 1e-6), part=part)

@@ -143,10 +143,10 @@ def test_a_rewritten_chain_with_a_lower_price_is_found_by_pricing_again(ledger, 
 def test_a_rewritten_chain_that_charged_too_much_is_found(ledger, place):
     """Someone who writes entries without asking the filter leaves a total that never fitted."""
 
-    def dearer(sequence, value):
+    def costlier(sequence, value):
         return {**value, "change": ["9/1"]} if sequence == 3 else value
 
-    rewrite(place, "census", dearer)
+    rewrite(place, "census", costlier)
     assert "did not fit" in ledger.verify().problem
 
 

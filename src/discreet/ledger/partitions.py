@@ -1,8 +1,8 @@
 """Charges to disjoint parts of a table: what they add up to, and how an account keeps them.
 
 A unit lies in few parts of a partition, so only what was charged to these can reveal it. An account keeps a total for
-each part, and counts the dearest ones: at each Rényi order for itself, and so for the δ that is set aside. Why that is
-valid for adaptively chosen events is proved in docs/proofs/partitions.md.
+each part and counts the costliest ones, separately at each Rényi order and for the δ that is set aside.
+docs/proofs/partitions.md proves that this is valid for adaptively chosen events.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ def counted_parts(max_parts: int, relation: Relation) -> int:
 
 
 class PartitionCharges(NamedTuple):
-    """What was charged to the parts of one partition, by key; the `most` dearest of them count."""
+    """What was charged to the parts of one partition, by key; the `most` costliest of them count."""
 
     definition: str
     most: int
     parts: dict[str, Totals]
 
-    def dearest(self, orders: int) -> Totals:
-        """The sum of the dearest parts, at each order and for δ."""
+    def costliest(self, orders: int) -> Totals:
+        """The sum of the costliest parts, at each order and for δ."""
         return _sum_of_largest(list(self.parts.values()), self.most, orders)
 
 
@@ -94,8 +94,8 @@ class Divided:
 
     def total(self) -> Totals:
         """All charges together, as far as one unit can be in them."""
-        dearest = [partition.dearest(len(self.whole.numerators)) for partition in self.partitions.values()]
-        return _sum([self.whole, *dearest])._replace(divided=self)
+        costliest = [partition.costliest(len(self.whole.numerators)) for partition in self.partitions.values()]
+        return _sum([self.whole, *costliest])._replace(divided=self)
 
     def changed(self, change: Price, claimed: Fraction) -> Totals:
         """The totals after a charge to all rows."""
@@ -110,12 +110,12 @@ class Divided:
         return replace(self, partitions=dict(sorted({**self.partitions, part.partition: after}.items()))).total()
 
     def counted_for(self, part: Part, relation: Relation) -> Totals:
-        """What counts against the next charge to a part: this part, the dearest others beside it, and all the rest."""
+        """What counts against the next charge to a part: this part, the costliest other parts, and all the rest."""
         own = self._partition(part, relation)
         orders = len(self.whole.numerators)
         others = [totals for key, totals in own.parts.items() if key != part.key]
         beside = _sum_of_largest(others, own.most - 1, orders)
-        elsewhere = [charges.dearest(orders) for name, charges in self.partitions.items() if name != part.partition]
+        elsewhere = [charges.costliest(orders) for name, charges in self.partitions.items() if name != part.partition]
         mine = [own.parts[part.key]] if part.key in own.parts else []
         return _sum([self.whole, *elsewhere, beside, *mine])
 

@@ -89,7 +89,7 @@ def _most(spec: TableSpec, keys: Keys, max_parts: int | None) -> int:
         if max_parts not in (None, 1):
             raise _check.fail("max_parts", "be left out where rows are protected", max_parts, "a row lies in one part")
         return 1
-    remedy = "it is in how many parts one person counts: the price is the sum of that many of the dearest parts"
+    remedy = "it is in how many parts one person counts: the price is the sum of that many of the costliest parts"
     if max_parts is None:
         raise _check.fail("max_parts", "be given where persons are protected", None, remedy)
     return _check.integer("max_parts", max_parts, remedy)

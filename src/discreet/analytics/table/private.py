@@ -200,7 +200,7 @@ class Private(Asking):
                 have a row.
             name: what the ledger calls the partition; by default the columns' names.
 
-        Guarantee: the ledger counts the dearest part where rows are protected, and the `max_parts` dearest where
+        Guarantee: the ledger counts the costliest part where rows are protected, and the `max_parts` costliest where
         persons are, twice as many under replace-one; also when questions are asked one after another, and chosen in
         view of earlier answers (docs/proofs/partitions.md). Partitions of one table add up.
         """

@@ -81,7 +81,7 @@ def select(
         score: how good a model is; higher is better. With `RandomStopping` it looks at the model and public data, or it
             is a private release that `run_event` includes. With `PrivateScores` it is a whole number that one unit of
             the private validation data moves by at most `method.sensitivity`.
-        run_event: what one run costs, of the dearest candidate, with its score if that is a release.
+        run_event: what one run costs, of the costliest candidate, with its score if that is a release.
         method: `RandomStopping` or `PrivateScores`.
         account: the account to charge; None charges nobody.
         purpose: what the selection is for; the ledger records it.

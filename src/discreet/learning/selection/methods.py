@@ -57,7 +57,7 @@ class PrivateScores(Method):
         by: "noisy max" (permute-and-flip) or "exponential" release the winner alone; "laplace" releases all scores with
             noise, each for ε divided by the number of candidates.
         separate: True if the runs saw none of the units that the scores are about: trainings and scores then cost what
-            the dearer of the two costs. `pate.shards_of` divides data so.
+            the costlier of the two costs. `pate.shards_of` divides data so.
     """
 
     epsilon: float
