@@ -161,6 +161,7 @@ def test_tensors_that_the_kernel_cannot_read_in_a_row_get_noise_in_every_element
     noise = (result - 0.25) / 2.0
     assert result.shape == value.shape
     assert result.dtype == value.dtype
-    assert len(torch.unique(noise)) == value.numel()
+    # Of 1,200 float32 numbers, two are equal once in 60 runs; five pairs, in fewer than one in 10⁹.
+    assert len(torch.unique(noise)) > value.numel() - 5
     assert 0.88 < float(noise.std()) < 1.12  # 1,200 numbers: six standard errors
     assert bool((value == 1.0).all())
