@@ -2,12 +2,13 @@
 
 Each training is a process of its own. The first one of a kind finds no compiled code on disk; the second one, "again",
 finds what the first one left there. The clock starts when the model and a batch are on the device. Ours runs
-uncompiled at first and compiles in the background; plain PyTorch compiles in its first step. Full speed is reached at
-the step from which on steps take at most a tenth longer than at the end of the run.
+uncompiled at first and compiles in the background; plain PyTorch compiles in its first step. Full speed is reached when
+steps take at most a tenth longer than at the end of the run, by the median over two seconds.
 """
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import json
 import os
@@ -24,19 +25,21 @@ from benchmarks.training import cases
 
 #: A model counts as at full speed if steps take at most this much longer than at the end.
 _SLOWER = 1.1
-#: The median of this many steps tells how long steps take at a time; single ones are disturbed by other programs.
-_WINDOW = 9
+#: The median over this many seconds, and at least this many steps, tells how long steps take at a time. Single steps
+#: are disturbed by other programs.
+_WINDOW_SECONDS, _FEWEST = 2.0, 9
 _ROOT = Path(__file__).parent.parent
 
 
 def full_speed(ends: list[float]) -> float:
     """The seconds until steps take at most a tenth longer than at the end of the run, from the times of all steps."""
     taken = [end - start for start, end in itertools.pairwise(ends)]
-    limit = _SLOWER * statistics.median(taken[-max(_WINDOW, len(taken) // 5) :])
-    slow = [
-        first for first in range(len(taken) - _WINDOW + 1) if statistics.median(taken[first : first + _WINDOW]) > limit
-    ]
-    return ends[slow[-1] + _WINDOW // 2 + 1] if slow else ends[0]
+    limit = _SLOWER * statistics.median(taken[-max(_FEWEST, len(taken) // 5) :])
+    for first, start in enumerate(ends[:-_FEWEST]):
+        last = max(first + _FEWEST, bisect.bisect(ends, start + _WINDOW_SECONDS))
+        if statistics.median(taken[first:last]) <= limit:
+            return start
+    return ends[-1]
 
 
 def run(name: str, device: str, kind: str, seconds: float, quick: bool, cache: Path) -> tuple[float, float]:
