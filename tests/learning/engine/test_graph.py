@@ -41,6 +41,39 @@ def test_norms_move_to_their_gradients_and_change_nothing():
         assert torch.equal(found, expected)
 
 
+def test_a_wide_copy_that_only_a_sum_reads_is_made_where_it_is_read():
+    def traced(x, y):
+        gradient = mark(x) * y
+        after = gradient.sin()
+        kept, last = mark(gradient), mark(after)
+        norm = kept.float().square().sum(1) + last.float().square().sum(1)
+        return (kept.double().view(2, 4) / norm[:, None]).sum(0), norm
+
+    arguments = torch.randn(2, 4), torch.randn(2, 4)
+    module = make_fx(traced)(*arguments)
+    move_norms_early(module)
+    names = targets(module)
+    assert names.index("aten.sum.dim_IntList") < names.index("aten.sin.default"), "norms are still computed early"
+    assert names.index("aten._to_copy.default") > names.index("aten.sin.default")
+    for found, expected in zip(module(*arguments), traced(*arguments), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_a_chain_of_thousands_of_cheap_operations_is_moved():
+    """The norms of all parameters are added up in a row."""
+
+    def traced(x):
+        first = mark(x)
+        total = mark(first.sin())
+        for _ in range(3000):
+            total = total + 1.0
+        return total.sum()
+
+    module = make_fx(traced)(torch.randn(3))
+    move_norms_early(module)
+    assert targets(module).count("aten.add.Tensor") == 3000
+
+
 def test_a_graph_without_gradients_stays_as_it_is():
     module = make_fx(lambda x: x.sin() + 1)(torch.randn(3))
     before = [str(node.target) for node in module.graph.nodes]
@@ -247,6 +280,22 @@ def test_a_graph_that_lends_its_results_computes_the_same():
     for _ in range(2):
         inputs = torch.randn(3, device="cuda")
         torch.testing.assert_close(replay(weight, inputs)[0], weight @ inputs)
+
+
+@cuda
+def test_a_lent_result_that_someone_keeps_does_not_change(caplog):
+    weight, inputs = torch.randn(4, 3, device="cuda"), torch.randn(3, device="cuda")
+    replay = GraphReplay(lambda w, x: [w @ x], [weight, inputs], 1, lend=True)
+    first = replay(weight, inputs)[0]
+    address, kept, before = first.data_ptr(), first[1:], first.clone()
+    del first
+    others = torch.randn(2, 3, device="cuda")
+    for other in others:
+        torch.testing.assert_close(replay(weight, other)[0], weight @ other)
+    assert torch.equal(kept, before[1:])
+    assert len(caplog.records) == 1
+    del kept
+    assert replay(weight, inputs)[0].data_ptr() == address
 
 
 @cuda

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from discreet.learning import Engine, Flat
-from discreet.learning.engine.graph import compilation, recompute
+from discreet.learning.engine.graph import compilation, kinds, recompute
 
 EXAMPLES = 4
 
@@ -58,7 +58,7 @@ def kept_values(graph):
 
 
 def kept_bytes(graph):
-    return sum(recompute._bytes(node) for node in kept_values(graph))
+    return sum(kinds.size_in_bytes(node) for node in kept_values(graph))
 
 
 def lightened(graph):
@@ -108,10 +108,10 @@ def test_what_norms_and_sums_read_is_computed_once(monkeypatch):
     graph, _ = traced(Scaled(), (5, 8), torch.bfloat16, monkeypatch)
     before = {node.name for node in graph.graph.nodes}
     again = [node for node in lightened(graph).graph.nodes if node.name not in before]
-    assert any(not recompute._is_a_view(node) for node in again)
+    assert any(not kinds.is_a_view(node) for node in again)
     for node in again:
         readers = [user for user in node.users if user.meta["discreet_part"] == "rules"]
-        assert recompute._is_a_view(node) or not readers, (node, readers)
+        assert kinds.is_a_view(node) or not readers, (node, readers)
 
 
 def test_a_sum_of_two_branches_is_not_computed_again(monkeypatch):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from discreet.learning.engine.graph.effects import in_place_writes
+from discreet.learning.engine.graph.kinds import is_a_view, is_elementwise, size_in_bytes
 from discreet.learning.engine.graph.marks import MARK, backward_range
 
 
@@ -57,8 +58,9 @@ def move_norms_early(module: torch.fx.GraphModule) -> None:
 
     The trace has the whole backward pass first and all norms after it, so every output gradient would stay in memory
     until the end. The marks that `clip` puts on them tell where the backward pass ends. Nodes that depend on
-    activations alone move no earlier than the first node that needs them. The graph is left alone if the backward pass
-    (of `y[:, 0] = 0`) or the fallback's model writes in place.
+    activations alone move no earlier than the first node that needs them. Neither do those that take more memory than
+    they save, such as a copy in float32 that only a sum reads, at the very end. The graph is left alone if the backward
+    pass (of `y[:, 0] = 0`) or the fallback's model writes in place.
     """
     nodes = list(module.graph.nodes)
     order = {node: position for position, node in enumerate(nodes)}
@@ -66,35 +68,71 @@ def move_norms_early(module: torch.fx.GraphModule) -> None:
     if in_place_writes(nodes[begin:]):
         return
     later = [node for node in nodes[end:] if node.op != "output"]
-    unplaced = set(later)
     driven: set[torch.fx.Node] = set()  # nodes that depend on an output gradient
-    missing: dict[torch.fx.Node, int] = {}  # how many inputs of a driven node are not placed yet
+    on_demand: set[torch.fx.Node] = set()
+    missing: dict[torch.fx.Node, int] = {}  # how many nodes that a driven node waits for are not placed yet
+    waiting: dict[torch.fx.Node, list[torch.fx.Node]] = {}
     for node in later:
         if node.target is MARK or driven & set(node.all_input_nodes):
             driven.add(node)
-            missing[node] = len([i for i in node.all_input_nodes if i in driven or i not in unplaced])
-    last = nodes[0]
+        if node not in driven or _saves_no_memory(node):
+            on_demand.add(node)
+            continue
+        sources = _through(node, on_demand)
+        missing[node] = len(sources)
+        for source in sources:
+            waiting.setdefault(source, []).append(node)
+    unplaced, last = set(on_demand), nodes[0]
 
     def place(node: torch.fx.Node) -> None:
-        """Put a node after the last one, and before it the nodes that it needs from activations alone."""
+        """Put a node after the last one, and before it those that are computed on demand."""
         nonlocal last
-        for needed in node.all_input_nodes:
-            if needed in unplaced and needed not in driven:
-                place(needed)
-        unplaced.discard(node)
-        if node is not last:
-            last.append(node)
-            last = node
+        pending = [node]
+        while pending:
+            needed = [used for used in pending[-1].all_input_nodes if used in unplaced]
+            if needed:
+                pending += needed
+                continue
+            following = pending.pop()
+            if following in unplaced or following is node:
+                unplaced.discard(following)
+                if following is not last:
+                    last.append(following)
+                    last = following
 
     for node in nodes[:end]:
         ready = [order[node]]
         while ready:
             placed = nodes[heapq.heappop(ready)]
             place(placed)
-            for user in placed.users:
-                if user in missing:
-                    missing[user] -= 1
-                    if not missing[user]:
-                        heapq.heappush(ready, order[user])
+            for user in waiting.get(placed, ()):
+                missing[user] -= 1
+                if not missing[user]:
+                    heapq.heappush(ready, order[user])
     module.graph.lint()
     module.recompile()
+
+
+def _saves_no_memory(node: torch.fx.Node) -> bool:
+    """Whether a node is cheap, and its value takes at least the memory of each value that it is computed from."""
+    if is_a_view(node):
+        return True
+    sizes = [size_in_bytes(used) for used in node.all_input_nodes]
+    return is_elementwise(node) and size_in_bytes(node) >= max(sizes, default=0)
+
+
+def _through(node: torch.fx.Node, on_demand: set[torch.fx.Node]) -> set[torch.fx.Node]:
+    """What a node is computed from, seen through nodes that are computed on demand."""
+    sources: set[torch.fx.Node] = set()
+    seen: set[torch.fx.Node] = set()
+    pending = list(node.all_input_nodes)
+    while pending:
+        used = pending.pop()
+        if used in seen:
+            continue
+        seen.add(used)
+        if used in on_demand:
+            pending.extend(used.all_input_nodes)
+        else:
+            sources.add(used)
+    return sources

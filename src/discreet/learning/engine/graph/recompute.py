@@ -9,21 +9,18 @@ What the norms and sums of a rule read is never recomputed: both must see the ve
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from discreet.learning.engine.graph.effects import in_place_writes
+from discreet.learning.engine.graph.kinds import is_a_view, is_elementwise, size_in_bytes
 from discreet.learning.engine.graph.marks import backward_range
 
 _PART = "discreet_part"
 _FORWARD, _BACKWARD, _RULES = "forward", "backward", "rules"
 
 _aten = torch.ops.aten
-#: Elementwise operations that torch does not tag as such.
-_CASTS = {_aten._to_copy.default}
 #: Operations that a compiler fuses with the elementwise operations before them.
 _REDUCTIONS = {
     _aten.sum.dim_IntList,
@@ -63,8 +60,8 @@ def recompute_cheap(module: GraphModule) -> None:
         changed = False
         for node in sorted(filter(_replaceable, kept), reverse=True):
             needed = _sources(node, kept)
-            more = sum(_bytes(value) for value in needed - kept)
-            if more < _bytes(node) or (_is_a_view(node) and more == _bytes(node)):
+            more = sum(size_in_bytes(value) for value in needed - kept)
+            if more < size_in_bytes(node) or (is_a_view(node) and more == size_in_bytes(node)):
                 kept = (kept - {node}) | needed
                 replaced.append(node)
                 changed = True
@@ -99,31 +96,14 @@ def _later_users(node: Node) -> list[Node]:
 
 def _readers(node: Node) -> list[Node]:
     """The later nodes that read a value, also through views that the forward pass takes of it."""
-    views = [user for user in node.users if not _is_later(user) and _is_a_view(user)]
+    views = [user for user in node.users if not _is_later(user) and is_a_view(user)]
     return [*_later_users(node), *(reader for view in views for reader in _readers(view))]
 
 
-def _bytes(node: Node) -> int:
-    value: Tensor = node.meta["val"]
-    return min(value.numel() * value.element_size(), value.untyped_storage().nbytes())
-
-
-def _is_a_view(node: Node) -> bool:
-    schema: Any = getattr(node.target, "_schema", None)
-    return schema is not None and any(result.alias_info for result in schema.returns)
-
-
-def _is_elementwise(node: Node) -> bool:
-    tags = getattr(node.target, "tags", ())
-    if torch.Tag.nondeterministic_seeded in tags:
-        return False
-    return torch.Tag.pointwise in tags or node.target in _CASTS
-
-
 def _replaceable(node: Node) -> bool:
-    if _is_a_view(node):
+    if is_a_view(node):
         return True
-    if not _is_elementwise(node):
+    if not is_elementwise(node):
         return False
     shape = node.meta["val"].shape
     same = [used for used in node.all_input_nodes if getattr(used.meta.get("val"), "shape", None) == shape]
@@ -136,9 +116,9 @@ def _fusible(node: Node) -> bool:
     """Whether a node of the backward pass computes elementwise, or reads its input through views and then does so."""
     if node.meta.get(_PART) != _BACKWARD:
         return False
-    if _is_a_view(node):
+    if is_a_view(node):
         return all(_fusible(user) for user in node.users)
-    return _is_elementwise(node) or node.target in _REDUCTIONS
+    return is_elementwise(node) or node.target in _REDUCTIONS
 
 
 def _sources(node: Node, kept: set[Node]) -> set[Node]:
@@ -149,7 +129,7 @@ def _sources(node: Node, kept: set[Node]) -> set[Node]:
         used = pending.pop()
         if used.op != "call_function":
             continue  # arguments and constants stay anyway
-        through = _is_a_view(used) or (_is_elementwise(used) and not _is_a_view(node))
+        through = is_a_view(used) or (is_elementwise(used) and not is_a_view(node))
         if used not in kept and through:
             pending.extend(used.all_input_nodes)
         else:
@@ -161,7 +141,7 @@ def _computed_again(node: Node, user: Node, kept: set[Node], copies: dict[Node, 
     """A copy of a value that is computed before `user`: one that is there already, or a new one."""
     if node.op != "call_function" or node in kept:
         return node
-    if node in copies and copies[node] < user and not _is_a_view(node):
+    if node in copies and copies[node] < user and not is_a_view(node):
         return copies[node]
     inputs = {used: _computed_again(used, user, kept, copies) for used in node.all_input_nodes}
     with user.graph.inserting_before(user):

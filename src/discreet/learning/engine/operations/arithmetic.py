@@ -189,13 +189,17 @@ _FEW_EXAMPLES = 16
 def weighted_total(gradients: Tensor, weights: Tensor) -> Tensor:
     """Σ weight_i · gradient_i of materialized per-example gradients, in float32 and read in memory order."""
     order = [0, *sorted(range(1, gradients.dim()), key=gradients.stride, reverse=True)]
-    each = scaled(precise(gradients.permute(order)), weights)
-    total = _added_up(each) if each.is_cuda and len(each) <= _FEW_EXAMPLES else each.sum(0)
+    ordered = gradients.permute(order)
+    if gradients.is_cuda and len(gradients) <= _FEW_EXAMPLES:
+        total = _added_up(ordered, weights)
+    else:
+        total = scaled(precise(ordered), weights).sum(0)
     return total.permute([order.index(dim) - 1 for dim in range(1, gradients.dim())])
 
 
-def _added_up(values: Tensor) -> Tensor:
-    total = values[0]
-    for value in values[1:]:
-        total = total + value
+def _added_up(values: Tensor, weights: Tensor) -> Tensor:
+    # Each example is widened by itself: a compiler writes what many operations read to memory.
+    total = precise(values[0]) * weights[0]
+    for position in range(1, len(values)):
+        total = total + precise(values[position]) * weights[position]
     return total
