@@ -173,7 +173,7 @@ def ours(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, compiled
         if not early:
             result = engine(batch, mask, clip_norm)
             sums = [result.sums[name] for name in parameters]
-            return noise.noisy(sums, share, share, drawn_from, overwrite=not result.lent)
+            return noise.noisy(sums, share, share, drawn_from, overwrite=True)
         draw = functools.cache(lambda: noise.draw(shapes, share, drawn_from, device=device))
         result = engine(batch, mask, clip_norm, draw)
         torch._foreach_add_(draw(), [result.sums[name] for name in parameters], alpha=share)

@@ -15,7 +15,8 @@ from discreet.errors import Exhausted, InvalidArgument
 from discreet.learning import Adaptive, Automatic, BandedCorrelation, Engine, Flat, PerLayer, Plan, Step
 from discreet.learning.distributed import Team
 from discreet.learning.engine import ClippedSum
-from discreet.learning.noise import GaussianNoise, Secret
+from discreet.learning.engine.graph.replay import Loans
+from discreet.learning.noise import GaussianNoise, Secret, split
 from discreet.learning.step import _Totals
 from tests.learning import small, triton_in_numpy
 
@@ -72,23 +73,57 @@ def test_a_step_is_the_clipped_sum_plus_one_noise_over_the_expected_size(changes
 
 
 class Lending(Engine):
-    """Overwrites the previous result with each new one, as a CUDA graph does."""
+    """Writes each result where the last one was, as a CUDA graph does, and fails if someone still refers to that."""
 
     def _run(self, batch, mask, norm):
         clipped = super()._run(batch, mask, norm)
         fresh = [*clipped.sums.values(), clipped.norms, clipped.losses, clipped.finite]
-        if not hasattr(self, "lent"):
-            self.lent = [torch.empty_like(value) for value in fresh]
-        for kept, value in zip(self.lent, fresh, strict=True):
+        if not hasattr(self, "loans"):
+            self.kept = [torch.empty_like(value) for value in fresh]
+            self.loans = Loans(self.kept)
+        assert self.loans.returned
+        for kept, value in zip(self.kept, fresh, strict=True):
             kept.copy_(value)
-        norms, losses, finite = self.lent[-3:]
-        return ClippedSum(dict(zip(clipped.sums, self.lent, strict=False)), norms, losses, finite, lent=True)
+        *sums, norms, losses, finite = self.loans.hand_out()
+        return ClippedSum(dict(zip(clipped.sums, sums, strict=True)), norms, losses, finite, lent=True)
 
 
+@pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("size", [3, 60])
-def test_what_the_engine_lends_is_used_before_it_is_written_over(monkeypatch, size):
+def test_what_the_engine_lends_is_given_back_before_it_is_written_over(monkeypatch, size, early):
+    """Also where the noise is added to the very memory that the engine lent, as above 16 million parameters."""
     monkeypatch.setattr("discreet.learning.step.Engine", Lending)
+    if not early:
+        monkeypatch.setattr("discreet.learning.step.EARLY_NOISE", 0)
+        added_in_place(monkeypatch)
     check_steps(Step, physical_batch_size=size)
+
+
+def added_in_place(monkeypatch):
+    """Let noise be added to the sums in their own memory, as the CUDA kernel adds it."""
+
+    def noisy(self, values, factor, scale, secret, *, overwrite=False):
+        assert overwrite
+        flat = self.flat(sum(value.numel() for value in values), scale, secret)
+        for value, noise in zip(values, split(flat, [value.shape for value in values]), strict=True):
+            value.mul_(factor).add_(noise)
+        return values
+
+    monkeypatch.setattr(GaussianNoise, "noisy", noisy)
+
+
+def test_a_gradient_that_someone_keeps_is_not_lent_again():
+    """Otherwise it would turn into the next step's sums, without noise."""
+    loans = Loans([torch.arange(4.0), torch.zeros(2, 2)])
+    net = nn.Linear(4, 1, bias=False)
+    for keep in (lambda grad: grad, lambda grad: grad.view(2, 2), lambda grad: grad[0, 1:], lambda grad: grad.numpy()):
+        net.weight.grad = loans.hand_out()[0].view(1, 4)
+        assert not loans.returned
+        kept = keep(net.weight.grad)
+        net.weight.grad = None
+        assert not loans.returned
+        del kept
+        assert loans.returned
 
 
 class Tagger(nn.Module):
@@ -118,9 +153,9 @@ def test_equal_sums_are_added_up_once_over_several_pieces(early, monkeypatch):
         assert torch.allclose(pieces, whole, atol=1e-5)
 
 
-@pytest.mark.parametrize(("kind", "size", "overwrite"), [(Engine, 60, True), (Lending, 3, True), (Lending, 60, False)])
-def test_noise_is_written_over_sums_only_if_the_engine_does_not_hold_them(monkeypatch, kind, size, overwrite):
-    """Otherwise `.grad` would be the memory that the next call writes exact sums to."""
+@pytest.mark.parametrize(("kind", "size"), [(Engine, 60), (Lending, 3), (Lending, 60)])
+def test_noise_is_written_over_sums_that_have_memory_of_their_own(monkeypatch, kind, size):
+    """Also over lent ones: the engine writes to that memory only when nobody refers to it any more."""
     monkeypatch.setattr("discreet.learning.step.Engine", kind)
     monkeypatch.setattr("discreet.learning.step.EARLY_NOISE", 1)
     asked = []
@@ -131,7 +166,7 @@ def test_noise_is_written_over_sums_only_if_the_engine_does_not_hold_them(monkey
 
     monkeypatch.setattr(GaussianNoise, "noisy", noisy)
     check_steps(Step, physical_batch_size=size)
-    assert asked == [overwrite] * len(asked)
+    assert asked == [True] * len(asked)
     assert asked
 
 

@@ -213,15 +213,16 @@ class Step:
         sums: _Sums | None = None
         totals = _Totals.zero(self.device)
         for piece, mask in batch.pieces(self.device, (self.team.rank, self.team.size)):
-            if sums is not None and not sums.owned:
+            if sums is not None and (sums.lent or not sums.owned):
                 sums = _Sums([total.clone() for total in sums.tensors], owned=True)
             clipped = self._engine(piece, mask, limit, meanwhile)
             piece_sums = [clipped.sums[name].to(self._dtype) for name in self._names]
             if sums is None:
-                sums = _Sums(piece_sums, owned=not clipped.lent and apart(piece_sums))
+                sums = _Sums(piece_sums, owned=apart(piece_sums), lent=clipped.lent)
             else:
                 torch._foreach_add_(sums.tensors, piece_sums)
             totals.add(clipped, mask, limit, self.plan.clipping)
+            del clipped, piece_sums  # the engine may want its memory back
         return sums, totals
 
     def _no_sums(self) -> _Sums:
@@ -311,10 +312,17 @@ class Step:
 
 @dataclass
 class _Sums:
-    """Clipped sums, one per parameter; `owned` if each has memory of its own that the engine no longer uses."""
+    """Clipped sums, one per parameter.
+
+    Attributes:
+        tensors: the sums.
+        owned: whether each has memory of its own.
+        lent: whether the engine's next call wants that memory back.
+    """
 
     tensors: list[Tensor]
     owned: bool
+    lent: bool = False
 
 
 class _Buffers:

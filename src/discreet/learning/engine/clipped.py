@@ -38,7 +38,7 @@ class ClippedSum:
         losses: [examples]. Sensitive.
         finite: [examples], whether the loss and the gradient of the example are finite; if not, its weight is zero.
             Sensitive.
-        lent: whether the engine's next call overwrites these tensors.
+        lent: whether the engine wants these tensors back: its next call is slower while someone refers to them.
     """
 
     sums: dict[str, Tensor]

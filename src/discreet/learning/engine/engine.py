@@ -26,6 +26,7 @@ from discreet.learning.engine.graph.replay import GraphReplay
 from discreet.learning.engine.independence import Outside, Unproved, Watch, general_position, prove
 from discreet.learning.engine.isolation import Isolation, attributes_restored
 from discreet.learning.engine.model_tensors import ModelTensors, everywhere
+from discreet.learning.engine.nonfinite import without_nonfinite, without_sums
 from discreet.learning.engine.operations.arithmetic import precision_settings
 from discreet.learning.engine.operations.registry import HANDLERS
 from discreet.learning.engine.trace.checkpointing import without_checkpointing
@@ -82,10 +83,6 @@ def batch_size(batch: Any) -> int:
             "example in each row of every tensor"
         )
     return int(leaves[0].shape[0])
-
-
-def _select_rows(batch: Any, rows: Tensor) -> Any:
-    return pytree.tree_map_only(Tensor, lambda x: x.index_select(0, rows.to(x.device)), batch)
 
 
 class Engine:
@@ -215,7 +212,8 @@ class Engine:
             self._calls_left = max(0, self._calls_left - 1)
         if finite:
             return result
-        return self._without_nonfinite(result, batch, mask, norm)
+        result = without_sums(result)
+        return without_nonfinite(lambda rows, among: self._run(rows, among, norm), result, batch, mask)
 
     def _all_finite(self, result: ClippedSum) -> bool:
         """Whether all examples of the last call are finite. Waits for the device, no longer than it has to."""
@@ -223,23 +221,6 @@ class Engine:
             return True
         announcement = None if self._current is None else self._current.announcement
         return bool(result.finite.all()) if announcement is None else announcement.wait()
-
-    def _without_nonfinite(self, first: ClippedSum, batch: Any, mask: Tensor, norm: Tensor) -> ClippedSum:
-        """The result for the same batch with every non-finite example replaced by a finite one, and masked.
-
-        In the first result such an example has weight zero, but zero times infinity is NaN, so the sums are unusable.
-        """
-        norms, losses, finite = (value.clone() for value in (first.norms, first.losses, first.finite))
-        first = ClippedSum(first.sums, norms, losses, finite, first.lent)  # the next call may overwrite lent results
-        again = first
-        positions = torch.arange(finite.shape[0], device=finite.device)
-        while bool(finite.any()) and not bool(again.finite.all()):
-            rows = torch.where(finite, positions, torch.nonzero(finite)[0])
-            again = self._run(_select_rows(batch, rows), mask & finite, norm)
-            finite = finite & again.finite  # with dropout, an example may fail the second time
-        norms, losses = torch.where(finite, again.norms, first.norms), torch.where(finite, again.losses, first.losses)
-        sums = again.sums if bool(finite.any()) else {n: torch.zeros_like(value) for n, value in again.sums.items()}
-        return ClippedSum(sums, norms, losses, finite, again.lent)
 
     def gathered(self) -> contextlib.AbstractContextManager[None]:
         """Gather a model that is spread over processes once for several calls; all processes enter it together."""

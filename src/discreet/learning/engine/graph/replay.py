@@ -1,12 +1,14 @@
 """Replays a compiled function's kernels as one CUDA graph where launching them one by one takes a large share of time.
 
 A CUDA graph works on fixed addresses: parameters and buffers are used in place, and the batch is first copied into the
-graph's own inputs. Results are copied out, so that the next call does not change them, or lent until the next call. A
-CUDA graph holds on to its memory, so one is captured only where it pays.
+graph's own inputs. Results are copied out, so that the next call does not change them, or lent: then the graph is
+replayed only when nobody refers to them any more. A CUDA graph holds on to its memory, so one is captured only where it
+pays.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 
@@ -14,6 +16,8 @@ import torch
 from torch import Tensor
 
 from discreet.learning.engine.graph.announcement import Announcement
+
+_log = logging.getLogger("discreet.learning")
 
 #: A function of tensors alone, which returns tensors alone.
 FlatFunction = Callable[..., Sequence[Tensor]]
@@ -48,17 +52,40 @@ def has_room() -> bool:
     return kept <= _SHARE_OF_FREE_MEMORY * free
 
 
+class Loans:
+    """Tensors that are handed out, and written again only when nobody refers to their memory any more.
+
+    A gradient that someone keeps must not turn into the next step's sums, which have no noise yet.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._tensors = tensors
+        self._storages = [tensor.untyped_storage() for tensor in tensors]
+        self._own_references = self._references()
+
+    def hand_out(self) -> list[Tensor]:
+        """Other tensors with the same memory, so that it shows how long someone refers to it."""
+        return [tensor.detach() for tensor in self._tensors]
+
+    @property
+    def returned(self) -> bool:
+        """Whether nobody refers to the memory any more: no tensor, no view of one, no numpy array."""
+        return self._references() == self._own_references
+
+    def _references(self) -> list[int]:
+        return [torch._C._storage_Use_Count(storage._cdata) for storage in self._storages]
+
+
 class GraphReplay:
     """A function of tensors as one CUDA graph, which uses the first `fixed` arguments in place.
 
-    If one of those has another address in a call, the function itself is called. With `lend`, a call overwrites what
-    the call before it returned.
+    If one of those has another address in a call, the function itself is called. With `lend`, the function itself is
+    also called while someone refers to the results of a call before.
     """
 
     def __init__(self, function: FlatFunction, arguments: Sequence[Tensor], fixed: int, lend: bool = False) -> None:
         self._function = function
         self.announcement: Announcement | None = getattr(function, "announcement", None)
-        self._lend = lend
         self._fixed = fixed
         self._addresses = [argument.data_ptr() for argument in arguments[:fixed]]
         self._inputs = [argument.clone() for argument in arguments[fixed:]]
@@ -72,14 +99,21 @@ class GraphReplay:
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             self._outputs = function(*self._fixed_arguments, *self._inputs)
+        self._loans = Loans(self._outputs) if lend else None
+        self._warned = False
 
     def __call__(self, *arguments: Tensor) -> Sequence[Tensor]:
         if [argument.data_ptr() for argument in arguments[: self._fixed]] != self._addresses:
             return self._function(*arguments)
+        if self._loans is not None and not self._loans.returned:
+            if not self._warned:
+                _log.warning("gradients of an earlier step are still in use, so this step runs slower")
+                self._warned = True
+            return self._function(*arguments)
         torch._foreach_copy_(self._inputs, list(arguments[self._fixed :]))
         self._graph.replay()
-        if self._lend:
-            return self._outputs
+        if self._loans is not None:
+            return self._loans.hand_out()
         results = [torch.empty_like(output) for output in self._outputs]
         torch._foreach_copy_(results, list(self._outputs))  # a few launches instead of one per tensor
         return results
