@@ -114,6 +114,41 @@ def test_the_kernel_gives_the_numbers_of_the_cipher(device):
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-6)
 
 
+def words_of(integers):
+    """The words of 64-bit integers, as a kernel has them."""
+    integers = np.asarray(integers, np.int64).view(np.uint64)
+    low, high = (integers & 0xFFFFFFFF).astype(np.uint32), (integers >> np.uint64(32)).astype(np.uint32)
+    return low.view(triton_in_numpy.Numbers), high.view(triton_in_numpy.Numbers)
+
+
+def test_the_radius_is_accurate_in_the_tail_and_in_the_center(monkeypatch):
+    """For u of every size, down to 2⁻⁶⁴, and at every distance from 1 and from where the exponent changes."""
+    kernel = triton_in_numpy.emulated(monkeypatch)
+    sizes = [1 << bits for bits in range(63)]
+    near_one = [(1 << 63) - size for size in sizes[11:]]  # closer ones are 1 in float64
+    at_root = [int(2.0**62.5) + sign * size for size in sizes[:60] for sign in (-1, 1)]
+    drawn = np.random.default_rng(3).integers(-(1 << 63), 1 << 63, 200_000)
+    integers = np.array([0, -1, *sizes, *near_one, *at_root, *(-size for size in sizes), *drawn], np.int64)
+    exact = -2 * np.log(np.abs(integers + 0.5) * 2.0**-63)
+    found = np.asarray(kernel._squared_radius(*words_of(integers)), np.float64)
+    assert (found >= 0).all()
+    assert (np.abs(found - exact) <= 2.0**-22 * exact).all()
+
+
+def test_cosine_and_sine_are_accurate_all_around(monkeypatch):
+    kernel = triton_in_numpy.emulated(monkeypatch)
+    around = [sign * (quarter << 29) + step for quarter in range(5) for step in (-2, -1, 0, 1) for sign in (-1, 1)]
+    around = [turn for turn in around if -(1 << 31) <= turn < 1 << 31]
+    drawn = np.random.default_rng(4).integers(-(1 << 31), 1 << 31, 200_000)
+    turns = np.array([*around, *drawn], np.int64)
+    angle = (turns + 0.5) * (np.pi / 2**31)
+    words = turns.astype(np.int32).view(np.uint32).view(triton_in_numpy.Numbers)
+    for found, exact in zip(kernel._cosine_and_sine(words), (np.cos(angle), np.sin(angle)), strict=True):
+        assert (np.abs(np.asarray(found, np.float64) - exact) <= 2e-7).all()
+        nearly_zero = np.abs(exact) < 1e-3
+        assert (np.abs(np.asarray(found, np.float64) / exact - 1)[nearly_zero] <= 3e-7).all()
+
+
 def blocks_of_each(values: list[torch.Tensor], secret: Secret) -> list[torch.Tensor]:
     """The normals that each tensor must get: groups of blocks of its own, one tensor after the other."""
     group, expected = 0, []

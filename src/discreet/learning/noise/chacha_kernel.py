@@ -45,29 +45,72 @@ if triton is not None:
         return (value << bits) | (value >> (32 - bits))
 
     @triton.jit
-    def _quarter_round(a, b, c, d):
-        a = a + b
+    def _quarter_round(a, b, c, d, one):
+        # Sums as a · 1 + b: a GPU multiplies and adds in other units than those that rotate and XOR, at the same time.
+        # The 1 is an argument, so that a compiler does not take it out again.
+        a = a * one + b
         d = _rotated(d ^ a, 16)
-        c = c + d
+        c = c * one + d
         b = _rotated(b ^ c, 12)
-        a = a + b
+        a = a * one + b
         d = _rotated(d ^ a, 8)
-        c = c + d
+        c = c * one + d
         b = _rotated(b ^ c, 7)
         return a, b, c, d
+
+    @triton.jit
+    def _cosine_and_sine(word):
+        """cos φ and sin φ of φ = (word + ½)·π/2³¹: the nearest quarter turn, and Taylor series for the rest, |x| ≤ π/4.
+
+        The first terms left out are x¹²/12! < 2e-10 and x¹¹/11! < 2e-9.
+        """
+        turns = word.to(tl.int32, bitcast=True)
+        quarter = (turns + (1 << 29)) >> 30
+        x = ((turns - (quarter << 30)).to(tl.float32) + 0.5) * 1.4629180792671596e-09  # π/2³¹
+        z = x * x
+        cosine = 4.1666667e-2 + z * (-1.3888889e-3 + z * (2.4801587e-5 + z * -2.7557319e-7))
+        cosine = 1.0 + z * (-0.5 + z * cosine)
+        sine = -1.6666667e-1 + z * (8.3333333e-3 + z * (-1.9841270e-4 + z * 2.7557319e-6))
+        sine = x + x * z * sine
+        odd = (quarter & 1) != 0
+        first, second = tl.where(odd, sine, cosine), tl.where(odd, cosine, sine)
+        first = tl.where(((quarter + 1) & 2) != 0, -first, first)
+        return first, tl.where((quarter & 2) != 0, -second, second)
+
+    @triton.jit
+    def _squared_radius(low, high):
+        """−2 ln |u| of the 64-bit u = (n + ½)·2⁻⁶³ that the words of n give, within 2⁻²² of itself.
+
+        |u| = 2ᵏ·(1 + s) with √½ ≤ 1 + s < √2. s is exact in float64, however close to zero it is, so the result is
+        accurate in the tail and in the center. ln(1 + s) = s + s²·P(s) with a polynomial P that was fitted on that
+        range, with an error below 5e-9; it and the sum with k ln 2 are computed in float32.
+        """
+        integer = (high.to(tl.uint64) << 32) | low.to(tl.uint64)
+        bits = (integer.to(tl.int64, bitcast=True).to(tl.float64) + 0.5).to(tl.int64, bitcast=True)
+        # The upper half of a float64: sign, exponent, 20 bits. Moved so that the exponent changes at √2.
+        upper = ((bits >> 32).to(tl.int32) & 0x7FFFFFFF) + 0x00095F62
+        k = ((upper >> 20) - (1023 + 63)).to(tl.float32)
+        mantissa = (((upper & 0x000FFFFF) + 0x3FE6A09E).to(tl.int64) << 32) | (bits & 0xFFFFFFFF)
+        s = (mantissa.to(tl.float64, bitcast=True) - 1.0).to(tl.float32)
+        p = 0.13004824689937391 + s * -0.07823356034859662
+        p = 0.14163470487821425 + s * (-0.1320880046542975 + s * p)
+        p = 0.20003015531423746 + s * (-0.16611149906017295 + s * p)
+        p = 0.33333308293210373 + s * (-0.25001522064137144 + s * p)
+        p = -0.4999998915729502 + s * p
+        # ln 2 in two pieces, of which the first has 12 digits, so that its product with k is exact.
+        logarithm = k * 0.693115234375 + (k * 3.194618494528623e-05 + (s + s * s * p))
+        return -2.0 * logarithm
 
     @triton.jit
     def _store_pair(
         source, out, start, size, angle_word, low, high, factor, scale,
         pair: tl.constexpr, lanes: tl.constexpr, adds: tl.constexpr,
     ):  # fmt: skip
-        """Write √(−2 ln |u|)·cos φ and √(−2 ln |u|)·sin φ; the logarithm is in float64, as on a CPU."""
-        angle = (angle_word.to(tl.int32, bitcast=True).to(tl.float32) + 0.5) * 1.4629180792671596e-09  # π/2³¹
-        integer = (high.to(tl.uint64) << 32) | low.to(tl.uint64)
-        uniform = (integer.to(tl.int64, bitcast=True).to(tl.float64) + 0.5) * 1.0842021724855044e-19  # 2⁻⁶³
-        radius = tl.sqrt((-tl.log(uniform * uniform)).to(tl.float32)) * scale
+        """Write √(−2 ln |u|)·cos φ and √(−2 ln |u|)·sin φ."""
+        radius = tl.sqrt(_squared_radius(low, high)) * scale
         positions = start + 2 * pair * lanes + tl.arange(0, lanes)
-        first, second = radius * tl.cos(angle), radius * tl.sin(angle)
+        cosine, sine = _cosine_and_sine(angle_word)
+        first, second = radius * cosine, radius * sine
         if adds:
             first += factor * tl.load(source + positions, mask=positions < size, other=0.0)
             second += factor * tl.load(source + positions + lanes, mask=positions + lanes < size, other=0.0)
@@ -76,11 +119,12 @@ if triton is not None:
 
     @triton.jit
     def _store_group(
-        source, out, start, size, group, w0, w1, w2, w3, w4, w5, w6, w7, factor, scale,
+        source, out, start, size, group, one, w0, w1, w2, w3, w4, w5, w6, w7, factor, scale,
         lanes: tl.constexpr, pairs: tl.constexpr, adds: tl.constexpr,
     ):  # fmt: skip
         """One group of blocks: the block at counter i is computed by thread i; w0 to w7 are the words of the key."""
         zero = tl.zeros((lanes,), tl.uint32)
+        unit = zero + one.to(tl.uint32)
         counter = (group * lanes + tl.arange(0, lanes)).to(tl.uint32)
         k0 = zero + w0.to(tl.uint32)
         k1 = zero + w1.to(tl.uint32)
@@ -99,34 +143,34 @@ if triton is not None:
         e0, e1, e2, e3 = k4, k5, k6, k7
         d0, d1, d2, d3 = counter, zero, zero, zero
         for _ in range(10):
-            a0, b0, e0, d0 = _quarter_round(a0, b0, e0, d0)
-            a1, b1, e1, d1 = _quarter_round(a1, b1, e1, d1)
-            a2, b2, e2, d2 = _quarter_round(a2, b2, e2, d2)
-            a3, b3, e3, d3 = _quarter_round(a3, b3, e3, d3)
-            a0, b1, e2, d3 = _quarter_round(a0, b1, e2, d3)
-            a1, b2, e3, d0 = _quarter_round(a1, b2, e3, d0)
-            a2, b3, e0, d1 = _quarter_round(a2, b3, e0, d1)
-            a3, b0, e1, d2 = _quarter_round(a3, b0, e1, d2)
+            a0, b0, e0, d0 = _quarter_round(a0, b0, e0, d0, unit)
+            a1, b1, e1, d1 = _quarter_round(a1, b1, e1, d1, unit)
+            a2, b2, e2, d2 = _quarter_round(a2, b2, e2, d2, unit)
+            a3, b3, e3, d3 = _quarter_round(a3, b3, e3, d3, unit)
+            a0, b1, e2, d3 = _quarter_round(a0, b1, e2, d3, unit)
+            a1, b2, e3, d0 = _quarter_round(a1, b2, e3, d0, unit)
+            a2, b3, e0, d1 = _quarter_round(a2, b3, e0, d1, unit)
+            a3, b0, e1, d2 = _quarter_round(a3, b0, e1, d2, unit)
         _store_pair(source, out, start, size, a0 + c0, a1 + c1, a2 + c2, factor, scale, 0, lanes, adds)
         _store_pair(source, out, start, size, a3 + c3, b0 + k0, b1 + k1, factor, scale, 1, lanes, adds)
         _store_pair(source, out, start, size, b2 + k2, b3 + k3, e0 + k4, factor, scale, 2, lanes, adds)
         _store_pair(source, out, start, size, e1 + k5, e2 + k6, e3 + k7, factor, scale, 3, lanes, adds)
         _store_pair(source, out, start, size, d0 + counter, d1, d2, factor, scale, 4, lanes, adds)
 
-    @triton.jit(do_not_specialize=["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7"])
+    @triton.jit(do_not_specialize=["one", "w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7"])
     def _normal(
-        out, w0, w1, w2, w3, w4, w5, w6, w7, size, scale, lanes: tl.constexpr, pairs: tl.constexpr
+        out, one, w0, w1, w2, w3, w4, w5, w6, w7, size, scale, lanes: tl.constexpr, pairs: tl.constexpr
     ):  # fmt: skip
         """Noise alone: each program writes one stretch."""
         group = tl.program_id(0).to(tl.int64)
         start = group * (2 * pairs * lanes)
         _store_group(
-            out, out, start, size, group, w0, w1, w2, w3, w4, w5, w6, w7, scale, scale, lanes, pairs, False
+            out, out, start, size, group, one, w0, w1, w2, w3, w4, w5, w6, w7, scale, scale, lanes, pairs, False
         )  # fmt: skip
 
-    @triton.jit(do_not_specialize=["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7", "count"])
+    @triton.jit(do_not_specialize=["one", "w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7", "count"])
     def _noisy(
-        table, count, w0, w1, w2, w3, w4, w5, w6, w7, factor, scale,
+        table, count, one, w0, w1, w2, w3, w4, w5, w6, w7, factor, scale,
         halvings: tl.constexpr, lanes: tl.constexpr, pairs: tl.constexpr,
     ):  # fmt: skip
         """A stretch of one of `count` tensors. Rows of the table: first groups, sizes, addresses to read, to write."""
@@ -141,7 +185,7 @@ if triton is not None:
         source = tl.load(table + 2 * count + low).to(tl.pointer_type(tl.float32))
         out = tl.load(table + 3 * count + low).to(tl.pointer_type(tl.float32))
         _store_group(
-            source, out, start, size, group, w0, w1, w2, w3, w4, w5, w6, w7, factor, scale, lanes, pairs, True
+            source, out, start, size, group, one, w0, w1, w2, w3, w4, w5, w6, w7, factor, scale, lanes, pairs, True
         )  # fmt: skip
 
 
@@ -157,7 +201,7 @@ def normal(size: int, scale: float, key: bytes, device: torch.device) -> Tensor:
     chacha.check_count(0, groups * LANES)
     if groups:
         with torch.cuda.device(device):
-            _normal[(groups,)](out, *_words(key), size, scale, lanes=LANES, pairs=PAIRS, num_warps=4)
+            _normal[(groups,)](out, 1, *_words(key), size, scale, lanes=LANES, pairs=PAIRS, num_warps=4)
     return out
 
 
@@ -183,6 +227,6 @@ def noisy(values: Sequence[Tensor], out: Sequence[Tensor], factor: float, scale:
     device, halvings = values[0].device, len(values).bit_length()
     with torch.cuda.device(device):
         _noisy[(groups,)](
-            table.to(device, non_blocking=True), len(values), *_words(key), factor, scale,
+            table.to(device, non_blocking=True), len(values), 1, *_words(key), factor, scale,
             halvings=halvings, lanes=LANES, pairs=PAIRS, num_warps=4,
         )  # fmt: skip
