@@ -114,6 +114,18 @@ def test_what_norms_and_sums_read_is_computed_once(monkeypatch):
         assert kinds.is_a_view(node) or not readers, (node, readers)
 
 
+@pytest.mark.parametrize("much", [0, 1 << 30])
+def test_narrow_copies_of_many_parameters_are_made_again(transformer, much, monkeypatch):
+    monkeypatch.setattr(recompute, "_MUCH", much)
+    graph, arguments = transformer
+    light = lightened(graph)
+    copies = [node for node in kept_values(light) if recompute._copies_an_argument(node)]
+    assert bool(copies) is (much > 0)
+    with torch.no_grad():
+        for found, expected in zip(light(*arguments), graph(*arguments), strict=True):
+            assert torch.equal(found, expected)
+
+
 def test_a_sum_of_two_branches_is_not_computed_again(monkeypatch):
     """Otherwise the last layer would begin at the first one."""
     torch.manual_seed(0)

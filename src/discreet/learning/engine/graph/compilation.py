@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from discreet.learning.engine.graph.announcement import Announcement
+from discreet.learning.engine.graph.cross_entropy import fuse_cross_entropy
 from discreet.learning.engine.graph.effects import backward_draws, written_arguments
 from discreet.learning.engine.graph.marks import remove_marks
 from discreet.learning.engine.graph.passes import move_norms_early, share_after_forward
@@ -166,6 +167,7 @@ def _compile(graph: torch.fx.GraphModule, on_gpu: bool) -> FlatFunction:
 
     if on_gpu:  # where moving memory takes longer than computing
         graph = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+        fuse_cross_entropy(graph)
         recompute_cheap(graph)
     with torch.no_grad():
         return compile_regions(graph, compiler, FINITE if on_gpu else None)[0]
@@ -178,6 +180,8 @@ def _tried(
     originals = [(arguments[position], arguments[position].clone()) for position in written]
     device = arguments[0].device
     with torch.no_grad(), torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # what torch keeps after the trial run is then what the run needs
         compiled(*arguments)
         if device.type == "cuda" and is_launch_bound(compiled, arguments) and has_room():
             compiled = GraphReplay(compiled, arguments, fixed, lend)
