@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from discreet.learning.engine.operations import convolution_kernels as kernels
+from discreet.learning.engine.operations.arithmetic import on_grid
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -41,17 +42,37 @@ def case(name, kind=torch.float32):
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_and_their_powers_are_exact(name, kind):
     x, g, geometry, exact = case(name, kind)
-    found = kernels.gradients(x, g, geometry).movedim(-1, 2).double()
+    found = kernels.gradients(x, g, geometry, 24).movedim(-1, 2).double()
     assert float((found - exact).norm() / exact.norm()) < 1e-5
     for order, expected in ((2, exact.square().sum((1, 2, 3, 4))), (1, exact.abs().sum((1, 2, 3, 4)))):
-        torch.testing.assert_close(kernels.powers(x, g, geometry, order).double(), expected, rtol=1e-5, atol=0.0)
+        torch.testing.assert_close(kernels.powers(x, g, geometry, 24, order).double(), expected, rtol=1e-5, atol=0.0)
 
 
 @cuda
 def test_splitting_in_halves_keeps_sixteen_bits():
     value = torch.randn(3, 5, 4, 4, device="cuda") * torch.logspace(-30, 30, 5, device="cuda").view(1, 5, 1, 1)
-    high, low = kernels.halves(value)
+    high, low, _, cut = kernels.halves(value, 24, False)
+    assert not cut.numel()
     assert bool(((high.double() + low.double() - value.double()).abs() <= 2.0**-16 * value.double().abs()).all())
+
+
+@cuda
+def test_halves_of_fewer_digits_are_exact():
+    value = torch.randn(3, 5, 4, 4, device="cuda") * torch.logspace(-30, 30, 5, device="cuda").view(1, 5, 1, 1)
+    high, low, _, cut = kernels.halves(value, 11, True)
+    assert torch.equal(high.double() + low.double(), on_grid(value, 11).double())
+    assert torch.equal(cut, on_grid(value, 11))
+    assert torch.equal(kernels.cut_input(value, 11), cut)
+    assert kernels.cut_input(value, 24) is value
+
+
+@cuda
+@pytest.mark.parametrize("shape", [(3, 5, 7, 9), (3, 16, 8, 8), (2, 64, 16, 8)])
+def test_the_sum_of_squares_is_that_of_each_example(shape):
+    value = torch.randn(shape, device="cuda").to(memory_format=torch.channels_last)
+    expected = on_grid(value, 11).double().square().sum((1, 2, 3))
+    torch.testing.assert_close(kernels.halves(value, 11, False)[2].double(), expected, rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(kernels.input_squares(value, 11).double(), expected, rtol=1e-6, atol=0.0)
 
 
 def test_halves_that_a_compiler_can_fuse_keep_sixteen_bits_too():

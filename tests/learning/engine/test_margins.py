@@ -172,8 +172,11 @@ def test_gradients_in_float16_are_not_kept_in_it(narrow, monkeypatch):
 
 def test_sums_written_as_additions_have_every_example():
     for examples in (1, 2, 3, 16):
-        values = torch.randn(examples, 3, 4)
-        torch.testing.assert_close(arithmetic._added_up(values), values.sum(0))
+        values, weights = torch.randn(examples, 3, 4), torch.rand(examples)
+        expected = torch.einsum("bij,b->ij", values, weights)
+        torch.testing.assert_close(arithmetic._added_up(values, weights), expected)
+        in_bfloat16 = arithmetic._added_up(values.bfloat16(), weights)
+        torch.testing.assert_close(in_bfloat16, torch.einsum("bij,b->ij", values.bfloat16().float(), weights))
 
 
 @pytest.mark.parametrize("name", ["linear", "transposed", "convolution", "tied"])

@@ -89,7 +89,8 @@ class ConvolutionWeight(GradientRule):
         if grad.device.type == "cpu" and grad.dim() == len(self.shape):
             return self.as_groups(widened(x), widened(grad))
         if self.has_kernel(x, grad):
-            return convolution_kernels.gradients(x, grad, self.geometry()).movedim(-1, 2)
+            digits = float32_digits(x.device, convolution=True)
+            return convolution_kernels.gradients(inputs[0], grad, self.geometry(), digits).movedim(-1, 2)
         a, g = self.sequences(x, grad)
         gradients = product(g.mT, a).view(grad.shape[0], self.shape[0], *self.shape[2:], self.shape[1])
         return gradients.movedim(-1, 2)
@@ -129,7 +130,8 @@ class ConvolutionWeight(GradientRule):
     def norm_power(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
         x, g = _images(inputs[0], grad)
         if self.has_kernel(x, g):
-            powers = convolution_kernels.powers(x, g, self.geometry(), order)
+            digits = float32_digits(x.device, convolution=True)
+            powers = convolution_kernels.powers(inputs[0], g, self.geometry(), digits, order)
             return enlarged(powers, self.margin(inputs, grad, order), order)
         positions = grad[0].numel() // self.shape[0]
         if order != 2 or not gram_is_cheaper(positions, prod(self.shape[1:]), self.shape[0] // self.groups):
@@ -156,12 +158,19 @@ class ConvolutionWeight(GradientRule):
             error += convolution_kernels.ERROR
         if order == 1:
             return error * kernel_size * power_sums(x, 1) * g.abs().sum(axis).flatten(1).amax(1)
-        of_x, of_g = (power_sums(value, 2) + torch.finfo(value.dtype).tiny * value[0].numel() for value in (x, g))
+        if self.has_kernel(inputs[0], grad) and inputs[0].dtype == torch.float32:
+            squares = convolution_kernels.input_squares(inputs[0], float32_digits(x.device, convolution=True))
+        else:
+            squares = power_sums(x, 2)
+        of_x, of_g = squares + _underflow(x), power_sums(g, 2) + _underflow(g)
         return error * (kernel_size * of_x).sqrt() * of_g.sqrt()
 
     def weighted_sum(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
+        digits = float32_digits(grad.device, convolution=True)
         x, g = (widened(value) for value in _images(inputs[0], grad))
-        g = scaled(g, weights, digits=float32_digits(g.device, convolution=True))
+        if self.has_kernel(inputs[0], grad) and inputs[0].dtype == torch.float32:
+            x = convolution_kernels.cut_input(inputs[0], digits)
+        g = scaled(g, weights, digits=digits)
         if x.dim() > len(self.shape):
             x, g = x.flatten(0, 1), g.flatten(0, 1)
         return self.gradient(x, g, self.shape, self.groups)
@@ -179,6 +188,11 @@ class ConvolutionWeight(GradientRule):
         )
         result: Tensor = gradients[1]
         return result
+
+
+def _underflow(value: Tensor) -> float:
+    """The most that underflow can take from a sum of an example's squares."""
+    return torch.finfo(value.dtype).tiny * value[0].numel()
 
 
 def _images(x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,8 @@ from math import prod
 import torch
 from torch import Tensor
 
+from discreet.learning.engine.operations.arithmetic import on_grid, power_sums
+
 try:
     import triton  # type: ignore[import-not-found,unused-ignore]  # not on every machine
     import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
@@ -33,6 +35,7 @@ except ImportError:  # CPU builds of torch come without it
 ERROR = 2.0**-14
 
 _TYPES = (torch.float32, torch.bfloat16, torch.float16)
+_FLOAT32_DIGITS = 24
 
 
 def supports(x: Tensor, g: Tensor, kernel: Sequence[int], groups: int) -> bool:
@@ -46,13 +49,17 @@ def supports(x: Tensor, g: Tensor, kernel: Sequence[int], groups: int) -> bool:
 if triton is not None:
 
     @triton.jit
-    def _halves(v, high, low, size, block: tl.constexpr):
-        """Split numbers into high + low, in memory order."""
+    def _halves(v, high, low, squares, cut, size, kept, copies: tl.constexpr, block: tl.constexpr):
+        """Split numbers, cut to the bits that are `kept`, into high + low, in memory order; and their squares' sum."""
         offset = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
-        value = tl.load(v + offset, mask=offset < size)
+        value = tl.load(v + offset, mask=offset < size, other=0.0)
+        value = (value.to(tl.int32, bitcast=True) & kept).to(tl.float32, bitcast=True)
         upper = value.to(tl.bfloat16)
         tl.store(high + offset, upper, mask=offset < size)
         tl.store(low + offset, (value - upper.to(tl.float32)).to(tl.bfloat16), mask=offset < size)
+        tl.store(squares + tl.program_id(0), tl.sum(value * value))
+        if copies:
+            tl.store(cut + offset, value, mask=offset < size)
 
     @triton.jit
     def _tap(left, left_low, x, x_low, offset, valid, total, split: tl.constexpr):
@@ -153,19 +160,33 @@ def _run(
     return out
 
 
+#: How many numbers one program splits.
+_BLOCK = 1024
+
+
 @torch.library.custom_op("discreet::halves", mutates_args=())
-def halves(value: Tensor) -> tuple[Tensor, Tensor]:
-    """A float32 tensor with dense memory as high + low, both bfloat16."""
+def halves(value: Tensor, digits: int, copies: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A float32 tensor [B, …] with dense memory, cut to this many binary digits, as high + low, both bfloat16.
+
+    The third result is the sum of squares of each example; with `copies`, the fourth one is the cut tensor itself, and
+    else it is empty. So the numbers need not be read again for either.
+    """
     high, low = (torch.empty_like(value, dtype=torch.bfloat16) for _ in range(2))
-    block = 1024
+    cut = torch.empty_like(value) if copies else value.new_empty(0)
+    blocks = triton.cdiv(value.numel(), _BLOCK)
+    squares = torch.empty(blocks, dtype=torch.float32, device=value.device)
+    kept = -(1 << max(0, _FLOAT32_DIGITS - digits))
     with torch.cuda.device(value.device):
-        _halves[(triton.cdiv(value.numel(), block),)](value, high, low, value.numel(), block)
-    return high, low
+        _halves[(blocks,)](value, high, low, squares, cut, value.numel(), kept, copies, _BLOCK)
+    if value[0].numel() % _BLOCK == 0:
+        return high, low, squares.view(value.shape[0], -1).sum(1), cut
+    return high, low, power_sums(on_grid(value, digits), 2), cut
 
 
 @halves.register_fake
-def _(value: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(value, dtype=torch.bfloat16), torch.empty_like(value, dtype=torch.bfloat16)
+def _(value: Tensor, digits: int, copies: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    high, low = (torch.empty_like(value, dtype=torch.bfloat16) for _ in range(2))
+    return high, low, value.new_empty(value.shape[0]), torch.empty_like(value) if copies else value.new_empty(0)
 
 
 @torch.library.custom_op("discreet::convolution_gradients", mutates_args=())
@@ -199,33 +220,47 @@ def fused_halves(value: Tensor) -> tuple[Tensor, Tensor]:
     return high.to(torch.bfloat16), (value - high).to(torch.bfloat16)
 
 
-def _factors(value: Tensor, fused: bool) -> tuple[Tensor, Tensor | None]:
-    """A value with channels last in memory, as (high, low); a 16-bit type has no low part."""
-    value = value.contiguous(memory_format=torch.channels_last)
-    if value.dtype != torch.float32:
-        return value, None
-    high, low = fused_halves(value) if fused else halves(value)
-    return high, low
+def _both(x: Tensor, g: Tensor, digits: int, copies: bool) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+    """Both factors with channels last in memory, as (high, low); a 16-bit type has no low part.
+
+    The input's halves must not be made where the input is, long before they are needed: a compiler can't look into the
+    operation that makes them. So its digits are cut there too, else a copy of the input would be written before.
+    """
+    x, g = (value.contiguous(memory_format=torch.channels_last) for value in (x, g))
+    if x.dtype != torch.float32:
+        return x, None, g, None
+    high, low, _, _ = halves(x, digits, copies)
+    return high, low, *fused_halves(g)
 
 
-def _both(x: Tensor, g: Tensor) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
-    """Both factors split. The input's halves must not be made where the input is, long before they are needed."""
-    return *_factors(x, fused=False), *_factors(g, fused=True)
+def input_squares(x: Tensor, digits: int) -> Tensor:
+    """Σx² of each example of a float32 input, with the digits that are used; a trace splits the input only once."""
+    result: Tensor = halves(x.contiguous(memory_format=torch.channels_last), digits, digits < _FLOAT32_DIGITS)[2]
+    return result
 
 
-def gradients(x: Tensor, g: Tensor, geometry: Sequence[int]) -> Tensor:
+def cut_input(x: Tensor, digits: int) -> Tensor:
+    """A float32 input with the digits that are used; a trace splits and cuts it only once."""
+    if digits >= _FLOAT32_DIGITS:
+        return x
+    result: Tensor = halves(x.contiguous(memory_format=torch.channels_last), digits, True)[3]
+    return result
+
+
+def gradients(x: Tensor, g: Tensor, geometry: Sequence[int], digits: int) -> Tensor:
     """The gradient of each example, [B, outputs, *kernel, channels], in float32.
 
     Args:
         x: the convolution's input, [B, channels, height, width].
-        g: the gradient of its output, [B, outputs, …].
+        g: the gradient of its output, [B, outputs, …], with the digits that are to be used.
         geometry: height and width of the kernel, then of stride, padding and dilation.
+        digits: how many binary digits of a float32 input are used.
     """
-    result: Tensor = _gradients_op(*_both(x, g), list(geometry))
+    result: Tensor = _gradients_op(*_both(x, g, digits, False), list(geometry))
     return result
 
 
-def powers(x: Tensor, g: Tensor, geometry: Sequence[int], order: int) -> Tensor:
+def powers(x: Tensor, g: Tensor, geometry: Sequence[int], digits: int, order: int) -> Tensor:
     """Σ|gradient|^order of each example; arguments as for `gradients`."""
-    result: Tensor = _powers_op(*_both(x, g), list(geometry), order)
+    result: Tensor = _powers_op(*_both(x, g, digits, digits < _FLOAT32_DIGITS), list(geometry), order)
     return result
