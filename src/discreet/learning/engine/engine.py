@@ -220,7 +220,7 @@ class Engine:
         if self._coverage is not None and self._coverage.in_turn:  # then only finite gradients were added
             return True
         announcement = None if self._current is None else self._current.announcement
-        return bool(result.finite.all()) if announcement is None else announcement.wait()
+        return (announcement is not None and announcement.wait()) or bool(result.finite.all())
 
     def gathered(self) -> contextlib.AbstractContextManager[None]:
         """Gather a model that is spread over processes once for several calls; all processes enter it together."""
