@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+
 import pytest
 import torch
 from torch import nn
@@ -208,3 +211,31 @@ def test_a_branch_on_the_largest_value_of_a_batch_sees_one_example_at_a_time():
     x[2] *= 1000
     assert is_exact(engine, (x,))
     assert "in turn" in engine.report
+
+
+@pytest.mark.parametrize("where", ["trials.run", "search.norm_power", "mixing.ordinary_gradients"])
+def test_a_dry_run_that_does_not_fit_into_memory_keeps_its_values_on_the_host(where, monkeypatch, caplog):
+    """Also where a failure would otherwise be taken for a rule that does not fit, or an example that is refused."""
+    module, name = where.split(".")
+    users = ["search", "mixing"] if module == "trials" else [module]
+    on_host = []
+    original = getattr(importlib.import_module(f"discreet.learning.engine.dry_run.{users[0]}"), name)
+
+    def limited(*args, **kwargs):
+        if not on_host:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(*args, **kwargs)
+
+    def save_on_cpu():
+        on_host.append(True)
+        return contextlib.nullcontext()
+
+    for user in users:
+        monkeypatch.setattr(f"discreet.learning.engine.dry_run.{user}.{name}", limited)
+    monkeypatch.setattr(torch.autograd.graph, "save_on_cpu", save_on_cpu)
+    batch = torch.randn(4, 3), torch.randint(0, 2, (4,))
+    engine = Engine(nn.Linear(3, 2), F.cross_entropy, Flat(NORM), compile=False)
+    engine.start(batch)
+    assert "linear" in engine.report
+    assert "fallback" not in engine.report
+    assert "needs more memory" in caplog.text

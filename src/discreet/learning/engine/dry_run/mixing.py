@@ -87,6 +87,8 @@ def check_mixing(trial: Trial, exact: Mapping[str, Sequence[Tensor]], seeds: int
         for position, batch in (*([(None, trial.batch)] if seed else []), *zip(EXCHANGED, trial.others, strict=True)):
             try:
                 _, losses, live = run(replace(trial, batch=batch), None, everything, seed)
+            except torch.OutOfMemoryError:
+                raise
             except (RuntimeError, ValueError, IndexError):
                 if position is None:
                     raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,8 @@ from discreet.learning.engine.operations.arithmetic import power_sums
 from discreet.learning.engine.shared_parameters import Use, norm_power
 from discreet.learning.engine.trace.recorder import check_inputs_unchanged, output_gradients
 
+_log = logging.getLogger("discreet.learning")
+
 #: How many seeds to try for a model that draws random numbers.
 _SEEDS = 4
 
@@ -50,6 +53,8 @@ def _agrees(uses: Sequence[Use], exact: Sequence[Tensor], tolerance: float, loos
         weights[example] = 1.0
         try:
             gradient = torch.stack([use.rule.weighted_sum(use.inputs, use.grad, weights) for use in uses]).sum(0)
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError:  # the rule does not fit these shapes
             return False
         if gradient.shape != expected[example].shape or not is_close(gradient, expected[example], loosely):
@@ -114,6 +119,8 @@ def _cover(trial: Trial, alone: str) -> tuple[Coverage, dict[str, str]]:
         try:
             recorder, losses, live = run(trial, layouts, ignored)
             uses = uses_by_name(recorder.sites, output_gradients(losses, recorder.sites), layouts, EXAMPLES)
+        except torch.OutOfMemoryError:
+            raise
         except (RuntimeError, ValueError, IndexError) as error:
             # Repeating a shared output per example changes its shape, which the model may not support.
             shared = [
@@ -165,9 +172,15 @@ def find_coverage(
         return _cover(first, alone)
     except InvalidArgument:
         raise
+    except torch.OutOfMemoryError:
+        pass  # what failed is freed when this block is left
     except (RuntimeError, ValueError, TypeError, NotImplementedError, DiscreetError) as error:
         second = next(trials, None)  # a model that insists on float32 cannot run in float64
         if second is None:
             raise
         del error
         return _cover(second, alone)
+    _log.warning("the dry run needs more memory than the device has: the host keeps its values, which is slower")
+    torch.cuda.empty_cache()
+    with torch.autograd.graph.save_on_cpu():
+        return _cover(first, alone)

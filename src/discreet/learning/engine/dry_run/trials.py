@@ -161,9 +161,13 @@ def run(
 def ordinary_gradients(
     losses: Tensor, live: Mapping[str, Tensor], sites: Sequence[Site] = ()
 ) -> tuple[dict[str, list[Tensor | None]], list[tuple[Tensor | None, ...]]]:
-    """Ordinary gradients of each example's loss, by parameter, and those of each site's output."""
+    """Ordinary gradients of each example's loss, by parameter, and where those of each site's output are not zero."""
     wanted: Any = [*live.values(), *(site.edge for site in sites)]
-    by_example = [torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True) for loss in losses]
+    by_example = []
+    for loss in losses:
+        gradients = torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True)
+        of_sites = [None if gradient is None else gradient != 0 for gradient in gradients[len(live) :]]
+        by_example.append((*gradients[: len(live)], *of_sites))
     by_tensor = list(zip(*by_example, strict=True))
     return {name: list(by_tensor[position]) for position, name in enumerate(live)}, by_tensor[len(live) :]
 
