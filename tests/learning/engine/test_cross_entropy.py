@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from discreet.learning import Engine, Flat
-from discreet.learning.engine.graph import compilation, cross_entropy, softmax_kernels
+from discreet.learning.engine.graph import cross_entropy, softmax_kernels
+from tests.learning.engine import traces
 
 EXAMPLES, LENGTH, CLASSES = 3, 5, 1100
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -74,23 +74,13 @@ CASES = {
 
 def traced(model, loss, dtype, monkeypatch):
     """The graph of a clipped sum, and its arguments."""
-    kept = []
-    original = compilation.trace_flat
-
-    def keep(function, arguments):
-        kept.append((original(function, arguments), arguments))
-        return kept[-1][0]
-
-    monkeypatch.setattr(compilation, "trace_flat", keep)
     torch.manual_seed(0)
     targets = torch.randint(0, CLASSES, (EXAMPLES, LENGTH))
     targets[0, 1:3], targets[1, 0], targets[2] = -100, 4, CLASSES - 1
     if loss is not F.cross_entropy:
         targets.clamp_min_(0)
     batch = torch.randint(0, 7, (EXAMPLES, LENGTH)), targets
-    mask = torch.ones(EXAMPLES, dtype=torch.bool)
-    Engine(model, loss, Flat(0.1), compile=False, dtype=dtype)(batch, mask)
-    return kept[-1]
+    return traces.traced(model, loss, batch, dtype, monkeypatch)
 
 
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16])

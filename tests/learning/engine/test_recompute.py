@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from discreet.learning import Engine, Flat
-from discreet.learning.engine.graph import compilation, kinds, recompute
+from discreet.learning.engine.graph import kinds, recompute
+from tests.learning.engine import traces
 
 EXAMPLES = 4
 
@@ -34,18 +34,9 @@ class Block(nn.Module):
 
 def traced(model, shape, dtype, monkeypatch):
     """The graph of a clipped sum and its arguments."""
-    kept = []
-    original = compilation.trace_flat
-
-    def keep(function, arguments):
-        kept.append((original(function, arguments), arguments))
-        return kept[-1][0]
-
-    monkeypatch.setattr(compilation, "trace_flat", keep)
     torch.manual_seed(0)
     batch = torch.randn(EXAMPLES, *shape), torch.arange(EXAMPLES) % 3
-    Engine(model, F.cross_entropy, Flat(0.1), compile=False, dtype=dtype)(batch, torch.ones(EXAMPLES, dtype=torch.bool))
-    return kept[-1]
+    return traces.traced(model, F.cross_entropy, batch, dtype, monkeypatch)
 
 
 def kept_values(graph):

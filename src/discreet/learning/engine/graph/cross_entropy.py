@@ -50,7 +50,7 @@ def fuse_cross_entropy(module: GraphModule) -> None:
     for node in graph.find_nodes(op="call_function", target=_aten._log_softmax_backward_data.default):
         pattern = _matched(node)
         if pattern is not None:
-            _replace(pattern)
+            _put_kernels(pattern)
     graph.eliminate_dead_code()
     graph.lint()
     module.recompile()
@@ -189,7 +189,7 @@ def _in_order(seen: Tensor) -> bool:
     return torch.equal(seen[..., :1], expected) and seen.stride(-1) == 0
 
 
-def _replace(pattern: _Pattern) -> None:
+def _put_kernels(pattern: _Pattern) -> None:
     """Put the kernels in place of a cross entropy."""
     scores, losses, result = pattern.scores, pattern.losses, pattern.result
     value: Tensor = scores.meta["val"]
