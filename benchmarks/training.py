@@ -171,6 +171,8 @@ def ours(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, compiled
         """Noisy means, as `Step.fill` makes them."""
         drawn_from, share = secret.at(next(count)), 1.0 / examples
         if not early:
+            if device.type == "cuda":
+                torch.cuda.synchronize()  # other streams may still read the last gradients
             result = engine(batch, mask, clip_norm)
             sums = [result.sums[name] for name in parameters]
             return noise.noisy(sums, share, share, drawn_from, overwrite=True)

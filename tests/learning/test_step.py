@@ -16,6 +16,7 @@ from discreet.learning import Adaptive, Automatic, BandedCorrelation, Engine, Fl
 from discreet.learning.distributed import Team
 from discreet.learning.engine import ClippedSum
 from discreet.learning.engine.graph.replay import Loans
+from discreet.learning.engine.operations.memory_format import with_usual_strides
 from discreet.learning.noise import GaussianNoise, Secret, split
 from discreet.learning.step import _Totals
 from tests.learning import small, triton_in_numpy
@@ -99,6 +100,37 @@ def test_what_the_engine_lends_is_given_back_before_it_is_written_over(monkeypat
     check_steps(Step, physical_batch_size=size)
 
 
+@pytest.mark.parametrize("early", [True, False])
+def test_lent_gradients_are_written_over_only_when_the_device_is_done_with_them(monkeypatch, early):
+    """Another stream may still copy them, and would copy sums without noise."""
+    log = []
+
+    class Logged(Lending):
+        def _run(self, *args):
+            log.append("run")
+            return super()._run(*args)
+
+    monkeypatch.setattr("discreet.learning.step.Engine", Logged)
+    monkeypatch.setattr("discreet.learning.step._wait_for", lambda device: log.append("wait"))
+    if not early:
+        monkeypatch.setattr("discreet.learning.step.EARLY_NOISE", 0)
+        added_in_place(monkeypatch)
+    check_steps(Step, physical_batch_size=60)
+    runs = log.count("run")
+    assert log == (["run"] * runs if early else ["run", *["wait", "run"] * (runs - 1)])
+
+
+def test_strides_do_not_tell_which_operation_made_a_tensor():
+    made = torch.randn(8, 64, 1, 1).as_strided((8, 64, 1, 1), (64, 1, 64, 64))
+    usual = with_usual_strides(made)
+    assert usual.stride() == torch.zeros(8, 64, 1, 1).stride()
+    assert torch.equal(usual, made)
+    last = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    assert with_usual_strides(last) is last
+    turned = torch.randn(3, 4).T
+    assert with_usual_strides(turned) is turned
+
+
 def added_in_place(monkeypatch):
     """Let noise be added to the sums in their own memory, as the CUDA kernel adds it."""
 
@@ -116,7 +148,15 @@ def test_a_gradient_that_someone_keeps_is_not_lent_again():
     """Otherwise it would turn into the next step's sums, without noise."""
     loans = Loans([torch.arange(4.0), torch.zeros(2, 2)])
     net = nn.Linear(4, 1, bias=False)
-    for keep in (lambda grad: grad, lambda grad: grad.view(2, 2), lambda grad: grad[0, 1:], lambda grad: grad.numpy()):
+    ways = (
+        lambda grad: grad,
+        lambda grad: grad.view(2, 2),
+        lambda grad: grad[0, 1:],
+        lambda grad: grad.numpy(),
+        lambda grad: grad.untyped_storage(),
+        torch.utils.dlpack.to_dlpack,
+    )
+    for keep in ways:
         net.weight.grad = loans.hand_out()[0].view(1, 4)
         assert not loans.returned
         kept = keep(net.weight.grad)

@@ -16,7 +16,8 @@ from discreet.ledger.stores.sqlite import SQLiteStore, SQLiteTransaction
 from tests.ledger import test_accounts, test_machine, test_verify
 
 # Flaky: the mutant also broke hypothesis' replay of the failure, so it was caught.
-FAILURES = (AssertionError, DiscreetError, pytest.fail.Exception, Flaky)
+# LookupError: code looked for what the mutant left out.
+FAILURES = (AssertionError, DiscreetError, pytest.fail.Exception, Flaky, LookupError)
 
 
 def the_machine(kind=test_machine.Machine, examples=300):

@@ -25,7 +25,7 @@ from discreet.learning.clipping import LARGEST, SMALLEST, Adaptive, Clipping
 from discreet.learning.data.batches import Batch, BatchStream
 from discreet.learning.distributed import Team, device_of, inner_model
 from discreet.learning.engine import ClippedSum, Engine
-from discreet.learning.engine.operations.memory_format import in_format_of
+from discreet.learning.engine.operations.memory_format import in_format_of, with_usual_strides
 from discreet.learning.noise import Pending, apart, split
 from discreet.learning.optimizers import check_optimizer
 from discreet.learning.plan import Plan
@@ -118,6 +118,8 @@ class Step:
         self._norm = float(plan.clipping.norm)
         self.position = 0
         self.updates = 0
+        #: Whether the last gradients are in memory that the engine writes sums to.
+        self._lent = False
         held = [*self._model.parameters(), *self._model.buffers()]
         self.team.share_parameters(tensor for tensor in held if not any_sharded([tensor]))
         self._buffers = _Buffers(self._model)
@@ -167,7 +169,9 @@ class Step:
             sums, totals = self._clipped(batch, norm, noise if early else None)
         if not early and self._is_plain:
             # An empty draw takes the same way: else the memory layout of `.grad` would tell that it was empty.
-            self._set_gradients(self._made_noisy(batch.step, norm, sums or self._no_sums()))
+            sums = sums or self._no_sums()
+            self._set_gradients(self._made_noisy(batch.step, norm, sums))
+            self._lent |= sums.lent and sums.owned
         else:
             self._release(noise(), norm, sums, totals)
         return Observed(totals.loss / totals.count, totals.clipped / totals.count, norm)
@@ -215,6 +219,9 @@ class Step:
         for piece, mask in batch.pieces(self.device, (self.team.rank, self.team.size)):
             if sums is not None and (sums.lent or not sums.owned):
                 sums = _Sums([total.clone() for total in sums.tensors], owned=True)
+            if self._lent:
+                _wait_for(self.device)  # other streams may still read the last gradients
+                self._lent = False
             clipped = self._engine(piece, mask, limit, meanwhile)
             piece_sums = [clipped.sums[name].to(self._dtype) for name in self._names]
             if sums is None:
@@ -281,7 +288,8 @@ class Step:
 
     def _set_gradients(self, noisy: list[Tensor]) -> None:
         for parameter, gradient in zip(self._parameters, noisy, strict=True):
-            parameter.grad = sharded_like(parameter, gradient.to(parameter.dtype))
+            # The strides must not tell how the gradient was made: an empty draw is made differently.
+            parameter.grad = sharded_like(parameter, with_usual_strides(gradient).to(parameter.dtype))
         for untrained in self._others:
             untrained.grad = None
 
@@ -308,6 +316,12 @@ class Step:
         """Continue from `state` at step `position` of the plan, with noise from this process's fresh secret."""
         self.position, self.updates = position, int(state["updates"])
         self._norm = float(state["clip_norm"])
+
+
+def _wait_for(device: torch.device) -> None:
+    """Wait until a device has done all that was launched on it."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 @dataclass

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -58,7 +60,29 @@ def as_cuda_computes_it(model, batch):
         return F.nll_loss(scores.log_softmax(1).float(), targets, reduction="none").mean(1)
 
 
+def next_words(model, batch):
+    ids, _ = batch
+    return F.cross_entropy(model(ids)[:, :, :-1], ids[:, 1:], reduction="none").mean(1)
+
+
+def of_columns(model, batch):
+    """Targets that do not lie next to each other: each second number of the batch."""
+    ids, targets = batch
+    pairs = torch.stack([targets, ids], 2)
+    return F.cross_entropy(model(ids).flatten(0, 1), pairs[:, :, 0].flatten(), reduction="none").view(ids.shape).mean(1)
+
+
+def in_another_order(model, batch):
+    """Not the classes of a row, but numbers from several rows: no cross entropy, though it looks like one."""
+    ids, _ = batch
+    logs = model(ids)[:, :4].log_softmax(2).reshape(-1, CLASSES)
+    return F.nll_loss(logs.view(len(ids), CLASSES, 4), ids[:, :4], reduction="none").mean(1)
+
+
 CASES = {
+    "next words": (Words(), next_words, False),
+    "targets in columns": (Words(transposed=False), of_columns, True),
+    "numbers in another order": (Words(transposed=False), in_another_order, False),
     "as CUDA computes it": (Words(), as_cuda_computes_it, True),
     "as CUDA computes it, columns cut off": (Words(36), as_cuda_computes_it, True),
     "torch's loss": (Words(), F.cross_entropy, True),
@@ -119,6 +143,48 @@ def test_scores_that_a_softmax_widens_itself_are_found_too(monkeypatch):
         torch.testing.assert_close(after, before, rtol=1e-2, atol=1e-2 * float(before.float().abs().max()))
 
 
+def test_a_model_in_16_bits_keeps_the_type_of_its_losses(monkeypatch):
+    graph, arguments = traced(Words().bfloat16(), F.cross_entropy, None, monkeypatch)
+    changed = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+    cross_entropy.fuse_cross_entropy(changed)
+    assert any("row_log_sums" in str(node.target) for node in changed.graph.nodes)
+    for before, after in zip(graph(*arguments), changed(*arguments), strict=True):
+        assert after.dtype == before.dtype
+        torch.testing.assert_close(after, before, rtol=3e-2, atol=3e-2 * float(before.float().abs().max()))
+
+
+def in_memory(tensor, places):
+    """What a kernel reads at places after a tensor's address, whatever the tensor's strides are."""
+    size = tensor.untyped_storage().size() // tensor.element_size() - tensor.storage_offset()
+    return tensor.as_strided((size,), (1,))[places]
+
+
+def test_the_kernel_gets_the_targets_of_its_own_rows(monkeypatch):
+    """They may be columns of a batch. The mutant that reads them in memory order mixes examples."""
+
+    class Kernel:
+        def __getitem__(self, grid):
+            def launch(scores, log_sums, targets, weights, out, classes, width, stride, blocks, block, num_warps):
+                rows, columns = torch.arange(len(out)), torch.arange(classes)
+                scores = in_memory(scores, (rows * stride)[:, None] + columns)
+                log_sums, targets, weights = (in_memory(value, rows) for value in (log_sums, targets, weights))
+                shares = (scores - log_sums[:, None]).exp() - F.one_hot(targets, classes)
+                out.zero_()[:, :classes] = shares * weights[:, None]
+
+            return launch
+
+    monkeypatch.setattr(softmax_kernels, "triton", SimpleNamespace(cdiv=lambda a, b: -(-a // b)))
+    monkeypatch.setattr(softmax_kernels, "_gradients", Kernel(), raising=False)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    torch.manual_seed(0)
+    scores = torch.randn(6, 40)[:, ::2]
+    targets = torch.randint(0, 20, (6, 3))[:, 1]
+    log_sums, weights = torch.stack([scores.logsumexp(1), torch.rand(6)], 1).unbind(1)
+    expected = softmax_kernels.class_gradients(scores, log_sums, targets, weights, 24)
+    found = softmax_kernels._launch_gradients(scores, log_sums, targets, weights, 24)
+    torch.testing.assert_close(found, expected)
+
+
 def test_few_classes_are_left_to_the_compiler(monkeypatch):
     monkeypatch.setattr(cross_entropy, "FEWEST_CLASSES", CLASSES + 1)
     graph, _ = traced(Words(), F.cross_entropy, None, monkeypatch)
@@ -137,6 +203,7 @@ def test_log_sums_and_gradients_are_those_of_float64(classes, width, kind, devic
     scores = wide[:, :classes]
     targets = torch.tensor([0, classes - 1, classes // 2, -100, 0, classes - 1], device=device)
     weights = torch.tensor([1.0, -2.0, 0.5, 0.0, 3.0, 1e-3], device=device)
+    targets, weights = (torch.stack([value, 1 - value], 1)[:, 0] for value in (targets, weights))  # in columns
     expected = scores.double().requires_grad_()
     log_sums = softmax_kernels.row_log_sums(scores)
     torch.testing.assert_close(log_sums.double(), expected.logsumexp(1).detach(), rtol=1e-6, atol=1e-6)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from discreet.learning.engine.graph.effects import in_place_writes
 from discreet.learning.engine.graph.recompute import copy_part
@@ -47,13 +48,20 @@ def fuse_cross_entropy(module: GraphModule) -> None:
     graph = module.graph
     if in_place_writes(list(graph.nodes)):
         return
+    found = False
     for node in graph.find_nodes(op="call_function", target=_aten._log_softmax_backward_data.default):
         pattern = _matched(node)
         if pattern is not None:
             _put_kernels(pattern)
+            found = True
+    if not found:
+        return
     graph.eliminate_dead_code()
     graph.lint()
     module.recompile()
+    # Strides may be others now, up to where the next operation writes its result.
+    values = [node.meta["val"] for node in graph.find_nodes(op="placeholder")]
+    FakeTensorProp(module, values[0].fake_mode).propagate_dont_convert_inputs(*values)
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ def _matched(node: Node) -> _Pattern | None:
     forward = total.args[0] if isinstance(total, Node) and total.target is operator.getitem else None
     if not isinstance(forward, Node) or forward.target not in _FORWARD or weight is not None or reduction != 0:
         return None
-    if _behind(chosen_from) is not softmax or _behind(forward.args[0]) is not softmax:
+    if not (_shows(chosen_from, softmax) and _shows(forward.args[0], softmax)):
         return None
     if (targets, ignored) != (forward.args[1], forward.args[4]):
         return None
@@ -124,6 +132,16 @@ def _behind(node: Any) -> Any:
     return node
 
 
+def _shows(node: Any, whole: Node) -> bool:
+    """Whether a node shows another one with the same examples and classes, up to dimensions of size 1 behind them."""
+
+    def layout(value: Node) -> list[int]:
+        shape = value.meta["val"].shape
+        return [*shape[:2], *(size for size in shape[2:] if size != 1)]
+
+    return _behind(node) is whole and layout(node) == layout(whole)
+
+
 def _between(node: Any) -> set[Node]:
     """A node, and the nodes that it shows in the same order of elements and in any type."""
     nodes: set[Node] = set()
@@ -148,7 +166,7 @@ def _rows(scores: Tensor) -> Tensor | None:
         return None
     try:
         return last.view(-1, last.shape[-1])
-    except RuntimeError:
+    except (RuntimeError, ValueError):  # a tensor without data raises the second one
         return None
 
 
@@ -205,13 +223,17 @@ def _put_kernels(pattern: _Pattern) -> None:
     chosen = forward(_aten._to_copy.default, forward(_aten.squeeze.dim, chosen, 1), dtype=torch.float32)
     zero = forward(_aten.zeros_like.default, chosen)
     each = forward(_aten.where.self, used, forward(_aten.sub.Tensor, log_sums, chosen), zero)
-    losses.replace_all_uses_with(forward(_aten.view.default, each, list(losses.meta["val"].shape)))
+    each = forward(_aten._to_copy.default, each, dtype=losses.meta["val"].dtype)
+    each = forward(_aten.view.default, each, list(losses.meta["val"].shape))
     backward = _Inserted(result)
     weights = backward(_aten.reshape.default, pattern.gradient, [rows])
+    weights = backward(_aten._to_copy.default, weights, dtype=torch.float32)
     weights = backward(_aten.where.self, used, weights, backward(_aten.zeros_like.default, weights))
     shape = list(result.meta["val"].shape)
     gradients = backward(class_gradients._opoverload, by_row, log_sums, targets, weights, shape[-1])
-    result.replace_all_uses_with(backward(_aten.view.default, gradients, shape))
+    gradients = backward(_aten.view.default, gradients, shape)
+    losses.replace_all_uses_with(each)
+    result.replace_all_uses_with(gradients)
 
 
 class _Inserted:

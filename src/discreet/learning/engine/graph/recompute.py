@@ -120,7 +120,13 @@ def _copies_an_argument(node: Node) -> bool:
     if node.target is not _aten._to_copy.default or _is_later(node) or node.all_input_nodes[0].op != "placeholder":
         return False
     smaller = size_in_bytes(node) < size_in_bytes(node.all_input_nodes[0])
-    return smaller and all(reader.meta.get(_PART) == _BACKWARD for reader in _readers(node))
+    return smaller and all(_ends_in_backward(reader) for reader in _readers(node))
+
+
+def _ends_in_backward(node: Node) -> bool:
+    """Whether the backward pass alone reads a value, also through views."""
+    users = node.users if is_a_view(node) else ()
+    return node.meta.get(_PART) == _BACKWARD and all(_ends_in_backward(user) for user in users)
 
 
 def _replaceable(node: Node) -> bool:

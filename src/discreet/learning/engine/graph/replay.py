@@ -9,6 +9,7 @@ pays.
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -60,7 +61,6 @@ class Loans:
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._tensors = tensors
-        self._storages = [tensor.untyped_storage() for tensor in tensors]
         self._own_references = self._references()
 
     def hand_out(self) -> list[Tensor]:
@@ -69,11 +69,19 @@ class Loans:
 
     @property
     def returned(self) -> bool:
-        """Whether nobody refers to the memory any more: no tensor, no view of one, no numpy array."""
+        """Whether nobody in this process refers to the memory: no tensor, no view of one, no storage, no numpy array.
+
+        Work that was launched on the device may still read it.
+        """
         return self._references() == self._own_references
 
-    def _references(self) -> list[int]:
-        return [torch._C._storage_Use_Count(storage._cdata) for storage in self._storages]
+    def _references(self) -> list[tuple[int, int]]:
+        """How often each memory is referred to, and the Python object of its storage, of which there is only one."""
+        counts = []
+        for tensor in self._tensors:
+            storage = tensor.untyped_storage()
+            counts.append((torch._C._storage_Use_Count(storage._cdata), sys.getrefcount(storage)))
+        return counts
 
 
 class GraphReplay:

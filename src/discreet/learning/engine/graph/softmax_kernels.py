@@ -73,6 +73,11 @@ def row_log_sums(scores: Tensor) -> Tensor:
     """log Σ exp of each row of [N, classes], in float32. Numbers of a row lie next to each other."""
     if triton is None or not scores.is_cuda:
         return torch.logsumexp(scores.float(), 1)
+    return _launch_log_sums(scores)
+
+
+def _launch_log_sums(scores: Tensor) -> Tensor:
+    scores = scores if scores.stride(1) == 1 else scores.contiguous()
     out = torch.empty(scores.shape[0], dtype=torch.float32, device=scores.device)
     with torch.cuda.device(scores.device):
         _log_sums[(scores.shape[0],)](scores, out, scores.shape[1], scores.stride(0), _BLOCK, num_warps=8)
@@ -95,11 +100,20 @@ def class_gradients(scores: Tensor, log_sums: Tensor, targets: Tensor, weights: 
         weights: the gradient of each row's loss, in float32.
         width: at least the number of classes.
     """
-    rows, classes = scores.shape
+    classes = scores.shape[1]
     if triton is None or not scores.is_cuda:
         shares = torch.exp(scores.float() - log_sums.unsqueeze(1))
         shares -= (targets.unsqueeze(1) == torch.arange(classes, device=scores.device)).float()
         return torch.nn.functional.pad((shares * weights.unsqueeze(1)).to(scores.dtype), (0, width - classes))
+    return _launch_gradients(scores, log_sums, targets, weights, width)
+
+
+def _launch_gradients(scores: Tensor, log_sums: Tensor, targets: Tensor, weights: Tensor, width: int) -> Tensor:
+    # The kernel takes strides of scores alone. Targets may be a column of a batch: read as if they lay next to each
+    # other, they would be those of other examples.
+    log_sums, targets, weights = (value.contiguous() for value in (log_sums, targets, weights))
+    scores = scores if scores.stride(1) == 1 else scores.contiguous()
+    rows, classes = scores.shape
     out = torch.empty((rows, width), dtype=scores.dtype, device=scores.device)
     blocks = triton.cdiv(width, _GRADIENT_BLOCK)
     with torch.cuda.device(scores.device):

@@ -198,8 +198,9 @@ def weighted_total(gradients: Tensor, weights: Tensor) -> Tensor:
 
 
 def _added_up(values: Tensor, weights: Tensor) -> Tensor:
+    wide = torch.promote_types(precise(values[:0]).dtype, weights.dtype)
     # Each example is widened by itself: a compiler writes what many operations read to memory.
-    total = precise(values[0]) * weights[0]
+    total = precise(values[0]).to(wide) * weights[0]
     for position in range(1, len(values)):
-        total = total + precise(values[position]) * weights[position]
+        total = total + precise(values[position]).to(wide) * weights[position]
     return total
