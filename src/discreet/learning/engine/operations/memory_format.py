@@ -22,6 +22,8 @@ def with_usual_strides(value: Tensor) -> Tensor:
 
     Those of dimensions of size 1 are arbitrary. They would tell which operation made it.
     """
+    if 1 not in value.shape:
+        return value
     last = not value.is_contiguous() and value.dim() == 4
     memory_format = torch.channels_last if last else torch.contiguous_format
     usual = torch.empty(value.shape, device="meta", memory_format=memory_format).stride()
