@@ -61,7 +61,8 @@ def compare(name: str, words: str, device: str, seconds: float, quick: bool, alo
     """The rows of one case: twice ours and, unless ours runs alone, twice plain PyTorch compiled."""
     times: dict[tuple[str, int], tuple[float, float]] = {}
     for kind in ("ours",) if alone else ("ours", "compiled"):
-        with tempfile.TemporaryDirectory() as folder:
+        # The compiler's own processes may still write there when a training has ended.
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             for turn in (0, 1):
                 times[kind, turn] = run(name, device, kind, seconds, quick, Path(folder))
     rows = []

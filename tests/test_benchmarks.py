@@ -24,7 +24,8 @@ ROOT = Path(__file__).parent.parent
 def test_an_area_runs_and_writes_its_rows(area, tmp_path):
     target = tmp_path / "rows.json"
     command = [sys.executable, "-m", f"benchmarks.{area}", "--quick", "--json", str(target)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
     assert "ratio" in done.stdout
     check(json.loads(target.read_text()), area)
 

@@ -7,6 +7,7 @@ are compiled once (`regions`), and torch keeps what it compiled on disk, so a se
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import copy
 import logging
@@ -235,6 +236,7 @@ class Later:
         self._thread = threading.Thread(
             target=_compile_in_turn, args=(weakref.ref(self),), name="discreet-compile", daemon=True
         )
+        _threads.add(self._thread)
         self._thread.start()
 
     def compile(self) -> None:
@@ -242,7 +244,8 @@ class Later:
         try:
             self._compiled = _compile(self._graph, self._on_gpu)
         except Exception as error:  # the compiler may raise anything; the uncompiled graph goes on
-            _log.warning("torch.compile failed (%s); continuing without it, slower", type(error).__name__)
+            if not _ENDING.is_set():
+                _log.warning("torch.compile failed (%s); continuing without it, slower", type(error).__name__)
 
     def wait(self) -> None:
         """Wait until compiling has ended."""
@@ -263,11 +266,23 @@ class Later:
 
 #: Graphs are compiled in the background one at a time.
 _TURN = threading.Lock()
+#: Set when the process ends.
+_ENDING = threading.Event()
+_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+_LONGEST_WAIT_SECONDS = 60.0
+
+
+@atexit.register
+def _end() -> None:
+    """Wait for a graph that is being compiled: a thread that is killed within the compiler aborts the process."""
+    _ENDING.set()
+    for thread in list(_threads):
+        thread.join(_LONGEST_WAIT_SECONDS)
 
 
 def _compile_in_turn(waiting: weakref.ref[Later]) -> None:
     """Compile a graph when its turn comes, unless the training that wanted it has ended."""
     with _TURN:
         later = waiting()
-        if later is not None:
+        if later is not None and not _ENDING.is_set():
             later.compile()
