@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+import weakref
 
 import pytest
 import torch
@@ -209,3 +211,32 @@ def test_a_value_that_is_announced_is_known_before_later_regions_run(monkeypatch
             assert torch.equal(result, value)
     assert told_at == [[0, 1], [1, 2]], "the second region runs after the announcement"
     assert compile_regions(graph, compiler)[0].announcement is None
+
+
+def test_a_process_that_ends_waits_for_the_graph_in_the_compiler_and_for_no_other(monkeypatch):
+    """A thread that Python kills within the compiler aborts the process."""
+    monkeypatch.setattr(compilation, "_ENDING", threading.Event())
+    began, may_end, compiled = threading.Event(), threading.Event(), []
+
+    class Slow:
+        def compile(self):
+            began.set()
+            assert may_end.wait(60)
+            compiled.append(self)
+
+    first, second = Slow(), Slow()
+    threads = [
+        threading.Thread(target=compilation._compile_in_turn, args=(weakref.ref(later),)) for later in (first, second)
+    ]
+    monkeypatch.setattr(compilation, "_threads", weakref.WeakSet(threads))
+    threads[0].start()
+    assert began.wait(60)
+    threads[1].start()
+    ending = threading.Thread(target=compilation._end)
+    ending.start()
+    assert compilation._ENDING.wait(60)
+    assert ending.is_alive()
+    may_end.set()
+    ending.join(60)
+    assert compiled == [first]
+    assert not any(thread.is_alive() for thread in threads)
