@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from discreet.learning import Engine, Flat
 from discreet.learning.engine.graph import compilation
 from discreet.learning.engine.graph.regions import compile_regions, regions_of
+from tests.learning.engine import traces
 
 MASK = torch.ones(6, dtype=torch.bool)
 
@@ -43,18 +44,8 @@ def batch(seed=0):
 
 
 def traced(layers, monkeypatch):
-    """The graph of a clipped sum, its arguments, and what it returns."""
-    kept = []
-    original = compilation.trace_flat
-
-    def keep(function, arguments):
-        graph = original(function, arguments)
-        kept.append((graph, arguments))
-        return graph
-
-    monkeypatch.setattr(compilation, "trace_flat", keep)
-    Engine(Deep(layers), F.cross_entropy, Flat(0.1), compile=False)(batch(), MASK)
-    return kept[-1]
+    """The graph of a clipped sum, and its arguments."""
+    return traces.traced(Deep(layers), F.cross_entropy, batch(), None, monkeypatch)
 
 
 def test_a_deeper_model_has_no_more_to_compile_and_the_same_values(monkeypatch):
@@ -159,7 +150,8 @@ def test_threads_compile_one_by_one_because_the_compiler_keeps_global_state(monk
     waiting = [background(compiled, monkeypatch) for _ in range(2)]
     for later in waiting:
         later.start()
-    compilation.compile_flat(lambda x: [3 * x], [torch.ones(3)], 0)
+    arguments = [torch.ones(3)]
+    compilation.compile_flat(compilation.trace_flat(lambda x: [3 * x], arguments), arguments, 0)
     for later in waiting:
         later.wait()
         assert later.taken_over([torch.ones(3)]) is not None

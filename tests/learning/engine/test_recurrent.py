@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from discreet.errors import DiscreetError, InvalidArgument
@@ -203,7 +202,7 @@ def test_under_autocast_only_the_products_with_inputs_are_narrow(layer):
     seen = []
     model.head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].dtype))
     engine, found, norms, expected = engine_and_truth(model, batch, torch.bfloat16)
-    assert seen[-1] == torch.float32
+    assert seen[0] == torch.float32
     assert torch.allclose(found.norms[0], norms, rtol=3e-2)
     assert truth.worst(found.sums, expected) < 3e-2
     assert "fallback" not in engine.report
@@ -216,8 +215,7 @@ def test_the_graph_is_as_large_for_long_sequences_as_for_short_ones(layer, monke
         model = Classifier(layer, batch_first=True)
         batch = torch.randn(5, length, 3), torch.randint(0, 3, (5,))
 
-        def counted(function, arguments, *rest):
-            graph = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*arguments)
+        def counted(graph, *rest):
             ours = [str(node.target) for node in graph.graph.nodes if "discreet" in str(node.target)]
             sizes.append(len([name for name in ours if "mark" not in name]))
             sizes.append(len([node for node in graph.graph.nodes if node.op == "call_function"]))

@@ -21,7 +21,7 @@ def traced(model: nn.Module, loss: Any, batch: Any, dtype: Any, monkeypatch: pyt
         kept.append((original(function, arguments), arguments))
         return kept[-1][0]
 
-    monkeypatch.setattr(compilation, "trace_flat", keep)
+    monkeypatch.setattr("discreet.learning.engine.engine.trace_flat", keep)
     mask = torch.ones(batch[0].shape[0], dtype=torch.bool)
     Engine(model, loss, Flat(0.1), compile=False, dtype=dtype)(batch, mask)
     return kept[-1]

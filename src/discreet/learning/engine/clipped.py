@@ -7,7 +7,8 @@ It keeps no state, so `make_fx` can trace all of it and a compiler gets one grap
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +19,12 @@ from discreet.errors import DiscreetError, InvalidArgument
 from discreet.learning.clipping import Clipping
 from discreet.learning.engine.fallback import Forward, one_example, per_example, private, row
 from discreet.learning.engine.graph.marks import mark
+from discreet.learning.engine.graph.repeats import repeated
 from discreet.learning.engine.independence import Watch, own_backward, verdict
 from discreet.learning.engine.isolation import common_state
 from discreet.learning.engine.layout import Layout
-from discreet.learning.engine.operations.arithmetic import power_sums, weighted_total
+from discreet.learning.engine.operations.arithmetic import power_sums, precision_settings, weighted_total
+from discreet.learning.engine.operations.base import GradientRule
 from discreet.learning.engine.operations.memory_format import in_format_of
 from discreet.learning.engine.operations.registry import HANDLERS
 from discreet.learning.engine.shared_parameters import Use, norm_power
@@ -68,6 +71,20 @@ class Coverage:
     alone: str = ""
     in_turn: bool = False
 
+    @property
+    def changes_the_pass(self) -> bool:
+        """Whether a forward pass with this coverage is another one than without."""
+        return bool(
+            self.fallback or self.alone or any(each is not None and each.kind == "shared" for each in self.layouts)
+        )
+
+
+_NOTHING = Coverage((), (), (), ())
+
+
+class AnotherPass(Exception):
+    """A forward pass that was recorded without the coverage has to run again with it."""
+
 
 def uses_by_name(
     sites: Sequence[Site], gradients: Sequence[Tensor | None], layouts: Sequence[Layout | None], examples: int
@@ -104,13 +121,12 @@ def clip_uses(
     powers: dict[str, Tensor] = {}
     for name, of_parameter in uses.items():
         if all(use.rule.keeps_gradients(use.inputs, use.grad) for use in of_parameter):
-            each = [use.rule.kept_gradients(use.inputs, use.grad) for use in of_parameter]
-            kept[name] = each[0] if len(each) == 1 else torch.stack(each).sum(0)
+            kept[name] = _for_uses(_kept, of_parameter)
         else:
-            powers[name] = norm_power(of_parameter, order)
+            powers[name] = _for_uses(norm_power, of_parameter, order)
     for name, value in kept.items():
         narrow = [use.grad for use in uses.get(name, ())]
-        powers[name] = power_sums(value, order) * _unrounded([value, *narrow]) ** order
+        powers[name] = repeated(_PowerSums(order, _unrounded([value, *narrow]) ** order), value)
     wide = torch.float64 if any(p.dtype == torch.float64 for p in parameters.values()) else torch.float32
     totals = [torch.zeros(losses.shape[0], dtype=wide, device=losses.device) for _ in range(max(groups) + 1)]
     for name, group in zip(parameters, groups, strict=True):
@@ -119,19 +135,76 @@ def clip_uses(
     norms = torch.stack(totals)
     norms = norms.sqrt() if order == 2 else norms
     finite = torch.isfinite(losses.detach()) & torch.isfinite(norms).all(0)
-    weights = torch.where(finite & mask, clipping.weights(norms, clip_norm.to(wide)), 0.0)
+    weights = torch.where(finite & mask, clipping.weights(norms, clip_norm.to(wide)), 0.0).unbind()
     sums = {}
     for (name, parameter), group in zip(parameters.items(), groups, strict=True):
         if name in kept:
-            sums[name] = weighted_total(kept[name], weights[group])
+            sums[name] = repeated(weighted_total, kept[name], weights[group])
         elif name in uses:
-            each = [use.rule.weighted_sum(use.inputs, use.grad, weights[group]) for use in uses[name]]
-            sums[name] = each[0] if len(each) == 1 else torch.stack(each).sum(0)
+            sums[name] = _for_uses(_weighted_sum, uses[name], weights[group])
         else:
             sums[name] = torch.zeros_like(parameter, dtype=wide)
     # In the parameters' memory format, so that noise and optimizer can process all sums in one launch.
     formatted = {name: in_format_of(value.to(wide), parameters[name]) for name, value in sums.items()}
     return ClippedSum(formatted, norms, losses.detach(), finite)
+
+
+def _kept(uses: Sequence[Use]) -> Tensor:
+    """The per-example gradients of a parameter whose rules keep them."""
+    return _total([use.rule.kept_gradients(use.inputs, use.grad) for use in uses])
+
+
+def _weighted_sum(uses: Sequence[Use], weights: Tensor) -> Tensor:
+    return _total([use.rule.weighted_sum(use.inputs, use.grad, weights) for use in uses])
+
+
+def _total(values: Sequence[Tensor]) -> Tensor:
+    return values[0] if len(values) == 1 else torch.stack(list(values)).sum(0)
+
+
+@dataclass(frozen=True)
+class _PowerSums:
+    """Σ|g|^order of kept gradients, enlarged."""
+
+    order: int
+    factor: float
+
+    def __call__(self, kept: Tensor) -> Tensor:
+        return power_sums(kept, self.order) * self.factor
+
+
+@dataclass(frozen=True)
+class _ForUses:
+    """A function of uses as a function of their tensors alone, which is equal for parameters with equal rules."""
+
+    function: Callable[..., Tensor]
+    rules: tuple[GradientRule, ...]
+    inputs: tuple[int, ...]
+    options: tuple[int, ...]
+    precision: Hashable
+
+    def __call__(self, *tensors: Tensor) -> Tensor:
+        rest = iter(tensors)
+        uses = [
+            Use(rule, tuple(itertools.islice(rest, count)), next(rest))
+            for rule, count in zip(self.rules, self.inputs, strict=True)
+        ]
+        return self.function(uses, *rest, *self.options)
+
+
+def _for_uses(function: Callable[..., Tensor], uses: Sequence[Use], *others: Tensor | int) -> Tensor:
+    """`function(uses, *others)`, traced once for parameters that are alike."""
+    if not all(use.rule.shared for use in uses):
+        return function(uses, *others)
+    part = _ForUses(
+        function,
+        tuple(use.rule for use in uses),
+        tuple(len(use.inputs) for use in uses),
+        tuple(other for other in others if not isinstance(other, Tensor)),
+        precision_settings(),
+    )
+    tensors = [tensor for use in uses for tensor in (*use.inputs, use.grad)]
+    return repeated(part, *tensors, *(other for other in others if isinstance(other, Tensor)))
 
 
 def _unrounded(tensors: Sequence[Tensor]) -> float:
@@ -155,7 +228,7 @@ def clip(
     mask: Tensor,
     clip_norm: Tensor,
     clipping: Clipping,
-    coverage: Coverage,
+    coverage: Coverage | Callable[[], Coverage],
     watch: Watch | None = None,
 ) -> ClippedSum:
     """The clipped sum of a batch.
@@ -168,7 +241,8 @@ def clip(
         mask: which rows are examples.
         clip_norm: the largest norm of one example's gradient.
         clipping: how gradients are bounded.
-        coverage: what the dry run found.
+        coverage: what the dry run found, or the dry run itself, to be run when the pass is proved. Raises `AnotherPass`
+            if what it finds would have changed the pass.
         watch: while tracing, proves that the losses depend on one example each; raises `Unproved` if it can't.
 
     Guarantee:
@@ -179,7 +253,8 @@ def clip(
     examples = mask.shape[0]
     with torch.enable_grad():
         live = {name: tensor.detach().requires_grad_() for name, tensor in trainable.items()}
-        recorder = ForwardRecorder(live, HANDLERS, examples, coverage.layouts, frozenset(coverage.fallback))
+        known = coverage if isinstance(coverage, Coverage) else _NOTHING
+        recorder = ForwardRecorder(live, HANDLERS, examples, known.layouts, frozenset(known.fallback))
         with recorder, contextlib.ExitStack() as proving:
             if watch is not None:
                 proving.enter_context(own_backward())
@@ -187,6 +262,10 @@ def clip(
             losses = forward({**frozen, **live}, batch)
         if watch is not None:
             verdict(watch, losses)
+        if not isinstance(coverage, Coverage):
+            coverage = coverage()
+            if coverage.changes_the_pass:
+                raise AnotherPass
         unexpected = recorder.without_rule.keys() - set(coverage.unused)
         if tuple(site.signature for site in recorder.sites) != coverage.signatures or unexpected:
             raise DiscreetError(

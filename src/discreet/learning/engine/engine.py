@@ -6,12 +6,13 @@ import contextlib
 import logging
 import time
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from discreet import _check
@@ -21,13 +22,13 @@ from discreet.learning.clipping import Clipping
 from discreet.learning.compatibility import check
 from discreet.learning.engine.clipped import ClippedSum, Coverage, clip, clip_alone
 from discreet.learning.engine.dry_run.search import find_coverage
-from discreet.learning.engine.graph.compilation import Compiled, NotCompiled, compile_flat, run_flat
+from discreet.learning.engine.flat import Call, Found, Search
+from discreet.learning.engine.graph.compilation import Compiled, NotCompiled, compile_flat, run_flat, trace_flat
 from discreet.learning.engine.graph.replay import GraphReplay
 from discreet.learning.engine.independence import Outside, Unproved, Watch, general_position, prove
 from discreet.learning.engine.isolation import Isolation, attributes_restored
 from discreet.learning.engine.model_tensors import ModelTensors, everywhere
 from discreet.learning.engine.nonfinite import without_nonfinite, without_sums
-from discreet.learning.engine.operations.arithmetic import precision_settings
 from discreet.learning.engine.operations.registry import HANDLERS
 from discreet.learning.engine.trace.checkpointing import without_checkpointing
 from discreet.learning.engine.trace.recorder import ForwardRecorder
@@ -135,6 +136,8 @@ class Engine:
         self._compile, self._lend, self._python_only = compile, lend, False
         self._calls_left = calls
         self._current: Compiled | None = None
+        #: The graph that was traced for the proof, for the first call.
+        self._first: tuple[Hashable, GraphModule] | None = None
         self._coverage: Coverage | None = None
         self._reasons: dict[str, str] = {}
         self._compiled: dict[Any, Compiled] = {}
@@ -193,14 +196,9 @@ class Engine:
         examples = batch_size(batch)
         if mask.shape != (examples,) or mask.dtype != torch.bool:
             raise _check.fail("mask", f"be {examples} booleans", (tuple(mask.shape), mask.dtype), "one for each row")
-        device = next(self.model.parameters()).device
-        norm = self.clipping.norm if clip_norm is None else clip_norm
-        if not isinstance(norm, Tensor):
-            _check.positive("clip_norm", norm, "it is the largest norm that one example's gradient may have")
-        wide = torch.float32 if device.type == "mps" else torch.float64
-        norm = norm.to(device) if isinstance(norm, Tensor) else torch.tensor(float(norm), dtype=wide, device=device)
-        mask = mask.to(device)
-        self.start(batch)
+        norm = self._clip_norm(clip_norm)
+        mask = mask.to(norm.device)
+        self._start(batch, mask, norm)
         started = time.perf_counter()
         result = self._run(batch, mask, norm)
         if meanwhile is not None:
@@ -245,33 +243,66 @@ class Engine:
             losses = torch.func.functional_call(self._with_loss, replaced, (batch,), tie_weights=False)
         return losses_of.checked(losses, batch_size(batch))
 
+    def _clip_norm(self, clip_norm: float | Tensor | None) -> Tensor:
+        """A clip norm, or the clipping's own, on the model's device."""
+        device = next(self.model.parameters()).device
+        norm = self.clipping.norm if clip_norm is None else clip_norm
+        if isinstance(norm, Tensor):
+            return norm.to(device)
+        _check.positive("clip_norm", norm, "it is the largest norm that one example's gradient may have")
+        return torch.tensor(float(norm), dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
+
     def start(self, batch: Any) -> None:
         """Do the dry run if this is the first batch, or if a module changed between training and evaluation mode."""
-        batch_size(batch)
+        norm = self._clip_norm(None)
+        self._start(batch, torch.ones(batch_size(batch), dtype=torch.bool, device=norm.device), norm)
+
+    def _start(self, batch: Any, mask: Tensor, norm: Tensor) -> None:
         trainable, rest = self._tensors()
         modes = self._model_tensors.modes()
         if self._coverage is not None and modes == self._modes:
             return
         started = time.perf_counter()
-        why = self._unproved(trainable, rest, batch)
-        if why:
+        self._first = None
+        find = partial(find_coverage, self._forward, trainable, rest, batch)
+        found, why = self._prove(Call(trainable, rest, batch, mask, norm), find)
+        if found is None:
             # Passes that are not proved could leave examples behind; those of the dry run must not.
             isolation = Isolation(batch)
             with attributes_restored(self._with_loss), isolation:
-                self._coverage, self._reasons = find_coverage(self._forward, trainable, rest, batch, why)
+                found = find(why)
             isolation.finish()
-        else:
-            self._coverage, self._reasons = find_coverage(self._forward, trainable, rest, batch)
-        self._modes, self._compiled = modes, {}
+        coverage, self._reasons = found
+        self._coverage, self._modes, self._compiled = coverage, modes, {}
         self._seconds += time.perf_counter() - started
-        if self._coverage.alone:
-            kind = "in a pass of its own, much slower" if self._coverage.in_turn else "slower"
-            reason = f"it is not proved that they don't mix: {why}" if why else self._coverage.alone
+        if coverage.alone:
+            kind = "in a pass of its own, much slower" if coverage.in_turn else "slower"
+            reason = f"it is not proved that they don't mix: {why}" if why else coverage.alone
             _log.warning("each example runs alone (%s), because %s", kind, reason)
-        elif self._coverage.fallback:
-            _log.warning("fallback (slower) for %s", ", ".join(self._coverage.fallback))
-        if self._coverage.unused:
-            _log.warning("not used by the loss, so never trained: %s", ", ".join(self._coverage.unused))
+        elif coverage.fallback:
+            _log.warning("fallback (slower) for %s", ", ".join(coverage.fallback))
+        if coverage.unused:
+            _log.warning("not used by the loss, so never trained: %s", ", ".join(coverage.unused))
+
+    def _prove(self, call: Call, find: Callable[[], Found]) -> tuple[Found | None, str]:
+        """Trace a call, prove that its examples do not mix, and find the coverage; or say why that is not proved.
+
+        The dry run takes place in the middle of the trace, when the model's code has run without data and is proved.
+        """
+        search = Search(find)
+        try:
+            graph = trace_flat(call.function(self._forward, self.clipping, search, self._outside), call.arguments)
+            self._first = (call.key, graph)
+        except Exception as error:  # a model may fail in any way on tensors without data
+            if search.failed or isinstance(error, InvalidArgument):
+                raise
+            if search.found is None:
+                failure = f"the pass could not be traced without data ({type(error).__name__})"
+                return None, str(error) if isinstance(error, Unproved) else failure
+            # The trace stopped after the dry run: the model is traced once more, in the way that it needs.
+        finally:
+            self._outside.closed = True
+        return search.found, ""
 
     def _unproved(self, trainable: Mapping[str, Tensor], rest: Mapping[str, Tensor], batch: Any) -> str:
         """Why the examples of this batch could not be proved not to mix; empty if they were."""
@@ -298,16 +329,14 @@ class Engine:
         trainable, rest = self._tensors()
         coverage, self._current = self._coverage, None
         assert coverage is not None
-        leaves, structure = pytree.tree_flatten(batch)
-        tensor_leaves = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-        constants = [(i, type(leaf), leaf) for i, leaf in enumerate(leaves) if i not in tensor_leaves]
         if coverage.alone:
             return clip_alone(
                 self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage, self._isolated
             )
+        call = Call(trainable, rest, batch, mask, norm)
         if self._python_only:
             # The model's code runs again, so what it does now is proved now: without data, and as it runs.
-            watch = Watch([leaves[i] for i in tensor_leaves], mask.shape[0])
+            watch = Watch(call.rows, mask.shape[0])
             reason = self._unproved(trainable, rest, batch)
             try:
                 if not reason:
@@ -315,19 +344,10 @@ class Engine:
             except Unproved as error:
                 reason = str(error)
             raise InvalidArgument(f"examples must not affect each other, but it is no longer proved: {reason}")
-        arguments = [*trainable.values(), *rest.values(), *(leaves[i] for i in tensor_leaves), mask, norm]
-        arguments = [a.detach() for a in arguments]
-        hashable = all(isinstance(leaf, Hashable) for _, _, leaf in constants)
-        shapes = ((a.shape, a.stride(), a.dtype, a.device) for a in arguments)
-        key = (precision_settings(), structure, *constants, *shapes)
-        function = self._compiled.get(key) if hashable else None
+        function = None if call.key is None else self._compiled.get(call.key)
         if function is None:
-            outside = self._outside
-            flat = _flattened(
-                self._forward, self.clipping, coverage, trainable, rest, leaves, tensor_leaves, structure, outside
-            )
             try:
-                function = self._traced(flat, arguments, len(trainable) + len(rest), hashable)
+                function = self._traced(call, coverage)
             except InvalidArgument:
                 raise
             except Unproved as reason:
@@ -340,67 +360,37 @@ class Engine:
                 _log.warning("%s; continuing without it, slower", why)
                 self._python_only, self._compile = not self._compile, False  # the next simpler way
                 return self._run(batch, mask, norm)
-            if hashable:
-                self._compiled[key] = function
+            if call.key is not None:
+                self._compiled[call.key] = function
             self._seconds += function.seconds
         else:
-            function.advance(arguments, self._calls_left)
+            function.advance(call.arguments, self._calls_left)
         self._current = function
         if function.announcement is not None:
             function.announcement.expect()
         with torch.no_grad():
-            norms, values, finite, *sums = function.function(*arguments)
+            norms, values, finite, *sums = function.function(*call.arguments)
         lent = isinstance(function.function, GraphReplay) and self._lend
         return ClippedSum(dict(zip(trainable, sums, strict=True)), norms, values, finite, lent)
 
-    def _traced(
-        self, flat: Callable[..., Sequence[Tensor]], arguments: Sequence[Tensor], fixed: int, reused: bool
-    ) -> Compiled:
+    def _traced(self, call: Call, coverage: Coverage) -> Compiled:
         """The clipped sum for this shape of a batch, compiled if the engine was asked to."""
+
+        def trace() -> GraphModule:
+            first, self._first = self._first, None
+            if first is not None and call.key is not None and first[0] == call.key:
+                return first[1]
+            return trace_flat(call.function(self._forward, self.clipping, coverage, self._outside), call.arguments)
+
+        reused = call.key is not None
         if self._compile and reused:
-            return compile_flat(flat, arguments, fixed, self._lend)
+            return compile_flat(trace(), call.arguments, call.fixed, self._lend)
         try:
-            return run_flat(flat, arguments, fixed, lend=self._lend, later=self._compile is None and reused)
+            return run_flat(
+                trace(), call.arguments, call.fixed, lend=self._lend, later=self._compile is None and reused
+            )
         except MemoryError:
-            return compile_flat(flat, arguments, fixed, self._lend)
-
-
-def _flattened(
-    forward: Callable[[Mapping[str, Tensor], Any], Tensor],
-    clipping: Clipping,
-    coverage: Coverage,
-    trainable: Mapping[str, Tensor],
-    rest: Mapping[str, Tensor],
-    leaves: Sequence[Any],
-    tensor_leaves: Sequence[int],
-    structure: Any,
-    outside: Outside,
-) -> Callable[..., Sequence[Tensor]]:
-    """The clipped sum as a function of a flat list of tensors, which proves its examples apart while it is traced."""
-    constants = [None if i in tensor_leaves else leaf for i, leaf in enumerate(leaves)]
-    values = [*general_position(trainable).values(), *rest.values()]
-
-    def flat(*arguments: Tensor) -> Sequence[Tensor]:
-        first, second = len(trainable), len(trainable) + len(rest)
-        filled = list(constants)
-        for position, value in zip(tensor_leaves, arguments[second:-2], strict=True):
-            filled[position] = value
-        rows = arguments[second:-2]
-        watch = Watch(rows, rows[0].shape[0], list(zip(arguments, values, strict=False)), outside)
-        result = clip(
-            forward,
-            dict(zip(trainable, arguments[:first], strict=True)),
-            dict(zip(rest, arguments[first:second], strict=True)),
-            pytree.tree_unflatten(filled, structure),
-            arguments[-2],
-            arguments[-1],
-            clipping,
-            coverage,
-            watch,
-        )
-        return [result.norms, result.losses, result.finite, *result.sums.values()]
-
-    return flat
+            return compile_flat(trace(), call.arguments, call.fixed, self._lend)
 
 
 def clipped_sum(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -96,12 +97,12 @@ def _cover(trial: Trial, alone: str) -> tuple[Coverage, dict[str, str]]:
         )
     layouts = [_layout(of_site) for of_site in outputs]
     signatures = tuple(site.signature for site in recorder.sites)
-    draws = draws_random_numbers(trial)
+    draws = cache(partial(draws_random_numbers, trial))
     # The proof needs no numbers. In float64, where rounding is small, they are a second line of defense.
     narrow = trial.tolerance > FLOAT64_TOLERANCE
     loosely = PROVED_TOLERANCE if narrow and not alone else trial.tolerance
     if alone or not narrow:
-        check_mixing(trial, exact, _SEEDS if draws else 1, proved=not alone)
+        check_mixing(trial, exact, _SEEDS if draws() else 1, proved=not alone)
     moving = parameters_with_moving_examples(trial, signatures, layouts) if alone else ()
     doubtful = dict(recorder.without_rule) | dict.fromkeys(moving, "positions of the examples that depend on values")
     if alone:
@@ -143,10 +144,10 @@ def _cover(trial: Trial, alone: str) -> tuple[Coverage, dict[str, str]]:
             break
         doubtful |= wrong
     fallback = tuple(name for name in exact if name in doubtful)
-    why_in_turn = check_fallback(trial, fallback, exact, live, draws, loosely) if fallback else ""
+    why_in_turn = check_fallback(trial, fallback, exact, live, draws(), loosely) if fallback else ""
     if why_in_turn and not alone:
         alone = f"{', '.join(fallback)} has no rule, and {why_in_turn}"
-    if alone and draws:
+    if alone and draws():
         unused = ()  # another draw may use them
     return Coverage(signatures, tuple(layouts), fallback, unused, alone, bool(why_in_turn)), doubtful
 

@@ -22,6 +22,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import GraphModule
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from discreet.learning.engine.graph.announcement import Announcement
@@ -31,6 +33,7 @@ from discreet.learning.engine.graph.marks import remove_marks
 from discreet.learning.engine.graph.passes import move_norms_early, share_after_forward
 from discreet.learning.engine.graph.recompute import recompute_cheap, tag_parts
 from discreet.learning.engine.graph.regions import compile_regions
+from discreet.learning.engine.graph.repeats import expand
 from discreet.learning.engine.graph.replay import FlatFunction, GraphReplay, has_room, is_launch_bound
 
 _log = logging.getLogger("discreet.learning")
@@ -49,7 +52,7 @@ _FIRST_CALLS = 3
 
 @dataclass
 class Compiled:
-    """A traced function, the seconds that tracing and compiling it took, and whether it is compiled now."""
+    """A traced function, the seconds that trying or compiling it took, and whether it is compiled now."""
 
     function: FlatFunction
     seconds: float
@@ -82,24 +85,26 @@ class Compiled:
             self.later.start()
 
 
-def trace_flat(function: FlatFunction, arguments: Sequence[Tensor]) -> Any:
+def trace_flat(function: FlatFunction, arguments: Sequence[Tensor]) -> GraphModule:
     """The graph of a function of tensors, for these shapes. Calling it runs no Python code of the model."""
     trace: Any = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)
-    with warnings.catch_warnings():
+    # Code is made of the graph when it runs first, after all changes: for a large model it takes half a second.
+    with warnings.catch_warnings(), _use_lazy_graph_module(True):
         warnings.simplefilter("ignore")  # parts of the tracer warn about each other, never about the model
-        return trace(*arguments)
+        graph: GraphModule = trace(*arguments)
+    expand(graph)
+    return graph
 
 
 def run_flat(
-    function: FlatFunction, arguments: Sequence[Tensor], fixed: int = 0, *, lend: bool = False, later: bool = False
+    graph: GraphModule, arguments: Sequence[Tensor], fixed: int = 0, *, lend: bool = False, later: bool = False
 ) -> Compiled:
-    """Trace a function of tensors, to be run as it is and, with `later`, to be compiled when that pays.
+    """A traced function of tensors, to be run as it is and, with `later`, to be compiled when that pays.
 
     The first `fixed` arguments keep their addresses from call to call. With `lend`, a call of compiled code may
     overwrite what the call before it returned.
     """
     start = time.perf_counter()
-    graph = trace_flat(function, arguments)
     if backward_draws(graph):
         raise NotCompiled("a traced graph would draw other random numbers in the backward pass")
     _improve(graph)
@@ -125,10 +130,9 @@ def run_flat(
     return Compiled(graph, time.perf_counter() - start, compiled=False, later=background)
 
 
-def compile_flat(function: FlatFunction, arguments: Sequence[Tensor], fixed: int, lend: bool = False) -> Compiled:
-    """Trace and compile a function of tensors at once; the arguments are those of `run_flat`."""
+def compile_flat(graph: GraphModule, arguments: Sequence[Tensor], fixed: int, lend: bool = False) -> Compiled:
+    """Compile a traced function of tensors at once; the arguments are those of `run_flat`."""
     start = time.perf_counter()
-    graph = trace_flat(function, arguments)
     written = written_arguments(graph)
     if backward_draws(graph) or _writes_a_scalar(arguments, written):
         raise NotCompiled("a compiled graph would have other values than the model itself")
@@ -144,7 +148,7 @@ def _writes_a_scalar(arguments: Sequence[Tensor], written: Sequence[int]) -> boo
     return any(arguments[position].dim() == 0 and arguments[position].dtype == torch.float64 for position in written)
 
 
-def _improve(graph: torch.fx.GraphModule) -> None:
+def _improve(graph: GraphModule) -> None:
     """Save work and memory; changes no value."""
     tag_parts(graph)
     share_after_forward(graph)
@@ -152,13 +156,13 @@ def _improve(graph: torch.fx.GraphModule) -> None:
     remove_marks(graph)
 
 
-def _compile(graph: torch.fx.GraphModule, on_gpu: bool) -> FlatFunction:
+def _compile(graph: GraphModule, on_gpu: bool) -> FlatFunction:
     """Compile a traced graph without running it; the graph stays as it is."""
     # On a GPU, graphs are ours to capture: results that torch's own graphs reuse would be taken for fresh tensors.
     # On a CPU, channels last makes the per-example gradients of convolutions a quarter slower than eager.
     options: Any = {"triton.cudagraphs": False} if on_gpu else {"layout_optimization": False}
 
-    def compiler(module: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> FlatFunction:
+    def compiler(module: GraphModule, inputs: Sequence[Tensor]) -> FlatFunction:
         from torch._dynamo.convert_frame import compile_lock  # slow to import
 
         # The compiler keeps global state. `torch.compile` takes this lock too, so that threads compile one by one.
@@ -167,7 +171,7 @@ def _compile(graph: torch.fx.GraphModule, on_gpu: bool) -> FlatFunction:
         return function
 
     if on_gpu:  # where moving memory takes longer than computing
-        graph = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+        graph = GraphModule(graph, copy.deepcopy(graph.graph))
         fuse_cross_entropy(graph)
         recompute_cheap(graph)
     with torch.no_grad():
@@ -205,9 +209,7 @@ class Later:
     happen between two steps, when the compiled code is taken over.
     """
 
-    def __init__(
-        self, graph: torch.fx.GraphModule, on_gpu: bool, written: Sequence[int], fixed: int, lend: bool
-    ) -> None:
+    def __init__(self, graph: GraphModule, on_gpu: bool, written: Sequence[int], fixed: int, lend: bool) -> None:
         self._graph, self._on_gpu, self._written = graph, on_gpu, list(written)
         self._fixed, self._lend = fixed, lend
         self._compiled: FlatFunction | None = None

@@ -20,6 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from discreet.learning.engine.graph.announcement import Announcement
 from discreet.learning.engine.graph.effects import in_place_writes
+from discreet.learning.engine.graph.repeats import apart, look
 from discreet.learning.engine.graph.replay import FlatFunction
 
 #: Shorter blocks than this are not worth a cut: each cut keeps values in memory that a compiler would fuse away.
@@ -71,11 +72,7 @@ class Region:
 
 
 def _look(node: Node) -> Hashable:
-    """How a value looks: its type, shape and strides, or what else it is."""
-    value = node.meta.get("val")
-    if isinstance(value, Tensor):
-        return value.dtype, tuple(value.shape), tuple(value.stride()), value.storage_offset(), str(value.device)
-    return type(value).__name__
+    return look(node.meta.get("val"))
 
 
 def _signatures(nodes: Sequence[Node]) -> list[int]:
@@ -252,6 +249,7 @@ def compile_regions(module: GraphModule, compiler: Compiler, announced: int | No
     for region in regions:
         key = region.key()
         if key not in by_key:
-            by_key[key] = compiler(region.module(), [node.meta["val"] for node in region.inputs])
+            # Values of equal layers may share the tensor that stands for them. A compiler would take them for one.
+            by_key[key] = compiler(region.module(), [apart(node.meta["val"]) for node in region.inputs])
         functions.append(by_key[key])
     return Joined(module, regions, functions, result), len(by_key)

@@ -25,7 +25,7 @@ FlatFunction = Callable[..., Sequence[Tensor]]
 
 #: A CUDA graph pays where launching the kernels takes more than this share of the time until they are done. Far below
 #: it the host is ahead of the device anyway; close to it, or where other processes disturb the host, it falls behind.
-LAUNCH_BOUND = 0.65
+LAUNCH_BOUND = 0.5
 #: A graph may take up to this share of the device's free memory.
 _SHARE_OF_FREE_MEMORY = 0.5
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
 from discreet.learning.engine.independence.rules import elementwise, layers, places
@@ -129,6 +131,7 @@ _LOOKS = "transpose t squeeze unsqueeze swapaxes swapdims as_strided detach"
 RESHAPES = {f"aten.{name}" for name in _LOOKS.split()}
 
 
+@functools.cache
 def name_of(operation: torch._ops.OpOverload) -> str:
     """The name of an operation, the same for its functional, in-place and out= form: aten.add for aten.add_.Tensor."""
     packet = operation.overloadpacket

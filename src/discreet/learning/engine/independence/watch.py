@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -108,7 +109,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         before = [self.of(tensor) for tensor in inputs]
         input_storages = {storage_of(tensor) for tensor in inputs}
         schema = func._schema
-        writes = [given[a.name] for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        writes = [given[name] for name in _signature(func)[2]]
         written = [leaf for leaf in pytree.tree_leaves(writes) if isinstance(leaf, Tensor)]
         if torch.Tag.dynamic_output_shape in func.tags and not all(isinstance(own, Free) for own in before):
             masks = [i for i in given.get("indices") or () if i is not None and i.dtype in (torch.bool, torch.uint8)]
@@ -346,7 +347,7 @@ def _worst(answers: Sequence[Dependence]) -> Dependence:
 
 def _drawn_from_nothing(func: Any, given: Mapping[str, Any]) -> bool:
     """Whether random numbers are drawn from sizes and numbers alone; a tensor that they overwrite is not looked at."""
-    written = {a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write}
+    written = set(_signature(func)[2])
     functional = {"self"} if name_of(func) in ("aten.uniform", "aten.random") else set()
     return not any(isinstance(value, Tensor) for name, value in given.items() if name not in written | functional)
 
@@ -368,8 +369,16 @@ def _fits(own: Dependence, shape: tuple[int, ...]) -> bool:
     return not isinstance(own, Along) or own.dim < len(shape)
 
 
-def _given(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _given(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """An operation's arguments by name, with the defaults of those that were left out."""
+    names, defaults, _ = _signature(func)
+    return defaults | dict(zip(names, args, strict=False)) | kwargs
+
+
+@functools.cache
+def _signature(func: Any) -> tuple[tuple[str, ...], dict[str, Any], tuple[str, ...]]:
+    """The names of an operation's arguments, the defaults, and the names of those that it writes to."""
     schema = func._schema.arguments
-    named = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
-    return named | {argument.name: value for argument, value in zip(schema, args, strict=False)} | dict(kwargs)
+    defaults = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
+    written = tuple(a.name for a in schema if a.alias_info is not None and a.alias_info.is_write)
+    return tuple(argument.name for argument in schema), defaults, written

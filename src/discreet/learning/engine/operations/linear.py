@@ -6,6 +6,7 @@ With inputs a [B, T, d] and output gradients g [B, T, p], the gradient of exampl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
@@ -57,9 +58,9 @@ class LinearWeight(GradientRule):
         return inputs[0].shape[-1] * grad.shape[-1]
 
     def keeps_gradients(self, inputs: tuple[Tensor, ...], grad: Tensor) -> bool:
-        a, g = as_sequence(inputs[0]), as_sequence(grad)
-        kept = 2 if _keeps_narrow(a, g) else 4
-        return keeps_gradient(a.shape[1], a.shape[2], g.shape[2], max(a.element_size(), g.element_size()), kept)
+        a, kept = inputs[0], 2 if _keeps_narrow(inputs[0], grad) else 4
+        length, size = prod(a.shape[1:-1]), max(a.element_size(), grad.element_size())
+        return keeps_gradient(length, a.shape[-1], grad.shape[-1], size, kept)
 
     def kept_gradients(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
         a, g = as_sequence(inputs[0]), as_sequence(grad)

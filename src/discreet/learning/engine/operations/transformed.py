@@ -26,6 +26,8 @@ class TransformedParameter(GradientRule):
     function: Callable[[Tensor], Tensor]
     parameter: Tensor
 
+    shared = False
+
     @cached_property
     def value_and_pullback(self) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """The transformed value, and the map from its gradient to the parameter's gradient.
