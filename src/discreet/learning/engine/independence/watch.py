@@ -38,6 +38,8 @@ from discreet.learning.engine.independence.table import DRAWS, FILLS, REFILLS, R
 #: Free values of up to this many elements are known while tracing: index vectors, masks of positions.
 REMEMBERED = 1 << 20
 
+#: Asks where a tensor is, more often than anything is computed.
+_DEVICE = torch.ops.prim.device.default
 #: Operations that take a constant written in Python code, `torch.tensor(2.0)`, into the trace.
 _LIFTS = {"aten.lift_fresh", "aten.lift_fresh_copy", "aten.lift"}
 
@@ -98,7 +100,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if name_of(func) in RESHAPES and func._schema.is_mutable:
+        if func is _DEVICE or (name_of(func) in RESHAPES and func._schema.is_mutable):
             return func(*args, **kwargs)
         given = _given(func, args, kwargs)
         inputs = [leaf for leaf in pytree.tree_leaves(list(given.values())) if isinstance(leaf, Tensor)]
