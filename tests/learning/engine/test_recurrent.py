@@ -227,6 +227,17 @@ def test_the_graph_is_as_large_for_long_sequences_as_for_short_ones(layer, monke
     assert sizes[3] <= sizes[1] + 10, "norms may be computed another way for longer sequences"
 
 
+@pytest.mark.parametrize("forwards", [True, False])
+@pytest.mark.parametrize("length", [1, 16, 17, 40])
+def test_results_of_steps_are_collected_in_their_order(length, forwards):
+    targets = torch.zeros(length, 2), torch.zeros(length, 3)
+    results = recurrent_steps._Results(forwards, *targets)
+    for step in range(length) if forwards else reversed(range(length)):
+        results.add(torch.full((2,), 1.0 + step), torch.full((3,), -1.0 - step))
+    for sign, target in zip((1, -1), targets, strict=True):
+        assert target[:, 0].tolist() == [sign * (1.0 + step) for step in range(length)]
+
+
 def shifted(values, first, reverse):
     """The states of the wrong steps: one step off."""
     return RIGHT(values, first, reverse).roll(1, 0)

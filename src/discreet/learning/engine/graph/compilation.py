@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import copy
 import logging
 import math
 import threading
@@ -27,6 +26,7 @@ from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from discreet.learning.engine.graph.announcement import Announcement
+from discreet.learning.engine.graph.copies import copied
 from discreet.learning.engine.graph.cross_entropy import fuse_cross_entropy
 from discreet.learning.engine.graph.effects import backward_draws, written_arguments
 from discreet.learning.engine.graph.marks import remove_marks
@@ -156,6 +156,11 @@ def _improve(graph: GraphModule) -> None:
     remove_marks(graph)
 
 
+#: The compiler takes the memory of several results of one operation for nothing when it looks for an order of all
+#: operations that needs little memory. So it would split inputs as soon as they are there, and keep both halves.
+_UNCOUNTED = {"discreet.halves.default"}
+
+
 def _compile(graph: GraphModule, on_gpu: bool) -> FlatFunction:
     """Compile a traced graph without running it; the graph stays as it is."""
     # On a GPU, graphs are ours to capture: results that torch's own graphs reuse would be taken for fresh tensors.
@@ -165,13 +170,15 @@ def _compile(graph: GraphModule, on_gpu: bool) -> FlatFunction:
     def compiler(module: GraphModule, inputs: Sequence[Tensor]) -> FlatFunction:
         from torch._dynamo.convert_frame import compile_lock  # slow to import
 
+        uncounted = any(str(node.target) in _UNCOUNTED for node in module.graph.nodes)
+        own = options | ({"reorder_for_peak_memory": False} if uncounted else {})
         # The compiler keeps global state. `torch.compile` takes this lock too, so that threads compile one by one.
         with compile_lock:
-            function: FlatFunction = torch._inductor.compile(module, list(inputs), options=options)  # type: ignore[assignment, no-untyped-call, unused-ignore]  # torch's own
+            function: FlatFunction = torch._inductor.compile(module, list(inputs), options=own)  # type: ignore[assignment, no-untyped-call, unused-ignore]  # torch's own
         return function
 
     if on_gpu:  # where moving memory takes longer than computing
-        graph = GraphModule(graph, copy.deepcopy(graph.graph))
+        graph = copied(graph)
         fuse_cross_entropy(graph)
         recompute_cheap(graph)
     with torch.no_grad():

@@ -16,11 +16,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
-from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+from torch.utils._pytree import tree_map
 
 from discreet.learning.engine.graph.effects import in_place_writes
 from discreet.learning.engine.graph.recompute import copy_part
+from discreet.learning.engine.graph.repeats import look
 from discreet.learning.engine.graph.softmax_kernels import class_gradients, row_log_sums
 
 #: With fewer classes, a row fits into the registers of a compiler's own kernel.
@@ -48,20 +50,41 @@ def fuse_cross_entropy(module: GraphModule) -> None:
     graph = module.graph
     if in_place_writes(list(graph.nodes)):
         return
-    found = False
+    changed: set[Node] = set()
     for node in graph.find_nodes(op="call_function", target=_aten._log_softmax_backward_data.default):
         pattern = _matched(node)
         if pattern is not None:
-            _put_kernels(pattern)
-            found = True
-    if not found:
+            changed |= _put_kernels(pattern)
+    if not changed:
         return
     graph.eliminate_dead_code()
+    _look_again(module, changed)
     graph.lint()
     module.recompile()
-    # Strides may be others now, up to where the next operation writes its result.
-    values = [node.meta["val"] for node in graph.find_nodes(op="placeholder")]
-    FakeTensorProp(module, values[0].fake_mode).propagate_dont_convert_inputs(*values)
+
+
+def _look_again(module: GraphModule, changed: set[Node]) -> None:
+    """Note how values look that are computed from changed ones.
+
+    Their strides may be others now, up to where the next operation writes its result in an order of its own.
+    """
+    mode: Any = next(value for node in changed if isinstance(value := node.meta["val"], FakeTensor)).fake_mode
+
+    def value_of(node: Node) -> Any:
+        if "val" in node.meta or node.op != "get_attr":
+            return node.meta["val"]
+        return mode.from_tensor(operator.attrgetter(str(node.target))(module))
+
+    for node in module.graph.nodes:
+        if node.op != "call_function" or not changed.intersection(node.all_input_nodes):
+            continue
+        target: Any = node.target
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), value_of)
+        with mode:
+            value = target(*args, **kwargs)
+        if tree_map(look, value) != tree_map(look, node.meta["val"]):
+            node.meta["val"] = value
+            changed.add(node)
 
 
 @dataclass(frozen=True)
@@ -207,8 +230,8 @@ def _in_order(seen: Tensor) -> bool:
     return torch.equal(seen[..., :1], expected) and seen.stride(-1) == 0
 
 
-def _put_kernels(pattern: _Pattern) -> None:
-    """Put the kernels in place of a cross entropy."""
+def _put_kernels(pattern: _Pattern) -> set[Node]:
+    """Put the kernels in place of a cross entropy; returns what later nodes read instead."""
     scores, losses, result = pattern.scores, pattern.losses, pattern.result
     value: Tensor = scores.meta["val"]
     classes, order = value.shape[1], [0, *range(2, value.dim()), 1]
@@ -234,6 +257,7 @@ def _put_kernels(pattern: _Pattern) -> None:
     gradients = backward(_aten.view.default, gradients, shape)
     losses.replace_all_uses_with(each)
     result.replace_all_uses_with(gradients)
+    return {each, gradients}
 
 
 class _Inserted:

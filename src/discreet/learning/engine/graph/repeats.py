@@ -16,6 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from discreet.learning.engine.graph.copies import copy_nodes
+
 #: Computes a tensor from tensors. Functions that are equal compute the same, and look at nothing but their arguments.
 Function = Callable[..., Tensor]
 
@@ -100,14 +102,6 @@ def _body(function: Function, values: Sequence[Tensor]) -> Graph:
 def _copied(body: Graph, graph: Graph, arguments: Sequence[Node]) -> Node:
     """Copy the operations of a function into a graph, for these arguments; returns the result."""
     copies = dict(zip(body.find_nodes(op="placeholder"), arguments, strict=True))
-    for node in body.nodes:
-        if node.op == "output":
-            result: Node = copies[node.args[0]]
-            return result
-        if node.op != "placeholder":
-            values = torch.fx.map_arg((node.args, node.kwargs), copies.__getitem__)
-            copy = copies[node] = graph.create_node(
-                node.op, node.target, *values
-            )  # `node_copy` is slow at finding names
-            copy.meta = dict(node.meta)
-    raise AssertionError("a graph has an output")
+    copy_nodes((node for node in body.nodes if node.op not in ("placeholder", "output")), graph, copies)
+    result: Node = copies[next(iter(body.find_nodes(op="output"))).args[0]]
+    return result

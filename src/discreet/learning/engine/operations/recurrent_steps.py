@@ -37,6 +37,32 @@ def _steps(forwards: bool, *values: Tensor) -> list[tuple[Tensor, ...]]:
     return list(zip(*(value.unbind(0) for value in values), strict=True))[:: 1 if forwards else -1]
 
 
+#: The results of so many steps are copied at once. Those of all steps would lie in memory twice.
+_TOGETHER = 16
+
+
+class _Results:
+    """Collects what operations return step by step in tensors [T, …], from the first step to the last or backwards."""
+
+    def __init__(self, forwards: bool, *targets: Tensor) -> None:
+        self._forwards, self._targets = forwards, targets
+        self._pending: list[tuple[Tensor, ...]] = []
+        self._steps = 0
+
+    def add(self, *values: Tensor) -> None:
+        """The results of the next step, one for each target."""
+        self._pending.append(values)
+        self._steps += 1
+        length = self._targets[0].shape[0]
+        if len(self._pending) < _TOGETHER and self._steps < length:
+            return
+        start = self._steps - len(self._pending) if self._forwards else length - self._steps
+        for target, of_steps in zip(self._targets, zip(*self._pending, strict=True), strict=True):
+            ordered = of_steps if self._forwards else of_steps[::-1]
+            torch.stack(ordered, out=target[start : start + len(ordered)])
+        self._pending = []
+
+
 def _writable(grad: Tensor | None, like: Tensor) -> Tensor:
     """A copy of a gradient that may be written to; zeros if there is none."""
     if grad is None:
@@ -75,13 +101,13 @@ def lstm(
 @lstm.register_kernel("cuda")
 def _(gates: Tensor, hidden: Tensor, cell: Tensor, u: Tensor, reverse: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Two kernels per step, with torch's fused cell, which keeps the four gates as [T, B, 4·H]."""
-    results: list[tuple[Tensor, Tensor, Tensor]] = []
-    products, transposed_u = gates.new_empty(gates.shape[1:]), u.t()
+    outputs, cells = (gates.new_empty(*gates.shape[:2], hidden.shape[1]) for _ in range(2))
+    kept, products, transposed_u = torch.empty_like(gates), gates.new_empty(gates.shape[1:]), u.t()
+    results = _Results(not reverse, outputs, cells, kept)
     for (from_input,) in _steps(not reverse, gates):
         torch.mm(hidden, transposed_u, out=products)
         hidden, cell, open_gates = torch.ops.aten._thnn_fused_lstm_cell(from_input, products, cell)
-        results.append((hidden, cell, open_gates))
-    outputs, cells, kept = (torch.stack(values[:: -1 if reverse else 1]) for values in zip(*results, strict=True))
+        results.add(hidden, cell, open_gates)
     return outputs, cell.clone(), cells, kept
 
 
@@ -128,17 +154,18 @@ def lstm_backward(
 def _(
     grad: Tensor | None, grad_cell: Tensor | None, cell: Tensor, u: Tensor, cells: Tensor, kept: Tensor, reverse: bool
 ) -> tuple[Tensor, Tensor]:
-    grads: list[Tensor] = []
+    grads = torch.empty_like(kept)
+    results, of_gates = _Results(reverse, grads), None
     of_outputs, of_cell = _writable(grad, cells), _writable(grad_cell, cell)
     starts = [cell, *cells.unbind(0)[:: -1 if reverse else 1]][-2::-1]
     for (of_hidden, new_cell, open_gates), start in zip(_steps(reverse, of_outputs, cells, kept), starts, strict=True):
-        if grads:
-            of_hidden.addmm_(grads[-1], u)
+        if of_gates is not None:
+            of_hidden.addmm_(of_gates, u)
         of_gates, of_cell, _ = torch.ops.aten._thnn_fused_lstm_cell_backward_impl(
             of_hidden, of_cell, start, new_cell, open_gates, False
         )
-        grads.append(of_gates)
-    return torch.stack(grads[:: 1 if reverse else -1]), of_cell
+        results.add(of_gates)
+    return grads, of_cell
 
 
 @lstm_backward.register_fake
