@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from discreet.errors import DiscreetError, InvalidArgument
 from discreet.learning import Engine, Flat
+from discreet.learning.engine.graph import repeats
 from discreet.learning.engine.operations import recurrent_steps
 from discreet.learning.losses import per_example
 from tests.learning.engine import truth
@@ -216,6 +217,7 @@ def test_the_graph_is_as_large_for_long_sequences_as_for_short_ones(layer, monke
         batch = torch.randn(5, length, 3), torch.randint(0, 3, (5,))
 
         def counted(graph, *rest):
+            repeats.expand(graph)
             ours = [str(node.target) for node in graph.graph.nodes if "discreet" in str(node.target)]
             sizes.append(len([name for name in ours if "mark" not in name]))
             sizes.append(len([node for node in graph.graph.nodes if node.op == "call_function"]))

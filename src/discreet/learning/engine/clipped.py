@@ -184,6 +184,8 @@ class _ForUses:
     precision: Hashable
 
     def __call__(self, *tensors: Tensor) -> Tensor:
+        if precision_settings() != self.precision:  # a graph may be expanded later, in another thread
+            raise RuntimeError("torch's settings for float32 products must not change during a call")
         rest = iter(tensors)
         uses = [
             Use(rule, tuple(itertools.islice(rest, count)), next(rest))

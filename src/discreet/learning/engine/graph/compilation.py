@@ -33,7 +33,7 @@ from discreet.learning.engine.graph.marks import remove_marks
 from discreet.learning.engine.graph.passes import move_norms_early, share_after_forward
 from discreet.learning.engine.graph.recompute import recompute_cheap, tag_parts
 from discreet.learning.engine.graph.regions import compile_regions
-from discreet.learning.engine.graph.repeats import expand
+from discreet.learning.engine.graph.repeats import count_repeats, expand
 from discreet.learning.engine.graph.replay import FlatFunction, GraphReplay, has_room, is_launch_bound
 
 _log = logging.getLogger("discreet.learning")
@@ -86,13 +86,15 @@ class Compiled:
 
 
 def trace_flat(function: FlatFunction, arguments: Sequence[Tensor]) -> GraphModule:
-    """The graph of a function of tensors, for these shapes. Calling it runs no Python code of the model."""
+    """The graph of a function of tensors, for these shapes. Calling it runs no Python code of the model.
+
+    Calls of repeated functions are not expanded yet.
+    """
     trace: Any = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)
     # Code is made of the graph when it runs first, after all changes: for a large model it takes half a second.
     with warnings.catch_warnings(), _use_lazy_graph_module(True):
         warnings.simplefilter("ignore")  # parts of the tracer warn about each other, never about the model
         graph: GraphModule = trace(*arguments)
-    expand(graph)
     return graph
 
 
@@ -107,16 +109,22 @@ def run_flat(
     start = time.perf_counter()
     if backward_draws(graph):
         raise NotCompiled("a traced graph would draw other random numbers in the backward pass")
-    _improve(graph)
     written = written_arguments(graph)
     background = None
+    ready = graph
     if later and not _writes_a_scalar(arguments, written):
         background = Later(graph, arguments[0].is_cuda, written, fixed, lend)
+        if count_repeats(graph) >= _MANY_REPEATS:  # expanding them takes seconds, so the background does it
+            ready = copied(graph)
+            background.expanded = False
+    if ready is graph:
+        expand(graph)
+    _improve(ready)
     originals = [(arguments[position], arguments[position].clone()) for position in written]
     devices = [arguments[0].device] if arguments[0].is_cuda else []
     with torch.no_grad(), torch.random.fork_rng(devices=devices):
         try:
-            graph(*arguments)
+            ready(*arguments)
         except torch.OutOfMemoryError as error:
             if background is None:
                 raise
@@ -127,7 +135,7 @@ def run_flat(
         finally:
             for argument, value in originals:  # undo the writes of this trial run
                 argument.copy_(value)
-    return Compiled(graph, time.perf_counter() - start, compiled=False, later=background)
+    return Compiled(ready, time.perf_counter() - start, compiled=False, later=background)
 
 
 def compile_flat(graph: GraphModule, arguments: Sequence[Tensor], fixed: int, lend: bool = False) -> Compiled:
@@ -136,6 +144,7 @@ def compile_flat(graph: GraphModule, arguments: Sequence[Tensor], fixed: int, le
     written = written_arguments(graph)
     if backward_draws(graph) or _writes_a_scalar(arguments, written):
         raise NotCompiled("a compiled graph would have other values than the model itself")
+    expand(graph)
     _improve(graph)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # parts of the compiler warn about each other, never about the model
@@ -203,6 +212,8 @@ def _tried(
     return compiled
 
 
+#: A graph with so many calls of repeated functions runs with them at first.
+_MANY_REPEATS = 100
 #: Compiling takes about this many seconds, and this many more per operation of the graph.
 _START_SECONDS, _SECONDS_PER_OPERATION = 6.0, 0.02
 #: The share of a step that compiled code saves, by the benchmarks of this project.
@@ -218,6 +229,8 @@ class Later:
 
     def __init__(self, graph: GraphModule, on_gpu: bool, written: Sequence[int], fixed: int, lend: bool) -> None:
         self._graph, self._on_gpu, self._written = graph, on_gpu, list(written)
+        #: Whether repeated functions in the graph are expanded, and the graph is improved.
+        self.expanded = True
         self._fixed, self._lend = fixed, lend
         self._compiled: FlatFunction | None = None
         self._thread: threading.Thread | None = None
@@ -251,6 +264,9 @@ class Later:
     def compile(self) -> None:
         """Compile now, in this thread."""
         try:
+            if not self.expanded:
+                expand(self._graph)
+                _improve(self._graph)
             self._compiled = _compile(self._graph, self._on_gpu)
         except Exception as error:  # the compiler may raise anything; the uncompiled graph goes on
             if not _ENDING.is_set():

@@ -40,7 +40,9 @@ def repeated(function: Function, *tensors: Tensor) -> Tensor:
 
 @torch.library.custom_op("discreet::repeat", mutates_args=())
 def _repeat(number: int, tensors: list[Tensor]) -> Tensor:
-    return _functions[number](*tensors).clone()  # an operation's result must have memory of its own
+    result = _functions[number](*tensors)
+    shared = any(result.untyped_storage()._cdata == tensor.untyped_storage()._cdata for tensor in tensors)
+    return result.clone() if shared else result  # an operation's result must have memory of its own
 
 
 @_repeat.register_fake
@@ -72,10 +74,16 @@ def apart(value: Any) -> Any:
     return memory.as_strided(value.shape, value.stride(), value.storage_offset()).detach()
 
 
+def count_repeats(module: GraphModule) -> int:
+    """How many calls of repeated functions a graph has."""
+    return len(module.graph.find_nodes(op="call_function", target=_REPEAT))
+
+
 def expand(module: GraphModule) -> None:
     """Replace each call of a repeated function by its operations.
 
-    Values of the copies share the tensors without data that stand for them.
+    A graph can also run before that; then it computes again what two calls have in common. Values of the copies share
+    the tensors without data that stand for them.
     """
     graph, bodies = module.graph, dict[Hashable, Graph]()
     for node in graph.find_nodes(op="call_function", target=_REPEAT):
