@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from discreet.learning import Engine, Flat
-from discreet.learning.engine.flat import Call
+from discreet.learning.engine.flat import FlatCall
 from discreet.learning.engine.graph import compilation, repeats
 from discreet.learning.engine.graph.copies import copied
 from discreet.learning.engine.graph.regions import compile_regions
@@ -148,7 +148,7 @@ def test_a_large_graph_runs_before_it_is_expanded_and_is_compiled_expanded(monke
 
 
 def engine_arguments(engine, batch, mask):
-    return Call(*engine._tensors(), batch, mask, torch.tensor(0.1, dtype=torch.float64)).arguments
+    return FlatCall(*engine._tensors(), batch, mask, torch.tensor(0.1, dtype=torch.float64)).arguments
 
 
 def test_a_function_that_returns_its_argument_gives_it_memory_of_its_own():

@@ -22,7 +22,7 @@ from discreet.learning.clipping import Clipping
 from discreet.learning.compatibility import check
 from discreet.learning.engine.clipped import ClippedSum, Coverage, clip, clip_alone
 from discreet.learning.engine.dry_run.search import find_coverage
-from discreet.learning.engine.flat import Call, Found, Search
+from discreet.learning.engine.flat import CoverageSearch, FlatCall, Found
 from discreet.learning.engine.graph.compilation import Compiled, NotCompiled, compile_flat, run_flat, trace_flat
 from discreet.learning.engine.graph.replay import GraphReplay
 from discreet.learning.engine.independence import Outside, Unproved, Watch, general_position, prove
@@ -265,7 +265,7 @@ class Engine:
         started = time.perf_counter()
         self._first = None
         find = partial(find_coverage, self._forward, trainable, rest, batch)
-        found, why = self._prove(Call(trainable, rest, batch, mask, norm), find)
+        found, why = self._prove(FlatCall(trainable, rest, batch, mask, norm), find)
         if found is None:
             # Passes that are not proved could leave examples behind; those of the dry run must not.
             isolation = Isolation(batch)
@@ -284,12 +284,12 @@ class Engine:
         if coverage.unused:
             _log.warning("not used by the loss, so never trained: %s", ", ".join(coverage.unused))
 
-    def _prove(self, call: Call, find: Callable[[], Found]) -> tuple[Found | None, str]:
+    def _prove(self, call: FlatCall, find: Callable[[], Found]) -> tuple[Found | None, str]:
         """Trace a call, prove that its examples do not mix, and find the coverage; or say why that is not proved.
 
         The dry run takes place in the middle of the trace, when the model's code has run without data and is proved.
         """
-        search = Search(find)
+        search = CoverageSearch(find)
         try:
             graph = trace_flat(call.function(self._forward, self.clipping, search, self._outside), call.arguments)
             self._first = (call.key, graph)
@@ -333,7 +333,7 @@ class Engine:
             return clip_alone(
                 self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage, self._isolated
             )
-        call = Call(trainable, rest, batch, mask, norm)
+        call = FlatCall(trainable, rest, batch, mask, norm)
         if self._python_only:
             # The model's code runs again, so what it does now is proved now: without data, and as it runs.
             watch = Watch(call.rows, mask.shape[0])
@@ -373,7 +373,7 @@ class Engine:
         lent = isinstance(function.function, GraphReplay) and self._lend
         return ClippedSum(dict(zip(trainable, sums, strict=True)), norms, values, finite, lent)
 
-    def _traced(self, call: Call, coverage: Coverage) -> Compiled:
+    def _traced(self, call: FlatCall, coverage: Coverage) -> Compiled:
         """The clipped sum for this shape of a batch, compiled if the engine was asked to."""
 
         def trace() -> GraphModule:

@@ -19,7 +19,7 @@ from discreet.learning.engine.operations.arithmetic import precision_settings
 Found = tuple[Coverage, dict[str, str]]
 
 
-class Search:
+class CoverageSearch:
     """Finds the coverage of a model in the middle of a trace, once the pass is proved to keep examples apart.
 
     Attributes:
@@ -41,7 +41,7 @@ class Search:
         return self.found[0]
 
 
-class Call:
+class FlatCall:
     """A batch with its mask and clip norm, and the tensors of a model.
 
     Attributes:
@@ -70,7 +70,7 @@ class Call:
         return [self._leaves[position] for position in self._positions]
 
     def function(
-        self, forward: Forward, clipping: Clipping, coverage: Coverage | Search, outside: Outside
+        self, forward: Forward, clipping: Clipping, coverage: Coverage | CoverageSearch, outside: Outside
     ) -> Callable[..., Sequence[Tensor]]:
         """The clipped sum as a function of the arguments, which proves its examples apart while it is traced."""
         trainable, rest = self._trainable, self._rest

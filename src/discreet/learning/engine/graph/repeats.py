@@ -19,16 +19,16 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from discreet.learning.engine.graph.copies import copy_nodes
 
 #: Computes a tensor from tensors. Functions that are equal compute the same, and look at nothing but their arguments.
-Function = Callable[..., Tensor]
+Repeatable = Callable[..., Tensor]
 
-_numbers: dict[Function, int] = {}
-_functions: dict[int, Function] = {}
+_numbers: dict[Repeatable, int] = {}
+_functions: dict[int, Repeatable] = {}
 _count = itertools.count()
 #: How the results of functions look that the trace at hand has called already.
 _results: dict[Hashable, tuple[Sequence[int], Sequence[int], torch.dtype]] = {}
 
 
-def repeated(function: Function, *tensors: Tensor) -> Tensor:
+def repeated(function: Repeatable, *tensors: Tensor) -> Tensor:
     """`function(*tensors)`, which a trace follows once for all calls that look alike. No gradient passes through it."""
     if not isinstance(tensors[0], FakeTensor):
         return function(*tensors)
@@ -98,7 +98,7 @@ def expand(module: GraphModule) -> None:
     module.recompile()
 
 
-def _body(function: Function, values: Sequence[Tensor]) -> Graph:
+def _body(function: Repeatable, values: Sequence[Tensor]) -> Graph:
     """The operations of a function."""
     mode: Any = next(value.fake_mode for value in values if isinstance(value, FakeTensor))
     with mode:
