@@ -175,6 +175,8 @@ def _compile(graph: GraphModule, on_gpu: bool) -> FlatFunction:
     # On a GPU, graphs are ours to capture: results that torch's own graphs reuse would be taken for fresh tensors.
     # On a CPU, channels last makes the per-example gradients of convolutions a quarter slower than eager.
     options: Any = {"triton.cudagraphs": False} if on_gpu else {"layout_optimization": False}
+    # Their numbers are those of this process, and the compiler keeps its results on disk.
+    assert not count_repeats(graph), "repeated functions must be expanded"
 
     def compiler(module: GraphModule, inputs: Sequence[Tensor]) -> FlatFunction:
         from torch._dynamo.convert_frame import compile_lock  # slow to import
