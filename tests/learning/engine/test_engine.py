@@ -8,6 +8,7 @@ import logging
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional as F
 
 from discreet.errors import DiscreetError, InvalidArgument
@@ -411,3 +412,46 @@ def test_an_old_announcement_is_not_asked_about_a_call_without_one(monkeypatch):
     assert result.finite.tolist() == [True, True, False, *[True] * 5]
     assert all(torch.isfinite(value).all() for value in result.sums.values())
     assert said.calls == ["expect", "wait"]
+
+
+class Counted(nn.Module):
+    """Notes on what its code ran: tensors with data, or without."""
+
+    def __init__(self, tangled=False):
+        super().__init__()
+        self.inner, self.tangled, self.seen = nn.Linear(4, 3), tangled, []
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        self.seen.append(isinstance(x, FakeTensor))
+        scale = torch.outer(self.scale, self.scale).diagonal() if self.tangled else self.scale  # has no rule
+        return self.inner(x) * scale
+
+
+@pytest.mark.parametrize(("tangled", "passes"), [(False, 1), (True, 2)])
+def test_the_proof_the_dry_run_and_the_graph_come_from_one_trace(tangled, passes):
+    """Unless the dry run finds that the pass has to change. The model's code runs without data first, and proves."""
+    model, mask = Counted(tangled), torch.ones(6, dtype=torch.bool)
+    batch = torch.randn(6, 4), torch.randint(0, 3, (6,))
+    engine = Engine(model, F.cross_entropy, Flat(1.0), compile=False)
+    engine.start(batch)
+    engine(batch, mask)
+    engine(batch, mask, 0.5)
+    assert model.seen[0]
+    assert model.seen.count(True) == passes
+    assert ("fallback" in engine.report) is tangled
+
+
+def test_an_error_of_the_dry_run_leaves_nothing_behind():
+    """It ends a trace. The next batch is traced and proved anew, and no mode of the trace stays on."""
+    model = nn.Linear(4, 3)
+    engine = Engine(model, F.cross_entropy, Flat(1.0), compile=False)
+    batch, mask = (torch.randn(6, 4), torch.randint(0, 3, (6,))), torch.ones(6, dtype=torch.bool)
+    with torch.no_grad():
+        model.weight.fill_(float("nan"))
+    with pytest.raises(DiscreetError, match="must be finite"):
+        engine.start(batch)
+    assert not isinstance(torch.ones(2), FakeTensor)
+    with torch.no_grad():
+        model.weight.fill_(0.1)
+    assert engine(batch, mask).finite.all()
