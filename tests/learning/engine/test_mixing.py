@@ -12,7 +12,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional as F
 
-from discreet.errors import DiscreetError
+from discreet.errors import DiscreetError, InvalidArgument
 from discreet.learning import Engine, Flat
 from discreet.learning.engine.operations import memory_format
 
@@ -259,3 +259,96 @@ def test_code_that_mixes_only_where_it_has_data_is_refused(monkeypatch):
     assert bool(honest(batch(), mask).finite.all())
     with pytest.raises(DiscreetError, match=r"no longer proved: aten\.mean"):
         engine_of(Then(mixes))(batch(), mask)
+
+
+class HooksLater(nn.Module):
+    """Keeps a result of its first pass, and puts a hook that mixes gradients into that pass's graph in its second."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.kept = nn.Linear(4, 5), nn.Linear(5, 3), None
+
+    def forward(self, x):
+        hidden = self.first(x).tanh()
+        if self.kept is None:
+            self.kept = hidden
+        elif self.kept is not False:
+            node, self.kept = self.kept.grad_fn, False
+            node.register_prehook(lambda grads: (grads[0].sum(0, keepdim=True).expand_as(grads[0]),))
+        return self.second(hidden)
+
+
+def of_first_score(model, rows):
+    return model(rows[0])[:, 0] * rows[1]
+
+
+def test_a_hook_that_the_dry_run_puts_into_the_proved_pass_comes_too_late():
+    """The mutant that differentiates after the dry run lets one example move the sum by several clip norms."""
+    torch.manual_seed(1)
+    inputs, weights = 0.1 * torch.randn(8, 4), torch.ones(8)
+    sums = []
+    for weight in (100.0, -100.0):
+        torch.manual_seed(0)
+        weights[0] = weight
+        result = Engine(HooksLater(), of_first_score, Flat(0.1), compile=False)(
+            (inputs, weights.clone()), torch.ones(8, dtype=torch.bool)
+        )
+        sums.append(torch.cat([value.flatten() for value in result.sums.values()]))
+    assert (sums[0] - sums[1]).norm() <= 0.2
+
+
+class WritesLater(nn.Module):
+    """Reads a constant in its first pass and writes the batch's mean into it in its second."""
+
+    def __init__(self, through_data):
+        super().__init__()
+        self.linear, self.mean, self.calls, self.through_data = nn.Linear(4, 3), torch.zeros(4), 0, through_data
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == 2:
+            (self.mean.data if self.through_data else self.mean).copy_(x.detach().mean(0))
+        return self.linear(x - self.mean)
+
+
+@pytest.mark.parametrize("through_data", [False, True])
+def test_a_constant_that_the_dry_run_writes_to_is_refused(through_data):
+    batch = torch.randn(8, 4), torch.arange(8) % 3
+    with pytest.raises(InvalidArgument, match="must not write to tensors that it reads"):
+        Engine(WritesLater(through_data), F.cross_entropy, Flat(0.1), compile=False).start(batch)
+
+
+class KeepsRows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.rows = nn.Linear(4, 3), None
+
+    def forward(self, x):
+        self.rows = x
+        return self.linear(x)
+
+
+def test_a_model_keeps_no_rows_of_the_dry_run():
+    model = KeepsRows()
+    Engine(model, F.cross_entropy, Flat(0.1), compile=False)(
+        (torch.randn(8, 4), torch.arange(8) % 3), torch.ones(8, dtype=torch.bool)
+    )
+    assert model.rows is None or isinstance(model.rows, FakeTensor)
+
+
+@pytest.mark.parametrize("where", ["start", "call", "both"])
+def test_autocast_of_the_caller_reaches_neither_norms_nor_sums(where, caplog):
+    """Without that, 512 similar examples give a sum in bfloat16, which one of them moves by 1.5 clip norms."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 3))
+    inputs, targets = torch.randn(1, 64) + 0.05 * torch.randn(512, 64), torch.zeros(512, dtype=torch.long)
+    engine, everyone = Engine(model, F.cross_entropy, Flat(0.01), compile=False), torch.ones(512, dtype=torch.bool)
+    with torch.autocast("cpu", torch.bfloat16, enabled=where != "call"):
+        engine.start((inputs, targets))
+    without = everyone.clone()
+    without[3] = False
+    with torch.autocast("cpu", torch.bfloat16, enabled=where != "start"):
+        sums = [engine((inputs, targets), mask).sums for mask in (everyone, without)]
+    assert {value.dtype for value in sums[0].values()} == {torch.float32}
+    assert torch.cat([(sums[0][name] - sums[1][name]).flatten() for name in sums[0]]).norm() <= 0.01 * (1 + 1e-4)
+    assert "autocast around a private step has no effect" in caplog.text

@@ -184,14 +184,20 @@ class _ForUses:
     precision: Hashable
 
     def __call__(self, *tensors: Tensor) -> Tensor:
-        if precision_settings() != self.precision:  # a graph may be expanded later, in another thread
-            raise RuntimeError("torch's settings for float32 products must not change during a call")
+        self._check_settings()
         rest = iter(tensors)
         uses = [
             Use(rule, tuple(itertools.islice(rest, count)), next(rest))
             for rule, count in zip(self.rules, self.inputs, strict=True)
         ]
-        return self.function(uses, *rest, *self.options)
+        result = self.function(uses, *rest, *self.options)
+        self._check_settings()
+        return result
+
+    def _check_settings(self) -> None:
+        """A graph may be expanded later, in another thread."""
+        if precision_settings() != self.precision:
+            raise RuntimeError("torch's settings for float32 products must not change during a call")
 
 
 def _for_uses(function: Callable[..., Tensor], uses: Sequence[Use], *others: Tensor | int) -> Tensor:
@@ -264,6 +270,16 @@ def clip(
             losses = forward({**frozen, **live}, batch)
         if watch is not None:
             verdict(watch, losses)
+        marked = mark if recorder.traced else _unmarked
+        try:
+            # Before the dry run, which runs the model's code: that could still put hooks into this graph.
+            gradients = output_gradients(marked(losses), recorder.sites)
+            gradients = [None if g is None else marked(g) for g in gradients]
+            check_inputs_unchanged(recorder.sites)
+        except Exception:
+            if not isinstance(coverage, Coverage):
+                coverage()  # the pass is proved, though it cannot be traced
+            raise
         if not isinstance(coverage, Coverage):
             coverage = coverage()
             if coverage.changes_the_pass:
@@ -274,10 +290,6 @@ def clip(
                 "the model must run the same operations on every batch, got others than on the first one: its forward "
                 "pass depends on the data, or a mode was changed; make a new engine after such a change"
             )
-        marked = mark if recorder.traced else _unmarked
-        gradients = output_gradients(marked(losses), recorder.sites)
-        gradients = [None if g is None else marked(g) for g in gradients]
-        check_inputs_unchanged(recorder.sites)
     with torch.no_grad():
         uses = uses_by_name(recorder.sites, gradients, coverage.layouts, examples)
         by_fallback = per_example(forward, {**frozen, **live}, coverage.fallback, batch)[0] if coverage.fallback else {}

@@ -144,7 +144,7 @@ class Engine:
         self._model_tensors = ModelTensors(model)
         self._modes: tuple[bool, ...] = ()
         self._outside = Outside([own_part(p) for p in model.parameters() if p.requires_grad])
-        self._seconds = 0.0
+        self._seconds, self._warned_of_autocast = 0.0, False
         trainable = [name for name, p in model.named_parameters() if p.requires_grad]
         if not trainable:
             raise _check.fail("model", "have a trainable parameter", type(model).__name__, "set requires_grad")
@@ -197,7 +197,19 @@ class Engine:
         if mask.shape != (examples,) or mask.dtype != torch.bool:
             raise _check.fail("mask", f"be {examples} booleans", (tuple(mask.shape), mask.dtype), "one for each row")
         norm = self._clip_norm(clip_norm)
-        mask = mask.to(norm.device)
+        with self._own_precision(norm.device):
+            return self._clipped(batch, mask.to(norm.device), norm, meanwhile)
+
+    def _own_precision(self, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+        """Keep the caller's autocast away from norms and sums; the model runs in the engine's own `dtype`."""
+        if torch.is_autocast_enabled(device.type) and self.dtype is None and not self._warned_of_autocast:
+            self._warned_of_autocast = True
+            _log.warning(
+                "autocast around a private step has no effect: give the type to the plan's step or to the engine"
+            )
+        return torch.autocast(device.type, enabled=False)
+
+    def _clipped(self, batch: Any, mask: Tensor, norm: Tensor, meanwhile: Callable[[], object] | None) -> ClippedSum:
         self._start(batch, mask, norm)
         started = time.perf_counter()
         result = self._run(batch, mask, norm)
@@ -255,7 +267,8 @@ class Engine:
     def start(self, batch: Any) -> None:
         """Do the dry run if this is the first batch, or if a module changed between training and evaluation mode."""
         norm = self._clip_norm(None)
-        self._start(batch, torch.ones(batch_size(batch), dtype=torch.bool, device=norm.device), norm)
+        with self._own_precision(norm.device):
+            self._start(batch, torch.ones(batch_size(batch), dtype=torch.bool, device=norm.device), norm)
 
     def _start(self, batch: Any, mask: Tensor, norm: Tensor) -> None:
         trainable, rest = self._tensors()
@@ -264,7 +277,7 @@ class Engine:
             return
         started = time.perf_counter()
         self._first = None
-        find = partial(find_coverage, self._forward, trainable, rest, batch)
+        find = partial(self._find_coverage, trainable, rest, batch)
         found, why = self._prove(FlatCall(trainable, rest, batch, mask, norm), find)
         if found is None:
             # Passes that are not proved could leave examples behind; those of the dry run must not.
@@ -284,6 +297,18 @@ class Engine:
         if coverage.unused:
             _log.warning("not used by the loss, so never trained: %s", ", ".join(coverage.unused))
 
+    def _find_coverage(
+        self, trainable: Mapping[str, Tensor], rest: Mapping[str, Tensor], batch: Any, why: str = ""
+    ) -> Found:
+        """The dry run. Modules get back the attributes that they had before: rows of the batch must not stay there."""
+        modules = [(module, dict(vars(module))) for module in self._with_loss.modules()]
+        try:
+            return find_coverage(self._forward, trainable, rest, batch, why)
+        finally:
+            for module, attributes in modules:
+                vars(module).clear()
+                vars(module).update(attributes)
+
     def _prove(self, call: FlatCall, find: Callable[[], Found]) -> tuple[Found | None, str]:
         """Trace a call, prove that its examples do not mix, and find the coverage; or say why that is not proved.
 
@@ -302,6 +327,7 @@ class Engine:
             # The trace stopped after the dry run: the model is traced once more, in the way that it needs.
         finally:
             self._outside.closed = True
+        self._outside.check_unchanged()
         return search.found, ""
 
     def _unproved(self, trainable: Mapping[str, Tensor], rest: Mapping[str, Tensor], batch: Any) -> str:

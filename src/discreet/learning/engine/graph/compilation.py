@@ -35,6 +35,7 @@ from discreet.learning.engine.graph.recompute import recompute_cheap, tag_parts
 from discreet.learning.engine.graph.regions import compile_regions
 from discreet.learning.engine.graph.repeats import count_repeats, expand
 from discreet.learning.engine.graph.replay import FlatFunction, GraphReplay, has_room, is_launch_bound
+from discreet.learning.engine.tracing import TRACE_LOCK
 
 _log = logging.getLogger("discreet.learning")
 
@@ -92,7 +93,7 @@ def trace_flat(function: FlatFunction, arguments: Sequence[Tensor]) -> GraphModu
     """
     trace: Any = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)
     # Code is made of the graph when it runs first, after all changes: for a large model it takes half a second.
-    with warnings.catch_warnings(), _use_lazy_graph_module(True):
+    with TRACE_LOCK, warnings.catch_warnings(), _use_lazy_graph_module(True):
         warnings.simplefilter("ignore")  # parts of the tracer warn about each other, never about the model
         graph: GraphModule = trace(*arguments)
     return graph
@@ -184,7 +185,7 @@ def _compile(graph: GraphModule, on_gpu: bool) -> FlatFunction:
         uncounted = any(str(node.target) in _UNCOUNTED for node in module.graph.nodes)
         own = options | ({"reorder_for_peak_memory": False} if uncounted else {})
         # The compiler keeps global state. `torch.compile` takes this lock too, so that threads compile one by one.
-        with compile_lock:
+        with TRACE_LOCK, compile_lock:
             function: FlatFunction = torch._inductor.compile(module, list(inputs), options=own)  # type: ignore[assignment, no-untyped-call, unused-ignore]  # torch's own
         return function
 

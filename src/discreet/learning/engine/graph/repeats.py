@@ -17,6 +17,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from discreet.learning.engine.graph.copies import copy_nodes
+from discreet.learning.engine.tracing import TRACE_LOCK
 
 #: Computes a tensor from tensors. Functions that are equal compute the same, and look at nothing but their arguments.
 Repeatable = Callable[..., Tensor]
@@ -101,7 +102,7 @@ def expand(module: GraphModule) -> None:
 def _body(function: Repeatable, values: Sequence[Tensor]) -> Graph:
     """The operations of a function."""
     mode: Any = next(value.fake_mode for value in values if isinstance(value, FakeTensor))
-    with mode:
+    with TRACE_LOCK, mode:
         # Arguments of which one is the other would become one input.
         traced: GraphModule = make_fx(function)(*(apart(value) for value in values))
     return traced.graph

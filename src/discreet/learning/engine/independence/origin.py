@@ -9,8 +9,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import _disable_current_modes
 
 from discreet.errors import InvalidArgument
+
+#: Of larger constants, only the version is compared.
+_COPIED = 1 << 26
 
 
 class Unproved(Exception):
@@ -41,7 +45,7 @@ class Outside:
 
     def __init__(self, trainable: Sequence[Tensor]) -> None:
         self._trainable = {storage_of(tensor) for tensor in trainable}
-        self._constants: dict[StorageWeakRef, Tensor] = {}
+        self._constants: dict[StorageWeakRef, _Constant] = {}
         self.closed = False
 
     def meet(self, tensor: Tensor) -> None:
@@ -58,4 +62,29 @@ class Outside:
                     "a model must not keep tensors from one batch to the next, but it reads one that was not there "
                     f"before the first batch {where()}: it could hold examples; register constants as buffers"
                 )
-            self._constants[key] = tensor
+            self._constants[key] = _Constant(tensor)
+
+    def check_unchanged(self) -> None:
+        """Refuse a model that wrote to a constant since the pass that read it first: a graph reads it by reference."""
+        if any(constant.changed() for constant in self._constants.values()):
+            raise InvalidArgument(
+                "a model must not write to tensors that it reads and that are neither parameters nor buffers, but it "
+                "does after its first pass: they could hold examples; write only to tensors that the pass itself makes"
+            )
+
+
+class _Constant:
+    """A tensor, and its value when it was met. A write through `.data` changes no version, so the numbers count too."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        with _disable_current_modes(), torch.no_grad():
+            self._tensor, self._version = tensor, tensor._version
+            self._copy = tensor.detach().clone() if tensor.numel() <= _COPIED else None
+
+    def changed(self) -> bool:
+        """Whether it was written to."""
+        if self._copy is None or self._tensor._version != self._version:
+            return self._tensor._version != self._version
+        with torch.no_grad():
+            same = (self._tensor == self._copy) | ((self._tensor != self._tensor) & (self._copy != self._copy))
+            return self._tensor.shape != self._copy.shape or not bool(same.all())

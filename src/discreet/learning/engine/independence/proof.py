@@ -18,6 +18,7 @@ from discreet.learning.engine.independence.dependence import Along, Free, Mixed,
 from discreet.learning.engine.independence.gradients import check_graph, own_backward
 from discreet.learning.engine.independence.origin import Outside, Unproved
 from discreet.learning.engine.independence.watch import REMEMBERED, Watch
+from discreet.learning.engine.tracing import TRACE_LOCK
 
 Forward = Callable[[Mapping[str, Tensor], Any], Tensor]
 
@@ -80,7 +81,7 @@ def prove(
     tensors = [tensor.detach() for tensor in (*fixed.values(), *(leaves[position] for position in positions))]
     trace: Any = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)
     try:
-        with warnings.catch_warnings():
+        with TRACE_LOCK, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # parts of the tracer warn about each other, never about the model
             trace(*tensors)
     except (Unproved, InvalidArgument):

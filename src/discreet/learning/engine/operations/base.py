@@ -31,8 +31,8 @@ class GradientRule(ABC):
 
     #: Whether the per-example gradients are always smaller than an activation.
     small: ClassVar[bool] = False
-    #: Whether equal rules compute the same from equal arguments. A rule that holds a tensor does not.
-    shared: ClassVar[bool] = True
+    #: Whether equal rules compute the same from equal arguments, and hold nothing but plain values.
+    shared: ClassVar[bool] = False
 
     def keeps_gradients(self, inputs: tuple[Tensor, ...], grad: Tensor) -> bool:
         """Whether per-example gradients are computed once, for the norm, and kept for the sum.

@@ -54,6 +54,8 @@ class ConvolutionWeight(GradientRule):
     dilation: tuple[int, ...]
     groups: int
 
+    shared = True
+
     def patches(self, x: Tensor) -> Tensor:
         """The input as [b, groups, L, kernel · d / groups], with channels last, the layout that fast kernels expect."""
         kernel = self.shape[2:]

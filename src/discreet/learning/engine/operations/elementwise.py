@@ -34,6 +34,7 @@ class Broadcast(GradientRule):
     padded: tuple[int, ...]
     sign: float = 1.0
 
+    shared = True
     small = True
 
     def examples_first(self, layout: Layout) -> GradientRule:

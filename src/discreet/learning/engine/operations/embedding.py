@@ -48,6 +48,8 @@ class EmbeddingWeight(GradientRule):
     rows: int
     padding: int | None = None
 
+    shared = True
+
     def positions(self, inputs: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, Tensor]:
         """The ids as [B, T] and their gradients as [B, T, width], zero where the id is padding.
 

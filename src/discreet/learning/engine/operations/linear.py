@@ -50,6 +50,8 @@ class LinearWeight(GradientRule):
     transposed: bool = False
     rows: int | None = None
 
+    shared = True
+
     def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
         a, g = as_sequence(inputs[0]), as_sequence(grad)
         return product(a.mT, g) if self.transposed else product(g.mT, a)[:, : self.rows]
@@ -110,6 +112,7 @@ class BiasVector(GradientRule):
     channel: int = -1
 
     small = True
+    shared = True
 
     def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
         channel = grad.dim() + self.channel

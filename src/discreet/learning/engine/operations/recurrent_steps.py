@@ -102,7 +102,7 @@ def lstm(
 def _(gates: Tensor, hidden: Tensor, cell: Tensor, u: Tensor, reverse: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Two kernels per step, with torch's fused cell, which keeps the four gates as [T, B, 4·H]."""
     outputs, cells = (gates.new_empty(*gates.shape[:2], hidden.shape[1]) for _ in range(2))
-    kept, products, transposed_u = torch.empty_like(gates), gates.new_empty(gates.shape[1:]), u.t()
+    kept, products, transposed_u = gates.new_empty(gates.shape), gates.new_empty(gates.shape[1:]), u.t()
     results = _Results(not reverse, outputs, cells, kept)
     for (from_input,) in _steps(not reverse, gates):
         torch.mm(hidden, transposed_u, out=products)
@@ -154,7 +154,7 @@ def lstm_backward(
 def _(
     grad: Tensor | None, grad_cell: Tensor | None, cell: Tensor, u: Tensor, cells: Tensor, kept: Tensor, reverse: bool
 ) -> tuple[Tensor, Tensor]:
-    grads = torch.empty_like(kept)
+    grads = kept.new_empty(kept.shape)
     results, of_gates = _Results(reverse, grads), None
     of_outputs, of_cell = _writable(grad, cells), _writable(grad_cell, cell)
     starts = [cell, *cells.unbind(0)[:: -1 if reverse else 1]][-2::-1]

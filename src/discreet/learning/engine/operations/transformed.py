@@ -26,8 +26,6 @@ class TransformedParameter(GradientRule):
     function: Callable[[Tensor], Tensor]
     parameter: Tensor
 
-    shared = False
-
     @cached_property
     def value_and_pullback(self) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """The transformed value, and the map from its gradient to the parameter's gradient.
