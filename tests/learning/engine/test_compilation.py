@@ -12,8 +12,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from discreet.learning import Engine, Flat
-from discreet.learning.engine.graph import compilation
+from discreet.learning.engine.graph import compilation, repeats
 from discreet.learning.engine.graph.regions import compile_regions, regions_of
+from discreet.learning.engine.tracing import TRACE_LOCK
 from tests.learning.engine import traces
 
 MASK = torch.ones(6, dtype=torch.bool)
@@ -232,3 +233,19 @@ def test_a_process_that_ends_waits_for_the_graph_in_the_compiler_and_for_no_othe
     ending.join(60)
     assert compiled == [first]
     assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.parametrize("work", ["trace", "expand"])
+def test_threads_trace_one_by_one_because_torch_patches_modules_meanwhile(work):
+    arguments = [torch.ones(3), torch.ones(3)]
+    graph = compilation.trace_flat(lambda x, y: [repeats.repeated(torch.add, x, y)], arguments)
+    works = {
+        "trace": lambda: compilation.trace_flat(lambda x, y: [x + y], arguments),
+        "expand": lambda: repeats.expand(graph),
+    }
+    thread = threading.Thread(target=works[work])
+    with TRACE_LOCK:
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive()
+    thread.join()
