@@ -301,13 +301,15 @@ class Engine:
         self, trainable: Mapping[str, Tensor], rest: Mapping[str, Tensor], batch: Any, why: str = ""
     ) -> Found:
         """The dry run. Modules get back the attributes that they had before: rows of the batch must not stay there."""
-        modules = [(module, dict(vars(module))) for module in self._with_loss.modules()]
+        modules = list(self._with_loss.modules())
+        holders = [h for m in modules for h in (vars(m), m._parameters, m._buffers, m._modules)]
+        saved = [dict(holder) for holder in holders]
         try:
             return find_coverage(self._forward, trainable, rest, batch, why)
         finally:
-            for module, attributes in modules:
-                vars(module).clear()
-                vars(module).update(attributes)
+            for holder, attributes in zip(holders, saved, strict=True):
+                holder.clear()
+                holder.update(attributes)
 
     def _prove(self, call: FlatCall, find: Callable[[], Found]) -> tuple[Found | None, str]:
         """Trace a call, prove that its examples do not mix, and find the coverage; or say why that is not proved.
