@@ -202,11 +202,11 @@ class Engine:
 
     def _own_precision(self, device: torch.device) -> contextlib.AbstractContextManager[Any]:
         """Keep the caller's autocast away from norms and sums; the model runs in the engine's own `dtype`."""
-        if torch.is_autocast_enabled(device.type) and self.dtype is None and not self._warned_of_autocast:
+        if not torch.is_autocast_enabled(device.type):
+            return contextlib.nullcontext()
+        if self.dtype is None and not self._warned_of_autocast:
             self._warned_of_autocast = True
-            _log.warning(
-                "autocast around a private step has no effect: give the type to the plan's step or to the engine"
-            )
+            _log.warning("autocast around a private step has no effect: give its type as autocast=")
         return torch.autocast(device.type, enabled=False)
 
     def _clipped(self, batch: Any, mask: Tensor, norm: Tensor, meanwhile: Callable[[], object] | None) -> ClippedSum:
