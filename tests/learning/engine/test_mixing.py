@@ -300,22 +300,36 @@ def test_a_hook_that_the_dry_run_puts_into_the_proved_pass_comes_too_late():
 class WritesLater(nn.Module):
     """Reads a constant in its first pass and writes the batch's mean into it in its second."""
 
-    def __init__(self, through_data):
+    def __init__(self, way):
         super().__init__()
-        self.linear, self.mean, self.calls, self.through_data = nn.Linear(4, 3), torch.zeros(4), 0, through_data
+        self.linear, self.both, self.calls, self.way = nn.Linear(4, 3), torch.zeros(2, 4), 0, way
 
     def forward(self, x):
         self.calls += 1
+        first, mean = self.both  # two views of one memory, of which the first one is met first
+        x = x + first if self.way == "beside another view" else x
         if self.calls == 2:
-            (self.mean.data if self.through_data else self.mean).copy_(x.detach().mean(0))
-        return self.linear(x - self.mean)
+            (mean if self.way == "in place" else mean.data).copy_(x.detach().mean(0))
+        return self.linear(x - mean)
 
 
-@pytest.mark.parametrize("through_data", [False, True])
-def test_a_constant_that_the_dry_run_writes_to_is_refused(through_data):
+@pytest.mark.parametrize("way", ["in place", "through .data", "beside another view"])
+def test_a_constant_that_the_dry_run_writes_to_is_refused(way):
     batch = torch.randn(8, 4), torch.arange(8) % 3
     with pytest.raises(InvalidArgument, match="must not write to tensors that it reads"):
-        Engine(WritesLater(through_data), F.cross_entropy, Flat(0.1), compile=False).start(batch)
+        Engine(WritesLater(way), F.cross_entropy, Flat(0.1), compile=False).start(batch)
+
+
+def test_a_constant_made_in_inference_mode_is_read_like_any_other():
+    with torch.inference_mode():
+        shift = torch.ones(4)
+    batch = torch.randn(8, 4), torch.arange(8) % 3
+    model = nn.Linear(4, 3)
+    engine = Engine(
+        model, lambda net, rows: F.cross_entropy(net(rows[0] + shift), rows[1], reduction="none"), Flat(0.1)
+    )
+    engine.start(batch)
+    assert "in turn" not in engine.report
 
 
 class KeepsRows(nn.Module):

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from discreet.errors import InvalidArgument
 
 #: Of larger constants, only the version is compared.
-_COPIED = 1 << 26
+_COPIED_BYTES = 1 << 28
 
 
 class Unproved(Exception):
@@ -74,17 +74,24 @@ class Outside:
 
 
 class _Constant:
-    """A tensor, and its value when it was met. A write through `.data` changes no version, so the numbers count too."""
+    """The memory behind a tensor, and what it held when the tensor was met.
+
+    All of it: a model may read other views of it later. Its bytes, because a write through `.data` changes no version.
+    """
 
     def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
         with _disable_current_modes(), torch.no_grad():
-            self._tensor, self._version = tensor, tensor._version
-            self._copy = tensor.detach().clone() if tensor.numel() <= _COPIED else None
+            self._copy = _bytes(tensor).clone() if tensor.untyped_storage().nbytes() <= _COPIED_BYTES else None
+            self._version = None if tensor.is_inference() else tensor._version
 
     def changed(self) -> bool:
         """Whether it was written to."""
-        if self._copy is None or self._tensor._version != self._version:
-            return self._tensor._version != self._version
-        with torch.no_grad():
-            same = (self._tensor == self._copy) | ((self._tensor != self._tensor) & (self._copy != self._copy))
-            return self._tensor.shape != self._copy.shape or not bool(same.all())
+        if self._copy is not None:
+            return not torch.equal(_bytes(self._tensor), self._copy)
+        return self._version is not None and self._tensor._version != self._version
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    """The whole storage of a tensor as a vector of bytes."""
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
