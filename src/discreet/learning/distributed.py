@@ -8,9 +8,13 @@ so their parameters stay equal. A model that FSDP2 spread over the processes wor
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -39,6 +43,7 @@ class Team:
             if int(os.environ.get("WORLD_SIZE", "1")) < 2 or "RANK" not in os.environ:
                 return cls()
             dist.init_process_group()
+        _wait_for_gloo_at_exit()
         return cls(dist.get_rank(), dist.get_world_size())
 
     @property
@@ -101,3 +106,42 @@ def device_of(parameters: Iterable[Tensor]) -> torch.device:
     if len(devices) != 1:
         raise DiscreetError(f"a private step needs all parameters on one device, got {sorted(map(str, devices))}")
     return devices.pop()
+
+
+#: What Linux calls the threads in which gloo runs collectives. It keeps 15 letters of a name.
+_GLOO_THREADS = "pt_gloo_runloop"
+_POLL_SECONDS = 0.01
+#: A thread counts as idle if it slept in this many looks, one after the other.
+_LOOKS = 3
+_LONGEST_WAIT_SECONDS = 30.0
+
+
+@functools.cache
+def _wait_for_gloo_at_exit() -> None:
+    """Have the process wait at its end until gloo has dropped the tensors of the last collective. Once in a process.
+
+    A collective returns before gloo's thread drops its references, for which that thread needs Python's lock. If Python
+    is ending by then, the thread aborts the process, and `torchrun` stops the other processes too, which may still be
+    saving the model (pytorch#190489). `destroy_process_group` does not wait for it.
+    """
+    atexit.register(_wait_for_gloo)
+
+
+def _wait_for_gloo() -> None:
+    idle_looks, deadline = 0, time.monotonic() + _LONGEST_WAIT_SECONDS
+    while idle_looks < _LOOKS and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)  # leaves Python's lock to the threads, so one that waits for it wakes up
+        idle_looks = 0 if _gloo_is_running() else idle_looks + 1
+
+
+def _gloo_is_running() -> bool:
+    """Whether one of gloo's threads runs or could run now, as far as Linux tells; other systems do not tell."""
+    for thread in Path("/proc/self/task").glob("*/stat"):
+        try:
+            _, rest = thread.read_text().split("(", 1)
+        except OSError:  # it has ended
+            continue
+        name, fields = rest.rsplit(")", 1)
+        if name == _GLOO_THREADS and fields.split()[0] != "S":
+            return True
+    return False
