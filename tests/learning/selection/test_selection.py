@@ -77,9 +77,11 @@ def test_a_shape_that_can_t_be_drawn_is_refused():
 # --- random stopping ----------------------------------------------------------------------------------------------
 
 
-def test_the_best_of_the_runs_wins_and_costs_the_event(account):
+def test_the_best_of_the_runs_wins_and_costs_the_event(account, monkeypatch):
+    """With 200 runs over six candidates, the best of them is among the runs but for (5/6)²⁰⁰ = 1.5e-16."""
+    monkeypatch.setattr(trials, "draw", lambda law, *bits: 200)
     chosen = search(method=RandomStopping(ev.NegativeBinomialTrials(1, 0.001)), account=account)
-    assert chosen.winner == chosen.model == 3  # of about a thousand runs over six candidates
+    assert chosen.winner == chosen.model == 3
     assert chosen.event == ev.SelectedFromRepeats(RUN, ev.NegativeBinomialTrials(1, 0.001))
     assert [line.event for line in account.statement().lines] == [chosen.event]
     assert chosen.naive == ev.Repeated(RUN, 6)
@@ -99,12 +101,14 @@ def test_nothing_runs_without_a_charge(account):
 
 
 def test_losers_stay_secret(capsys, recwarn, caplog):
+    """One of two candidates among six is drawn in about 60 runs but for e⁻²⁰ = 2e-9."""
+
     def train(rate):
         if rate % 2:
             raise RuntimeError("no convergence")
         return rate
 
-    chosen = search(train, method=RandomStopping(ev.NegativeBinomialTrials(1, 0.01)))
+    chosen = search(train, method=RandomStopping(ev.PoissonTrials(60)))
     assert chosen.winner in (2, 4)
     assert "trials=" not in repr(chosen).replace(repr(chosen.event), "")
     assert capsys.readouterr() == ("", "")
