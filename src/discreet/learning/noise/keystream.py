@@ -17,7 +17,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-_ZEROS = memoryview(bytes(1 << 16))  # a message to encrypt, in pieces that fit in the cache
+_ZEROS = memoryview(bytes(1 << 18))  # a message to encrypt, in pieces that fit in the cache
 
 
 class Keystream:
