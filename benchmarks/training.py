@@ -171,9 +171,9 @@ def ours(case: Case, model: nn.Module, batch: tuple[Tensor, Tensor], *, compiled
         """Noisy means, as `Step.fill` makes them."""
         drawn_from, share = secret.at(next(count)), 1.0 / examples
         if not early:
-            if device.type == "cuda":
-                torch.cuda.synchronize()  # other streams may still read the last gradients
             result = engine(batch, mask, clip_norm)
+            if result.lent:
+                engine.wait_for_readers()
             sums = [result.sums[name] for name in parameters]
             return noise.noisy(sums, share, share, drawn_from, overwrite=True)
         draw = functools.cache(lambda: noise.draw(shapes, share, drawn_from, device=device))
@@ -384,8 +384,9 @@ def main() -> None:
     args = parser.parse_args()
     replay.LAUNCH_BOUND = args.launch_bound
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    torch.set_float32_matmul_precision("high")
-    torch.backends.cudnn.allow_tf32 = True
+    if args.device == "cuda":
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.allow_tf32 = True
     available = cases(args.device == "cuda", args.quick)
     chosen = [name for name in args.cases.split(",") if name] or [case.name for case in available]
     if unknown := set(chosen) - {case.name for case in available}:

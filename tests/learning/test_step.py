@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from discreet.errors import Exhausted, InvalidArgument
 from discreet.learning import Adaptive, Automatic, BandedCorrelation, Engine, Flat, PerLayer, Plan, Step
 from discreet.learning.distributed import Team
 from discreet.learning.engine import ClippedSum
-from discreet.learning.engine.graph.replay import Loans
+from discreet.learning.engine.graph.replay import GraphReplay, Loans
 from discreet.learning.engine.operations.memory_format import with_usual_strides
 from discreet.learning.noise import GaussianNoise, Secret, split
 from discreet.learning.step import _Totals
@@ -110,14 +111,33 @@ def test_lent_gradients_are_written_over_only_when_the_device_is_done_with_them(
             log.append("run")
             return super()._run(*args)
 
+        def wait_for_readers(self):
+            log.append("wait")
+
     monkeypatch.setattr("discreet.learning.step.Engine", Logged)
-    monkeypatch.setattr("discreet.learning.step._wait_for", lambda device: log.append("wait"))
     if not early:
         monkeypatch.setattr("discreet.learning.step.EARLY_NOISE", 0)
         added_in_place(monkeypatch)
     check_steps(Step, physical_batch_size=60)
     runs = log.count("run")
-    assert log == (["run"] * runs if early else ["run", *["wait", "run"] * (runs - 1)])
+    assert log == (["run"] * runs if early else ["run", "wait"] * runs)
+
+
+def test_a_graph_whose_results_others_read_is_replayed_only_when_the_device_is_done(monkeypatch):
+    log = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: log.append("wait"))
+    replay = GraphReplay.__new__(GraphReplay)  # without a device nothing can be captured
+    replay._fixed, replay._addresses, replay._inputs = 0, [], [torch.zeros(2)]
+    replay._loans, replay._read_by_others = Loans([torch.zeros(2)]), False
+    replay._graph = SimpleNamespace(replay=lambda: log.append("replay"))
+    engine = Engine(nn.Linear(2, 2), nn.functional.cross_entropy, Flat(1.0))
+    engine.wait_for_readers()  # nothing was lent yet
+    engine._current = SimpleNamespace(function=replay)
+    for read in (False, True, True, False, False):
+        replay(torch.ones(2))
+        if read:
+            engine.wait_for_readers()
+    assert log == ["replay", "replay", "wait", "replay", "wait", "replay", "replay"]
 
 
 def test_strides_do_not_tell_which_operation_made_a_tensor():

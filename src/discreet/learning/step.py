@@ -118,8 +118,6 @@ class Step:
         self._norm = float(plan.clipping.norm)
         self.position = 0
         self.updates = 0
-        #: Whether the last gradients are in memory that the engine writes sums to.
-        self._lent = False
         held = [*self._model.parameters(), *self._model.buffers()]
         self.team.share_parameters(tensor for tensor in held if not any_sharded([tensor]))
         self._buffers = _Buffers(self._model)
@@ -171,7 +169,8 @@ class Step:
             # An empty draw takes the same way: else the memory layout of `.grad` would tell that it was empty.
             sums = sums or self._no_sums()
             self._set_gradients(self._made_noisy(batch.step, norm, sums))
-            self._lent |= sums.lent and sums.owned
+            if sums.lent and sums.owned:  # these are the gradients now
+                self._engine.wait_for_readers()
         else:
             self._release(noise(), norm, sums, totals)
         return Observed(totals.loss / totals.count, totals.clipped / totals.count, norm)
@@ -219,9 +218,6 @@ class Step:
         for piece, mask in batch.pieces(self.device, (self.team.rank, self.team.size)):
             if sums is not None and (sums.lent or not sums.owned):
                 sums = _Sums([total.clone() for total in sums.tensors], owned=True)
-            if self._lent:
-                _wait_for(self.device)  # other streams may still read the last gradients
-                self._lent = False
             clipped = self._engine(piece, mask, limit, meanwhile)
             piece_sums = [clipped.sums[name].to(self._dtype) for name in self._names]
             if sums is None:
@@ -316,12 +312,6 @@ class Step:
         """Continue from `state` at step `position` of the plan, with noise from this process's fresh secret."""
         self.position, self.updates = position, int(state["updates"])
         self._norm = float(state["clip_norm"])
-
-
-def _wait_for(device: torch.device) -> None:
-    """Wait until a device has done all that was launched on it."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 @dataclass

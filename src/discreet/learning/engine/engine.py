@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any
 
@@ -32,6 +31,7 @@ from discreet.learning.engine.nonfinite import without_nonfinite, without_sums
 from discreet.learning.engine.operations.registry import HANDLERS
 from discreet.learning.engine.trace.checkpointing import without_checkpointing
 from discreet.learning.engine.trace.recorder import ForwardRecorder
+from discreet.learning.engine.trace.recurrent_layers import recurrent_layers_unchanged
 from discreet.learning.sharded import own_part, without_hooks
 
 _log = logging.getLogger("discreet.learning")
@@ -47,30 +47,6 @@ class _ModelWithLoss(nn.Module):
 
     def forward(self, batch: Any) -> Tensor:
         return self._loss(self.model, batch)
-
-
-@contextlib.contextmanager
-def _recurrent_layers_unchanged(model: nn.Module) -> Iterator[None]:
-    """Restore recurrent layers afterwards, and do not let them pack their weights in between.
-
-    They keep a second list of their weights, which must not hold the replaced ones later.
-    """
-    layers = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
-    if not layers:
-        yield
-        return
-    saved = [dict(vars(layer)) for layer in layers]
-    for layer in layers:
-        vars(layer)["flatten_parameters"] = lambda: None
-    try:
-        with warnings.catch_warnings():
-            # torch advises to pack the weights, which must not happen here. Only the dry run calls torch's own layers.
-            warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
-            yield
-    finally:
-        for layer, attributes in zip(layers, saved, strict=True):
-            vars(layer).clear()
-            vars(layer).update(attributes)
 
 
 def batch_size(batch: Any) -> int:
@@ -97,7 +73,8 @@ class Engine:
             compiles before the first call; False never does. If the compiler fails, the engine logs one warning and
             continues without it.
         dtype: run the model under autocast to this type (`torch.bfloat16`); norms and sums stay in float32.
-        lend: let the next call overwrite what a call returned, which saves a copy of all sums.
+        lend: let the next call overwrite what a call returned, which saves a copy of all sums. Whoever hands it on
+            (with noise) calls `wait_for_readers`.
         calls: how many calls there will be, where that is known; it decides whether compiling pays.
 
     Guarantee:
@@ -232,6 +209,11 @@ class Engine:
         announcement = None if self._current is None else self._current.announcement
         return (announcement is not None and announcement.wait()) or bool(result.finite.all())
 
+    def wait_for_readers(self) -> None:
+        """Others may read what the last call lent, on any stream: the next call waits until the device is done."""
+        if self._current is not None and isinstance(self._current.function, GraphReplay):
+            self._current.function.wait_for_readers()
+
     def gathered(self) -> contextlib.AbstractContextManager[None]:
         """Gather a model that is spread over processes once for several calls; all processes enter it together."""
         return self._model_tensors.gathered()
@@ -251,7 +233,7 @@ class Engine:
         wide = any(t.dtype == torch.float64 for t in tensors.values())
         cast = torch.autocast(device, self.dtype) if self.dtype and not wide else contextlib.nullcontext()
         hooks = without_hooks(self.model) if self._model_tensors.sharded else contextlib.nullcontext()
-        with cast, hooks, _recurrent_layers_unchanged(self.model), without_checkpointing():
+        with cast, hooks, recurrent_layers_unchanged(self.model), without_checkpointing():
             losses = torch.func.functional_call(self._with_loss, replaced, (batch,), tie_weights=False)
         return losses_of.checked(losses, batch_size(batch))
 

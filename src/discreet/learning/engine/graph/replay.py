@@ -2,8 +2,8 @@
 
 A CUDA graph works on fixed addresses: parameters and buffers are used in place, and the batch is first copied into the
 graph's own inputs. Results are copied out, so that the next call does not change them, or lent: then the graph is
-replayed only when nobody refers to them any more. A CUDA graph holds on to its memory, so one is captured only where it
-pays.
+replayed only when nobody refers to them any more and, if they became gradients, when the device is done with all that
+may read these. A CUDA graph holds on to its memory, so one is captured only where it pays.
 """
 
 from __future__ import annotations
@@ -108,7 +108,12 @@ class GraphReplay:
         with torch.cuda.graph(self._graph):
             self._outputs = function(*self._fixed_arguments, *self._inputs)
         self._loans = Loans(self._outputs) if lend else None
+        self._read_by_others = False
         self._warned = False
+
+    def wait_for_readers(self) -> None:
+        """Others read what was lent, perhaps on other streams: the next replay waits until the device is done."""
+        self._read_by_others = True
 
     def __call__(self, *arguments: Tensor) -> Sequence[Tensor]:
         if [argument.data_ptr() for argument in arguments[: self._fixed]] != self._addresses:
@@ -118,6 +123,9 @@ class GraphReplay:
                 _log.warning("gradients of an earlier step are still in use, so this step runs slower")
                 self._warned = True
             return self._function(*arguments)
+        if self._read_by_others:  # as late as possible: until here, the host worked while the device did
+            torch.cuda.synchronize(self._inputs[0].device)
+            self._read_by_others = False
         torch._foreach_copy_(self._inputs, list(arguments[self._fixed :]))
         self._graph.replay()
         if self._loans is not None:
