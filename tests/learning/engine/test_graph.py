@@ -15,8 +15,9 @@ from discreet.learning.engine import Engine
 from discreet.learning.engine.graph.announcement import Announcement
 from discreet.learning.engine.graph.effects import backward_draws
 from discreet.learning.engine.graph.marks import mark
-from discreet.learning.engine.graph.passes import move_norms_early, share_after_forward
+from discreet.learning.engine.graph.passes import move_norms_early, share_after_forward, share_casts
 from discreet.learning.engine.graph.replay import GraphReplay, has_room
+from tests.learning.engine.traces import traced as traced_sum
 
 
 def backward_then_norms(x, y):
@@ -98,8 +99,56 @@ def test_the_backward_pass_and_the_norms_share_work_and_the_forward_pass_is_left
     share_after_forward(module)
     assert targets(module).count("aten.exp.default") == 2, "one in the forward pass, one after it"
     assert targets(module).count("aten.sum.dim_IntList") == 2, "another type is another sum"
+    module.recompile()
     for found, expected in zip(module(*arguments), traced(*arguments), strict=True):
         assert torch.equal(found, expected)
+
+
+def test_a_value_is_converted_to_another_type_once_for_all_layers_that_read_it():
+    def traced(x, y):
+        narrow = [x.bfloat16() @ y.bfloat16() for _ in range(3)]
+        turned = x[None, None].to(torch.bfloat16, memory_format=torch.channels_last)
+        wide = x.double() + x[None, None].to(torch.bfloat16).double()[0, 0] + turned[0, 0].double()
+        start = mark(sum(narrow).float())
+        return start, mark(start * 2).double() + wide, x.bfloat16()
+
+    arguments = torch.randn(4, 4), torch.randn(4, 4)
+    module = make_fx(traced)(*arguments)
+    casts = targets(module).count("aten._to_copy.default")
+    share_casts(module)
+    assert targets(module).count("aten._to_copy.default") == casts - 4, (
+        "two of each factor; the rest differs, or is later"
+    )
+    for found, expected in zip(module(*arguments), traced(*arguments), strict=True):
+        assert torch.equal(found, expected)
+    for writes in (
+        lambda x, y: (x.bfloat16(), x.add_(1.0), x.bfloat16(), *traced(x, y)),
+        lambda x, y: (*traced(x, y), x.add_(1.0)),
+    ):
+        written = make_fx(writes)(*arguments)
+        before = targets(written)
+        share_casts(written)
+        assert targets(written) == before, "a copy may be from before a write"
+
+
+def test_layers_that_read_the_same_input_keep_one_narrow_copy_of_it(monkeypatch):
+    class Projections(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.LayerNorm(8)
+            self.projections = nn.ModuleList(nn.Linear(8, 8, bias=False) for _ in range(3))
+
+        def forward(self, x):
+            h = self.norm(x)
+            return sum(projection(h) for projection in self.projections).float().sum(1)
+
+    torch.manual_seed(0)
+    batch = torch.randn(4, 6, 8), torch.randint(0, 8, (4,))
+    graph, _ = traced_sum(Projections(), F.cross_entropy, batch, torch.bfloat16, monkeypatch)
+    normalized = next(n for n in graph.graph.nodes if n.target is torch.ops.aten.native_layer_norm.default)
+    (output,) = (user for user in normalized.users if user.args[1] == 0)
+    copies = [user for user in output.users if user.target is torch.ops.aten._to_copy.default]
+    assert len(copies) == 1
 
 
 def test_random_draws_and_graphs_that_write_in_place_are_never_shared():

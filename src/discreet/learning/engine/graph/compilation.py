@@ -30,7 +30,7 @@ from discreet.learning.engine.graph.copies import copied
 from discreet.learning.engine.graph.cross_entropy import fuse_cross_entropy
 from discreet.learning.engine.graph.effects import backward_draws, written_arguments
 from discreet.learning.engine.graph.marks import remove_marks
-from discreet.learning.engine.graph.passes import move_norms_early, share_after_forward
+from discreet.learning.engine.graph.passes import move_norms_early, share_after_forward, share_casts
 from discreet.learning.engine.graph.recompute import recompute_cheap, tag_parts
 from discreet.learning.engine.graph.regions import compile_regions
 from discreet.learning.engine.graph.repeats import count_repeats, expand
@@ -161,6 +161,7 @@ def _writes_a_scalar(arguments: Sequence[Tensor], written: Sequence[int]) -> boo
 def _improve(graph: GraphModule) -> None:
     """Save work and memory; changes no value."""
     tag_parts(graph)
+    share_casts(graph)
     share_after_forward(graph)
     move_norms_early(graph)
     remove_marks(graph)

@@ -12,6 +12,25 @@ from discreet.learning.engine.graph.kinds import is_a_view, is_elementwise, size
 from discreet.learning.engine.graph.marks import MARK, backward_range
 
 
+def share_casts(module: torch.fx.GraphModule) -> None:
+    """Convert a value of the forward pass to another type once, not once for each layer that reads it.
+
+    Under autocast, the projections to queries, keys and values each get a 16-bit copy of the same input, and the rules
+    of their weights would keep all three.
+    """
+    nodes = list(module.graph.nodes)
+    if in_place_writes(nodes):
+        return
+    first_by_key: dict[Any, torch.fx.Node] = {}
+    for node in nodes[: backward_range(nodes)[0]]:
+        if node.target is not torch.ops.aten._to_copy.default:
+            continue
+        first = first_by_key.setdefault((node.args, tuple(sorted(node.kwargs.items()))), node)
+        if first is not node:
+            node.replace_all_uses_with(first)
+            module.graph.erase_node(node)
+
+
 def share_after_forward(module: torch.fx.GraphModule) -> None:
     """Compute once what both the backward pass and the norms compute.
 
