@@ -29,12 +29,15 @@ from discreet.learning.engine.graph.announcement import Announcement
 from discreet.learning.engine.graph.copies import copied
 from discreet.learning.engine.graph.cross_entropy import fuse_cross_entropy
 from discreet.learning.engine.graph.effects import backward_draws, written_arguments
+from discreet.learning.engine.graph.freed_memory import keep_freed_memory
 from discreet.learning.engine.graph.marks import remove_marks
 from discreet.learning.engine.graph.passes import move_norms_early, share_after_forward, share_casts
+from discreet.learning.engine.graph.products import use_faster_products
 from discreet.learning.engine.graph.recompute import recompute_cheap, tag_parts
 from discreet.learning.engine.graph.regions import compile_regions
 from discreet.learning.engine.graph.repeats import count_repeats, expand
 from discreet.learning.engine.graph.replay import FlatFunction, GraphReplay, has_room, is_launch_bound
+from discreet.learning.engine.operations import cpu_kernels
 from discreet.learning.engine.tracing import TRACE_LOCK
 
 _log = logging.getLogger("discreet.learning")
@@ -91,6 +94,8 @@ def trace_flat(function: FlatFunction, arguments: Sequence[Tensor]) -> GraphModu
 
     Calls of repeated functions are not expanded yet.
     """
+    if arguments[0].device.type == "cpu":
+        keep_freed_memory()
     trace: Any = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)
     # Code is made of the graph when it runs first, after all changes: for a large model it takes half a second.
     with TRACE_LOCK, warnings.catch_warnings(), _use_lazy_graph_module(True):
@@ -168,8 +173,11 @@ def _improve(graph: GraphModule) -> None:
 
 
 #: The compiler takes the memory of several results of one operation for nothing when it looks for an order of all
-#: operations that needs little memory. So it would split inputs as soon as they are there, and keep both halves.
-_UNCOUNTED = {"discreet.halves.default"}
+#: operations that needs little memory. So it would split inputs as soon as they are there, and keep both halves. Graphs
+#: with these operations keep the order of `move_norms_early`: the compiler's other pass, for locality, would move norms
+#: to the end, where they are read.
+_UNCOUNTED = {"discreet.split_in_halves.default"}
+_OWN_ORDER = {"reorder_for_peak_memory": False, "reorder_for_locality": False}
 
 
 def _compile(graph: GraphModule, on_gpu: bool) -> FlatFunction:
@@ -184,16 +192,20 @@ def _compile(graph: GraphModule, on_gpu: bool) -> FlatFunction:
         from torch._dynamo.convert_frame import compile_lock  # slow to import
 
         uncounted = any(str(node.target) in _UNCOUNTED for node in module.graph.nodes)
-        own = options | ({"reorder_for_peak_memory": False} if uncounted else {})
+        own = options | (_OWN_ORDER if uncounted else {})
         # The compiler keeps global state. `torch.compile` takes this lock too, so that threads compile one by one.
         with TRACE_LOCK, compile_lock:
             function: FlatFunction = torch._inductor.compile(module, list(inputs), options=own)  # type: ignore[assignment, no-untyped-call, unused-ignore]  # torch's own
         return function
 
+    graph = copied(graph)
     if on_gpu:  # where moving memory takes longer than computing
-        graph = copied(graph)
         fuse_cross_entropy(graph)
         recompute_cheap(graph)
+    else:
+        use_faster_products(graph)
+        if any(str(node.target) in cpu_kernels.OPERATIONS for node in graph.graph.nodes):
+            cpu_kernels.build()
     with torch.no_grad():
         return compile_regions(graph, compiler, FINITE if on_gpu else None)[0]
 

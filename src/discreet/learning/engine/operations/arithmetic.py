@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from discreet.learning.engine.operations import cpu_kernels
+
 #: The most elements of per-example gradients to hold at a time: 256 MiB in float32.
 CHUNK_ELEMENTS = 1 << 26
 
@@ -78,6 +80,27 @@ def on_grid(value: Tensor, digits: int) -> Tensor:
     return (value.view(torch.int32) & -(1 << (_FLOAT32_DIGITS - digits))).view(torch.float32)
 
 
+@torch.library.custom_op("discreet::cut", mutates_args=())
+def _cut(value: Tensor, digits: int) -> Tensor:
+    return on_grid(value, digits)
+
+
+@_cut.register_fake
+def _(value: Tensor, digits: int) -> Tensor:
+    return torch.empty_like(value)
+
+
+def cut(value: Tensor, digits: int) -> Tensor:
+    """`on_grid` as one operation, whose result has the memory order of `value`.
+
+    A compiler would write the factor of each product anew, and may choose another memory order for it.
+    """
+    if value.dtype != torch.float32 or digits >= _FLOAT32_DIGITS:
+        return value
+    result: Tensor = _cut(value, digits)
+    return result
+
+
 def _nearest(value: Tensor, digits: int) -> Tensor:
     """A float32 rounded to this many binary digits."""
     if value.dtype != torch.float32 or digits >= _FLOAT32_DIGITS:
@@ -105,13 +128,26 @@ def factors(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
 
 def product(left: Tensor, right: Tensor) -> Tensor:
     """A (batched) matrix product with a float32 result even where the factors are narrower."""
-    left, right = factors(left, right)
+    return multiplied(*factors(left, right))
+
+
+def multiplied(left: Tensor, right: Tensor) -> Tensor:
+    """`product` of factors that it need not round any more."""
     if left.dtype not in _NARROW_DIGITS:
         return left @ right
     if left.device.type != "cuda":
         return left.float() @ right.float()
     multiply = torch.bmm if left.dim() == 3 else torch.mm
     result: Tensor = multiply(left, right, out_dtype=torch.float32)
+    return result
+
+
+def gram(rows: Tensor) -> Tensor:
+    """The products of all pairs of rows of each example, from [B, T, d] to [B, T, T]."""
+    (rows, _) = factors(rows, rows)
+    if rows.device.type != "cpu" or rows.dtype != torch.float32:
+        return multiplied(rows, rows.mT)
+    result: Tensor = cpu_kernels.grams(rows)
     return result
 
 

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from discreet.learning.engine.operations.arithmetic import (
     enlarged,
     float32_digits,
+    gram,
     in_chunks,
     on_grid,
     precise,
@@ -79,8 +80,8 @@ class EmbeddingWeight(GradientRule):
             same = take(ids, chunk).unsqueeze(2) == take(ids, chunk).unsqueeze(1)
             # Up to this length the T×T Gram matrix is at most four times as large as the T×width sums of rows.
             if order == 2 and length <= 4 * width:
-                gram = product(take(g, chunk), take(g, chunk).mT)
-                return rounded_up(torch.where(same, gram, 0.0).sum((1, 2)), vector_lengths(gram))
+                products = gram(take(g, chunk))
+                return rounded_up(torch.where(same, products, 0.0).sum((1, 2)), vector_lengths(products))
             sums = product(same.to(g.dtype), take(g, chunk))
             power = sums.square().sum(2) if order == 2 else sums.abs().sum(2)
             return (power / same.sum(2)).sum(1)
@@ -97,7 +98,23 @@ class EmbeddingWeight(GradientRule):
     def weighted_sum(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
         ids, g = self.positions(inputs, grad)
         values = scaled(widened(g), weights).flatten(0, 1)
+        if values.device.type == "cpu":
+            table: Tensor = _added_to_rows(values, ids.flatten(), self.rows)
+            return table
         return values.new_zeros(self.rows, g.shape[2]).index_add(0, ids.flatten(), values)
+
+
+@torch.library.custom_op("discreet::added_to_rows", mutates_args=())
+def _added_to_rows(values: Tensor, ids: Tensor, rows: int) -> Tensor:
+    """A table whose row i is the sum of all values with id i. A compiler's code would add each number atomically."""
+    none = -1  # no row is padding
+    table: Tensor = torch.ops.aten.embedding_dense_backward(values, ids, rows, none, False)
+    return table
+
+
+@_added_to_rows.register_fake
+def _(values: Tensor, ids: Tensor, rows: int) -> Tensor:
+    return values.new_empty(rows, values.shape[1])
 
 
 def embedding(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:

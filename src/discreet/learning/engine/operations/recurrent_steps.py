@@ -3,7 +3,8 @@
 A tracer that looked inside would record every step, and a compiler would take minutes over them, so each recurrence is
 one operation to both. It takes the products with the inputs, W x + b as [T, B, k·H], and its backward pass returns the
 gradients of the gates, which all rules of a layer use. The steps write into memory that is allocated once for all of
-them and read nothing back from the device, so they can be part of a CUDA graph. There is no second derivative.
+them and read nothing back from the device, so they can be part of a CUDA graph. There is no second derivative. On a
+CPU, the steps of an LSTM are compiled code where that is built (`cpu_kernels`).
 
 The compiler caches graphs on disk under the names of their operations. If the results of an operation change their
 shape, give it a new name; under the old one, the cache would return graphs of an older release that do not fit.
@@ -15,6 +16,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from discreet.learning.engine.operations import cpu_kernels
 
 Gradients = tuple[Tensor | None, ...]
 
@@ -82,6 +85,8 @@ def lstm(
     gates: Tensor, hidden: Tensor, cell: Tensor, u: Tensor, reverse: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The outputs [T, B, H] and the last cell; then, for the backward pass, all cells and i, f, g, o and tanh(c')."""
+    if cpu_kernels.supports(gates, hidden, cell, u):
+        return cpu_kernels.lstm(gates, hidden, cell, u, reverse)
     length, examples, size = *gates.shape[:2], hidden.shape[1]
     outputs, cells = (gates.new_empty(length, examples, size) for _ in range(2))
     kept = gates.new_empty(length, 5, examples, size)  # each gate is contiguous: sigmoid and tanh are fast only then
@@ -126,6 +131,8 @@ def lstm_backward(
 
     The factors of the cell's gradient (for i, f and g) and of the output's (for o) are computed for all steps at once.
     """
+    if cpu_kernels.supports_backward(grad, grad_cell, cell, u, cells, kept):
+        return cpu_kernels.lstm_backward(grad, grad_cell, cell, u, cells, kept, reverse)
     i, f, g, o, tanh_cell = kept.unbind(1)
     grads = cells.new_empty(*cells.shape[:2], 4 * cells.shape[2])
     of_i, of_f, of_g, of_o = grads.chunk(4, 2)

@@ -1,0 +1,140 @@
+"""Compiled code for what torch's operations are slow at on a CPU: the steps of an LSTM, and Gram matrices.
+
+The code is C++ (cpu_kernels.cpp). torch's compiler builds it, with the C++ compiler that it uses for its own code, and
+keeps it on disk. It is built when a graph is compiled that uses it. Before that, where building fails, and for types
+and sizes that it does not cover, torch's operations are used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import threading
+from collections.abc import Iterable
+from importlib import resources
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_log = logging.getLogger("discreet.learning")
+_LOCK = threading.Lock()
+#: Products and sums of the kernels may be contracted to one operation that rounds once.
+_FLAGS = ("-ffp-contract=fast",)
+
+#: For shorter rows torch's own product takes less time.
+_NARROWEST = 192
+
+_library: Any = None
+_failed = False
+
+
+def build() -> None:
+    """Build the kernels, or load those that were built before."""
+    global _library, _failed
+    with _LOCK:
+        if _library is not None or _failed:
+            return
+        try:
+            from torch._inductor.codecache import CppCodeCache  # slow to import
+
+            source = resources.files(__package__).joinpath("cpu_kernels.cpp").read_text(encoding="utf-8")
+            library: Any = CppCodeCache.load(source, extra_flags=_FLAGS)
+            library.lanes.restype = ctypes.c_int64
+            _library = library
+        except Exception as error:  # no C++ compiler, or one that fails in any way
+            _failed = True
+            _log.warning(
+                "the kernels for CPUs could not be built (%s); continuing without them, slower", type(error).__name__
+            )
+
+
+@torch.library.custom_op("discreet::grams", mutates_args=())
+def grams(rows: Tensor) -> Tensor:
+    """⟨a_t, a_s⟩ for all pairs of the T rows of each example, from [B, T, d] to [B, T, T]."""
+    _, length, width = rows.shape
+    covered = rows.device.type == "cpu" and rows.dtype == torch.float32 and length % 4 == 0 and width >= _NARROWEST
+    if _library is None or not covered:
+        return rows @ rows.mT
+    rows = rows if rows.stride(2) == 1 else rows.contiguous()
+    result = rows.new_empty(rows.shape[0], rows.shape[1], rows.shape[1])
+    numbers = (*rows.shape, rows.stride(0), rows.stride(1), torch.get_num_threads())
+    _library.grams(_address(rows), _address(result), *map(ctypes.c_int64, numbers))
+    return result
+
+
+@grams.register_fake
+def _(rows: Tensor) -> Tensor:
+    return rows.new_empty(rows.shape[0], rows.shape[1], rows.shape[1])
+
+
+#: The operations whose kernels are built when a graph with one of them is compiled.
+OPERATIONS = ("discreet.grams.default", "discreet.lstm_steps.default")
+
+
+def supports(gates: Tensor, hidden: Tensor, cell: Tensor, u: Tensor) -> bool:
+    """Whether the kernel is there and covers these products with the inputs [T, B, 4·H], states [B, H] and U.
+
+    The kernels read memory by these shapes, so they must hold for every tensor.
+    """
+    (examples, size), length = hidden.shape, gates.shape[0]
+    shapes = (length, examples, 4 * size), (examples, size), (examples, size), (4 * size, size)
+    return _covers(size, zip((gates, hidden, cell, u), shapes, strict=True))
+
+
+def supports_backward(
+    grad: Tensor | None, grad_cell: Tensor | None, cell: Tensor, u: Tensor, cells: Tensor, kept: Tensor
+) -> bool:
+    """Whether the kernel of the backward pass is there and covers these tensors."""
+    length, examples, size = cells.shape
+    tensors = grad, grad_cell, cell, u, cells, kept
+    state, steps = (examples, size), (length, examples, size)
+    shapes = steps, state, state, (4 * size, size), steps, (length, 5, examples, size)
+    return _covers(size, zip(tensors, shapes, strict=True))
+
+
+def _covers(size: int, expected: Iterable[tuple[Tensor | None, tuple[int, ...]]]) -> bool:
+    if _library is None or size % _library.lanes():
+        return False
+    given = ((tensor, shape) for tensor, shape in expected if tensor is not None)
+    return all(
+        tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.shape == shape and tensor.numel() > 0
+        for tensor, shape in given
+    )
+
+
+def lstm(
+    gates: Tensor, hidden: Tensor, cell: Tensor, u: Tensor, reverse: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As `recurrent_steps.lstm`."""
+    length, examples, size = *gates.shape[:2], hidden.shape[1]
+    outputs, cells = (gates.new_empty(length, examples, size) for _ in range(2))
+    kept = gates.new_empty(length, 5, examples, size)
+    inputs = [value.contiguous() for value in (gates, hidden, cell, u.t())]
+    _run(_library.lstm_forward, [*inputs, outputs, cells, kept], kept, reverse)
+    return outputs, cells[0 if reverse else -1].clone(), cells, kept
+
+
+def lstm_backward(
+    grad: Tensor | None, grad_cell: Tensor | None, cell: Tensor, u: Tensor, cells: Tensor, kept: Tensor, reverse: bool
+) -> tuple[Tensor, Tensor]:
+    """As `recurrent_steps.lstm_backward`."""
+    grads = cells.new_empty(*cells.shape[:2], 4 * cells.shape[2])
+    of_cell = (
+        cells.new_zeros(cell.shape) if grad_cell is None else grad_cell.clone(memory_format=torch.contiguous_format)
+    )
+    of_outputs = torch.zeros_like(cells) if grad is None else grad
+    of_outputs = of_outputs if of_outputs.stride(2) == 1 else of_outputs.contiguous()
+    tensors = [of_outputs, *(value.contiguous() for value in (cell, u, cells, kept)), grads, of_cell]
+    _run(_library.lstm_backward, tensors, kept, reverse, *of_outputs.stride()[:2])
+    return grads, of_cell
+
+
+def _run(function: Any, tensors: list[Tensor], kept: Tensor, reverse: bool, *strides: int) -> None:
+    length, _, examples, size = kept.shape
+    numbers = (length, examples, size, int(reverse), min(torch.get_num_threads(), examples), *strides)
+    function(*map(_address, tensors), *map(ctypes.c_int64, numbers))
+
+
+def _address(tensor: Tensor) -> ctypes.c_void_p:
+    return ctypes.c_void_p(tensor.data_ptr())
