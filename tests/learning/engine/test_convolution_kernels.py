@@ -7,7 +7,8 @@ import torch
 from torch.nn import functional as F
 
 from discreet.learning.engine.operations import convolution_kernels as kernels
-from discreet.learning.engine.operations.arithmetic import on_grid
+from discreet.learning.engine.operations.arithmetic import cut, on_grid
+from discreet.learning.engine.operations.convolution import ConvolutionWeight
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -51,19 +52,36 @@ def test_gradients_and_their_powers_are_exact(name, kind):
 @cuda
 def test_splitting_in_halves_keeps_sixteen_bits():
     value = torch.randn(3, 5, 4, 4, device="cuda") * torch.logspace(-30, 30, 5, device="cuda").view(1, 5, 1, 1)
-    high, low, _, cut = kernels.halves(value, 24, False)
-    assert not cut.numel()
+    high, low, _ = kernels.halves(value, 24)
     assert bool(((high.double() + low.double() - value.double()).abs() <= 2.0**-16 * value.double().abs()).all())
 
 
 @cuda
 def test_halves_of_fewer_digits_are_exact():
     value = torch.randn(3, 5, 4, 4, device="cuda") * torch.logspace(-30, 30, 5, device="cuda").view(1, 5, 1, 1)
-    high, low, _, cut = kernels.halves(value, 11, True)
+    high, low, _ = kernels.halves(value, 11)
     assert torch.equal(high.double() + low.double(), on_grid(value, 11).double())
-    assert torch.equal(cut, on_grid(value, 11))
-    assert torch.equal(kernels.cut_input(value, 11), cut)
-    assert kernels.cut_input(value, 24) is value
+
+
+def test_a_cut_tensor_keeps_its_memory_order():
+    value = torch.randn(3, 5, 4, 4).to(memory_format=torch.channels_last)
+    assert torch.equal(cut(value, 11), on_grid(value, 11))
+    assert cut(value, 11).stride() == value.stride() == torch.ops.discreet.cut(value.to("meta"), 11).stride()
+    assert cut(value, 24) is value
+    assert cut(value.double(), 11).dtype == torch.float64
+
+
+@cuda
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_norms_from_grams_over_positions_are_those_of_the_kernel(memory_format):
+    torch.manual_seed(0)
+    rule = ConvolutionWeight((256, 256, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1)
+    x, g = (torch.randn(4, 256, 8, 8, device="cuda").to(memory_format=memory_format) for _ in range(2))
+    assert rule.has_small_grams(x, g)
+    assert rule.has_kernel(x, g)
+    found = rule.norm_power((x,), g, 2)
+    exact = kernels.gradients(x, g, rule.geometry(), 24).double().square().sum((1, 2, 3, 4))
+    assert ((found / exact).sqrt() - 1).abs().max() < 2e-2
 
 
 @cuda
@@ -71,7 +89,7 @@ def test_halves_of_fewer_digits_are_exact():
 def test_the_sum_of_squares_is_that_of_each_example(shape):
     value = torch.randn(shape, device="cuda").to(memory_format=torch.channels_last)
     expected = on_grid(value, 11).double().square().sum((1, 2, 3))
-    torch.testing.assert_close(kernels.halves(value, 11, False)[2].double(), expected, rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(kernels.halves(value, 11)[2].double(), expected, rtol=1e-6, atol=0.0)
     torch.testing.assert_close(kernels.input_squares(value, 11).double(), expected, rtol=1e-6, atol=0.0)
 
 

@@ -31,7 +31,8 @@ DIGITS = {"ieee": 24, "tf32": 11, "bf16": 8}
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of 16-bit numbers as CUDA computes them: 16-bit factors, float32 sums."""
-    monkeypatch.setattr(arithmetic, "multiplies_narrow", lambda value: value.dtype in arithmetic._NARROW_DIGITS)
+    for module in (arithmetic, convolution, linear):
+        monkeypatch.setattr(module, "multiplies_narrow", lambda value: value.dtype in arithmetic._NARROW_DIGITS)
 
 
 def _keep(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +70,19 @@ def added(uses: list[Use], order: int = 2) -> float:
     return worst / (1 + 16 * torch.finfo(torch.float32).eps)  # what weights are reduced by
 
 
+#: A kernel of three places that do not overlap, for which norms come from Gram matrices over positions.
+FEW_POSITIONS = ConvolutionWeight((600, 80, 3), (3,), ((0, 0),), (1,), 1)
+
+
+def few_positions(scale: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Images and output gradients whose terms cancel: in each patch only the pixel in the middle is not zero."""
+    a, g = (value.mT for value in canceling(80, 600))
+    x = torch.zeros(2, 80, 3 * a.shape[2])
+    x[..., 1::3] = a * scale
+    assert FEW_POSITIONS.has_small_grams(x, g)
+    return x, g.contiguous() * scale
+
+
 def rules(dtype: torch.dtype) -> dict[str, list[Use]]:
     """Uses of every rule whose norm and sum are computed in different ways, and of some whose are not."""
     a, g = (value.to(dtype) for value in canceling(8, 300))
@@ -78,6 +92,7 @@ def rules(dtype: torch.dtype) -> dict[str, list[Use]]:
     shapes = ((4, 8, 3), (1,), ((1, 1),), (1,))
     wide = ((300, 8, 1), (1,), ((0, 0),), (1,))
     grouped = ((4, 4, 1), (1,), ((0, 0),), (1,), 2)
+    few = tuple(value.to(dtype) for value in few_positions())
     table = g[..., :8]
     scale = TransformedParameter(lambda value: value.softmax(0), torch.randn(300))
     return {
@@ -89,6 +104,7 @@ def rules(dtype: torch.dtype) -> dict[str, list[Use]]:
         "gated": [Use(RecurrentWeight(), (a, torch.ones_like(g[..., :100])), g)],
         "convolution": [Use(ConvolutionWeight(*shapes, 1), (images[0],), images[1])],
         "wide convolution": [Use(ConvolutionWeight(*wide, 1), (images[0],), g.mT.contiguous())],
+        "few positions": [Use(FEW_POSITIONS, few[:1], few[1])],
         "grouped": [Use(ConvolutionWeight(*grouped), (images[0],), images[1])],
         "embedding": [Use(EmbeddingWeight(300), (ids,), g)],
         "tied": [Use(EmbeddingWeight(300), (ids,), table), Use(LinearWeight(), (a,), g)],
@@ -108,6 +124,75 @@ def test_an_example_adds_at_most_its_bound_in_bfloat16(name, order, narrow):
 def test_an_example_adds_at_most_its_bound_in_float32(name, precision, monkeypatch):
     _keep(precision, monkeypatch)
     assert added(rules(torch.float32)[name]) <= 1.0
+
+
+@pytest.mark.parametrize("precision", DIGITS)
+def test_norms_from_positions_have_the_margins_of_the_proof(precision, monkeypatch):
+    """(s + 5αR²)^½ + κR: each margin alone would hide that the other one is missing."""
+    _keep(precision, monkeypatch)
+    x, g = few_positions()  # small integers, but for the last pixel: the Gram matrices are nearly exact
+    norms = FEW_POSITIONS.norm_power((x,), g, 2).double().sqrt()
+    gradient = FEW_POSITIONS.per_example((x.double(),), g.double())
+    reach = (x.double()[..., 1::3].norm(dim=1) * g.double().norm(dim=1)).sum(1)
+    alpha = 2.0**-19
+    rounded = (gradient.square().sum((1, 2, 3)) + 5 * alpha * reach**2).sqrt()
+    kappa = 1.02 * 2.0 ** -DIGITS[precision] + 2 * alpha * 18 / 32  # the sum has 17 terms
+    torch.testing.assert_close(norms, rounded + kappa * reach, rtol=0.02, atol=0.0)
+
+
+def test_norms_from_positions_are_of_the_digits_that_the_sum_keeps(monkeypatch):
+    _keep("tf32", monkeypatch)
+    torch.manual_seed(0)
+    x, g = torch.randn(2, 80, 51), torch.randn(2, 600, 17)
+    cut = [arithmetic.on_grid(value, 11) for value in (x, g)]
+    assert torch.equal(FEW_POSITIONS.norm_power((x,), g, 2), FEW_POSITIONS.norm_power((cut[0],), cut[1], 2))
+    weights = torch.tensor([0.3, 0.7])
+    assert torch.equal(
+        FEW_POSITIONS.weighted_sum((x,), g, weights), FEW_POSITIONS.weighted_sum((cut[0],), cut[1], weights)
+    )
+
+
+def test_norms_from_positions_do_not_depend_on_chunks(monkeypatch):
+    torch.manual_seed(0)
+    x, g = torch.randn(5, 80, 51), torch.randn(5, 600, 17)
+    whole = FEW_POSITIONS.norm_from_positions(x, g)
+    monkeypatch.setattr(arithmetic, "CHUNK_ELEMENTS", 3 * 2 * 51**2)
+    torch.testing.assert_close(FEW_POSITIONS.norm_from_positions(x, g), whole)
+
+
+def test_norms_from_positions_do_not_underflow():
+    """The square of 1e-23 is zero in float32, but its product with 1e17 is not."""
+    for sizes in ((1e-23, 1e17), (1e17, 1e-23)):
+        x, g = torch.full((1, 80, 51), sizes[0]), torch.full((1, 600, 17), sizes[1])
+        exact = FEW_POSITIONS.per_example((x.double(),), g.double()).square().sum((1, 2, 3))
+        assert FEW_POSITIONS.norm_from_positions(x, g).double() >= exact
+
+
+def test_norms_come_from_positions_only_where_their_rule_holds():
+    torch.manual_seed(0)
+    x, g = torch.randn(2, 80, 51), torch.randn(2, 600, 17)
+    l1 = FEW_POSITIONS.per_example((x,), g).abs().sum((1, 2, 3))
+    torch.testing.assert_close(FEW_POSITIONS.norm_power((x,), g, 1), l1, rtol=1e-2, atol=0.0)
+    assert FEW_POSITIONS.has_small_grams(x, g)
+    frames = x[:, None], g[:, None]
+    assert not FEW_POSITIONS.has_small_grams(*frames)
+    torch.testing.assert_close(
+        FEW_POSITIONS.norm_power(frames[:1], frames[1], 2), FEW_POSITIONS.norm_power((x,), g, 2), rtol=1e-3, atol=0.0
+    )
+    many_places = ConvolutionWeight((600, 80, 65), (3,), ((32, 30),), (1,), 1)
+    assert not many_places.has_small_grams(x, g)
+    grouped = ConvolutionWeight((600, 80, 3), (3,), ((0, 0),), (1,), 2)
+    assert not grouped.has_small_grams(torch.randn(2, 160, 51), g)
+
+
+def test_hundreds_of_places_are_added_up_in_pairs():
+    """One after the other, 2⁻²⁴ would be lost each time it is added to 1."""
+    kernel = 512
+    rule = ConvolutionWeight((1, 1, kernel), (kernel,), ((0, 0),), (1,), 1)
+    x = torch.full((1, 1, kernel), 2.0**-12)
+    x[0, 0, 0] = 1.0
+    found = float(rule.patch_grams(x, (1,)))
+    assert found >= 1.0 + (kernel - 8) * 2.0**-24
 
 
 def recurrent_with_gates() -> Use:
@@ -179,8 +264,10 @@ def test_sums_written_as_additions_have_every_example():
         torch.testing.assert_close(in_bfloat16, torch.einsum("bij,b->ij", values.bfloat16().float(), weights))
 
 
-@pytest.mark.parametrize("name", ["linear", "transposed", "convolution", "tied"])
-def test_an_example_adds_at_most_its_bound_in_float16_and_mixed_types(name, narrow):
+@pytest.mark.parametrize("precision", DIGITS)
+@pytest.mark.parametrize("name", ["linear", "transposed", "convolution", "few positions", "tied"])
+def test_an_example_adds_at_most_its_bound_in_float16_and_mixed_types(name, precision, narrow, monkeypatch):
+    _keep(precision, monkeypatch)
     assert added(rules(torch.float16)[name]) <= 1.0
     mixed = [Use(use.rule, tuple(x.bfloat16() if x.is_floating_point() else x for x in use.inputs), use.grad)
              for use in rules(torch.float32)[name]]  # fmt: skip

@@ -7,7 +7,7 @@ import pkgutil
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from discreet.learning import Engine, Flat, PerLayer, clipped_sum
 from discreet.learning.engine import operations
 from discreet.learning.engine.operations import linear, registry
+from discreet.learning.engine.operations.convolution import ConvolutionWeight
 from discreet.learning.losses import per_example
 from tests.learning.engine import truth
 from tests.learning.engine.zoo import ZOO
@@ -153,6 +154,38 @@ def test_a_convolution_is_exact_for_all_shapes(batch, size, kernel, stride, padd
     found = clipped_sum(model, F.cross_entropy, data, clipping=Flat(0.1))
     expected = truth.clipped(each, torch.clamp(0.1 / truth.norms(each), max=1.0))
     assert truth.worst(found.sums, expected) < 1e-9
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    # by dimension: the size of the image, the kernel's, stride, padding on both sides, dilation
+    dimensions=st.lists(
+        st.tuples(
+            st.integers(1, 5),
+            st.integers(1, 3),
+            st.integers(1, 2),
+            st.tuples(st.integers(0, 2), st.integers(0, 2)),
+            st.integers(1, 2),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    seed=st.integers(0, 2**31),
+)
+def test_norms_from_grams_over_positions_are_those_of_gradients(dimensions, seed):
+    sizes, kernel, stride, padding, dilation = zip(*dimensions, strict=True)
+    lengths = [(n + sum(sides) - step * (k - 1) - 1) // each + 1 for n, k, each, sides, step in dimensions]
+    assume(min(lengths) > 0)
+    generator = torch.Generator().manual_seed(seed)
+    x, g = (
+        torch.randn(2, width, *shape, dtype=torch.float64, generator=generator)
+        for width, shape in ((3, sizes), (4, lengths))
+    )
+    rule = ConvolutionWeight((4, 3, *kernel), stride, padding, dilation, 1)
+    expected = rule.per_example((x,), g).square().flatten(1).sum(1)
+    found = rule.norm_from_positions(x, g)
+    assert (found >= expected).all()  # rounded up, by 5·33·2⁻⁵³ of the square that the norm has if nothing cancels
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["transformer, tied", "lstm", "conv2d", "no rule"])

@@ -2,11 +2,14 @@
 
 The weighted sum is the ordinary weight gradient of the convolution with scaled output gradients, so it costs what plain
 training costs. Norms come from patches: with the input unfolded to [B, d·k, L], a convolution is a matrix product over
-L positions (Lee and Kifer 2021, arXiv 2009.03106; Bu et al. 2022, arXiv 2205.10683).
+L positions (Lee and Kifer 2021, arXiv 2009.03106; Bu et al. 2022, arXiv 2205.10683). Where positions are few and
+channels many, no patch is needed: the patches' Gram matrix is a sum of shifted copies of the image's own Gram matrix.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -17,9 +20,12 @@ from torch.nn import functional as F
 
 from discreet.learning.engine.operations import convolution_kernels, memory_format
 from discreet.learning.engine.operations.arithmetic import (
+    cut,
     enlarged,
     float32_digits,
     in_chunks,
+    multiplied,
+    multiplies_narrow,
     on_grid,
     power_sums,
     precise,
@@ -41,7 +47,16 @@ from discreet.learning.engine.operations.base import (
     autocast_input,
 )
 from discreet.learning.engine.operations.linear import BiasVector
-from discreet.learning.engine.operations.sequence_norms import gram_is_cheaper, keeps_gradient, sequence_norm_squared
+from discreet.learning.engine.operations.sequence_norms import (
+    OPERATIONS_PER_BYTE,
+    gram_is_cheaper,
+    keeps_gradient,
+    norm_from_grams,
+    sequence_norm_squared,
+)
+
+#: Gram matrices over positions are added up for at most so many places of a kernel: each is an operation of the graph.
+_MOST_PLACES = 64
 
 
 @dataclass(frozen=True)
@@ -86,8 +101,13 @@ class ConvolutionWeight(GradientRule):
             a, out = (torch.unflatten(v, 0, x.shape[:2]).transpose(1, 2).flatten(2, 3) for v in (a, out))
         return a.flatten(0, 1), out.flatten(0, 1)
 
+    def images(self, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Input and output gradient with the digits that both products and convolutions keep of a float32."""
+        digits, shorten = float32_digits(x.device, convolution=True), cut if self.has_small_grams(x, g) else on_grid
+        return shorten(x, digits), shorten(g, digits)
+
     def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
-        x, grad = _images(inputs[0], grad)
+        x, grad = self.images(inputs[0], grad)
         if grad.device.type == "cpu" and grad.dim() == len(self.shape):
             return self.as_groups(widened(x), widened(grad))
         if self.has_kernel(x, grad):
@@ -103,6 +123,36 @@ class ConvolutionWeight(GradientRule):
         disjoint = all(step >= extent > 1 for step, extent in zip(self.stride, self.shape[2:], strict=True))
         # Patches that do not overlap are the image itself in another order: a matrix product is faster for them.
         return symmetric and not disjoint and convolution_kernels.supports(x, g, self.shape[2:], self.groups)
+
+    def has_small_grams(self, x: Tensor, g: Tensor) -> bool:
+        """Whether norms come from Gram matrices over positions, because these cost less than a gradient.
+
+        Both are counted in operations, with eight bytes for each element of a Gram matrix, written once and read once.
+        """
+        if self.groups > 1 or x.dim() > len(self.shape) or prod(self.shape[2:]) > _MOST_PLACES:
+            return False
+        inside, positions = prod(x.shape[2:]), prod(g.shape[2:])
+        products = 2 * (inside**2 * self.shape[1] + positions**2 * self.shape[0])
+        memory = 8 * OPERATIONS_PER_BYTE * (inside**2 + positions**2)
+        return products + memory <= 2 * positions * prod(self.shape)
+
+    def patch_grams(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
+        """⟨patch_t, patch_s⟩ = Σ_tap ⟨x_{t+tap}, x_{s+tap}⟩ for all pairs of the L positions, [b, L, L]."""
+        spatial, pixels = x.shape[2:], x.flatten(2)
+        grams = multiplied(pixels.mT, pixels).view(-1, *spatial, *spatial)
+        if any(low or high for low, high in self.padding):
+            grams = F.pad(grams, [side for pair in reversed(self.padding) for side in pair] * 2)
+
+        def shifted(tap: tuple[int, ...]) -> Tensor:
+            starts = [place * step for place, step in zip(tap, self.dilation, strict=True)]
+            seen = [
+                slice(start, start + stride * (length - 1) + 1, stride)
+                for start, stride, length in zip(starts, self.stride, lengths, strict=True)
+            ]
+            return grams[(slice(None), *seen, *seen)]
+
+        taps = itertools.product(*(range(extent) for extent in self.shape[2:]))
+        return _added_in_pairs(shifted(tap) for tap in taps).reshape(-1, prod(lengths), prod(lengths))
 
     def geometry(self) -> tuple[int, ...]:
         """Kernel, stride, padding and dilation, as the CUDA kernels take them."""
@@ -130,7 +180,9 @@ class ConvolutionWeight(GradientRule):
         return smaller and keeps_gradient(positions, *widths, size)
 
     def norm_power(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
-        x, g = _images(inputs[0], grad)
+        x, g = self.images(inputs[0], grad)
+        if order == 2 and self.has_small_grams(x, g):
+            return self.norm_from_positions(x, g)
         if self.has_kernel(x, g):
             digits = float32_digits(x.device, convolution=True)
             powers = convolution_kernels.powers(inputs[0], g, self.geometry(), digits, order)
@@ -146,13 +198,32 @@ class ConvolutionWeight(GradientRule):
 
         return in_chunks(grad.shape[0], self.elements_per_example(inputs, grad), squares_of)
 
+    def norm_from_positions(self, x: Tensor, g: Tensor) -> Tensor:
+        """The squared norm from Gram matrices over positions, of what `images` returns.
+
+        Adding up the taps is one more sum that rounds.
+        """
+        x, g = (value if multiplies_narrow(value) else widened(value) for value in (x, g))
+        positions, places = prod(g.shape[2:]), prod(self.shape[2:])
+        error = weighting_error(x, float32_digits(x.device, convolution=True), positions)
+        smallest = torch.finfo(precise(x[:0]).dtype).tiny
+        lost = prod(self.shape[1:]) * smallest, self.shape[0] * smallest
+
+        def squares_of(chunk: slice) -> Tensor:
+            outputs = take(g, chunk).flatten(2)
+            of_patches, of_outputs = self.patch_grams(take(x, chunk), g.shape[2:]), multiplied(outputs.mT, outputs)
+            return norm_from_grams(of_patches, of_outputs, lost, error, roundings=4)
+
+        padded = prod(size + low + high for size, (low, high) in zip(x.shape[2:], self.padding, strict=True))
+        return in_chunks(g.shape[0], 2 * padded**2 + (2 + places.bit_length()) * positions**2, squares_of)
+
     def margin(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
         """The sum is a convolution in float32.
 
         Σ_t ‖patch_t‖‖g_t‖ ≤ (Σ_t ‖patch_t‖²)^½ (Σ_t ‖g_t‖²)^½ by Cauchy and Schwarz, and each number of the image is in
         at most `kernel_size` patches. In L1, Σ_t ‖patch_t‖‖g_t‖ ≤ Σ_t ‖patch_t‖ · max_t ‖g_t‖.
         """
-        x, g = (precise(value) for value in _images(inputs[0], grad))
+        x, g = (precise(value) for value in self.images(inputs[0], grad))
         kernel_size, axis = prod(self.shape[2:]), g.dim() - len(self.shape) + 1
         positions = grad[0].numel() // self.shape[0]
         error = weighting_error(x, float32_digits(x.device, convolution=True), positions)
@@ -169,9 +240,7 @@ class ConvolutionWeight(GradientRule):
 
     def weighted_sum(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
         digits = float32_digits(grad.device, convolution=True)
-        x, g = (widened(value) for value in _images(inputs[0], grad))
-        if self.has_kernel(inputs[0], grad) and inputs[0].dtype == torch.float32:
-            x = convolution_kernels.cut_input(inputs[0], digits)
+        x, g = (widened(value) for value in self.images(inputs[0], grad))
         g = scaled(g, weights, digits=digits)
         if x.dim() > len(self.shape):
             x, g = x.flatten(0, 1), g.flatten(0, 1)
@@ -192,15 +261,23 @@ class ConvolutionWeight(GradientRule):
         return result
 
 
+def _added_in_pairs(terms: Iterable[Tensor]) -> Tensor:
+    """Their sum. Added up one after the other, many terms would round more often than margins allow for."""
+    sums: list[tuple[int, Tensor]] = []  # of 1, 2, 4, … terms, at most one of each
+    for term in terms:
+        count, total = 1, term
+        while sums and sums[-1][0] == count:
+            count, total = 2 * count, sums.pop()[1] + total
+        sums.append((count, total))
+    total = sums.pop()[1]
+    while sums:
+        total = sums.pop()[1] + total
+    return total
+
+
 def _underflow(value: Tensor) -> float:
     """The most that underflow can take from a sum of an example's squares."""
     return torch.finfo(value.dtype).tiny * value[0].numel()
-
-
-def _images(x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """Input and output gradient with the digits that both products and convolutions keep of a float32."""
-    digits = float32_digits(x.device, convolution=True)
-    return on_grid(x, digits), on_grid(g, digits)
 
 
 def convolution(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:

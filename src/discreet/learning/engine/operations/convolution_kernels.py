@@ -49,7 +49,7 @@ def supports(x: Tensor, g: Tensor, kernel: Sequence[int], groups: int) -> bool:
 if triton is not None:
 
     @triton.jit
-    def _halves(v, high, low, squares, cut, size, kept, copies: tl.constexpr, block: tl.constexpr):
+    def _halves(v, high, low, squares, size, kept, block: tl.constexpr):
         """Split numbers, cut to the bits that are `kept`, into high + low, in memory order; and their squares' sum."""
         offset = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
         value = tl.load(v + offset, mask=offset < size, other=0.0)
@@ -58,8 +58,6 @@ if triton is not None:
         tl.store(high + offset, upper, mask=offset < size)
         tl.store(low + offset, (value - upper.to(tl.float32)).to(tl.bfloat16), mask=offset < size)
         tl.store(squares + tl.program_id(0), tl.sum(value * value))
-        if copies:
-            tl.store(cut + offset, value, mask=offset < size)
 
     @triton.jit
     def _tap(left, left_low, x, x_low, offset, valid, total, split: tl.constexpr):
@@ -164,29 +162,28 @@ def _run(
 _BLOCK = 1024
 
 
-@torch.library.custom_op("discreet::halves", mutates_args=())
-def halves(value: Tensor, digits: int, copies: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+@torch.library.custom_op("discreet::split_in_halves", mutates_args=())
+def halves(value: Tensor, digits: int) -> tuple[Tensor, Tensor, Tensor]:
     """A float32 tensor [B, …] with dense memory, cut to this many binary digits, as high + low, both bfloat16.
 
-    The third result is the sum of squares of each example; with `copies`, the fourth one is the cut tensor itself, and
-    else it is empty. So the numbers need not be read again for either.
+    The third result is the sum of squares of each example, so that the numbers need not be read again for it. All
+    results are used at once: the memory of several results is free only when none of them is needed any more.
     """
     high, low = (torch.empty_like(value, dtype=torch.bfloat16) for _ in range(2))
-    cut = torch.empty_like(value) if copies else value.new_empty(0)
     blocks = triton.cdiv(value.numel(), _BLOCK)
     squares = torch.empty(blocks, dtype=torch.float32, device=value.device)
     kept = -(1 << max(0, _FLOAT32_DIGITS - digits))
     with torch.cuda.device(value.device):
-        _halves[(blocks,)](value, high, low, squares, cut, value.numel(), kept, copies, _BLOCK)
+        _halves[(blocks,)](value, high, low, squares, value.numel(), kept, _BLOCK)
     if value[0].numel() % _BLOCK == 0:
-        return high, low, squares.view(value.shape[0], -1).sum(1), cut
-    return high, low, power_sums(on_grid(value, digits), 2), cut
+        return high, low, squares.view(value.shape[0], -1).sum(1)
+    return high, low, power_sums(on_grid(value, digits), 2)
 
 
 @halves.register_fake
-def _(value: Tensor, digits: int, copies: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _(value: Tensor, digits: int) -> tuple[Tensor, Tensor, Tensor]:
     high, low = (torch.empty_like(value, dtype=torch.bfloat16) for _ in range(2))
-    return high, low, value.new_empty(value.shape[0]), torch.empty_like(value) if copies else value.new_empty(0)
+    return high, low, value.new_empty(value.shape[0])
 
 
 @torch.library.custom_op("discreet::convolution_gradients", mutates_args=())
@@ -220,7 +217,7 @@ def fused_halves(value: Tensor) -> tuple[Tensor, Tensor]:
     return high.to(torch.bfloat16), (value - high).to(torch.bfloat16)
 
 
-def _both(x: Tensor, g: Tensor, digits: int, copies: bool) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+def _both(x: Tensor, g: Tensor, digits: int) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
     """Both factors with channels last in memory, as (high, low); a 16-bit type has no low part.
 
     The input's halves must not be made where the input is, long before they are needed: a compiler can't look into the
@@ -229,21 +226,13 @@ def _both(x: Tensor, g: Tensor, digits: int, copies: bool) -> tuple[Tensor, Tens
     x, g = (value.contiguous(memory_format=torch.channels_last) for value in (x, g))
     if x.dtype != torch.float32:
         return x, None, g, None
-    high, low, _, _ = halves(x, digits, copies)
+    high, low, _ = halves(x, digits)
     return high, low, *fused_halves(g)
 
 
 def input_squares(x: Tensor, digits: int) -> Tensor:
     """Σx² of each example of a float32 input, with the digits that are used; a trace splits the input only once."""
-    result: Tensor = halves(x.contiguous(memory_format=torch.channels_last), digits, digits < _FLOAT32_DIGITS)[2]
-    return result
-
-
-def cut_input(x: Tensor, digits: int) -> Tensor:
-    """A float32 input with the digits that are used; a trace splits and cuts it only once."""
-    if digits >= _FLOAT32_DIGITS:
-        return x
-    result: Tensor = halves(x.contiguous(memory_format=torch.channels_last), digits, True)[3]
+    result: Tensor = halves(x.contiguous(memory_format=torch.channels_last), digits)[2]
     return result
 
 
@@ -256,11 +245,11 @@ def gradients(x: Tensor, g: Tensor, geometry: Sequence[int], digits: int) -> Ten
         geometry: height and width of the kernel, then of stride, padding and dilation.
         digits: how many binary digits of a float32 input are used.
     """
-    result: Tensor = _gradients_op(*_both(x, g, digits, False), list(geometry))
+    result: Tensor = _gradients_op(*_both(x, g, digits), list(geometry))
     return result
 
 
 def powers(x: Tensor, g: Tensor, geometry: Sequence[int], digits: int, order: int) -> Tensor:
     """Σ|gradient|^order of each example; arguments as for `gradients`."""
-    result: Tensor = _powers_op(*_both(x, g, digits, digits < _FLOAT32_DIGITS), list(geometry), order)
+    result: Tensor = _powers_op(*_both(x, g, digits), list(geometry), order)
     return result

@@ -16,6 +16,7 @@ from discreet.learning.engine.operations.arithmetic import (
     accumulation,
     enlarged,
     factors,
+    gram,
     in_chunks,
     power_sums,
     precise,
@@ -66,13 +67,12 @@ def sequence_norm_squared(a: Tensor, g: Tensor, digits: int | None = None) -> Te
         of_inputs, of_outputs = (power_sums(value, 2) + underflow(value) for value in (a, g))
         return of_inputs * of_outputs * (1 + error) ** 2
     if gram_is_cheaper(length, d, p):
+        lost = underflow(a), underflow(g)
         if gram_kernels.supports(a, g):
-            return _from_lengths(a, g, *_kernel_products(a, g), error)
+            return _from_lengths(*_kernel_products(a, g), lost, error)
 
         def from_grams(chunk: slice) -> Tensor:
-            left, right = product(take(a, chunk), take(a, chunk).mT), product(take(g, chunk), take(g, chunk).mT)
-            of_a, of_g = vector_lengths(left, underflow(a)), vector_lengths(right, underflow(g))
-            return _from_lengths(a, g, (left * right).sum((1, 2)), of_a, of_g, error)
+            return norm_from_grams(gram(take(a, chunk)), gram(take(g, chunk)), lost, error)
 
         return in_chunks(a.shape[0], 2 * length * length, from_grams)
 
@@ -89,11 +89,27 @@ def _kernel_products(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return squares, _lengths(of_a, underflow(a)), _lengths(of_g, underflow(g))
 
 
-def _from_lengths(a: Tensor, g: Tensor, products: Tensor, of_a: Tensor, of_g: Tensor, error: float) -> Tensor:
+def norm_from_grams(left: Tensor, right: Tensor, lost: tuple[float, float], error: float, roundings: int = 3) -> Tensor:
+    """‖Σ_t g_t a_tᵀ‖² of each example from both Gram matrices, [B, T, T], rounded up.
+
+    Args:
+        left: ⟨a_t, a_s⟩.
+        right: ⟨g_t, g_s⟩.
+        lost: the most that underflow may have taken from an entry of each.
+        error: as `weighting_error` gives it.
+        roundings: how many sums round one after the other; three for two Gram matrices and the sum of their product.
+    """
+    of_a, of_g = vector_lengths(left, lost[0]), vector_lengths(right, lost[1])
+    return _from_lengths((left * right).sum((1, 2)), of_a, of_g, lost, error, roundings)
+
+
+def _from_lengths(
+    products: Tensor, of_a: Tensor, of_g: Tensor, lost: tuple[float, float], error: float, roundings: int = 3
+) -> Tensor:
     """Squared norms from Σ_{t,s} ⟨a_t, a_s⟩⟨g_t, g_s⟩ and the lengths of the vectors a_t and g_t, rounded up."""
     # What one Gram matrix lost to underflow is multiplied by the other Gram matrix.
-    lost = (of_g.sum(1) * sqrt(underflow(a))).square() + (of_a.sum(1) * sqrt(underflow(g))).square()
-    squares = rounded_up(products, of_a * of_g) + lost
+    of_underflow = (of_g.sum(1) * sqrt(lost[0])).square() + (of_a.sum(1) * sqrt(lost[1])).square()
+    squares = rounded_up(products, of_a * of_g, roundings) + of_underflow
     return enlarged(squares, error * (of_a * of_g).sum(1), 2)
 
 
@@ -127,12 +143,12 @@ def _lengths(squares: Tensor, lost: float) -> Tensor:
     return (squares.clamp_min(0.0) + lost).sqrt()
 
 
-def rounded_up(squares: Tensor, lengths: Tensor) -> Tensor:
+def rounded_up(squares: Tensor, lengths: Tensor, roundings: int = 3) -> Tensor:
     """Squared norms ‖Σ_t v_t‖² from sums of products, plus what rounding may have taken from them.
 
     Where the terms v_t cancel, their products cancel too, and an error of about u·(Σ‖v_t‖)² remains, u being the
-    accumulated rounding of a sum. Two Gram matrices and the sum over their product round three times. Adding that error
-    overestimates the norm slightly, so the clipped gradient is slightly too short. Without it, a gradient could seem
-    shorter than it is and escape clipping.
+    accumulated rounding of a sum. Two Gram matrices and the sum over their product round three times; one more covers
+    products of errors. Adding that error overestimates the norm slightly, so the clipped gradient is slightly too
+    short. Without it, a gradient could seem shorter than it is and escape clipping.
     """
-    return squares.clamp_min(0.0) + 4.0 * accumulation(squares.dtype) * lengths.sum(1).square()
+    return squares.clamp_min(0.0) + (roundings + 1) * accumulation(squares.dtype) * lengths.sum(1).square()
