@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from discreet.learning import Engine, Flat
 from tests.learning.engine import truth
+from tests.learning.engine.devices import DEVICES, on
 from tests.learning.engine.test_operations import SINGLE
 
 transformers = pytest.importorskip("transformers")
@@ -136,11 +137,11 @@ def t5():
     return transformers.T5ForConditionalGeneration(config), loss, batch
 
 
-def exact_engine(make, compile):
+def exact_engine(make, compile, device="cpu"):
     """The engine of a model, after its clipped sums were compared with those of ordinary gradients."""
     torch.manual_seed(0)
     model, loss, batch = make()
-    model.train()
+    model, batch = model.train().to(device), on(device, batch)
     each = truth.gradients(model, loss, batch)
     clip_norm = float(truth.norms(each).median())
     engine = Engine(model, loss, Flat(clip_norm), compile=compile)
@@ -151,15 +152,17 @@ def exact_engine(make, compile):
 
 
 @pytest.mark.slow
-def test_a_model_with_a_mask_is_proved_and_exact():
-    assert "not proved apart" not in exact_engine(gemma2, compile=False).report
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_model_with_a_mask_is_proved_and_exact(device):
+    assert "not proved apart" not in exact_engine(gemma2, compile=False, device=device).report
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("make", [gemma, t5, bloom, opt, mixtral])
-def test_a_model_that_has_no_other_path_runs_in_turn_and_is_exact(make):
+def test_a_model_that_has_no_other_path_runs_in_turn_and_is_exact(make, device):
     """Bloom has a backward pass in Python; Gemma and T5 have parameters without a rule, and vmap fails."""
-    assert "in turn" in exact_engine(make, compile=False).report
+    assert "in turn" in exact_engine(make, compile=False, device=device).report
 
 
 @pytest.mark.parametrize("make", [gpt2, *(pytest.param(one, marks=pytest.mark.slow) for one in (bert, vit))])

@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from discreet.errors import DiscreetError
 from discreet.learning import Engine, Flat
 from tests.learning.engine import truth
+from tests.learning.engine.devices import DEVICES, on
 
 EXAMPLES = 4
 LENGTHS = torch.tensor([5, 3, 5, 2])
@@ -137,15 +138,15 @@ def example_batch(seed=1):
     return torch.randn(EXAMPLES, 5, 5), LENGTHS, torch.arange(EXAMPLES) % 3
 
 
-def exact(make, calls=1):
+def exact(make, calls=1, device="cpu"):
     """The engine of a model, after its clipped sums were compared with those of ordinary gradients."""
     torch.manual_seed(0)
-    model = make()
+    model = make().to(device)
     engine = Engine(model, loss, Flat(0.5), compile=False)
     for call in range(calls):
-        batch = example_batch(call)
+        batch = on(device, example_batch(call))
         each = truth.gradients(model, loss, batch)
-        weights = (0.5 / truth.norms(each)).clamp(max=1.0) * torch.tensor([1, 1, 0, 1])
+        weights = (0.5 / truth.norms(each)).clamp(max=1.0) * torch.tensor([1, 1, 0, 1], device=device)
         result = engine(batch, torch.tensor([True, True, False, True]))
         assert truth.worst(result.sums, truth.clipped(each, weights)) < 1e-5
         shown = torch.tensor([0, 1, 3])  # a row that only fills up the batch needs no norm
@@ -153,24 +154,37 @@ def exact(make, calls=1):
     return engine
 
 
+@pytest.fixture
+def _all_digits():
+    """torch lets cuDNN round factors to 11 digits, which would differ between a batch and its examples."""
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
+
+
+@pytest.mark.usefixtures("_all_digits")
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", PROVED)
-def test_a_recurrent_cell_has_rules_and_is_exact(name):
-    report = exact(PROVED[name]).report
+def test_a_recurrent_cell_has_rules_and_is_exact(name, device):
+    report = exact(PROVED[name], device=device).report
     assert "fallback" not in report
     assert "alone" not in report
 
 
+@pytest.mark.usefixtures("_all_digits")
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", ALONE)
-def test_a_legal_model_that_is_not_proved_runs_example_by_example_and_is_exact(name, caplog):
-    engine = exact(ALONE[name], calls=2)
+def test_a_legal_model_that_is_not_proved_runs_example_by_example_and_is_exact(name, device, caplog):
+    engine = exact(ALONE[name], calls=2, device=device)
     assert "in turn" in engine.report
     assert "each example runs alone" in caplog.text
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_all_digits")
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", [*PROVED, *ALONE])
-def test_a_legal_model_stays_exact_for_more_than_sixty_calls(name):
-    exact((PROVED | ALONE)[name], calls=62)
+def test_a_legal_model_stays_exact_for_more_than_sixty_calls(name, device):
+    exact((PROVED | ALONE)[name], calls=62, device=device)
 
 
 def test_layerdrop_is_bounded_by_the_clip_norm():

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from discreet.errors import DiscreetError, InvalidArgument
 from discreet.learning import Engine, Flat
 from discreet.learning.engine.operations import memory_format
+from tests.learning.engine.devices import DEVICES, on
 
 EXAMPLES, CLIP = 16, 0.01
 
@@ -82,28 +83,31 @@ def flat(result):
 
 
 def distance(engine, x, other, y):
+    """How far the sum moves if one batch is exchanged for another."""
     mask = torch.ones(EXAMPLES, dtype=torch.bool)
     return float((flat(engine((x, y), mask)) - flat(engine((other, y), mask))).norm())
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
-def test_a_mixing_model_is_refused_or_bounded(name, compile):
-    x, y = batch()
+def test_a_mixing_model_is_refused_or_bounded(name, compile, device):
+    x, y = on(device, batch())
     other = x.clone()
     other[3] = 1e7  # an outlier in the place of one example
     try:
-        engine = engine_of(Then(CASES[name]), compile=compile)
-        for _ in range(70 if "60" in name else 1):
+        engine = engine_of(Then(CASES[name]).to(device), compile=compile)
+        assert distance(engine, x, other, y) <= 2 * CLIP + 1e-9
+        for _ in range(68):
             engine((x, y), torch.ones(EXAMPLES, dtype=torch.bool))
         assert distance(engine, x, other, y) <= 2 * CLIP + 1e-9
     except DiscreetError:
         return
 
 
-def test_a_loss_over_the_labels_of_the_whole_batch_is_refused_or_bounded():
-    x, _ = batch()
-    labels = torch.randint(0, 3, (EXAMPLES, 5))
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_loss_over_the_labels_of_the_whole_batch_is_refused_or_bounded(device):
+    x, labels = on(device, (batch()[0], torch.randint(0, 3, (EXAMPLES, 5))))
 
     def loss(model, rows):
         scores = model(rows[0])[:, :, None].expand(-1, -1, 5)
@@ -114,7 +118,7 @@ def test_a_loss_over_the_labels_of_the_whole_batch_is_refused_or_bounded():
     other[3] = -100
     mask = torch.ones(EXAMPLES, dtype=torch.bool)
     try:
-        engine = engine_of(Then(lambda model, h: h), loss)
+        engine = engine_of(Then(lambda model, h: h).to(device), loss)
         one, two = (flat(engine((x, given), mask)) for given in (labels, other))
     except DiscreetError:
         return
@@ -134,7 +138,8 @@ def test_a_model_that_cannot_be_proved_runs_each_example_alone(caplog):
     torch.testing.assert_close(flat(result), flat(plain((x, y), mask)))
 
 
-def test_a_buffer_that_copies_a_row_after_60_calls_holds_none():
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_buffer_that_copies_a_row_after_60_calls_holds_none(device):
     class Copies(nn.Module):
         def __init__(self):
             super().__init__()
@@ -147,9 +152,9 @@ def test_a_buffer_that_copies_a_row_after_60_calls_holds_none():
                 self.kept.data.copy_(x[0])
             return self.linear(x)
 
-    model = Copies()
+    model = Copies().to(device)
     engine = engine_of(model)
-    x, y = batch()
+    x, y = on(device, batch())
     for _ in range(70):
         engine((x, y), torch.ones(EXAMPLES, dtype=torch.bool))
     assert not model.kept.any()

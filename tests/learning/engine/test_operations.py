@@ -19,6 +19,7 @@ from discreet.learning.engine.operations import linear, registry
 from discreet.learning.engine.operations.convolution import ConvolutionWeight
 from discreet.learning.losses import per_example
 from tests.learning.engine import truth
+from tests.learning.engine.devices import DEVICES, on
 from tests.learning.engine.zoo import ZOO
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
@@ -41,7 +42,7 @@ def compare(model, batch, tolerance, *, order=2, compile=False):
     each = truth.gradients(model, LOSS, batch)
     exact = truth.norms(each, order)
     clip_norm = float(exact.median())
-    mask = torch.ones(len(each), dtype=torch.bool)
+    mask = torch.ones(len(each), dtype=torch.bool, device=exact.device)
     mask[1] = False
     expected = truth.clipped(each, mask * torch.clamp(clip_norm / exact, max=1.0))
     engine = Engine(model, F.cross_entropy, Flat(clip_norm, order=order), compile=compile)
@@ -58,9 +59,11 @@ FEW_FIRST = [name if name in A_FEW else pytest.param(name, marks=pytest.mark.slo
 WITHOUT_RULE = {"no rule", "embedding bag, max"}
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", ZOO)
-def test_clipped_sums_equal_those_of_per_example_gradients(name):
-    engine = compare(*model_and_batch(name), 1e-9)
+def test_clipped_sums_equal_those_of_per_example_gradients(name, device):
+    model, batch = model_and_batch(name)
+    engine = compare(model.to(device), on(device, batch), 1e-9)
     assert ("fallback" in engine.report) == (name in WITHOUT_RULE)
 
 

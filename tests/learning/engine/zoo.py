@@ -52,7 +52,7 @@ class Transformer(nn.Module):
             self.head.weight = self.words.weight
 
     def forward(self, x: Tensor) -> Tensor:
-        h = self.words(x) + self.places(torch.arange(x.shape[1])) + self.shift[:, : x.shape[1]]
+        h = self.words(x) + self.places(torch.arange(x.shape[1], device=x.device)) + self.shift[:, : x.shape[1]]
         h = torch.cat([self.token.expand(x.shape[0], -1, -1), h], 1) * self.scale
         h = self.layer(h) if self.batch_first else self.layer(h.transpose(0, 1)).transpose(0, 1)
         return self.head(h).transpose(1, 2)
@@ -69,7 +69,7 @@ class Attention(nn.Module):
         self.need_weights = need_weights
 
     def forward(self, x: Tensor) -> Tensor:
-        mask = torch.triu(torch.ones(x.shape[1], x.shape[1], dtype=torch.bool), 1)
+        mask = torch.triu(torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device), 1)
         memory = self.read(x)
         h, _ = self.attention(x, memory, memory, attn_mask=mask, need_weights=self.need_weights)
         return self.head(h.mean(1))
