@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from discreet.errors import InvalidArgument
 from discreet.learning import Adaptive, Automatic, Flat, PerLayer
 from tests.learning import small
+from tests.learning.engine import truth
 
 KINDS = [Flat(1.0), Automatic(1.0), PerLayer(1.0), Adaptive(1.0), Flat(1.0, order=1), PerLayer(1.0, order=1)]
 
@@ -41,12 +42,12 @@ def test_a_gradient_of_zero_has_a_finite_weight(clipping):
 def test_flat_clipping_leaves_short_gradients_as_they_are():
     weights = Flat(1.0).weights(torch.tensor([[0.5, 2.0]]), torch.tensor(1.0))
     assert float(weights[0, 0]) == 1.0
-    assert float(weights[0, 1]) == pytest.approx(0.5, rel=1e-5)
+    assert float(weights[0, 1]) == pytest.approx(0.5 * truth.shrunk(), rel=1e-6)
 
 
 def test_automatic_clipping_scales_all():
     weights = Automatic(1.0, gamma=0.5).weights(torch.tensor([[0.0, 1.5]]), torch.tensor(2.0))
-    assert weights.tolist()[0] == pytest.approx([4.0, 1.0], rel=1e-5)
+    assert weights.tolist()[0] == pytest.approx([4.0 * truth.shrunk(), truth.shrunk()], rel=1e-6)
 
 
 def test_layers_share_the_norm_equally_or_as_told():

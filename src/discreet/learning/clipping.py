@@ -4,9 +4,10 @@ Every kind of clipping is a choice of weights. The engine computes the norm of e
 parameters; a `Clipping` returns one weight for each, and bounds how far one example can move the sum.
 
 Rounding: a weight computed as C / norm in floating point may exceed the exact quotient by a few units in the last
-place, and the norm itself is a rounded sum. Every weight is therefore shrunk by the factor 1 - 16 u, where u is the
-machine epsilon of the norms' type (2e-6 in float32). That covers the division and the root. What products in float32,
-bfloat16 or TF32 may round, also where the terms of a gradient cancel, is part of the norm
+place, and the norm itself is a rounded sum. Every weight is therefore shrunk by the factor 1 - 256 u, where u is the
+machine epsilon of the norms' type (3e-5 in float32). That covers the division and the root, and long sums of numbers of
+one sign, whose errors do not average out: hundreds of additions in a row that all round in the same direction. What
+products in float32, bfloat16 or TF32 may round, also where the terms of a gradient cancel, is part of the norm
 (docs/proofs/clipping-in-floats.md).
 """
 
@@ -35,8 +36,12 @@ def layer_of(name: str) -> str:
     return name.rpartition(".")[0]
 
 
+#: By how much weights are shrunk, in units of the machine epsilon.
+_SHRUNK_BY = 256.0
+
+
 def _shrunk(quotient: Tensor) -> Tensor:
-    return quotient * (1.0 - 16.0 * torch.finfo(quotient.dtype).eps)
+    return quotient * (1.0 - _SHRUNK_BY * torch.finfo(quotient.dtype).eps)
 
 
 def _at_most(norms: Tensor, bound: Tensor) -> Tensor:

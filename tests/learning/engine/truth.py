@@ -28,8 +28,19 @@ def norms(each: list[dict[str, Tensor]], order: int = 2, only: set[str] | None =
     return torch.stack([g.norm(order) for g in chosen])
 
 
+#: Weights below 1 are shrunk by this many units of the machine epsilon, so that rounding lengthens no gradient.
+SHRUNK_BY = 256
+
+
+def shrunk(dtype: torch.dtype = torch.float32) -> float:
+    """What a weight below 1 is multiplied by."""
+    return 1 - SHRUNK_BY * torch.finfo(dtype).eps
+
+
 def clipped(each: list[dict[str, Tensor]], weights: Tensor) -> dict[str, Tensor]:
     """Σ weight_i · gradient_i."""
+    wide = any(value.dtype == torch.float64 for value in each[0].values())
+    weights = torch.where(weights < 1, weights * shrunk(torch.float64 if wide else torch.float32), weights)
     return {name: sum(w * one[name] for w, one in zip(weights, each, strict=True)) for name in each[0]}
 
 

@@ -21,6 +21,7 @@ from discreet.learning.engine.operations.arithmetic import (
     power_sums,
     precise,
     product,
+    summed,
     take,
     widened,
 )
@@ -68,7 +69,7 @@ def _cross_term(table: Use, head: Use) -> Tensor:
         index = take(ids, chunk).unsqueeze(1).expand(-1, g.shape[1], -1)
         g_at_ids = widened(take(g, chunk).gather(2, index))  # [b, s, t]
         products = product(take(a, chunk), take(e, chunk).mT)  # [b, s, t]
-        return (g_at_ids * products).sum((1, 2))
+        return summed(g_at_ids * products)
 
     return in_chunks(ids.shape[0], 2 * ids.shape[1] * g.shape[1], cross_terms_of)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import math
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -23,10 +26,14 @@ _FLOAT32_DIGITS = 24
 _NARROW_DIGITS = {torch.bfloat16: 8, torch.float16: 11}
 
 
+def rounding(kind: torch.dtype) -> float:
+    """The relative error of one operation in float32, or in float64 for float64."""
+    return torch.finfo(torch.float64 if kind == torch.float64 else torch.float32).eps / 2
+
+
 def accumulation(kind: torch.dtype, terms: int = _ROUNDINGS) -> float:
     """The error of a sum of this many products in float32 or float64, over the sum of their sizes."""
-    unit = torch.finfo(torch.float64 if kind == torch.float64 else torch.float32).eps / 2
-    return min(terms + 1, _ROUNDINGS) * unit
+    return min(terms + 1, _ROUNDINGS) * rounding(kind)
 
 
 def precise(value: Tensor) -> Tensor:
@@ -61,8 +68,17 @@ def precision_settings() -> tuple[str, ...]:
     return tuple(str(scope.fp32_precision) for scope in (*scopes, backends.mkldnn, backends))
 
 
+@functools.cache
+def _onednn_may_round() -> bool:
+    """Whether the environment lets oneDNN compute in a narrower type, which torch's settings do not show."""
+    modes = (os.environ.get(f"{prefix}_DEFAULT_FPMATH_MODE", "") for prefix in ("ONEDNN", "DNNL"))
+    return any(mode.upper() not in ("", "STRICT") for mode in modes)
+
+
 def float32_digits(device: torch.device, convolution: bool = False) -> int:
     """How many binary digits of a float32 the products of a device keep; with `convolution`, its convolutions too."""
+    if device.type == "cpu" and _onednn_may_round():
+        return min(_DIGITS.values())
     matmul, conv, all_cuda, cpu_matmul, cpu_conv, all_cpu, everywhere = precision_settings()
     if device.type == "cuda":
         chosen, family = [matmul, conv] if convolution else [matmul], all_cuda
@@ -209,12 +225,32 @@ def in_chunks(examples: int, elements: int, function: Callable[[slice], Tensor])
     return results[0] if len(results) == 1 else torch.cat(results)
 
 
+#: Dimensions of a tensor are added up together until there are this many numbers.
+_ADDED_TOGETHER = 64
+
+
+def summed(values: Tensor) -> Tensor:
+    """The sum over all dimensions but the first.
+
+    On a CPU, dimensions are added up one after the other: a compiler would add thousands of numbers in a row, and if
+    they are equal, each addition may round in the same direction.
+    """
+    # Over dimensions rather than flattened: a reshape would copy what has another memory layout.
+    rest = sorted(range(1, values.dim()), key=values.stride)
+    if values.device.type != "cpu":
+        return values.sum(rest) if rest else values
+    while rest:
+        together = [rest.pop(0)]
+        while rest and math.prod(values.shape[dim] for dim in together) < _ADDED_TOGETHER:
+            together.append(rest.pop(0))
+        values = values.sum(together, keepdim=True)
+    return values.flatten()
+
+
 def power_sums(gradients: Tensor, order: int) -> Tensor:
     """Σ|g|^order of each example, from its materialized gradient."""
-    # Sum over the dimensions rather than flatten: a reshape would copy gradients with another memory layout.
-    gradients, rest = precise(gradients), list(range(1, gradients.dim()))
-    powers = gradients.square() if order == 2 else gradients.abs()
-    return powers.sum(rest) if rest else powers
+    gradients = precise(gradients)
+    return summed(gradients.square() if order == 2 else gradients.abs())
 
 
 #: Up to this many examples, a compiler reads all gradients in one pass if their sum is written as additions; as a

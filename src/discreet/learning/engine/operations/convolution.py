@@ -131,10 +131,14 @@ class ConvolutionWeight(GradientRule):
         """
         if self.groups > 1 or x.dim() > len(self.shape) or prod(self.shape[2:]) > _MOST_PLACES:
             return False
-        inside, positions = prod(x.shape[2:]), prod(g.shape[2:])
+        inside, positions = self.padded_places(x), prod(g.shape[2:])
         products = 2 * (inside**2 * self.shape[1] + positions**2 * self.shape[0])
         memory = 8 * OPERATIONS_PER_BYTE * (inside**2 + positions**2)
         return products + memory <= 2 * positions * prod(self.shape)
+
+    def padded_places(self, x: Tensor) -> int:
+        """How many places an image has with its padding."""
+        return prod(size + low + high for size, (low, high) in zip(x.shape[2:], self.padding, strict=True))
 
     def patch_grams(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
         """⟨patch_t, patch_s⟩ = Σ_tap ⟨x_{t+tap}, x_{s+tap}⟩ for all pairs of the L positions, [b, L, L]."""
@@ -214,8 +218,9 @@ class ConvolutionWeight(GradientRule):
             of_patches, of_outputs = self.patch_grams(take(x, chunk), g.shape[2:]), multiplied(outputs.mT, outputs)
             return norm_from_grams(of_patches, of_outputs, lost, error, roundings=4)
 
-        padded = prod(size + low + high for size, (low, high) in zip(x.shape[2:], self.padding, strict=True))
-        return in_chunks(g.shape[0], 2 * padded**2 + (2 + places.bit_length()) * positions**2, squares_of)
+        return in_chunks(
+            g.shape[0], 2 * self.padded_places(x) ** 2 + (2 + places.bit_length()) * positions**2, squares_of
+        )
 
     def margin(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
         """The sum is a convolution in float32.

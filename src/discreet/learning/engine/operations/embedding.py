@@ -21,7 +21,9 @@ from discreet.learning.engine.operations.arithmetic import (
     on_grid,
     precise,
     product,
+    rounding,
     scaled,
+    summed,
     take,
     weighting_error,
     widened,
@@ -81,7 +83,7 @@ class EmbeddingWeight(GradientRule):
             # Up to this length the T×T Gram matrix is at most four times as large as the T×width sums of rows.
             if order == 2 and length <= 4 * width:
                 products = gram(take(g, chunk))
-                return rounded_up(torch.where(same, products, 0.0).sum((1, 2)), vector_lengths(products))
+                return rounded_up(summed(torch.where(same, products, 0.0)), vector_lengths(products))
             sums = product(same.to(g.dtype), take(g, chunk))
             power = sums.square().sum(2) if order == 2 else sums.abs().sum(2)
             return (power / same.sum(2)).sum(1)
@@ -90,10 +92,15 @@ class EmbeddingWeight(GradientRule):
         return enlarged(powers, self.margin(inputs, grad, order), order)
 
     def margin(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
-        """The sum has each position's gradient times the weight in float32, so only float32 rounds."""
-        g = precise(self.positions(inputs, grad)[1])
+        """The sum has each position's gradient times the weight in float32, so only float32 rounds.
+
+        Positions with the same id are added up in a row, so each of these additions counts.
+        """
+        ids, g = self.positions(inputs, grad)
+        g = precise(g)
         lengths = g.abs().sum(2) if order == 1 else (g.square().sum(2) + underflow(g)).sqrt()
-        return weighting_error(g, _SUM_DIGITS, g.shape[1]) * lengths.sum(1)
+        additions = (ids.unsqueeze(2) == ids.unsqueeze(1)).sum(2)
+        return ((weighting_error(g, _SUM_DIGITS, 1) + 2 * rounding(g.dtype) * additions) * lengths).sum(1)
 
     def weighted_sum(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
         ids, g = self.positions(inputs, grad)

@@ -21,6 +21,7 @@ from discreet.learning.engine.operations.arithmetic import (
     power_sums,
     precise,
     product,
+    summed,
     take,
     weighted_digits,
     weighting_error,
@@ -100,7 +101,7 @@ def norm_from_grams(left: Tensor, right: Tensor, lost: tuple[float, float], erro
         roundings: how many sums round one after the other; three for two Gram matrices and the sum of their product.
     """
     of_a, of_g = vector_lengths(left, lost[0]), vector_lengths(right, lost[1])
-    return _from_lengths((left * right).sum((1, 2)), of_a, of_g, lost, error, roundings)
+    return _from_lengths(summed(left * right), of_a, of_g, lost, error, roundings)
 
 
 def _from_lengths(
