@@ -21,6 +21,7 @@ from discreet.learning.engine.operations.memory_format import with_usual_strides
 from discreet.learning.noise import GaussianNoise, Secret, split
 from discreet.learning.step import _Totals
 from tests.learning import small, triton_in_numpy
+from tests.learning.engine import truth
 
 
 def example_gradient(net: nn.Module, inputs: torch.Tensor, target: torch.Tensor) -> list[torch.Tensor]:
@@ -34,7 +35,8 @@ def by_hand(plan: Plan, net: nn.Module, batch: Any, data: Any, norm: float) -> t
     total = torch.zeros(sum(p.numel() for p in net.parameters()), dtype=torch.float64)
     for row in batch._rows.tolist():
         gradient = torch.cat([g.reshape(-1) for g in example_gradient(net, inputs[row], targets[row])])
-        total += gradient * min(1.0, norm / float(torch.linalg.vector_norm(gradient, ord=plan.clipping.order)))
+        weight = norm / float(torch.linalg.vector_norm(gradient, ord=plan.clipping.order)) * truth.shrunk()
+        total += gradient * min(1.0, weight)
     secret = Secret(plan.insecure_seed).at("noise").at("step", batch.step)
     sensitivity = norm * (2 if plan.relation is dp.REPLACE_ONE else 1)
     noise = plan.noise.flat(len(total), plan.noise.noise_multiplier * sensitivity, secret)
@@ -123,21 +125,71 @@ def test_lent_gradients_are_written_over_only_when_the_device_is_done_with_them(
     assert log == (["run"] * runs if early else ["run", "wait"] * runs)
 
 
-def test_a_graph_whose_results_others_read_is_replayed_only_when_the_device_is_done(monkeypatch):
-    log = []
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: log.append("wait"))
-    replay = GraphReplay.__new__(GraphReplay)  # without a device nothing can be captured
-    replay._fixed, replay._addresses, replay._inputs = 0, [], [torch.zeros(2)]
-    replay._loans, replay._read_by_others = Loans([torch.zeros(2)]), False
+#: The parameter of a replayed graph; its address is that which was captured.
+WEIGHT = torch.ones(3)
+
+
+def recorded_replay(monkeypatch):
+    """A replay without a device, where nothing can be captured, and a list of what it does."""
+    log, device = [], torch.device("cpu")
+
+    def wait(waited_for):
+        assert waited_for == device
+        log.append("wait")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", wait)
+    replay = GraphReplay.__new__(GraphReplay)
+    replay._fixed, replay._addresses, replay._inputs = 1, [WEIGHT.data_ptr()], [torch.zeros(2, device=device)]
+    replay._loans, replay._read_by_others, replay._warned = Loans([torch.zeros(2)]), False, True
     replay._graph = SimpleNamespace(replay=lambda: log.append("replay"))
+    replay._function = lambda *arguments: log.append("function") or [torch.zeros(2)]
+    return replay, log
+
+
+def test_a_graph_whose_results_others_read_is_replayed_only_when_the_device_is_done(monkeypatch):
+    replay, log = recorded_replay(monkeypatch)
     engine = Engine(nn.Linear(2, 2), nn.functional.cross_entropy, Flat(1.0))
     engine.wait_for_readers()  # nothing was lent yet
     engine._current = SimpleNamespace(function=replay)
     for read in (False, True, True, False, False):
-        replay(torch.ones(2))
+        replay(WEIGHT, torch.ones(2))
         if read:
             engine.wait_for_readers()
     assert log == ["replay", "replay", "wait", "replay", "wait", "replay", "replay"]
+
+
+@pytest.mark.parametrize("why", ["a gradient is kept", "a parameter moved"])
+def test_what_runs_in_place_of_a_graph_waits_for_readers_too(why, monkeypatch):
+    """It may be given memory that was that of gradients, which another stream still copies."""
+    replay, log = recorded_replay(monkeypatch)
+    kept = replay(WEIGHT, torch.ones(2))
+    replay.wait_for_readers()
+    if why == "a parameter moved":
+        del kept
+    replay(WEIGHT if why == "a gradient is kept" else WEIGHT.clone(), torch.ones(2))
+    replay(WEIGHT, torch.ones(2))
+    assert log == ["replay", "wait", "function", "function" if why == "a gradient is kept" else "replay"]
+
+
+def test_an_interrupted_step_has_said_that_its_gradients_may_be_read(monkeypatch):
+    log = []
+
+    class Logged(Lending):
+        def wait_for_readers(self):
+            log.append("wait")
+
+    def interrupted(step, noisy):
+        assert log == ["wait"]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("discreet.learning.step.Engine", Logged)
+    monkeypatch.setattr("discreet.learning.step.EARLY_NOISE", 0)
+    monkeypatch.setattr(Step, "_set_gradients", interrupted)
+    added_in_place(monkeypatch)
+    plan, net = small.plan(physical_batch_size=60), small.model()
+    step = Step(plan, net, small.loss, None, compile=False)
+    with pytest.raises(KeyboardInterrupt):
+        step.fill(next(iter(plan.batches(small.data()))))
 
 
 def test_strides_do_not_tell_which_operation_made_a_tensor():

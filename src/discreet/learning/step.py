@@ -168,9 +168,10 @@ class Step:
         if not early and self._is_plain:
             # An empty draw takes the same way: else the memory layout of `.grad` would tell that it was empty.
             sums = sums or self._no_sums()
-            self._set_gradients(self._made_noisy(batch.step, norm, sums))
-            if sums.lent and sums.owned:  # these are the gradients now
+            noisy = self._made_noisy(batch.step, norm, sums)
+            if sums.lent and sums.owned:  # they become the gradients, which others may read from then on
                 self._engine.wait_for_readers()
+            self._set_gradients(noisy)
         else:
             self._release(noise(), norm, sums, totals)
         return Observed(totals.loss / totals.count, totals.clipped / totals.count, norm)

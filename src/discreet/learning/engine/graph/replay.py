@@ -112,10 +112,15 @@ class GraphReplay:
         self._warned = False
 
     def wait_for_readers(self) -> None:
-        """Others read what was lent, perhaps on other streams: the next replay waits until the device is done."""
+        """Others read what was lent, perhaps on other streams: the next call waits until the device is done."""
         self._read_by_others = True
 
     def __call__(self, *arguments: Tensor) -> Sequence[Tensor]:
+        # As late as possible: until here, the host worked while the device did. The function itself must wait too: it
+        # may be given memory that was that of gradients.
+        if self._read_by_others:
+            torch.cuda.synchronize(self._inputs[0].device)
+            self._read_by_others = False
         if [argument.data_ptr() for argument in arguments[: self._fixed]] != self._addresses:
             return self._function(*arguments)
         if self._loans is not None and not self._loans.returned:
@@ -123,9 +128,6 @@ class GraphReplay:
                 _log.warning("gradients of an earlier step are still in use, so this step runs slower")
                 self._warned = True
             return self._function(*arguments)
-        if self._read_by_others:  # as late as possible: until here, the host worked while the device did
-            torch.cuda.synchronize(self._inputs[0].device)
-            self._read_by_others = False
         torch._foreach_copy_(self._inputs, list(arguments[self._fixed :]))
         self._graph.replay()
         if self._loans is not None:
