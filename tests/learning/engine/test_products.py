@@ -9,7 +9,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from discreet.learning import Engine, Flat
-from discreet.learning.engine.graph import products
+from discreet.learning.engine.graph import compilation, products
+from discreet.learning.engine.graph.recompute import PART, RULES
+from discreet.learning.engine.operations import arithmetic
 
 PRODUCT = torch.ops.discreet.product.default
 
@@ -33,6 +35,33 @@ def test_a_product_by_convolution_is_the_product(sizes, left_turned, right_turne
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)
     assert found.is_contiguous()
     assert found.stride() == PRODUCT(left.to("meta"), right.to("meta"), None).stride()
+
+
+def test_settings_that_changed_since_the_trace_leave_a_graph_uncompiled(monkeypatch, caplog):
+    """Compiled code would round in another way than the norms in it allow for."""
+    module, _ = traced()
+    later = compilation.Later(module, on_gpu=False, written=[], fixed=0, lend=False)
+    monkeypatch.setattr(compilation, "compile_regions", lambda graph, *rest: [graph])
+    settings = compilation.precision_settings()
+    monkeypatch.setattr(compilation, "precision_settings", lambda: ("bf16", *settings[1:]))
+    later.compile()
+    assert later._compiled is None
+    assert "torch.compile failed" in caplog.text
+    monkeypatch.setattr(compilation, "precision_settings", lambda: settings)
+    later.compile()
+    assert later._compiled is not None
+
+
+def test_an_environment_that_lets_onednn_round_counts(monkeypatch):
+    cpu = torch.device("cpu")
+    try:
+        for value, digits in (("BF16", 8), ("any", 8), ("STRICT", 24), ("", 24)):
+            monkeypatch.setenv("ONEDNN_DEFAULT_FPMATH_MODE", value)
+            arithmetic._onednn_may_round.cache_clear()
+            assert arithmetic.float32_digits(cpu) == arithmetic.float32_digits(cpu, convolution=True) == digits
+    finally:
+        monkeypatch.undo()
+        arithmetic._onednn_may_round.cache_clear()
 
 
 def traced(dtype=torch.float32):
@@ -59,6 +88,43 @@ def test_large_products_are_replaced_where_that_is_faster(monkeypatch):
         module.recompile()
         for found, value in zip(module(*arguments), expected, strict=True):
             torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-3)
+
+
+def test_sums_of_clipped_gradients_are_not_computed_as_rows_of_pixels(monkeypatch):
+    """oneDNN adds up a thousand products in a row there, and margins allow for fewer."""
+    monkeypatch.setattr(products, "_is_faster", lambda *nodes: True)
+    module, _ = traced()
+    for node in module.graph.nodes:
+        node.meta[PART] = RULES
+    products.use_faster_products(module)
+    (replaced,) = module.graph.find_nodes(op="call_function", target=PRODUCT)
+    assert replaced.args[0].meta["val"].stride(1) != 1
+
+
+def test_the_graph_that_runs_meanwhile_stays_as_it_is(monkeypatch):
+    monkeypatch.setattr(products, "_is_faster", lambda *nodes: True)
+    monkeypatch.setattr(compilation, "compile_regions", lambda graph, *rest: [count(graph)])
+    module, _ = traced()
+    assert compilation._compile(module, on_gpu=False) == 2
+    assert count(module) == 0
+
+
+def test_products_are_timed_in_their_own_type_and_long_ones_only_twice(monkeypatch):
+    kinds, clock = [], iter(range(100))
+    monkeypatch.setattr(products, "_faster", {})
+    monkeypatch.setattr(products.time, "perf_counter", lambda: next(clock))  # a second for each look
+    original = products.product_by_convolution
+    monkeypatch.setattr(
+        products, "product_by_convolution", lambda *given: kinds.append(given[0].dtype) or original(*given)
+    )
+    module, _ = traced()
+    first = module.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default)[0]
+    torch.set_default_dtype(torch.float64)
+    try:
+        products._is_faster(*first.args)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert kinds == [torch.float32] * 2
 
 
 def test_products_are_timed_once_for_each_shape(monkeypatch):

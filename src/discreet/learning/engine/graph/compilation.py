@@ -38,6 +38,7 @@ from discreet.learning.engine.graph.regions import compile_regions
 from discreet.learning.engine.graph.repeats import count_repeats, expand
 from discreet.learning.engine.graph.replay import FlatFunction, GraphReplay, has_room, is_launch_bound
 from discreet.learning.engine.operations import cpu_kernels
+from discreet.learning.engine.operations.arithmetic import precision_settings
 from discreet.learning.engine.tracing import TRACE_LOCK
 
 _log = logging.getLogger("discreet.learning")
@@ -248,6 +249,7 @@ class Later:
         #: Whether repeated functions in the graph are expanded, and the graph is improved.
         self.expanded = True
         self._fixed, self._lend = fixed, lend
+        self._precision = precision_settings()  # margins for rounding in the graph are those of its trace
         self._compiled: FlatFunction | None = None
         self._thread: threading.Thread | None = None
         self._operations = len([node for node in graph.graph.nodes if node.op == "call_function"])
@@ -283,7 +285,10 @@ class Later:
             if not self.expanded:
                 expand(self._graph)
                 _improve(self._graph)
-            self._compiled = _compile(self._graph, self._on_gpu)
+            compiled = _compile(self._graph, self._on_gpu)
+            if precision_settings() != self._precision:
+                raise RuntimeError("torch's settings for float32 products changed since the graph was traced")
+            self._compiled = compiled
         except Exception as error:  # the compiler may raise anything; the uncompiled graph goes on
             if not _ENDING.is_set():
                 _log.warning("torch.compile failed (%s); continuing without it, slower", type(error).__name__)

@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node
 from torch.nn import functional as F
 from torch.utils._python_dispatch import _disable_current_modes
 
+from discreet.learning.engine.graph.recompute import PART, RULES
 from discreet.learning.engine.operations.arithmetic import float32_digits
 
 _aten = torch.ops.aten
@@ -26,7 +27,10 @@ _PRODUCTS: set[Any] = {_aten.mm.default, _aten.addmm.default}
 _FEWEST = 1 << 22
 #: oneDNN must take at most this share of MKL's time to be preferred.
 _SHARE = 0.9
-_WARM_UP, _RUNS = 2, 8
+_RUNS = 10
+#: Products that take longer than this together are run twice, the first time to warm up.
+_LONG_SECONDS = 0.1
+_CPU = torch.device("cpu")
 
 _faster: dict[Hashable, bool] = {}
 
@@ -34,7 +38,7 @@ _faster: dict[Hashable, bool] = {}
 @torch.library.custom_op("discreet::product", mutates_args=())
 def product_by_convolution(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor:
     """left · right, plus a bias for each column."""
-    if left.stride(1) == 1 or bias is not None:
+    if _is_row_of_pixels(left, bias):
         images = F.conv2d(_pixels(left), right.t().reshape(right.shape[1], -1, 1, 1), bias)
         return images[0, :, :, 0].t().contiguous()
     weight = left.new_empty(()).expand(left.shape[0], right.shape[1], 1, 1)
@@ -50,22 +54,33 @@ def _(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor:
     return left.new_empty(left.shape[0], right.shape[1])
 
 
+def _is_row_of_pixels(left: Tensor, bias: object) -> bool:
+    return left.stride(1) == 1 or bias is not None
+
+
 def _pixels(rows: Tensor) -> Tensor:
     """[M, K] as an image of M pixels with K channels, [1, K, M, 1], with torch's strides for channels last."""
     return rows.contiguous()[None, :, None].permute(0, 3, 1, 2)
 
 
 def use_faster_products(module: GraphModule) -> None:
-    """Replace those products of a graph that oneDNN computes faster on this machine. Changes no more than rounding."""
-    cpu = torch.device("cpu")
-    coarser = float32_digits(cpu, convolution=True) < float32_digits(cpu)
+    """Replace those products of a graph that oneDNN computes faster on this machine. Changes no more than rounding.
+
+    oneDNN's convolution of a row of pixels adds up to a thousand products in a row. Sums of clipped gradients are
+    computed in another way than their norms, with margins for fewer additions, so they stay with MKL then.
+    """
+    coarser = float32_digits(_CPU, convolution=True) < float32_digits(_CPU)
     if coarser or not torch._C._has_mkldnn:
         return
     for node in list(module.graph.nodes):
         if node.target not in _PRODUCTS or node.kwargs:
             continue
         *bias, left, right = node.args
-        if _is_large(left, right, *bias) and _is_faster(left, right, *bias):
+        if not _is_large(left, right, *bias):
+            continue
+        if node.meta.get(PART) == RULES and _is_row_of_pixels(left.meta["val"], bias or None):
+            continue
+        if _is_faster(left, right, *bias):
             with module.graph.inserting_before(node):
                 faster = module.graph.call_function(
                     torch.ops.discreet.product.default, (left, right, bias[0] if bias else None)
@@ -88,7 +103,9 @@ def _is_faster(*nodes: Node) -> bool:
     key = (torch.get_num_threads(), *((tuple(value.shape), value.stride()) for value in values))
     if key not in _faster:
         with torch.no_grad(), _disable_current_modes():
-            left, right, *bias = (torch.empty_strided(v.shape, v.stride()).fill_(1.0) for v in values)
+            left, right, *bias = (
+                torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device=_CPU).fill_(1.0) for v in values
+            )
             usual, other = _seconds(
                 lambda: torch.addmm(bias[0], left, right) if bias else left @ right,
                 lambda: product_by_convolution(left, right, bias[0] if bias else None),
@@ -98,11 +115,14 @@ def _is_faster(*nodes: Node) -> bool:
 
 
 def _seconds(*functions: Callable[[], object]) -> list[float]:
-    """The shortest of several runs of each function, in turns and after two to warm up."""
+    """The shortest of several runs of each function, in turns; the first runs warm up."""
     times: list[list[float]] = [[] for _ in functions]
-    for _ in range(_WARM_UP + _RUNS):
+    begin = time.perf_counter()
+    for run in range(_RUNS):
+        if run > 1 and time.perf_counter() - begin > _LONG_SECONDS:
+            break
         for function, taken in zip(functions, times, strict=True):
             start = time.perf_counter()
             function()
             taken.append(time.perf_counter() - start)
-    return [min(taken[_WARM_UP:]) for taken in times]
+    return [min(taken[1:]) for taken in times]
