@@ -61,7 +61,13 @@ def test_the_arguments_stay_as_they_are_in_any_memory_order():
     assert torch.equal(outputs, plain[0])
     grad, of_cell = torch.randn(6, 4, 32).transpose(0, 1), torch.randn(6, 32)
     kept_back = grad.clone(), of_cell.clone()
-    cpu_kernels.lstm_backward(grad, of_cell, turned[2], u, cells, kept, False)
+    plain = cpu_kernels.lstm_backward(grad.contiguous(), of_cell, turned[2].contiguous(), u, cells, kept, False)
+    spread = torch.stack([grad, -grad], 3)[..., 0]  # numbers of a step do not lie next to each other
+    states = [turned[2], u, cells, kept]
+    for given in (grad, spread):
+        for order in (states, [value.mT.contiguous().mT for value in states]):
+            results = cpu_kernels.lstm_backward(given, of_cell, *order, False)
+            assert all(torch.equal(a, b) for a, b in zip(results, plain, strict=True))
     assert all(torch.equal(a, b) for a, b in zip([*turned, grad, of_cell], [*before, *kept_back], strict=True))
 
 
@@ -96,9 +102,11 @@ def test_hyperbolic_tangents_are_accurate_and_values_that_are_not_finite_stay_so
     exact = x.double().tanh()
     torch.testing.assert_close(cells.double(), exact, rtol=6e-7, atol=1e-38, equal_nan=True)
     assert cells.nan_to_num(0.0).abs().max() <= 1.0
+    assert torch.equal(cells[x.abs() > 9.6].abs(), torch.ones(int((x.abs() > 9.6).sum())))
     gates = torch.cat([x, closed, open_gate, open_gate], 2)  # the new cell is the sigmoid of x
     cells = cpu_kernels.lstm(gates, zeros, zeros, torch.zeros(256, 64), False)[2]
     torch.testing.assert_close(cells.double(), x.double().sigmoid(), rtol=0.0, atol=2e-7, equal_nan=True)
+    assert not cells[x < -19.2].any(), "a closed gate lets nothing through"
 
 
 def test_other_sizes_and_types_run_as_torchs_operations():
@@ -135,7 +143,7 @@ def test_a_cell_of_another_type_is_not_read_as_float32(kind):
 
 def test_gram_matrices_of_wide_rows_round_as_often_as_margins_allow_for():
     """Equal numbers round in the same direction each time."""
-    for width in (768, 4096, 16384):
+    for width in (271, 768, 4096, 16384, 16399):
         for value in (0.1, 0.3, 0.7, 1.1):
             rows = torch.full((1, 4, width), value)
             exact = float(rows[0, 0, 0].double() ** 2) * width

@@ -19,8 +19,9 @@ from torch import Tensor
 
 _log = logging.getLogger("discreet.learning")
 _LOCK = threading.Lock()
-#: Products and sums of the kernels may be contracted to one operation that rounds once.
-_FLAGS = ("-ffp-contract=fast",)
+#: Products and sums of the kernels may be contracted to one operation that rounds once. Values that are not finite stay
+#: so, and sums keep their order, whatever torch's compiler is configured to allow for its own code.
+_FLAGS = ("-ffp-contract=fast", "-fno-finite-math-only", "-fno-unsafe-math-optimizations", "-fno-associative-math")
 
 #: For shorter rows torch's own product takes less time.
 _NARROWEST = 192
