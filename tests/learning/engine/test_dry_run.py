@@ -239,3 +239,22 @@ def test_a_dry_run_that_does_not_fit_into_memory_keeps_its_values_on_the_host(wh
     assert "linear" in engine.report
     assert "fallback" not in engine.report
     assert "needs more memory" in caplog.text
+
+
+@pytest.mark.parametrize("blank", [3, 5, 11, 16])
+def test_examples_without_labels_do_not_hide_where_the_examples_are(blank):
+    """Their losses depend on nothing. If all examples that are looked at are such, the slow way is taken."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    batch = torch.randn(16, 6), torch.arange(16) % 3
+    batch[1][:blank] = -100
+
+    def loss(model, rows):
+        return F.cross_entropy(model(rows[0]), rows[1], reduction="none", ignore_index=-100)
+
+    engine = Engine(model, loss, Flat(NORM), compile=False)
+    found = engine(batch, all_examples(batch))
+    assert ("fallback" in engine.report) == (blank == 16)
+    each = truth.gradients(model, loss, batch)
+    weights = (NORM / truth.norms(each).clamp_min(1e-30)).clamp(max=1.0)
+    assert truth.worst(found.sums, truth.clipped(each, weights)) < 1e-4

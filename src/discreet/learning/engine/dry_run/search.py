@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
@@ -25,6 +26,7 @@ from discreet.learning.engine.dry_run.trials import (
     PROVED_TOLERANCE,
     DynamicShapes,
     Trial,
+    choices,
     filled,
     is_close,
     make_trials,
@@ -80,8 +82,15 @@ def _layout(gradients: Sequence[Tensor | None]) -> Layout | None:
     return Layout(0, "shared") if layout is None else layout
 
 
-def _cover(trial: Trial, alone: str) -> tuple[Coverage, dict[str, str]]:
-    """The coverage of one trial, and why each parameter in doubt was doubted."""
+class _NothingToSee(Exception):
+    """No loss of a trial's examples depends on anything, so nothing shows where the examples are."""
+
+
+def _cover(trial: Trial, alone: str, last: bool) -> tuple[Coverage, dict[str, str]]:
+    """The coverage of one trial, and why each parameter in doubt was doubted.
+
+    Raises `_NothingToSee` if other examples tell more, unless this is the last trial.
+    """
     before = {name: tensor.clone() for name, tensor in (trial.frozen | trial.trainable).items()}
     with DynamicShapes() as shapes:  # type: ignore[no-untyped-call]  # torch's own
         recorder, losses, live = run(trial, None, frozenset())
@@ -91,6 +100,8 @@ def _cover(trial: Trial, alone: str) -> tuple[Coverage, dict[str, str]]:
     del before
     unused = tuple(name for name in live if all(gradient is None for gradient in gradients[name]))
     exact = {name: filled(gradients[name], live[name]) for name in live if name not in unused}
+    if not last and not any(g.any() for of_parameter in exact.values() for g in of_parameter):
+        raise _NothingToSee
     if not all(torch.isfinite(g).all() for of_parameter in exact.values() for g in of_parameter):
         raise DiscreetError(
             "the loss and its gradients must be finite on ordinary examples: check how the model is initialized"
@@ -164,13 +175,30 @@ def find_coverage(
     With `alone`, the reason why examples could not be proved apart, every parameter goes through the fallback.
 
     Guarantee:
-        Looks at three examples of the batch. Its answer is which rule each parameter has; errors name parameters and
-        operations, never values.
+        Looks at three examples of the batch, and at others if the losses of those depend on nothing, as of texts
+        without labels. Its answer is which rule each parameter has; errors name parameters and operations, never
+        values.
     """
-    trials = make_trials(forward, trainable, frozen, batch)
+    *rows, last = choices(batch)
+    for some in rows:
+        with contextlib.suppress(_NothingToSee):
+            return _find(forward, trainable, frozen, batch, alone, some)
+    return _find(forward, trainable, frozen, batch, alone, last, last=True)
+
+
+def _find(
+    forward: Forward,
+    trainable: Mapping[str, Tensor],
+    frozen: Mapping[str, Tensor],
+    batch: Any,
+    alone: str,
+    rows: Tensor,
+    last: bool = False,
+) -> tuple[Coverage, dict[str, str]]:
+    trials = make_trials(forward, trainable, frozen, batch, rows)
     first = next(trials)
     try:
-        return _cover(first, alone)
+        return _cover(first, alone, last)
     except InvalidArgument:
         raise
     except torch.OutOfMemoryError:
@@ -180,8 +208,8 @@ def find_coverage(
         if second is None:
             raise
         del error
-        return _cover(second, alone)
+        return _cover(second, alone, last)
     _log.warning("the dry run needs more memory than the device has: the host keeps its values, which is slower")
     torch.cuda.empty_cache()
     with torch.autograd.graph.save_on_cpu():
-        return _cover(first, alone)
+        return _cover(first, alone, last)

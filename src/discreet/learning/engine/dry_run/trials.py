@@ -20,6 +20,8 @@ from discreet.learning.engine.trace.recorder import ForwardRecorder, Site
 
 #: Three examples are enough to tell which dimension enumerates them; see `layout`.
 EXAMPLES = 3
+#: How many times to look for three examples that are not all without labels, say.
+_CHOICES = 4
 #: Which of them are exchanged for other examples, one at a time.
 EXCHANGED = (0, EXAMPLES - 1)
 #: Models with more parameters than this keep their own type in the dry run: float64 would take over 4 GiB.
@@ -111,14 +113,19 @@ def _exchanged(x: Tensor, rows: Tensor, position: int, generator: torch.Generato
     return selected
 
 
-def make_trials(
-    forward: Forward, trainable: Mapping[str, Tensor], frozen: Mapping[str, Tensor], batch: Any
-) -> Iterator[Trial]:
-    """Three examples and moved parameters: in float64 first, then in the model's own types."""
-    generator = torch.Generator().manual_seed(20)
+def choices(batch: Any) -> list[Tensor]:
+    """The rows of three examples of a batch to run trials on, and of others in case that no loss depends on those."""
     leaves = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
-    size = leaves[0].shape[0]
-    rows = torch.arange(EXAMPLES, device=leaves[0].device) % size
+    size, device = leaves[0].shape[0], leaves[0].device
+    starts = range(0, max(1, min(size, _CHOICES * EXAMPLES)), EXAMPLES)
+    return [torch.arange(start, start + EXAMPLES, device=device) % size for start in starts]
+
+
+def make_trials(
+    forward: Forward, trainable: Mapping[str, Tensor], frozen: Mapping[str, Tensor], batch: Any, rows: Tensor
+) -> Iterator[Trial]:
+    """The examples in `rows` and moved parameters: in float64 first, then in the model's own types."""
+    generator = torch.Generator().manual_seed(20)
     selected = pytree.tree_map_only(Tensor, partial(_select, rows=rows), batch)
     others = [
         pytree.tree_map_only(Tensor, partial(_exchanged, rows=rows, position=position, generator=generator), batch)
