@@ -450,6 +450,15 @@ class Turned(nn.Module):
         return self.linear(x).permute(2, 0, 1).contiguous().permute(1, 2, 0)
 
 
+class Shift(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(size))
+
+    def forward(self, x):
+        return x * self.shift
+
+
 #: Models of one weight, and the shape of an example.
 EQUAL_TERMS = {
     "embedding": (lambda: Lookup(8), (4096, 1)),
@@ -459,12 +468,16 @@ EQUAL_TERMS = {
     "convolution": (lambda: nn.Conv2d(128, 256, 3, bias=False), (128, 18, 18)),
     "kept": (lambda: nn.Linear(64, 64, bias=False), (4096, 64)),
     "one position": (lambda: nn.Linear(2048, 512, bias=False), (2048,)),
+    "many classes": (lambda: nn.Linear(64, 50257, bias=False), (64,)),
+    "many inputs": (lambda: nn.Linear(1_000_003, 1, bias=False), (1_000_003,)),
+    "a long vector": (lambda: Shift(1_000_003), (1_000_003,)),
 }
 
 
+@pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", EQUAL_TERMS)
-def test_an_example_of_equal_terms_adds_at_most_the_clip_norm(name, compile, monkeypatch):
+def test_an_example_of_equal_terms_adds_at_most_the_clip_norm(name, compile, order, monkeypatch):
     """In a sum of equal numbers each addition may round in the same direction, and pad tokens are equal numbers.
 
     If weights were shrunk by 16 units of the machine epsilon, a linear layer or an embedding would add up to 5e-5 more.
@@ -472,9 +485,35 @@ def test_an_example_of_equal_terms_adds_at_most_the_clip_norm(name, compile, mon
     make, shape = EQUAL_TERMS[name]
     monkeypatch.setattr("discreet.learning.engine.graph.products._is_faster", lambda *nodes: True)
     torch.manual_seed(0)
-    engine = Engine(make(), lambda model, batch: model(batch[0]).flatten(1).sum(1), Flat(1.0), compile=compile)
+    clipping = Flat(1.0, order=order)
+    engine = Engine(make(), lambda model, batch: model(batch[0]).flatten(1).sum(1), clipping, compile=compile)
     only_one = torch.tensor([True, False])
-    for value in (1.0, 1.3636) if "embedding" in name else (1.07, 1.3636, 1.83):
-        for clip_norm in torch.linspace(0.5, 1.0, 8).tolist():
+    for value in (1.0, 1.3636) if "embedding" in name else (1.07, 1.3636, 1.9565):
+        for clip_norm in torch.linspace(0.5, 1.0, 5).tolist():
             (total,) = engine((torch.full((2, *shape), value),), only_one, clip_norm).sums.values()
-            assert float(total.double().norm()) <= float(torch.tensor(clip_norm))
+            assert float(total.double().norm(order)) <= float(torch.tensor(clip_norm))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        torch.randn(3, 1000),
+        torch.randn(3, 4, 1200, 2),
+        torch.randn(3, 4, 5, 6).to(memory_format=torch.channels_last),
+        torch.randn(3, 1, 700).expand(3, 5, 700),
+        torch.randn(3),
+        torch.randn(0, 4),
+        torch.randn(3, 0, 4),
+        torch.randn(700, 3).t().double(),
+    ],
+)
+def test_sums_in_pieces_are_sums_over_all_dimensions_but_the_first(values):
+    torch.testing.assert_close(arithmetic.summed(values), values.flatten(1).sum(1) if values.dim() > 1 else values)
+
+
+@pytest.mark.parametrize("length", [1, 7, 256, 257, 300])
+def test_ids_are_counted_in_their_own_row(length):
+    torch.manual_seed(0)
+    ids = torch.randint(0, 40, (3, length))
+    expected = [[row.tolist().count(value) for value in row.tolist()] for row in ids]
+    assert embedding.occurrences(ids).tolist() == expected

@@ -210,7 +210,7 @@ class Engine:
         return (announcement is not None and announcement.wait()) or bool(result.finite.all())
 
     def wait_for_readers(self) -> None:
-        """Others may read what the last call lent, on any stream: the next call waits until the device is done."""
+        """Others may read what the last call lent, on any stream: its next replay waits until the device is done."""
         if self._current is not None and isinstance(self._current.function, GraphReplay):
             self._current.function.wait_for_readers()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -225,26 +224,38 @@ def in_chunks(examples: int, elements: int, function: Callable[[slice], Tensor])
     return results[0] if len(results) == 1 else torch.cat(results)
 
 
-#: Dimensions of a tensor are added up together until there are this many numbers.
-_ADDED_TOGETHER = 64
+#: How many numbers of a long dimension are added up together on a CPU.
+_ADDED_TOGETHER = 512
 
 
 def summed(values: Tensor) -> Tensor:
     """The sum over all dimensions but the first.
 
-    On a CPU, dimensions are added up one after the other: a compiler would add thousands of numbers in a row, and if
-    they are equal, each addition may round in the same direction.
+    On a CPU, dimensions are added up one after the other, and long ones in pieces: a compiler would add thousands of
+    numbers in a row, and if they are equal, each addition may round in the same direction.
     """
-    # Over dimensions rather than flattened: a reshape would copy what has another memory layout.
-    rest = sorted(range(1, values.dim()), key=values.stride)
     if values.device.type != "cpu":
+        # Over dimensions rather than flattened: a reshape would copy what has another memory layout.
+        rest = list(range(1, values.dim()))
         return values.sum(rest) if rest else values
-    while rest:
-        together = [rest.pop(0)]
-        while rest and math.prod(values.shape[dim] for dim in together) < _ADDED_TOGETHER:
-            together.append(rest.pop(0))
-        values = values.sum(together, keepdim=True)
-    return values.flatten()
+    while values.dim() > 1:
+        innermost = min(range(1, values.dim()), key=values.stride)
+        values = values.sum(innermost) if _is_short(values, innermost) else _pieces(values, innermost)
+    return values
+
+
+def _is_short(values: Tensor, dim: int) -> bool:
+    return values.shape[dim] <= _ADDED_TOGETHER
+
+
+def _pieces(values: Tensor, dim: int) -> Tensor:
+    """The sums over pieces of a dimension, in place of its numbers. The split is a view."""
+    whole = values.shape[dim] // _ADDED_TOGETHER * _ADDED_TOGETHER
+    pieces: Tensor = torch.unflatten(values.narrow(dim, 0, whole), dim, (-1, _ADDED_TOGETHER))
+    sums = pieces.sum(dim + 1)
+    if whole == values.shape[dim]:
+        return sums
+    return torch.cat([sums, values.narrow(dim, whole, values.shape[dim] - whole).sum(dim, keepdim=True)], dim)
 
 
 def power_sums(gradients: Tensor, order: int) -> Tensor:

@@ -99,8 +99,8 @@ class EmbeddingWeight(GradientRule):
         ids, g = self.positions(inputs, grad)
         g = precise(g)
         lengths = g.abs().sum(2) if order == 1 else (g.square().sum(2) + underflow(g)).sqrt()
-        additions = (ids.unsqueeze(2) == ids.unsqueeze(1)).sum(2)
-        return ((weighting_error(g, _SUM_DIGITS, 1) + 2 * rounding(g.dtype) * additions) * lengths).sum(1)
+        error = weighting_error(g, _SUM_DIGITS, 1) + 2 * rounding(g.dtype) * occurrences(ids)
+        return (error * lengths).sum(1)
 
     def weighted_sum(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
         ids, g = self.positions(inputs, grad)
@@ -109,6 +109,19 @@ class EmbeddingWeight(GradientRule):
             table: Tensor = _added_to_rows(values, ids.flatten(), self.rows)
             return table
         return values.new_zeros(self.rows, g.shape[2]).index_add(0, ids.flatten(), values)
+
+
+#: Up to this length all pairs of positions are compared, which a compiler does in one pass. For longer sequences, that
+#: would take much memory where it is not compiled.
+_COMPARED = 256
+
+
+def occurrences(ids: Tensor) -> Tensor:
+    """How often the id at each position of [B, T] occurs in its row."""
+    if ids.shape[1] <= _COMPARED:
+        return (ids.unsqueeze(2) == ids.unsqueeze(1)).sum(2)
+    ordered = ids.sort(1).values
+    return torch.searchsorted(ordered, ids, right=True) - torch.searchsorted(ordered, ids)
 
 
 @torch.library.custom_op("discreet::added_to_rows", mutates_args=())
