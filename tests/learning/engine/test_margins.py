@@ -517,3 +517,14 @@ def test_ids_are_counted_in_their_own_row(length):
     ids = torch.randint(0, 40, (3, length))
     expected = [[row.tolist().count(value) for value in row.tolist()] for row in ids]
     assert embedding.occurrences(ids).tolist() == expected
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_each_addition_to_a_row_of_an_embedding_counts_in_its_margin(order):
+    """4,096 additions in a row may each round by 2⁻²⁴, in the sum and in the norm; if no id repeats, hardly any do."""
+    length, unit = 4096, 2.0**-24
+    g = torch.ones(2, length, 1)
+    ids = torch.stack([torch.full((length,), 3), torch.arange(length)])
+    equal, different = (EmbeddingWeight(length).margin((ids,), g, order) / (unit * length)).tolist()
+    assert 2 * length <= equal <= 2 * (length + 4)
+    assert 4 <= different <= 10
