@@ -83,13 +83,13 @@ def _layout(gradients: Sequence[Tensor | None]) -> Layout | None:
 
 
 class _NothingToSee(Exception):
-    """No loss of a trial's examples depends on anything, so nothing shows where the examples are."""
+    """The losses of a trial depend on no parameter, so nothing shows which dimensions enumerate the examples."""
 
 
 def _cover(trial: Trial, alone: str, last: bool) -> tuple[Coverage, dict[str, str]]:
     """The coverage of one trial, and why each parameter in doubt was doubted.
 
-    Raises `_NothingToSee` if other examples tell more, unless this is the last trial.
+    Raises `_NothingToSee` if no loss depends on a parameter, unless these are the last examples to try.
     """
     before = {name: tensor.clone() for name, tensor in (trial.frozen | trial.trainable).items()}
     with DynamicShapes() as shapes:  # type: ignore[no-untyped-call]  # torch's own
@@ -175,9 +175,9 @@ def find_coverage(
     With `alone`, the reason why examples could not be proved apart, every parameter goes through the fallback.
 
     Guarantee:
-        Looks at three examples of the batch, and at others if the losses of those depend on nothing, as of texts
-        without labels. Its answer is which rule each parameter has; errors name parameters and operations, never
-        values.
+        Looks at three examples of the batch, and at up to nine others if the losses of those depend on no parameter,
+        as those of unlabeled texts. Its answer is which rule each parameter has; errors name parameters and operations,
+        never values.
     """
     *rows, last = choices(batch)
     for some in rows:

@@ -20,7 +20,7 @@ from discreet.learning.engine.trace.recorder import ForwardRecorder, Site
 
 #: Three examples are enough to tell which dimension enumerates them; see `layout`.
 EXAMPLES = 3
-#: How many times to look for three examples that are not all without labels, say.
+#: How many groups of three examples to try: the losses of a group may depend on nothing, as those of unlabeled texts.
 _CHOICES = 4
 #: Which of them are exchanged for other examples, one at a time.
 EXCHANGED = (0, EXAMPLES - 1)
@@ -114,7 +114,7 @@ def _exchanged(x: Tensor, rows: Tensor, position: int, generator: torch.Generato
 
 
 def choices(batch: Any) -> list[Tensor]:
-    """The rows of three examples of a batch to run trials on, and of others in case that no loss depends on those."""
+    """The rows of the groups of three examples to try, in order."""
     leaves = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
     size, device = leaves[0].shape[0], leaves[0].device
     starts = range(0, max(1, min(size, _CHOICES * EXAMPLES)), EXAMPLES)

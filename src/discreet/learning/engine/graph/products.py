@@ -28,7 +28,7 @@ _FEWEST = 1 << 22
 #: oneDNN must take at most this share of MKL's time to be preferred.
 _SHARE = 0.9
 _RUNS = 10
-#: Products that take longer than this together are run twice, the first time to warm up.
+#: Where both libraries together take longer than this, each runs only twice: once to warm up, and once timed.
 _LONG_SECONDS = 0.1
 _CPU = torch.device("cpu")
 

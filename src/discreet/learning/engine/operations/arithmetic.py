@@ -240,16 +240,13 @@ def summed(values: Tensor) -> Tensor:
         return values.sum(rest) if rest else values
     while values.dim() > 1:
         innermost = min(range(1, values.dim()), key=values.stride)
-        values = values.sum(innermost) if _is_short(values, innermost) else _pieces(values, innermost)
+        is_long = values.shape[innermost] > _ADDED_TOGETHER
+        values = _summed_in_pieces(values, innermost) if is_long else values.sum(innermost)
     return values
 
 
-def _is_short(values: Tensor, dim: int) -> bool:
-    return values.shape[dim] <= _ADDED_TOGETHER
-
-
-def _pieces(values: Tensor, dim: int) -> Tensor:
-    """The sums over pieces of a dimension, in place of its numbers. The split is a view."""
+def _summed_in_pieces(values: Tensor, dim: int) -> Tensor:
+    """The tensor with a dimension replaced by the sums of its pieces. Splitting it copies nothing."""
     whole = values.shape[dim] // _ADDED_TOGETHER * _ADDED_TOGETHER
     pieces: Tensor = torch.unflatten(values.narrow(dim, 0, whole), dim, (-1, _ADDED_TOGETHER))
     sums = pieces.sum(dim + 1)
