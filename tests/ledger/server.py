@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import pwd
@@ -72,7 +73,8 @@ class Server:
         """Send a signal to the server and to all of its child processes."""
         main = int((self._data / "postmaster.pid").read_text().split()[0])
         for process in (main, *self._children(main)):
-            os.kill(process, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(process, number)
 
     def kill(self) -> None:
         """Kill the server and all of its child processes, as kill -9 does."""
@@ -83,8 +85,13 @@ class Server:
 
     @staticmethod
     def _children(process: int) -> list[int]:
-        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-        return [int(child) for child in children]
+        """Linux's own list of a process's children may lack some while others end: a frozen one would stay frozen."""
+        children = []
+        for status in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                parent = int(status.read_text().rpartition(")")[2].split()[1])
+                children += [int(status.parent.name)] if parent == process else []
+        return children
 
     def url(self, database: str = "postgres") -> str:
         """The URL of a database on this server."""
