@@ -24,6 +24,7 @@ from discreet.learning.engine.operations.linear import BiasVector, LinearWeight
 from discreet.learning.engine.operations.recurrent import RecurrentWeight
 from discreet.learning.engine.operations.transformed import TransformedParameter
 from discreet.learning.engine.shared_parameters import Use, norm_power
+from tests.learning.engine.devices import DEVICES
 
 DIGITS = {"ieee": 24, "tf32": 11, "bf16": 8}
 
@@ -474,10 +475,11 @@ EQUAL_TERMS = {
 }
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", EQUAL_TERMS)
-def test_an_example_of_equal_terms_adds_at_most_the_clip_norm(name, compile, order, monkeypatch):
+def test_an_example_of_equal_terms_adds_at_most_the_clip_norm(name, compile, order, device, monkeypatch):
     """In a sum of equal numbers each addition may round in the same direction, and pad tokens are equal numbers.
 
     If weights were shrunk by 16 units of the machine epsilon, a linear layer or an embedding would add up to 5e-5 more.
@@ -486,11 +488,14 @@ def test_an_example_of_equal_terms_adds_at_most_the_clip_norm(name, compile, ord
     monkeypatch.setattr("discreet.learning.engine.graph.products._is_faster", lambda *nodes: True)
     torch.manual_seed(0)
     clipping = Flat(1.0, order=order)
-    engine = Engine(make(), lambda model, batch: model(batch[0]).flatten(1).sum(1), clipping, compile=compile)
-    only_one = torch.tensor([True, False])
+    engine = Engine(
+        make().to(device), lambda model, batch: model(batch[0]).flatten(1).sum(1), clipping, compile=compile
+    )
+    only_one = torch.tensor([True, False], device=device)
     for value in (1.0, 1.3636) if "embedding" in name else (1.07, 1.3636, 1.9565):
         for clip_norm in torch.linspace(0.5, 1.0, 5).tolist():
-            (total,) = engine((torch.full((2, *shape), value),), only_one, clip_norm).sums.values()
+            batch = (torch.full((2, *shape), value, device=device),)
+            (total,) = engine(batch, only_one, clip_norm).sums.values()
             assert float(total.double().norm(order)) <= float(torch.tensor(clip_norm))
 
 

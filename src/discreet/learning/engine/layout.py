@@ -69,11 +69,11 @@ def find_layout(gradients: Sequence[Tensor | None]) -> Layout | None:
     shape = next((g.shape for g in gradients if g is not None), None)
     if shape is None:
         return None
-    matching = [layout for layout in _candidates(shape, examples) if matches(layout, gradients)]
+    matching = [layout for layout in _candidates(shape, examples) if _matches(layout, gradients)]
     return matching[0] if len(matching) == 1 else None
 
 
-def matches(layout: Layout, gradients: Sequence[Tensor | None]) -> bool:
+def _matches(layout: Layout, gradients: Sequence[Tensor | None]) -> bool:
     """Whether the gradient of each example's loss is zero outside that example's elements."""
     examples = len(gradients)
     for example, gradient in enumerate(gradients):

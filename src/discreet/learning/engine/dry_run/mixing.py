@@ -5,12 +5,11 @@ A numerical test: examples are exchanged, and the gradients of the others must n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from discreet.errors import DiscreetError, InvalidArgument
 from discreet.learning.engine.dry_run.trials import (
@@ -24,9 +23,7 @@ from discreet.learning.engine.dry_run.trials import (
 )
 from discreet.learning.engine.fallback import one_example, per_example, row
 from discreet.learning.engine.isolation import Isolation
-from discreet.learning.engine.layout import Layout, matches
 from discreet.learning.engine.trace.randomness import generator_states, nothing_drawn, seeded
-from discreet.learning.engine.trace.recorder import output_gradients
 
 #: The fallback runs other kernels than the batched pass, so it may differ by at least this relative error.
 FALLBACK_TOLERANCE = 1e-3
@@ -54,24 +51,6 @@ def check_writes(trial: Trial, before: Mapping[str, Tensor]) -> Trial:
 
 def _same(left: Tensor, right: Tensor) -> bool:
     return torch.equal(left.nan_to_num(), right.nan_to_num())
-
-
-def parameters_with_moving_examples(
-    trial: Trial, signatures: Sequence[tuple[str, ...]], layouts: Sequence[Layout | None]
-) -> Iterator[str]:
-    """The parameters at sites where examples change position when the batch is rotated and one of them exchanged.
-
-    A model does this that sorts the examples of a batch, or concatenates examples of different lengths.
-    """
-    rotated = pytree.tree_map_only(Tensor, lambda x: x.roll(1, 0), trial.others[0])
-    recorder, losses, _ = run(replace(trial, batch=rotated), None, frozenset())
-    same_operations = tuple(site.signature for site in recorder.sites) == signatures
-    by_example = [output_gradients(loss, recorder.sites, retain=True) for loss in losses]
-    for position, (layout, names) in enumerate(zip(layouts, signatures, strict=True)):
-        if layout is None or layout.kind == "shared":
-            continue
-        if not same_operations or not matches(layout, [gradients[position] for gradients in by_example]):
-            yield from names[1:]
 
 
 def check_mixing(trial: Trial, exact: Mapping[str, Sequence[Tensor]], seeds: int, *, proved: bool = False) -> None:

@@ -18,7 +18,6 @@ from discreet.learning.engine.dry_run.mixing import (
     check_mixing,
     check_writes,
     draws_random_numbers,
-    parameters_with_moving_examples,
 )
 from discreet.learning.engine.dry_run.trials import (
     EXAMPLES,
@@ -114,8 +113,7 @@ def _cover(trial: Trial, alone: str, last: bool) -> tuple[Coverage, dict[str, st
     loosely = PROVED_TOLERANCE if narrow and not alone else trial.tolerance
     if alone or not narrow:
         check_mixing(trial, exact, _SEEDS if draws() else 1, proved=not alone)
-    moving = parameters_with_moving_examples(trial, signatures, layouts) if alone else ()
-    doubtful = dict(recorder.without_rule) | dict.fromkeys(moving, "positions of the examples that depend on values")
+    doubtful = dict(recorder.without_rule)
     if alone:
         doubtful = dict.fromkeys(live, f"examples that are not proved apart: {alone}")
     elif shapes.noticed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from discreet.learning.engine.dry_run.checked_values import CheckedValues
 from discreet.learning.engine.fallback import Forward
 from discreet.learning.engine.layout import Layout
 from discreet.learning.engine.operations.registry import HANDLERS
@@ -152,6 +154,11 @@ def make_trials(
     yield Trial(forward, moved, unmoved, selected, (others[0], others[1]), OWN_TYPE_TOLERANCE)
 
 
+def checked(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """Out of range values raise an error: by the operation itself on a CPU."""
+    return contextlib.nullcontext() if device.type == "cpu" else CheckedValues()  # type: ignore[no-untyped-call]
+
+
 def run(
     trial: Trial, layouts: Sequence[Layout | None] | None, ignored: frozenset[str], seed: int = 0
 ) -> tuple[ForwardRecorder, Tensor, dict[str, Tensor]]:
@@ -160,7 +167,7 @@ def run(
     live = {name: t.detach().requires_grad_() for name, t in trial.trainable.items()}
     recorder = ForwardRecorder(live, HANDLERS, EXAMPLES, layouts, ignored)
     device = next(iter(live.values())).device
-    with torch.enable_grad(), seeded(device, seed), recorder:
+    with torch.enable_grad(), seeded(device, seed), checked(device), recorder:
         losses = trial.forward({**trial.frozen, **live}, trial.batch)
     return recorder, losses, live
 
