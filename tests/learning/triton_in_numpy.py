@@ -149,7 +149,6 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         spec.loader.exec_module(module)
     of_torch: Any = SimpleNamespace(**{name: getattr(torch, name) for name in ("empty", "float32")})
     of_torch.tensor = lambda values, pin_memory: torch.tensor(values)
-    of_torch.cuda = SimpleNamespace(device=lambda device: contextlib.nullcontext())
     in_one_launch: Any = module.noisy
 
     def noisy(values: Sequence[Tensor], out: Sequence[Tensor], *rest: Any) -> None:

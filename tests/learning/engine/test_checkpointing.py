@@ -43,7 +43,8 @@ def sums(reentrant, compile=False):
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_a_checkpointed_model_is_proved_and_gives_the_same_sums(reentrant):
     expected, found = sums(None), sums(reentrant)
-    assert all(torch.equal(expected.sums[name], found.sums[name]) for name in expected.sums)
+    # Not to the last bit: a library's products may depend on where a tensor begins in memory.
+    torch.testing.assert_close(found.sums, expected.sums, rtol=1e-5, atol=1e-6)
 
 
 def test_a_checkpointed_part_runs_once():

@@ -278,7 +278,7 @@ OUT_OF_RANGE = {
     "index_select": (lambda i: TABLE.index_select(1, i), torch.tensor([3]), torch.tensor([2])),
     "gather": (lambda i: TABLE.gather(-1, i), torch.tensor([[3]]), torch.tensor([[2]])),
     "scatter": (lambda i: TABLE.scatter(0, i, 1.0), torch.tensor([[-1]]), torch.tensor([[4]])),
-    "take": (lambda i: TABLE.take(i), torch.tensor([15]), torch.tensor([-15])),
+    "take": (TABLE.take, torch.tensor([15]), torch.tensor([-15])),
     "classes": (lambda i: F.nll_loss(SCORES, i), torch.tensor([0, 1, 2, 5]), torch.tensor([0, 1, 4, -100])),
     "classes of pixels": (
         lambda i: F.nll_loss(SCORES.view(2, 5, 2, 1), i),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate
 
 import torch
@@ -194,13 +195,19 @@ def _words(key: bytes) -> tuple[int, ...]:
     return struct.unpack("<8i", key)
 
 
+def _on(device: torch.device) -> AbstractContextManager[object]:
+    """Launch on this device. Entering it costs a tenth of a draw, so it is entered only if another one is current."""
+    is_current = device.index is None or device.index == torch.cuda.current_device()
+    return nullcontext() if is_current else torch.cuda.device(device)
+
+
 def normal(size: int, scale: float, key: bytes, device: torch.device) -> Tensor:
     """`size` normals of standard deviation `scale` in float32, from the blocks of `key` at counters 0, 1, …"""
     out = torch.empty(size, device=device, dtype=torch.float32)
     groups = -(-size // _STRETCH)
     chacha.check_count(0, groups * LANES)
     if groups:
-        with torch.cuda.device(device):
+        with _on(device):
             _normal[(groups,)](out, 1, *_words(key), size, scale, lanes=LANES, pairs=PAIRS, num_warps=4)
     return out
 
@@ -225,7 +232,7 @@ def noisy(values: Sequence[Tensor], out: Sequence[Tensor], factor: float, scale:
     addresses = [[tensor.data_ptr() for tensor in tensors] for tensors in (values, out)]
     table = torch.tensor([firsts, sizes, *addresses], pin_memory=True)
     device, halvings = values[0].device, len(values).bit_length()
-    with torch.cuda.device(device):
+    with _on(device):
         _noisy[(groups,)](
             table.to(device, non_blocking=True), len(values), 1, *_words(key), factor, scale,
             halvings=halvings, lanes=LANES, pairs=PAIRS, num_warps=4,
