@@ -14,10 +14,22 @@ from scipy import stats
 
 from discreet import events
 from discreet.errors import InvalidArgument
+from discreet.learning import cpu_kernels
 from discreet.learning.noise import FAMILIES, GaussianNoise, L2LaplaceNoise, LaplaceNoise, Noise, Secret, apart
 from discreet.learning.noise.families import _MANY, _PIECE
 from discreet.learning.noise.keystream import Keystream
 from tests.learning.test_keystream import Given
+
+
+@pytest.fixture(params=["numpy", "compiled"])
+def _arithmetic(request, monkeypatch):
+    """Normals in float32 are made with numpy until the kernels for CPUs are built, and by them from then on."""
+    cpu_kernels.build()
+    if request.param == "numpy":
+        monkeypatch.setattr(cpu_kernels, "_library", None)
+    elif not cpu_kernels.is_built():
+        pytest.skip("no C++ compiler")
+
 
 LAWS = {"gaussian": stats.norm, "laplace": stats.laplace, "l2-laplace": stats.laplace}
 LIMIT = 9e-9
@@ -76,6 +88,22 @@ def test_a_million_draws_are_independent_and_have_their_law_and_tails(name, dtyp
     """At most 17 tests in each of 6 cases at the limit: false alarm 1e-6. Their power: the mutants below."""
     by_test = p_values(FAMILIES[name](1.0), dtype)
     assert min(by_test.values()) > LIMIT, by_test
+
+
+@pytest.mark.usefixtures("_arithmetic")
+def test_a_million_normals_are_independent_however_they_are_made():
+    """False alarm 3e-7. Those in float32, as above, with numpy and compiled."""
+    by_test = p_values(GaussianNoise(1.0))
+    assert min(by_test.values()) > LIMIT, by_test
+
+
+def test_normals_are_the_same_before_and_after_kernels_are_built(monkeypatch):
+    cpu_kernels.build()
+    secret = Secret()
+    drawn = [GaussianNoise(1.0).flat(_PIECE + 4_001, 3.0, secret)]
+    monkeypatch.setattr(cpu_kernels, "_library", None)
+    drawn.append(GaussianNoise(1.0).flat(_PIECE + 4_001, 3.0, secret))
+    torch.testing.assert_close(*drawn, rtol=1e-6, atol=5e-6)
 
 
 class BothCosines(GaussianNoise):
@@ -152,6 +180,7 @@ def reference(angles: np.ndarray, words: np.ndarray) -> np.ndarray:
         return np.array([float(r * f(a)) for f in (mpmath.cos, mpmath.sin) for r, a in pairs])
 
 
+@pytest.mark.usefixtures("_arithmetic")
 @pytest.mark.parametrize(("floats", "integers", "error"), [("f4", "i4", 3e-6), ("f8", "i8", 1e-12)])
 def test_normals_are_the_function_of_their_bits_that_they_should_be(floats, integers, error):
     """So fair bits give the distribution, more exactly than any number of draws could show."""
@@ -163,6 +192,22 @@ def test_normals_are_the_function_of_their_bits_that_they_should_be(floats, inte
     np.testing.assert_allclose(drawn, reference(angles, words), rtol=0, atol=error)
 
 
+@pytest.mark.usefixtures("_arithmetic")
+def test_the_radius_is_accurate_in_the_tail_and_in_the_center():
+    """For u of every size, down to 2⁻⁶⁴, and at every distance from 1 and from where the exponent changes."""
+    sizes = [1 << bits for bits in range(63)]
+    near_one = [(1 << 63) - size for size in sizes[11:]]  # closer ones are 1 in float64
+    at_root = [int(2.0**62.5) + sign * size for size in sizes[:60] for sign in (-1, 1)]
+    drawn = np.random.default_rng(3).integers(-(1 << 63), 1 << 63, 200_000)
+    words = np.array([0, -1, *sizes, *near_one, *at_root, *(-size for size in sizes), *drawn], np.int64)
+    exact = np.sqrt(-2 * np.log(np.abs(words + 0.5) * 2.0**-63))
+    normals = np.empty(2 * len(words), np.float32)
+    GaussianNoise(1.0)._standard(normals, Given(np.zeros(len(words), np.int32), words))  # an angle of almost zero
+    found = normals[: len(words)]
+    assert (np.abs(found - exact) <= 2.0**-22 * exact).all()
+
+
+@pytest.mark.usefixtures("_arithmetic")
 @pytest.mark.parametrize(("floats", "integers"), [("f4", "i4"), ("f8", "i8")])
 def test_tails_end_where_64_bits_do_and_nothing_is_infinite(floats, integers):
     words = np.array([0, -1, 2**63 - 1, -(2**63)], dtype=np.int64)
@@ -183,6 +228,7 @@ def test_draws_in_float64_have_all_of_its_bits():
         assert drawn.unique().numel() == 100_000
 
 
+@pytest.mark.usefixtures("_arithmetic")
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 1001, _PIECE - 1, _PIECE, _PIECE + 1, 2 * _PIECE + 3])
 def test_every_size_is_filled(size):
     drawn = GaussianNoise(1.0).flat(size, 2.0, Secret())

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from discreet import events
 from discreet.events import Event
+from discreet.learning import cpu_kernels
 from discreet.learning.noise import chacha, chacha_kernel
 from discreet.learning.noise.keystream import Keystream
 from discreet.learning.noise.secret import Secret
@@ -179,6 +180,9 @@ class GaussianNoise(Noise):
         The tail comes from small u, and the center from u near 1. To be accurate in both, the logarithm is taken in
         float64, of a 64-bit u, whatever the dtype of the noise.
         """
+        if out.dtype == np.float32 and cpu_kernels.is_built():
+            cpu_kernels.normals(bits.read(6 * out.size), out)
+            return
         cosines, sines = out.reshape(2, -1)
         bits.uniform(sines, pi)  # φ, until its sine takes its place
         np.cos(sines, out=cosines)

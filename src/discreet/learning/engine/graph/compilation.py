@@ -25,6 +25,7 @@ from torch.fx import GraphModule
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from discreet.learning import cpu_kernels
 from discreet.learning.engine.graph.announcement import Announcement
 from discreet.learning.engine.graph.copies import copied
 from discreet.learning.engine.graph.cross_entropy import fuse_cross_entropy
@@ -37,7 +38,6 @@ from discreet.learning.engine.graph.recompute import recompute_cheap, tag_parts
 from discreet.learning.engine.graph.regions import compile_regions
 from discreet.learning.engine.graph.repeats import count_repeats, expand
 from discreet.learning.engine.graph.replay import FlatFunction, GraphReplay, has_room, is_launch_bound
-from discreet.learning.engine.operations import cpu_kernels
 from discreet.learning.engine.operations.arithmetic import precision_settings
 from discreet.learning.engine.tracing import TRACE_LOCK
 
@@ -205,8 +205,7 @@ def _compile(graph: GraphModule, on_gpu: bool) -> FlatFunction:
         recompute_cheap(graph)
     else:
         use_faster_products(graph)
-        if any(str(node.target) in cpu_kernels.OPERATIONS for node in graph.graph.nodes):
-            cpu_kernels.build()
+        cpu_kernels.build()
     with torch.no_grad():
         return compile_regions(graph, compiler, FINITE if on_gpu else None)[0]
 

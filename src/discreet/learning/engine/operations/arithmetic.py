@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from discreet.learning.engine.operations import cpu_kernels
+from discreet.learning import cpu_kernels
 
 #: The most elements of per-example gradients to hold at a time: 256 MiB in float32.
 CHUNK_ELEMENTS = 1 << 26

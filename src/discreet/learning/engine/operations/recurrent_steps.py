@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from discreet.learning.engine.operations import cpu_kernels
+from discreet.learning import cpu_kernels
 
 Gradients = tuple[Tensor | None, ...]
 

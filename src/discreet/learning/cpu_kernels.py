@@ -1,8 +1,9 @@
-"""Compiled code for what torch's operations are slow at on a CPU: the steps of an LSTM, and Gram matrices.
+"""Compiled code for what is slow on a CPU otherwise: the steps of an LSTM, Gram matrices, and normal noise.
 
 The code is C++ (cpu_kernels.cpp). torch's compiler builds it, with the C++ compiler that it uses for its own code, and
-keeps it on disk. It is built when a graph is compiled that uses it. Before that, where building fails, and for types
-and sizes that it does not cover, torch's operations are used.
+keeps it on disk. It is built when a graph is compiled for a CPU: a training that is too short for that does without.
+Before that, where building fails, and for types and sizes that it does not cover, torch's and numpy's operations are
+used.
 """
 
 from __future__ import annotations
@@ -14,14 +15,24 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 _log = logging.getLogger("discreet.learning")
 _LOCK = threading.Lock()
 #: Products and sums of the kernels may be contracted to one operation that rounds once. Values that are not finite stay
-#: so, and sums keep their order, whatever torch's compiler is configured to allow for its own code.
-_FLAGS = ("-ffp-contract=fast", "-fno-finite-math-only", "-fno-unsafe-math-optimizations", "-fno-associative-math")
+#: so, and sums keep their order, whatever torch's compiler is configured to allow for its own code. That code has its
+#: vectors written out, so torch turns vectorized loops off; those of normals need them, and square roots without errno.
+_FLAGS = (
+    "-ffp-contract=fast",
+    "-fno-finite-math-only",
+    "-fno-unsafe-math-optimizations",
+    "-fno-associative-math",
+    "-ftree-loop-vectorize",
+    "-fno-math-errno",
+)
 
 #: For shorter rows torch's own product takes less time.
 _NARROWEST = 192
@@ -69,8 +80,28 @@ def _(rows: Tensor) -> Tensor:
     return rows.new_empty(rows.shape[0], rows.shape[1], rows.shape[1])
 
 
-#: The operations whose kernels are built when a graph with one of them is compiled.
-OPERATIONS = ("discreet.grams.default", "discreet.lstm_steps.default")
+def is_built() -> bool:
+    """Whether the kernels can be used in this process."""
+    return _library is not None
+
+
+def normals(words: NDArray[np.uint8], out: NDArray[np.float32]) -> None:
+    """Fill `out` with independent standard normals, made of fair random bits by the formula of Box and Muller.
+
+    As `GaussianNoise` makes them of the same bits, up to a relative error of 1e-6 and an absolute one of 1e-6.
+
+    Args:
+        words: 6 bytes for each number: first a 32-bit integer for the angle of each pair, then a 64-bit one for its
+            radius.
+        out: contiguous, and of even length: the cosines of all pairs, then their sines.
+    """
+    assert out.size % 2 == 0, "normals come in pairs"
+    assert words.size == 6 * out.size, "each pair takes 12 bytes"
+    assert words.flags.c_contiguous, "the kernel reads words that lie next to each other"
+    assert out.flags.c_contiguous, "the kernel writes numbers that lie next to each other"
+    pairs = out.size // 2
+    addresses = words.ctypes.data, words.ctypes.data + 4 * pairs, out.ctypes.data, out.ctypes.data + 4 * pairs
+    _library.normals(*map(ctypes.c_void_p, addresses), ctypes.c_int64(pairs))
 
 
 def supports(gates: Tensor, hidden: Tensor, cell: Tensor, u: Tensor) -> bool:

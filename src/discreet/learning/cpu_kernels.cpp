@@ -1,7 +1,9 @@
-// Kernels for a CPU in float32: all steps of an LSTM, forward and backward, and Gram matrices.
+// Kernels for a CPU in float32: all steps of an LSTM, forward and backward, Gram matrices, and normal noise.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 namespace {
@@ -257,6 +259,64 @@ extern "C" void grams(const float* values, float* out, int64_t B, int64_t T, int
       dot_tile(a + i * row, a + j * row, row, width, dots);
       for (int r = 0; r < 4; r++)
         for (int c = 0; c < 4; c++) gram[(i + r) * T + j + c] = gram[(j + c) * T + i + r] = dots[r][c];
+    }
+  }
+}
+
+// Normal noise. The series and polynomials are those of the kernel for GPUs (noise/chacha_kernel.py), which states their
+// errors.
+
+// So many pairs are made at a time, in steps whose results stay in the cache.
+constexpr int TOGETHER = 512;
+
+// √(−2 ln |u|) of the 64-bit u = (n + ½)·2⁻⁶³, for integers n in two halves, lower first.
+inline void radii_of(const int32_t* integers, float* radii, int count) {
+  alignas(64) double wide[TOGETHER];
+  alignas(64) int32_t halves[2 * TOGETHER];
+  alignas(64) float exponents[TOGETHER];
+  for (int i = 0; i < count; i++)  // from halves: not every processor converts 64-bit integers
+    wide[i] = integers[2 * i + 1] * 4294967296.0 + ((double)(integers[2 * i] ^ INT32_MIN) + 2147483648.5);
+  std::memcpy(halves, wide, count * sizeof(double));
+  for (int i = 0; i < count; i++) {
+    // The upper half of a double: sign, exponent, 20 bits. Moved so that the exponent changes at √2.
+    const int32_t upper = (halves[2 * i + 1] & 0x7FFFFFFF) + 0x00095F62;
+    exponents[i] = (float)((upper >> 20) - (1023 + 63));
+    halves[2 * i + 1] = (upper & 0x000FFFFF) + 0x3FE6A09E;
+  }
+  std::memcpy(wide, halves, count * sizeof(double));
+  for (int i = 0; i < count; i++) {
+    const float s = (float)(wide[i] - 1.0), k = exponents[i];
+    float p = 0.13004824689937391f + s * -0.07823356034859662f;
+    p = 0.14163470487821425f + s * (-0.1320880046542975f + s * p);
+    p = 0.20003015531423746f + s * (-0.16611149906017295f + s * p);
+    p = 0.33333308293210373f + s * (-0.25001522064137144f + s * p);
+    p = -0.4999998915729502f + s * p;
+    // ln 2 in two pieces, of which the first has 12 digits, so that its product with k is exact.
+    const float logarithm = k * 0.693115234375f + (k * 3.194618494528623e-05f + (s + s * s * p));
+    radii[i] = std::sqrt(-2.0f * logarithm);
+  }
+}
+
+// angles: integers n for the angles (n + ½)·π/2³¹; integers: for the radii, in halves; cosines, sines: two normals each.
+extern "C" void normals(const int32_t* angles, const int32_t* integers, float* cosines, float* sines, int64_t pairs) {
+  static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the lower half of a number comes first");
+  for (int64_t start = 0; start < pairs; start += TOGETHER) {
+    const int count = (int)std::min<int64_t>(TOGETHER, pairs - start);
+    alignas(64) float radii[TOGETHER];
+    radii_of(integers + 2 * start, radii, count);
+    for (int i = 0; i < count; i++) {
+      // The nearest quarter turn, and Taylor series for the rest.
+      const uint32_t word = (uint32_t)angles[start + i];
+      const int32_t quarter = (int32_t)(word + (1u << 29)) >> 30;
+      const float x = ((float)(int32_t)(word - ((uint32_t)quarter << 30)) + 0.5f) * 1.4629180792671596e-09f, z = x * x;
+      float cosine = 4.1666667e-2f + z * (-1.3888889e-3f + z * (2.4801587e-5f + z * -2.7557319e-7f));
+      cosine = 1.0f + z * (-0.5f + z * cosine);
+      float sine = -1.6666667e-1f + z * (8.3333333e-3f + z * (-1.9841270e-4f + z * 2.7557319e-6f));
+      sine = x + x * z * sine;
+      const bool odd = quarter & 1;
+      const float first = odd ? sine : cosine, second = odd ? cosine : sine;
+      cosines[start + i] = radii[i] * (((quarter + 1) & 2) ? -first : first);
+      sines[start + i] = radii[i] * ((quarter & 2) ? -second : second);
     }
   }
 }

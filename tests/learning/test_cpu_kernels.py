@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from discreet.learning import Engine, Flat
-from discreet.learning.engine.operations import cpu_kernels, recurrent_steps
+from discreet.learning import Engine, Flat, cpu_kernels
+from discreet.learning.engine.operations import recurrent_steps
 
 
 @pytest.fixture(autouse=True)
