@@ -13,6 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+import discreet
+
 
 @dataclass(frozen=True)
 class Row:
@@ -82,23 +84,26 @@ def print_table(rows: Sequence[Row]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def write_json(path: Path, area: str, rows: Sequence[Row], packages: Sequence[str]) -> None:
-    """Write the rows as JSON, with the machine and the versions."""
+def write_json(path: Path, area: str, rows: Sequence[Row], packages: Sequence[str], device: str = "") -> None:
+    """Write the rows as JSON, with the machine (and the device beside it) and the versions."""
+    machine = (device, _processor(), platform.system(), f"Python {platform.python_version()}")
     content = {
         "area": area,
-        "machine": f"{_processor()}, {platform.system()}, Python {platform.python_version()}",
+        "machine": ", ".join(part for part in machine if part),
         "date": time.strftime("%Y-%m-%d"),
-        "versions": {name: _version(name) for name in ("discreet", *packages)},
+        "versions": {"discreet": discreet.__version__, **{name: _version(name) for name in packages}},
         "rows": [{key: value for key, value in {**asdict(r), "ratio": r.ratio}.items() if value != ""} for r in rows],
     }
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
-def report(args: argparse.Namespace, area: str, rows: Sequence[Row], packages: Sequence[str]) -> None:
+def report(
+    args: argparse.Namespace, area: str, rows: Sequence[Row], packages: Sequence[str], device: str = ""
+) -> None:
     """Print the table, and write it to the file of `--json` if given."""
     print_table(rows)
     if args.json:
-        write_json(args.json, area, rows, packages)
+        write_json(args.json, area, rows, packages, device)
 
 
 def _short(value: float | None) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from benchmarks._table import Row, arguments, report
-from benchmarks.training import cases
+from benchmarks.training import cases, device_name
 
 #: A model counts as at full speed if steps take at most this much longer than at the end.
 _SLOWER = 1.1
@@ -91,7 +91,7 @@ def main() -> None:
     rows: list[Row] = []
     for name in chosen:
         rows += compare(name, available[name], args.device, seconds, args.quick, args.alone)
-    report(args, "startup", rows, ("torch",))
+    report(args, "startup", rows, ("torch",), device_name(args.device))
 
 
 if __name__ == "__main__":

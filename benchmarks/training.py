@@ -370,6 +370,11 @@ def compare(case: Case, device: str, *, quick: bool, peers: bool, compiled: bool
     return rows
 
 
+def device_name(device: str) -> str:
+    """What a device beside the processor is called."""
+    return torch.cuda.get_device_name() if device == "cuda" else ""
+
+
 def main() -> None:
     """Run the cases and print the table."""
     parser = arguments(__doc__.splitlines()[0] if __doc__ else "")
@@ -397,7 +402,7 @@ def main() -> None:
     for case in available:
         if case.name in chosen:
             rows += compare(case, args.device, quick=args.quick, peers=not args.no_peers, compiled=compiled)
-    report(args, "training", rows, ("torch", "opacus", "transformers"))
+    report(args, "training", rows, ("torch", "opacus", "transformers"), device_name(args.device))
 
 
 if __name__ == "__main__":
