@@ -97,9 +97,7 @@ def write_json(path: Path, area: str, rows: Sequence[Row], packages: Sequence[st
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
-def report(
-    args: argparse.Namespace, area: str, rows: Sequence[Row], packages: Sequence[str], device: str = ""
-) -> None:
+def report(args: argparse.Namespace, area: str, rows: Sequence[Row], packages: Sequence[str], device: str = "") -> None:
     """Print the table, and write it to the file of `--json` if given."""
     print_table(rows)
     if args.json:
