@@ -90,6 +90,16 @@ class Compiled:
             self.later.start()
 
 
+def _layer_norm_backward(grad: Tensor, x: Tensor, *rest: Any) -> Any:
+    """The kernels return contiguous results, whatever strides torch declares while tracing."""
+    if grad.is_contiguous() and x.is_contiguous():
+        return NotImplemented  # the operation itself
+    return torch.ops.aten.native_layer_norm_backward.default(grad.contiguous(), x.contiguous(), *rest)
+
+
+_DECOMPOSITIONS = {torch.ops.aten.native_layer_norm_backward.default: _layer_norm_backward}
+
+
 def trace_flat(function: FlatFunction, arguments: Sequence[Tensor]) -> GraphModule:
     """The graph of a function of tensors, for these shapes. Calling it runs no Python code of the model.
 
@@ -97,7 +107,7 @@ def trace_flat(function: FlatFunction, arguments: Sequence[Tensor]) -> GraphModu
     """
     if arguments[0].device.type == "cpu":
         keep_freed_memory()
-    trace: Any = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)
+    trace: Any = make_fx(function, _DECOMPOSITIONS, tracing_mode="fake", _allow_non_fake_inputs=True)
     # Code is made of the graph when it runs first, after all changes: for a large model it takes half a second.
     with TRACE_LOCK, warnings.catch_warnings(), _use_lazy_graph_module(True):
         warnings.simplefilter("ignore")  # parts of the tracer warn about each other, never about the model
