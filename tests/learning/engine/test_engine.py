@@ -424,7 +424,7 @@ class Counted(nn.Module):
 
     def forward(self, x):
         self.seen.append(isinstance(x, FakeTensor))
-        scale = torch.outer(self.scale, self.scale).diagonal() if self.tangled else self.scale  # has no rule
+        scale = torch.outer(self.scale, self.scale).diagonal() if self.tangled else self.scale
         return self.inner(x) * scale
 
 
@@ -439,7 +439,7 @@ def test_the_proof_the_dry_run_and_the_graph_come_from_one_trace(tangled, passes
     engine(batch, mask, 0.5)
     assert model.seen[0]
     assert model.seen.count(True) == passes
-    assert ("fallback" in engine.report) is tangled
+    assert "fallback" not in engine.report
 
 
 def test_an_error_of_the_dry_run_leaves_nothing_behind():

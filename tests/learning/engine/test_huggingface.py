@@ -137,6 +137,19 @@ def t5():
     return transformers.T5ForConditionalGeneration(config), loss, batch
 
 
+def swin():
+    """Windows of pixels share a table of biases, one of its rows for each pair of places."""
+    config = transformers.SwinConfig(
+        image_size=16, patch_size=2, embed_dim=8, depths=[2, 1], num_heads=[2, 2], window_size=4, num_labels=3,
+        hidden_dropout_prob=0.0, drop_path_rate=0.0,
+    )  # fmt: skip
+
+    def loss(model, batch):
+        return F.cross_entropy(model(batch[0]).logits, batch[1], reduction="none")
+
+    return transformers.SwinForImageClassification(config), loss, (torch.randn(4, 3, 16, 16), torch.arange(4) % 3)
+
+
 def exact_engine(make, compile, device="cpu"):
     """The engine of a model, after its clipped sums were compared with those of ordinary gradients."""
     torch.manual_seed(0)
@@ -153,15 +166,18 @@ def exact_engine(make, compile, device="cpu"):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_model_with_a_mask_is_proved_and_exact(device):
-    assert "not proved apart" not in exact_engine(gemma2, compile=False, device=device).report
+@pytest.mark.parametrize("make", [gemma, gemma2, t5, swin])
+def test_a_model_with_masks_or_values_that_all_examples_share_is_proved_and_has_rules(make, device):
+    report = exact_engine(make, compile=False, device=device).report
+    assert "not proved apart" not in report
+    assert "fallback" not in report
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("make", [gemma, t5, bloom, opt, mixtral])
+@pytest.mark.parametrize("make", [bloom, opt, mixtral])
 def test_a_model_that_has_no_other_path_runs_in_turn_and_is_exact(make, device):
-    """Bloom has a backward pass in Python; Gemma and T5 have parameters without a rule, and vmap fails."""
+    """Bloom has a backward pass in Python."""
     assert "in turn" in exact_engine(make, compile=False, device=device).report
 
 

@@ -98,8 +98,7 @@ def test_a_parameter_without_a_rule_is_reported_with_the_reason():
     model, batch = model_and_batch("no rule")
     engine = Engine(model, F.cross_entropy, Flat(1.0), compile=False)
     engine(batch, torch.ones(5, dtype=torch.bool))
-    assert "up.weight: fallback (vmap), because of conv_transpose1d" in engine.report
-    assert "mix: fallback (vmap), because of einsum" in engine.report
+    assert "pair.weight: fallback (vmap), because of bilinear" in engine.report
     assert "head.weight: linear" in engine.report
 
 

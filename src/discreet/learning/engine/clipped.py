@@ -62,6 +62,8 @@ class Coverage:
         unused: the parameters that no loss depends on.
         alone: why each example has to run alone; empty if examples are proved not to mix.
         in_turn: whether examples that run alone run one after the other, because `vmap` of the model fails.
+        shared: the keys of calls whose results all examples share (see `ForwardRecorder`).
+        as_compiled: whether the model's code has to take the way that it takes when it is compiled.
     """
 
     signatures: tuple[tuple[str, ...], ...]
@@ -70,12 +72,17 @@ class Coverage:
     unused: tuple[str, ...]
     alone: str = ""
     in_turn: bool = False
+    shared: frozenset[str] = frozenset()
+    as_compiled: bool = False
 
     @property
     def changes_the_pass(self) -> bool:
         """Whether a forward pass with this coverage is another one than without."""
         return bool(
-            self.fallback or self.alone or any(each is not None and each.kind == "shared" for each in self.layouts)
+            self.fallback
+            or self.alone
+            or self.shared
+            or any(each is not None and each.kind == "shared" for each in self.layouts)
         )
 
 
@@ -236,7 +243,7 @@ def clip(
     mask: Tensor,
     clip_norm: Tensor,
     clipping: Clipping,
-    coverage: Coverage | Callable[[], Coverage],
+    coverage: Coverage | Callable[[frozenset[str]], Coverage],
     watch: Watch | None = None,
 ) -> ClippedSum:
     """The clipped sum of a batch.
@@ -249,8 +256,8 @@ def clip(
         mask: which rows are examples.
         clip_norm: the largest norm of one example's gradient.
         clipping: how gradients are bounded.
-        coverage: what the dry run found, or the dry run itself, to be run when the pass is proved. Raises `AnotherPass`
-            if what it finds would have changed the pass.
+        coverage: what the dry run found, or the dry run itself, to be run when the pass is proved, with the keys of the
+            calls that depend on no example. Raises `AnotherPass` if what it finds would have changed the pass.
         watch: while tracing, proves that the losses depend on one example each; raises `Unproved` if it can't.
 
     Guarantee:
@@ -262,7 +269,15 @@ def clip(
     with torch.enable_grad():
         live = {name: tensor.detach().requires_grad_() for name, tensor in trainable.items()}
         known = coverage if isinstance(coverage, Coverage) else _NOTHING
-        recorder = ForwardRecorder(live, HANDLERS, examples, known.layouts, frozenset(known.fallback))
+        recorder = ForwardRecorder(
+            live,
+            HANDLERS,
+            examples,
+            known.layouts,
+            frozenset(known.fallback),
+            known.shared,
+            is_free=None if watch is None else watch.is_free,
+        )
         with recorder, contextlib.ExitStack() as proving:
             if watch is not None:
                 proving.enter_context(own_backward())
@@ -278,10 +293,10 @@ def clip(
             check_inputs_unchanged(recorder.sites)
         except Exception:
             if not isinstance(coverage, Coverage):
-                coverage()  # the pass is proved, though it cannot be traced
+                coverage(frozenset(recorder.free))  # the pass is proved, though it cannot be traced
             raise
         if not isinstance(coverage, Coverage):
-            coverage = coverage()
+            coverage = coverage(frozenset(recorder.free))
             if coverage.changes_the_pass:
                 raise AnotherPass
         unexpected = recorder.without_rule.keys() - set(coverage.unused)

@@ -30,6 +30,7 @@ from discreet.learning.engine.model_tensors import ModelTensors, everywhere
 from discreet.learning.engine.nonfinite import without_nonfinite, without_sums
 from discreet.learning.engine.operations.registry import HANDLERS
 from discreet.learning.engine.trace.checkpointing import without_checkpointing
+from discreet.learning.engine.trace.compiling import as_compiled
 from discreet.learning.engine.trace.recorder import ForwardRecorder
 from discreet.learning.engine.trace.recurrent_layers import recurrent_layers_unchanged
 from discreet.learning.sharded import own_part, without_hooks
@@ -233,7 +234,9 @@ class Engine:
         wide = any(t.dtype == torch.float64 for t in tensors.values())
         cast = torch.autocast(device, self.dtype) if self.dtype and not wide else contextlib.nullcontext()
         hooks = without_hooks(self.model) if self._model_tensors.sharded else contextlib.nullcontext()
-        with cast, hooks, recurrent_layers_unchanged(self.model), without_checkpointing():
+        covered = self._coverage is not None and self._coverage.as_compiled
+        way = as_compiled() if covered else contextlib.nullcontext()
+        with cast, hooks, way, recurrent_layers_unchanged(self.model), without_checkpointing():
             losses = torch.func.functional_call(self._with_loss, replaced, (batch,), tie_weights=False)
         return losses_of.checked(losses, batch_size(batch))
 
@@ -265,7 +268,7 @@ class Engine:
             # Passes that are not proved could leave examples behind; those of the dry run must not.
             isolation = Isolation(batch)
             with attributes_restored(self._with_loss), isolation:
-                found = find(why)
+                found = find(why=why)
             isolation.finish()
         coverage, self._reasons = found
         self._coverage, self._modes, self._compiled = coverage, modes, {}
@@ -280,20 +283,25 @@ class Engine:
             _log.warning("not used by the loss, so never trained: %s", ", ".join(coverage.unused))
 
     def _find_coverage(
-        self, trainable: Mapping[str, Tensor], rest: Mapping[str, Tensor], batch: Any, why: str = ""
+        self,
+        trainable: Mapping[str, Tensor],
+        rest: Mapping[str, Tensor],
+        batch: Any,
+        free: frozenset[str] = frozenset(),
+        why: str = "",
     ) -> Found:
         """The dry run. Modules get back the attributes that they had before: rows of the batch must not stay there."""
         modules = list(self._with_loss.modules())
         holders = [h for m in modules for h in (vars(m), m._parameters, m._buffers, m._modules)]
         saved = [dict(holder) for holder in holders]
         try:
-            return find_coverage(self._forward, trainable, rest, batch, why)
+            return find_coverage(self._forward, trainable, rest, batch, why, free)
         finally:
             for holder, attributes in zip(holders, saved, strict=True):
                 holder.clear()
                 holder.update(attributes)
 
-    def _prove(self, call: FlatCall, find: Callable[[], Found]) -> tuple[Found | None, str]:
+    def _prove(self, call: FlatCall, find: Callable[[frozenset[str]], Found]) -> tuple[Found | None, str]:
         """Trace a call, prove that its examples do not mix, and find the coverage; or say why that is not proved.
 
         The dry run takes place in the middle of the trace, when the model's code has run without data and is proved.

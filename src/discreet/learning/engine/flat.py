@@ -27,16 +27,16 @@ class CoverageSearch:
         failed: whether the model cannot be covered, so that the trace ends with the error that says so.
     """
 
-    def __init__(self, find: Callable[[], Found]) -> None:
+    def __init__(self, find: Callable[[frozenset[str]], Found]) -> None:
         self._find = find
         self.found: Found | None = None
         self.failed = False
 
-    def __call__(self) -> Coverage:
-        """Run the dry run, on tensors with data, which the trace does not see."""
+    def __call__(self, free: frozenset[str]) -> Coverage:
+        """Run the dry run, on tensors with data, which the trace does not see; `free` is as for `ForwardRecorder`."""
         self.failed = True
         with _disable_current_modes():
-            self.found = self._find()
+            self.found = self._find(free)
         self.failed = False
         return self.found[0]
 

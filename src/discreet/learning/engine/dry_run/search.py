@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -36,7 +37,8 @@ from discreet.learning.engine.fallback import Forward
 from discreet.learning.engine.layout import Layout, find_layout
 from discreet.learning.engine.operations.arithmetic import power_sums
 from discreet.learning.engine.shared_parameters import Use, norm_power
-from discreet.learning.engine.trace.recorder import check_inputs_unchanged, output_gradients
+from discreet.learning.engine.trace.compiling import compiled
+from discreet.learning.engine.trace.recorder import Site, check_inputs_unchanged, output_gradients
 
 _log = logging.getLogger("discreet.learning")
 
@@ -81,6 +83,12 @@ def _layout(gradients: Sequence[Tensor | None]) -> Layout | None:
     return Layout(0, "shared") if layout is None else layout
 
 
+def _shared_calls(sites: Sequence[Site], layouts: Sequence[Layout | None]) -> frozenset[str]:
+    """The keys of the calls whose results all examples share."""
+    kinds = [(site.call, layout.kind) for site, layout in zip(sites, layouts, strict=True) if layout is not None]
+    return frozenset(call for call, kind in kinds if kind == "shared") - {c for c, kind in kinds if kind != "shared"}
+
+
 class _NothingToSee(Exception):
     """The losses of a trial depend on no parameter, so nothing shows which dimensions enumerate the examples."""
 
@@ -92,6 +100,10 @@ def _cover(trial: Trial, alone: str, last: bool) -> tuple[Coverage, dict[str, st
     """
     before = {name: tensor.clone() for name, tensor in (trial.frozen | trial.trainable).items()}
     with DynamicShapes() as shapes:  # type: ignore[no-untyped-call]  # torch's own
+        recorder, losses, live = run(trial, None, frozenset())
+    as_compiled = recorder.reads_values and not alone
+    if as_compiled:  # it read none when it was traced and proved, so it ran otherwise
+        trial = replace(trial, forward=compiled(trial.forward))
         recorder, losses, live = run(trial, None, frozenset())
     check_inputs_unchanged(recorder.sites)
     gradients, outputs = ordinary_gradients(losses, live, recorder.sites)
@@ -106,6 +118,12 @@ def _cover(trial: Trial, alone: str, last: bool) -> tuple[Coverage, dict[str, st
             "the loss and its gradients must be finite on ordinary examples: check how the model is initialized"
         )
     layouts = [_layout(of_site) for of_site in outputs]
+    while new := _shared_calls(recorder.sites, layouts) & trial.free - trial.shared:
+        trial = replace(trial, shared=trial.shared | new)
+        recorder, losses, live = run(trial, None, frozenset())
+        layouts = []
+        if recorder.sites:
+            layouts = [_layout(of_site) for of_site in ordinary_gradients(losses, {}, recorder.sites)[1]]
     signatures = tuple(site.signature for site in recorder.sites)
     draws = cache(partial(draws_random_numbers, trial))
     # The proof needs no numbers. In float64, where rounding is small, they are a second line of defense.
@@ -133,16 +151,16 @@ def _cover(trial: Trial, alone: str, last: bool) -> tuple[Coverage, dict[str, st
             raise
         except (RuntimeError, ValueError, IndexError) as error:
             # Repeating a shared output per example changes its shape, which the model may not support.
-            shared = [
-                n
-                for s, layout in zip(signatures, layouts, strict=True)
+            repeated = {
+                name: signature[0]
+                for signature, layout in zip(signatures, layouts, strict=True)
                 if layout and layout.kind == "shared"
-                for n in s[1:]
-            ]
-            if not shared:
+                for name in signature[1:]
+            }
+            if not repeated:
                 raise
             del error
-            doubtful |= dict.fromkeys(shared, "an operation that all examples share")
+            doubtful |= repeated
             continue
         wrong = {
             name: "rules that do not add up to its gradient"
@@ -158,7 +176,8 @@ def _cover(trial: Trial, alone: str, last: bool) -> tuple[Coverage, dict[str, st
         alone = f"{', '.join(fallback)} has no rule, and {why_in_turn}"
     if alone and draws():
         unused = ()  # another draw may use them
-    return Coverage(signatures, tuple(layouts), fallback, unused, alone, bool(why_in_turn)), doubtful
+    found = Coverage(signatures, tuple(layouts), fallback, unused, alone, bool(why_in_turn), trial.shared, as_compiled)
+    return found, doubtful
 
 
 def find_coverage(
@@ -167,10 +186,12 @@ def find_coverage(
     frozen: Mapping[str, Tensor],
     batch: Any,
     alone: str = "",
+    free: frozenset[str] = frozenset(),
 ) -> tuple[Coverage, dict[str, str]]:
     """Every use of every parameter, and why the fallback's parameters need it.
 
-    With `alone`, the reason why examples could not be proved apart, every parameter goes through the fallback.
+    With `alone`, the reason why examples could not be proved apart, every parameter goes through the fallback. `free`
+    are the keys of calls that were proved to depend on no example.
 
     Guarantee:
         Looks at three examples of the batch, and at up to nine others if the losses of those depend on no parameter,
@@ -180,8 +201,8 @@ def find_coverage(
     *rows, last = choices(batch)
     for some in rows:
         with contextlib.suppress(_NothingToSee):
-            return _find(forward, trainable, frozen, batch, alone, some)
-    return _find(forward, trainable, frozen, batch, alone, last, last=True)
+            return _find(forward, trainable, frozen, batch, alone, free, some)
+    return _find(forward, trainable, frozen, batch, alone, free, last, last=True)
 
 
 def _find(
@@ -190,10 +211,11 @@ def _find(
     frozen: Mapping[str, Tensor],
     batch: Any,
     alone: str,
+    free: frozenset[str],
     rows: Tensor,
     last: bool = False,
 ) -> tuple[Coverage, dict[str, str]]:
-    trials = make_trials(forward, trainable, frozen, batch, rows)
+    trials = (replace(trial, free=free) for trial in make_trials(forward, trainable, frozen, batch, rows))
     first = next(trials)
     try:
         return _cover(first, alone, last)

@@ -47,6 +47,8 @@ class Trial:
         others: the same batch with one example exchanged, for each of `EXCHANGED`.
         tolerance: the relative error allowed in comparisons.
         written: tensors that the forward pass writes to, with their first values; every pass starts from those.
+        free: the keys of calls that depend on no example, if the pass is proved.
+        shared: those of them whose results all examples share; see `ForwardRecorder`.
     """
 
     forward: Forward
@@ -56,6 +58,8 @@ class Trial:
     others: tuple[Any, Any]
     tolerance: float
     written: Mapping[str, Tensor] = field(default_factory=dict)
+    free: frozenset[str] = frozenset()
+    shared: frozenset[str] = frozenset()
 
     def reset(self) -> None:
         """Restore the values that the model had before the first pass."""
@@ -165,7 +169,7 @@ def run(
     """One forward pass: its record, the losses, and the parameters that the losses can be differentiated by."""
     trial.reset()
     live = {name: t.detach().requires_grad_() for name, t in trial.trainable.items()}
-    recorder = ForwardRecorder(live, HANDLERS, EXAMPLES, layouts, ignored)
+    recorder = ForwardRecorder(live, HANDLERS, EXAMPLES, layouts, ignored, trial.shared, trial.free)
     device = next(iter(live.values())).device
     with torch.enable_grad(), seeded(device, seed), checked(device), recorder:
         losses = trial.forward({**trial.frozen, **live}, trial.batch)

@@ -90,6 +90,10 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
             raise Unproved(f"the model reads a tensor that was made elsewhere, such as in another thread {where()}")
         return in_view(value, self._memory.get(key, FREE), self.examples)
 
+    def is_free(self, tensor: Tensor) -> bool:
+        """Whether a tensor depends on no example and on no random number."""
+        return self.of(tensor) == FREE
+
     def repeats(self, losses: Tensor) -> bool:
         """Whether losses that depend on no example are the same for each."""
         call = Call("the loss", {}, (losses,), self.examples, self.of, self._value, self._repeats.along)

@@ -1,4 +1,4 @@
-"""`multi_head_attention_forward` split into its steps, so that each projection is recorded as a linear operation."""
+"""Attention with parameters: projections, which are linear operations, and biases that are added to the scores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from discreet.learning.engine.operations.base import Args, Function, Handlers, Kwargs, Recorder
+from discreet.learning.engine.operations.base import Args, Function, Handlers, Kwargs, Recorder, arguments
 
 _NAMES = """
     query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn dropout_p
@@ -83,4 +83,19 @@ def multi_head_attention(recorder: Recorder, func: Function, args: Args, kwargs:
     return recorder.apply(F.linear, (joined, given["out_proj_weight"], given["out_proj_bias"]), {}), weights
 
 
-HANDLERS: Handlers = {F.multi_head_attention_forward: multi_head_attention}
+def attention(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
+    """A bias that is added to the scores is expanded to their shape first."""
+    q, k, v, bias, dropout, causal = arguments(
+        "query key value attn_mask dropout_p is_causal", args, kwargs, dropout_p=0.0, is_causal=False
+    )
+    if bias is None or id(bias) not in recorder.names or any(id(x) in recorder.names for x in (q, k, v)):
+        return NotImplemented
+    bias = recorder.apply(Tensor.expand, (bias, (*q.shape[:-1], k.shape[-2])), {})
+    more = {name: kwargs[name] for name in ("scale", "enable_gqa") if name in kwargs}
+    return func(q, k, v, bias, dropout, causal, **more)
+
+
+HANDLERS: Handlers = {
+    F.multi_head_attention_forward: multi_head_attention,
+    F.scaled_dot_product_attention: attention,
+}

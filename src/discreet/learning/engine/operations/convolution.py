@@ -285,6 +285,43 @@ def _underflow(value: Tensor) -> float:
     return torch.finfo(value.dtype).tiny * value[0].numel()
 
 
+@dataclass(frozen=True)
+class TransposedConvolutionWeight(GradientRule):
+    """The weight [d, p / groups, *kernel] of a transposed convolution.
+
+    It is the weight of the convolution that leads from its output to its input, with these two exchanged.
+    """
+
+    convolution: ConvolutionWeight
+
+    shared = True
+
+    def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
+        return self.convolution.per_example((grad,), inputs[0])
+
+    def elements_per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> int:
+        return self.convolution.elements_per_example((grad,), inputs[0])
+
+    def keeps_gradients(self, inputs: tuple[Tensor, ...], grad: Tensor) -> bool:
+        return self.convolution.keeps_gradients((grad,), inputs[0])
+
+    def norm_power(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
+        return self.convolution.norm_power((grad,), inputs[0], order)
+
+    def weighted_sum(self, inputs: tuple[Tensor, ...], grad: Tensor, weights: Tensor) -> Tensor:
+        return self.convolution.weighted_sum((grad,), inputs[0], weights)
+
+    def margin(self, inputs: tuple[Tensor, ...], grad: Tensor, order: int) -> Tensor:
+        return self.convolution.margin((grad,), inputs[0], order)
+
+
+def _per_dimension(value: Any, spatial: int) -> tuple[int, ...]:
+    if isinstance(value, int):
+        return (value,) * spatial
+    sizes = tuple(int(size) for size in value)
+    return sizes * spatial if len(sizes) == 1 else sizes
+
+
 def convolution(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
     x, weight, bias, stride, padding, dilation, groups = arguments(
         "input weight bias stride padding dilation groups", args, kwargs, stride=1, padding=0, dilation=1, groups=1
@@ -298,22 +335,45 @@ def convolution(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) 
         x, kernel = (value.contiguous(memory_format=torch.channels_last) for value in (x, weight))
     output = func(x, kernel, bias, stride, padding, dilation, groups)
 
-    def per_dimension(value: Any) -> tuple[int, ...]:
-        if isinstance(value, int):
-            return (value,) * spatial
-        sizes = tuple(int(size) for size in value)
-        return sizes * spatial if len(sizes) == 1 else sizes
-
+    steps, gaps = _per_dimension(stride, spatial), _per_dimension(dilation, spatial)
     if padding == "same":
-        totals = [d * (k - 1) for d, k in zip(per_dimension(dilation), weight.shape[2:], strict=True)]
+        totals = [d * (k - 1) for d, k in zip(gaps, weight.shape[2:], strict=True)]
         sides = tuple((total // 2, total - total // 2) for total in totals)
     else:
-        sides = tuple((side, side) for side in per_dimension(0 if padding == "valid" else padding))
-    rule = ConvolutionWeight(tuple(weight.shape), per_dimension(stride), sides, per_dimension(dilation), groups)
+        sides = tuple((side, side) for side in _per_dimension(0 if padding == "valid" else padding, spatial))
+    rule = ConvolutionWeight(tuple(weight.shape), steps, sides, gaps, groups)
     claims = [ParameterUse(weight, rule, (x,))]
     if bias is not None:
         claims.append(ParameterUse(bias, BiasVector(-1 - spatial)))
     return recorder.record("convolution", output, claims)
 
 
-HANDLERS: Handlers = dict.fromkeys((torch.conv1d, torch.conv2d, torch.conv3d), convolution)
+def transposed_convolution(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
+    x, weight, bias, stride, padding, more, groups, dilation = arguments(
+        "input weight bias stride padding output_padding groups dilation",
+        args,
+        kwargs,
+        stride=1,
+        padding=0,
+        output_padding=0,
+        groups=1,
+        dilation=1,
+    )
+    spatial: int = weight.dim() - 2
+    if x.dim() != weight.dim():
+        return NotImplemented
+    x = autocast_input(x)
+    output = func(x, weight, bias, stride, padding, more, groups, dilation)
+    sides = tuple((side, side) for side in _per_dimension(padding, spatial))
+    steps, gaps = _per_dimension(stride, spatial), _per_dimension(dilation, spatial)
+    rule = TransposedConvolutionWeight(ConvolutionWeight(tuple(weight.shape), steps, sides, gaps, groups))
+    claims = [ParameterUse(weight, rule, (x,))]
+    if bias is not None:
+        claims.append(ParameterUse(bias, BiasVector(-1 - spatial)))
+    return recorder.record("transposed convolution", output, claims)
+
+
+HANDLERS: Handlers = {
+    **dict.fromkeys((torch.conv1d, torch.conv2d, torch.conv3d), convolution),
+    **dict.fromkeys((F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d), transposed_convolution),
+}

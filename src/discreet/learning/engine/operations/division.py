@@ -1,6 +1,6 @@
 """Parameters that are divided by something, as DoRA's magnitudes are by the norms of a layer's rows.
 
-p/x is a product of the parameter and 1/x, so it has the rule of a product. A parameter in the denominator has no rule.
+p/x is a product of the parameter and 1/x, so it has the rule of a product. In x/p the parameter is expanded first.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from discreet.learning.engine.operations.base import Args, Function, Handlers, Kwargs, ParameterUse, Recorder
-from discreet.learning.engine.operations.elementwise import Broadcast
+from discreet.learning.engine.operations.elementwise import Broadcast, expanded
 
 
 def divide(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
@@ -21,7 +21,7 @@ def divide(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> An
     parameter, divisor = args
     is_parameter = [id(a) in recorder.names or id(a) in recorder.transposed for a in args]
     if id(parameter) not in recorder.names or is_parameter[1] or not parameter.is_floating_point():
-        return NotImplemented
+        return expanded(recorder, func, args, kwargs)
     output = func(parameter, divisor)
     padded = (1,) * (output.dim() - parameter.dim()) + tuple(parameter.shape)
     factor = divisor.to(output.dtype).reciprocal().expand(output.shape)

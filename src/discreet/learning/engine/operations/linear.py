@@ -36,6 +36,7 @@ from discreet.learning.engine.operations.base import (
     autocast_input,
 )
 from discreet.learning.engine.operations.sequence_norms import as_sequence, keeps_gradient, reach, sequence_norm_squared
+from discreet.learning.engine.operations.transformed import TransformedParameter
 
 
 @dataclass(frozen=True)
@@ -163,10 +164,23 @@ def addmm(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any
     return recorder.record("addmm", output, [weight_claim, ParameterUse(bias, BiasVector())])
 
 
+def _as_row(value: Tensor) -> Tensor:
+    return value[None]
+
+
 def matmul(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> Any:
-    if len(args) != 2 or kwargs or args[1].dim() != 2 or args[0].dim() < 2:
+    if len(args) != 2 or kwargs:
         return NotImplemented
     x, weight = args
+    if x.dim() == 2 and weight.dim() > 2 and id(x) in recorder.names:  # W x = (xᵀ Wᵀ)ᵀ
+        a = autocast_input(weight.mT)
+        return recorder.record("matmul", F.linear(a, x), [ParameterUse(x, LinearWeight(), (a,))]).mT
+    if weight.dim() == 1 and x.dim() > 1 and id(weight) in recorder.names:
+        x = autocast_input(x)
+        rule = TransformedParameter(_as_row, weight, LinearWeight(), rearranges=True)
+        return recorder.record("matmul", F.linear(x, weight[None]), [ParameterUse(weight, rule, (x,))]).squeeze(-1)
+    if weight.dim() != 2 or x.dim() < 2:
+        return NotImplemented
     if id(x) in recorder.names or id(x) in recorder.transposed:
         return NotImplemented
     source = recorder.transposed.get(id(weight))

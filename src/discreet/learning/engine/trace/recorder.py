@@ -9,8 +9,9 @@ modules or parameters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,11 +19,14 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
-from discreet.errors import InvalidArgument
+from discreet.errors import DiscreetError, InvalidArgument
 from discreet.learning.engine.layout import Layout, repeat_per_example
 from discreet.learning.engine.operations.base import Args, GradientRule, Handlers, Kwargs, ParameterUse
 from discreet.learning.engine.operations.transformed import TransformedParameter
+from discreet.learning.engine.trace.compiling import READS
+from discreet.learning.engine.trace.expressions import Expression, Expressions, value_at
 from discreet.learning.engine.trace.randomness import generator_states, nothing_drawn
 
 #: Functions that let Python change gradients in the backward pass.
@@ -38,12 +42,14 @@ class Site:
         edge: the edge of the autograd graph that the output's gradient passes through.
         claims: the name, the rule and the rule's inputs of each parameter.
         versions: the version counters of those inputs, which in-place writes increase.
+        call: the key of the call that it is part of.
     """
 
     signature: tuple[str, ...]
     edge: GradientEdge
     claims: tuple[tuple[str, GradientRule, tuple[Tensor, ...]], ...]
     versions: tuple[int, ...] = ()
+    call: str = ""
 
 
 def tensors_in(args: Sequence[Any]) -> list[Tensor]:
@@ -66,6 +72,10 @@ class ForwardRecorder(TorchFunctionMode):
         examples: the number of examples in the batch.
         layouts: where the examples are at each site, once that is known; a "shared" output is repeated per example.
         ignored: names of parameters to leave unrecorded.
+        shared: the keys of calls whose results all examples share, because they are computed from parameters and
+            constants alone. These are not recorded, but the operations in which their results meet the data.
+        free: the keys of calls that compute from parameters and constants alone, as far as that is known.
+        is_free: whether a tensor depends on no example and on no random number, if something can tell.
     """
 
     def __init__(
@@ -75,9 +85,15 @@ class ForwardRecorder(TorchFunctionMode):
         examples: int,
         layouts: Sequence[Layout | None] | None = None,
         ignored: frozenset[str] = frozenset(),
+        shared: frozenset[str] = frozenset(),
+        free: frozenset[str] = frozenset(),
+        is_free: Callable[[Tensor], bool] | None = None,
     ) -> None:
         super().__init__()
         self.names = {id(tensor): name for name, tensor in parameters.items() if name not in ignored}
+        self.free = set(free)
+        self._shared, self._is_free = shared, is_free
+        self._expressions, self._call = Expressions(parameters.items()), ""
         self.handlers = handlers
         self.examples = examples
         self.traced = any(isinstance(tensor, FakeTensor) for tensor in parameters.values())
@@ -85,6 +101,8 @@ class ForwardRecorder(TorchFunctionMode):
         self.sites: list[Site] = []
         #: By parameter, the first operation that has no rule for it.
         self.without_rule: dict[str, str] = {}
+        #: Whether the code of the model looked at a value.
+        self.reads_values = False
         self.transposed: dict[int, Tensor] = {}
         self._alive: list[Tensor] = []
 
@@ -95,10 +113,35 @@ class ForwardRecorder(TorchFunctionMode):
                 "the forward pass must not register hooks on tensors, got Tensor.register_hook: a hook may mix the "
                 "gradients of several examples; write what it does as part of the forward pass"
             )
-        used = [t for t in tensors_in((*args, *kwargs.values())) if id(t) in self.names or id(t) in self.transposed]
-        if not used:
+        self.reads_values |= func in READS
+        tensors = tensors_in((*args, *kwargs.values()))
+        if not any(tensor in self._expressions for tensor in tensors):
             return func(*args, **kwargs)
-        return self.apply(func, args, kwargs, used)
+        self._call = key = self._expressions.key(func, tensors)
+        # Decided before the operation is split or recorded, and taken back if it draws random numbers or writes.
+        free = self._is_free is not None and all(map(self._is_free, tensors))
+        if free:
+            self.free.add(key)
+        versions = [tensor._version for tensor in tensors]
+        if key in self._shared:
+            if self._is_free is not None and not free:
+                raise DiscreetError("a value that all examples share depends on an example now: make a new engine")
+            result = func(*args, **kwargs)
+        else:
+            used = [t for t in tensors if id(t) in self.names or id(t) in self.transposed]
+            result = self.apply(func, args, kwargs, used) if used else func(*args, **kwargs)
+        if free and self._is_free is not None:
+            results = tensors_in([result])
+            if [tensor._version for tensor in tensors] != versions or not all(map(self._is_free, results)):
+                self.free.discard(key)
+                free = False
+        if free or key in self._shared or id(result) in self.transposed:
+            made = self._expressions.results(key, func, args, kwargs, result)
+            self._expressions.keep(made)
+            if key in self._shared:
+                trained = [each for each in made if any(id(leaf) in self.names for leaf in each.leaves)]
+                self.names |= {id(each.tensor): each.key for each in trained}
+        return result
 
     def apply(self, func: Any, args: Args, kwargs: Kwargs, used: Sequence[Tensor] | None = None) -> Any:
         """Run an operation that takes a parameter, by its handler if it has one; handlers call this too."""
@@ -106,27 +149,58 @@ class ForwardRecorder(TorchFunctionMode):
             used = [t for t in tensors_in((*args, *kwargs.values())) if id(t) in self.names]
         handler = self.handlers.get(func)
         result = NotImplemented if handler is None else handler(self, func, args, kwargs)
+        aliases = [t for t in used if id(t) in self.transposed]
+        if result is NotImplemented and handler is not None and aliases:
+            # Not a product: then a transpose is a value like any other that is computed from the parameter.
+            for tensor in aliases:
+                del self.transposed[id(tensor)]
+                self.names[id(tensor)] = "transpose"
+            result = handler(self, func, args, kwargs)
         if result is not NotImplemented:
             return result
+        others = [t for t in tensors_in((*args, *kwargs.values())) if not any(t is each for each in used)]
+        if others and self._call not in self.free:
+            return self._apply_to_copies(func, args, kwargs, used)
         before = generator_states(used[0].device) if self.layouts is None else None
         result = func(*args, **kwargs)
-        if len(used) == 1 and id(used[0]) in self.names and isinstance(result, Tensor) and result.requires_grad:
-            others = [t for t in tensors_in((*args, *kwargs.values())) if t is not used[0]]
-            # A function that draws random numbers (dropout of a weight) would draw others for the gradient.
-            deterministic = before is None or nothing_drawn(before, used[0].device)
-            if not others and args and args[0] is used[0] and deterministic:
-                rule = TransformedParameter(lambda value: func(value, *args[1:], **kwargs), used[0])
-                return self.record(getattr(func, "__name__", "function"), result, [ParameterUse(used[0], rule)])
-        if any(t.requires_grad for t in tensors_in([result])):
-            for tensor in used:
-                self.note_without_rule(tensor, getattr(func, "__name__", str(func)))
-        return result
+        outputs = self._expressions.results(self._call, func, args, kwargs, result)
+        # A function that draws random numbers (dropout of a weight) would draw others for the gradient.
+        if before is not None and not nothing_drawn(before, used[0].device):
+            for tensor in used if outputs else ():
+                self.note_without_rule(tensor, _name(func))
+            return result
+        recorded = {id(each.tensor): self._record_transformed(_name(func), each.tensor, each) for each in outputs}
+        return pytree.tree_map_only(Tensor, lambda tensor: recorded.get(id(tensor), tensor), result)
+
+    def _apply_to_copies(self, func: Any, args: Args, kwargs: Kwargs, used: Sequence[Tensor]) -> Any:
+        """Run an operation that has no rule for the parameters that meet the data there.
+
+        Each is recorded right before it, so that it can be repeated per example if the operation takes it that way.
+        """
+        copies: dict[int, Tensor] = {}
+        for tensor in used:
+            expression = self._expressions.get(tensor)
+            if expression is None:
+                self.note_without_rule(tensor, _name(func))
+            elif id(tensor) not in copies:
+                copies[id(tensor)] = self._record_transformed(_name(func), tensor.view_as(tensor), expression)
+        args, kwargs = pytree.tree_map_only(Tensor, lambda tensor: copies.get(id(tensor), tensor), (args, kwargs))
+        return func(*args, **kwargs)
+
+    def _record_transformed(self, operation: str, output: Tensor, expression: Expression) -> Tensor:
+        """Record a value that was computed from parameters."""
+        claims = [
+            ParameterUse(leaf, TransformedParameter(partial(value_at, expression, leaf), leaf, None, self.examples))
+            for leaf in expression.leaves
+        ]
+        return self.record(operation, output, claims)
 
     def note_without_rule(self, tensor: Tensor, operation: str) -> None:
         """Note that a parameter went through an operation without a rule."""
         source = self.transposed.get(id(tensor), tensor)
-        if (name := self.names.get(id(source))) is not None:
-            self.without_rule.setdefault(name, operation)
+        for leaf in self._expressions.leaves(source):
+            if (name := self.names.get(id(leaf))) is not None:
+                self.without_rule.setdefault(name, operation)
 
     def alias(self, source: Tensor, transposed: Tensor) -> Tensor:
         """Note that a tensor is a parameter's transpose, so that a product with it can be recognized."""
@@ -136,7 +210,7 @@ class ForwardRecorder(TorchFunctionMode):
 
     def record(self, operation: str, output: Tensor, claims: Sequence[ParameterUse]) -> Tensor:
         """Record a site and return its output; claims on tensors other than trainable parameters are dropped."""
-        named = [(self.names[id(c.parameter)], c.rule, c.inputs) for c in claims if id(c.parameter) in self.names]
+        named = list(self._named(operation, claims))
         if not named or not output.requires_grad or not torch.is_grad_enabled():
             return output
         layout = (
@@ -151,8 +225,32 @@ class ForwardRecorder(TorchFunctionMode):
         named = [(name, rule, tuple(x.detach() for x in inputs)) for name, rule, inputs in named]
         versions = tuple(x._version for _, _, inputs in named for x in inputs)
         signature = (operation, *(name for name, _, _ in named))
-        self.sites.append(Site(signature, get_gradient_edge(output), tuple(named), versions))
+        self.sites.append(Site(signature, get_gradient_edge(output), tuple(named), versions, self._call))
         return output
+
+    def _named(
+        self, operation: str, claims: Sequence[ParameterUse]
+    ) -> Iterator[tuple[str, GradientRule, tuple[Tensor, ...]]]:
+        """The claims on trainable parameters, and on what was computed from them, by the parameters' names."""
+        for claim in claims:
+            if id(claim.parameter) not in self.names:
+                continue
+            expression = self._expressions.get(claim.parameter)
+            if expression is None:
+                self.note_without_rule(claim.parameter, operation)
+            elif expression.call is None:
+                yield self.names[id(claim.parameter)], claim.rule, claim.inputs
+            else:
+                for leaf in expression.leaves:
+                    if id(leaf) in self.names:
+                        function = partial(value_at, expression, leaf)
+                        rearranges = expression.rearranges
+                        rule = TransformedParameter(function, leaf, claim.rule, self.examples, rearranges=rearranges)
+                        yield self.names[id(leaf)], rule, claim.inputs
+
+
+def _name(func: Any) -> str:
+    return getattr(func, "__name__", str(func))
 
 
 def check_inputs_unchanged(sites: Sequence[Site]) -> None:

@@ -1,0 +1,52 @@
+"""Lets the code of a model take the way that it takes when it is compiled.
+
+Some models look at values to leave out work, such as a mask that masks nothing, but not while they are traced. The dry
+run has values, and must record the same operations as the trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+#: Functions that turn a tensor into a number of Python's.
+READS = {
+    Tensor.__bool__,
+    Tensor.__float__,
+    Tensor.__int__,
+    Tensor.__index__,
+    Tensor.item,
+    Tensor.tolist,
+    Tensor.is_nonzero,
+    Tensor.equal,
+    torch.is_nonzero,
+    torch.equal,
+}
+
+
+@contextmanager
+def as_compiled() -> Iterator[None]:
+    """`torch.compiler.is_compiling()` is true within."""
+    flags: Any = torch.compiler
+    before = flags._is_compiling_flag
+    flags._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        flags._is_compiling_flag = before
+
+
+def compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """The same function, whose code believes that it is compiled."""
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        with as_compiled():
+            return function(*args, **kwargs)
+
+    return call

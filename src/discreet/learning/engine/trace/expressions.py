@@ -1,0 +1,148 @@
+"""What is computed from parameters alone, before it meets the data: `self.scale.exp()`, `w + b @ a`, `bias[index]`.
+
+All examples share such a value, so no example has a gradient of its own where it is computed. The recorder remembers
+how it was computed and waits for the operation in which it meets the data: there, each example has one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from discreet.learning.engine.operations.arithmetic import precise
+
+_NAMES = """chunk clone contiguous flatten movedim moveaxis narrow permute reshape select split squeeze swapaxes
+    swapdims t transpose unbind unflatten unsqueeze view view_as"""
+#: Functions whose results have elements of their argument, each once.
+_REARRANGING = {
+    *(getattr(holder, name) for name in _NAMES.split() for holder in (torch, Tensor) if hasattr(holder, name)),
+    *(vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT")),
+}
+
+#: Functions that return their argument itself if it has the type, as it may have in one pass and not in another.
+_CONVERTING = {
+    Tensor.to, Tensor.type, Tensor.type_as, Tensor.float, Tensor.double, Tensor.half, Tensor.bfloat16,
+    Tensor.contiguous,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """A trainable parameter, or what a function made of expressions and constants.
+
+    Attributes:
+        key: tells it from other expressions, but for its copies of other types, and is the same whenever the same code
+            runs.
+        tensor: its value in this pass.
+        version: how often the tensor had been written in place by then.
+        leaves: the parameters that it was computed from.
+        call: the function, its arguments, and which of its results this is; None for a parameter.
+    """
+
+    key: str
+    tensor: Tensor
+    version: int
+    leaves: tuple[Tensor, ...]
+    call: tuple[Any, Any, Any, int] | None = None
+
+    @property
+    def rearranges(self) -> bool:
+        """Whether it has elements of one parameter, each once and as they are."""
+        if self.call is None:
+            return True
+        func, args, kwargs, _ = self.call
+        operands = [
+            operand for operand in pytree.tree_leaves((args, kwargs)) if isinstance(operand, (Expression, Tensor))
+        ]
+        if len(operands) != 1 or not isinstance(operands[0], Expression):
+            return False
+        sliced = func is Tensor.__getitem__ and all(
+            each is None or each is Ellipsis or isinstance(each, (int, slice))
+            for each in (args[1] if isinstance(args[1], tuple) else (args[1],))
+        )
+        return (sliced or func in _REARRANGING) and operands[0].rearranges
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the tensor still has the value that was computed."""
+        return self.call is None or self.tensor._version == self.version
+
+
+class Expressions:
+    """The expressions of one pass."""
+
+    def __init__(self, parameters: Iterable[tuple[str, Tensor]]) -> None:
+        #: By the `id` of their tensors, which they keep alive, so that no other tensor gets that `id`.
+        self._by_id: dict[int, Expression] = {}
+        self._counts: dict[tuple[Any, ...], int] = {}
+        for name, tensor in parameters:
+            self._by_id[id(tensor)] = Expression(name, tensor, tensor._version, (tensor,))
+
+    def get(self, tensor: Tensor) -> Expression | None:
+        """The expression of a tensor; None if it has none, or was written in place since."""
+        expression = self._by_id.get(id(tensor))
+        return expression if expression is not None and expression.is_current else None
+
+    def leaves(self, tensor: Tensor) -> tuple[Tensor, ...]:
+        """The parameters that a tensor was computed from, also if it was written in place since."""
+        expression = self._by_id.get(id(tensor))
+        return () if expression is None else expression.leaves
+
+    def __contains__(self, tensor: Tensor) -> bool:
+        return id(tensor) in self._by_id
+
+    def key(self, func: Any, tensors: Iterable[Tensor]) -> str:
+        """The key of a call: its function, its operands, and how many such calls came before."""
+        operands = [None if (known := self.get(tensor)) is None else known.key for tensor in tensors]
+        call = (getattr(func, "__name__", ""), *operands)
+        count = self._counts[call] = self._counts.get(call, 0) + 1
+        return hashlib.blake2b(repr((call, count)).encode(), digest_size=12).hexdigest()
+
+    def results(self, key: str, func: Any, args: Any, kwargs: Any, result: Any) -> list[Expression]:
+        """The results of a call with this key that have gradients, as expressions."""
+        operands = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        known = [expression for tensor in operands if (expression := self.get(tensor)) is not None]
+        leaves = tuple({id(leaf): leaf for expression in known for leaf in expression.leaves}.values())
+        call = func, *pytree.tree_map_only(Tensor, self._operand, (args, kwargs))
+        same = known[0].key if known and func in _CONVERTING else None
+        return [
+            Expression(same or f"{key}[{position}]", tensor, tensor._version, leaves, (*call, position))
+            for position, tensor in enumerate(pytree.tree_leaves(result))
+            if isinstance(tensor, Tensor) and tensor.requires_grad and not any(tensor is each for each in operands)
+        ]
+
+    def keep(self, expressions: Iterable[Expression]) -> None:
+        """From now on, these are what their tensors are."""
+        self._by_id |= {id(expression.tensor): expression for expression in expressions}
+
+    def _operand(self, tensor: Tensor) -> Expression | Tensor:
+        return self.get(tensor) or tensor.detach()
+
+
+def value_at(expression: Expression, leaf: Tensor, value: Tensor) -> Tensor:
+    """The expression's value if one of its parameters had this value. Computed in float32 or wider."""
+    computed: dict[int, Tensor] = {}
+
+    def of(operand: Any) -> Any:
+        if isinstance(operand, Tensor):
+            return precise(operand) if operand.is_floating_point() else operand
+        if not isinstance(operand, Expression):
+            return operand
+        if operand.tensor is leaf:
+            return value
+        if operand.call is None or not any(each is leaf for each in operand.leaves):
+            return precise(operand.tensor.detach())
+        if id(operand) not in computed:
+            func, args, kwargs, position = operand.call
+            result = func(*pytree.tree_map(of, args), **pytree.tree_map(of, kwargs))
+            computed[id(operand)] = pytree.tree_leaves(result)[position]
+        return computed[id(operand)]
+
+    result: Tensor = of(expression)
+    return result
