@@ -223,3 +223,49 @@ def test_the_dry_run_takes_the_way_that_the_trace_took():
     torch.manual_seed(0)
     model = Model(masked, bias=(T, D))
     assert "fallback" not in assert_exact(model)
+
+
+COMPARISONS = {
+    "below nothing": lambda number: number < -0.0,
+    "above nothing": lambda number: number > 0.0,
+    "from nothing on": lambda number: number >= 0.0,
+    "up to everything": lambda number: number <= 1.0,
+    "below everything": lambda number: torch.lt(number, 1.5),
+    "above everything": lambda number: number.gt(1.0),
+}
+
+
+@pytest.mark.parametrize("compare", COMPARISONS)
+def test_a_comparison_that_no_draw_changes_does_not_end_the_proof(compare):
+    """As of models that leave out a layer with a probability of 0."""
+
+    def with_layers(m, x):
+        return x * m.w if COMPARISONS[compare](torch.rand([])) else x + m.w
+
+    torch.manual_seed(0)
+    assert "w: " + ("add" if "above every" in compare or "below no" in compare else "mul") in assert_exact(
+        Model(with_layers, w=(D,))
+    )
+
+
+UNDECIDED = {
+    "a probability": (torch.rand, lambda number: number < 0.5),
+    "up to nothing": (torch.rand, lambda number: number <= 0.0),
+    "other numbers": (torch.randn, lambda number: number < 0.0),
+    "a number that was written": (torch.rand, lambda number: number.add_(1) < 1.0),
+    "an answer that was written": (torch.rand, lambda number: (number < 0.0).logical_not_()),
+    "several numbers": (torch.rand, lambda number: (number.expand(2) < 0.0).all()),
+}
+
+
+@pytest.mark.parametrize("draw", UNDECIDED)
+def test_any_other_branch_on_a_draw_is_not_proved(draw):
+    function, compare = UNDECIDED[draw]
+
+    def with_layers(m, x):
+        return x * m.w if compare(function([])) else x + m.w
+
+    torch.manual_seed(0)
+    engine = Engine(Model(with_layers, w=(D,)), loss, Flat(0.3), compile=False)
+    engine(randn(B, T, D), torch.ones(B, dtype=torch.bool))
+    assert "not proved" in engine.report

@@ -94,13 +94,17 @@ def bloom():
     return masked("BloomForCausalLM", config)
 
 
-def opt():
-    """OPT draws a number for each layer in training and may leave the layer out."""
+def opt(layerdrop=0.0):
+    """OPT draws a number for each layer in training and leaves the layer out if that is below a probability."""
     config = transformers.OPTConfig(
         **SMALL, ffn_dim=32, word_embed_proj_dim=16, max_position_embeddings=16, dropout=0.0, attention_dropout=0.0,
-        layerdrop=0.0,
+        layerdrop=layerdrop,
     )  # fmt: skip
     return masked("OPTForCausalLM", config)
+
+
+def opt_without_layers():
+    return opt(layerdrop=1e-12)
 
 
 def mixtral():
@@ -166,8 +170,8 @@ def exact_engine(make, compile, device="cpu"):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("make", [gemma, gemma2, t5, swin])
-def test_a_model_with_masks_or_values_that_all_examples_share_is_proved_and_has_rules(make, device):
+@pytest.mark.parametrize("make", [gemma, gemma2, t5, swin, opt])
+def test_a_model_is_proved_and_has_rules(make, device):
     report = exact_engine(make, compile=False, device=device).report
     assert "not proved apart" not in report
     assert "fallback" not in report
@@ -175,9 +179,9 @@ def test_a_model_with_masks_or_values_that_all_examples_share_is_proved_and_has_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("make", [bloom, opt, mixtral])
+@pytest.mark.parametrize("make", [bloom, opt_without_layers, mixtral])
 def test_a_model_that_has_no_other_path_runs_in_turn_and_is_exact(make, device):
-    """Bloom has a backward pass in Python."""
+    """Bloom has a backward pass in Python, Mixtral gathers tokens, and OPT draws which layers it leaves out."""
     assert "in turn" in exact_engine(make, compile=False, device=device).report
 
 

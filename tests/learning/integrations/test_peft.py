@@ -72,6 +72,7 @@ ADAPTERS = {
     "AdaLoRA": lambda: library("peft").AdaLoraConfig(
         task_type="CAUSAL_LM", init_r=2, target_r=2, total_step=10, target_modules=["q_proj", "v_proj"]
     ),
+    "LoKr": lambda: library("peft").LoKrConfig(task_type="CAUSAL_LM", r=2, target_modules=["q_proj"]),
     "VeRA": lambda: library("peft").VeraConfig(task_type="CAUSAL_LM", r=2, target_modules=["q_proj"]),
 }
 BASES = {

@@ -27,7 +27,7 @@ from discreet.learning.engine.operations.base import Args, GradientRule, Handler
 from discreet.learning.engine.operations.transformed import TransformedParameter
 from discreet.learning.engine.trace.compiling import READS
 from discreet.learning.engine.trace.expressions import Expression, Expressions, value_at
-from discreet.learning.engine.trace.randomness import generator_states, nothing_drawn
+from discreet.learning.engine.trace.randomness import DecidedDraws, generator_states, nothing_drawn
 
 #: Functions that let Python change gradients in the backward pass.
 _HOOKS = {Tensor.register_hook, Tensor.register_post_accumulate_grad_hook}
@@ -97,6 +97,7 @@ class ForwardRecorder(TorchFunctionMode):
         self.handlers = handlers
         self.examples = examples
         self.traced = any(isinstance(tensor, FakeTensor) for tensor in parameters.values())
+        self._draws = DecidedDraws() if self.traced else None
         self.layouts = layouts
         self.sites: list[Site] = []
         #: By parameter, the first operation that has no rule for it.
@@ -113,10 +114,17 @@ class ForwardRecorder(TorchFunctionMode):
                 "the forward pass must not register hooks on tensors, got Tensor.register_hook: a hook may mix the "
                 "gradients of several examples; write what it does as part of the forward pass"
             )
+        if self._draws is not None:
+            answer = self._draws.answer(func, args)
+            if answer is not None:
+                return answer
         self.reads_values |= func in READS
         tensors = tensors_in((*args, *kwargs.values()))
         if not any(tensor in self._expressions for tensor in tensors):
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            if self._draws is not None:
+                self._draws.note(func, args, result)
+            return result
         self._call = key = self._expressions.key(func, tensors)
         # Decided before the operation is split or recorded, and taken back if it draws random numbers or writes.
         free = self._is_free is not None and all(map(self._is_free, tensors))
