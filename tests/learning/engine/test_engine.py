@@ -455,3 +455,28 @@ def test_an_error_of_the_dry_run_leaves_nothing_behind():
     with torch.no_grad():
         model.weight.fill_(0.1)
     assert engine(batch, mask).finite.all()
+
+
+def limited(places: torch.Tensor, limit: int):
+    return torch.where(places < limit, places, torch.tensor(limit).type_as(places))
+
+
+class Scripted(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * limited(torch.arange(3, device=x.device), 2)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
+def test_a_function_that_torchscript_compiled_runs_as_python_and_is_compiled_again_after_it(monkeypatch):
+    torch.manual_seed(0)
+    compiled = torch.jit.script(limited)
+    monkeypatch.setitem(globals(), "limited", compiled)
+    engine = Engine(Scripted(4, 3).double(), F.cross_entropy, Flat(1e6), compile=False)
+    for examples in (5, 3):  # another shape is another trace
+        batch = torch.randn(examples, 4).double(), torch.randint(0, 3, (examples,))
+        found = engine(batch, torch.ones(examples, dtype=torch.bool)).sums["weight"]
+        engine.model.zero_grad()
+        F.cross_entropy(engine.model(batch[0]), batch[1], reduction="sum").backward()
+        torch.testing.assert_close(found, engine.model.weight.grad)
+    assert "fallback" not in engine.report
+    assert limited is compiled

@@ -141,6 +141,22 @@ def t5():
     return transformers.T5ForConditionalGeneration(config), loss, batch
 
 
+def deberta():
+    """DeBERTa v2 has functions that TorchScript compiled, and a table of places that attention shares."""
+    config = transformers.DebertaV2Config(
+        **SMALL, intermediate_size=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, pooler_dropout=0.0,
+        pooler_hidden_size=16, max_position_embeddings=32, relative_attention=True, pos_att_type=["p2c", "c2p"],
+        position_buckets=8, norm_rel_ebd="layer_norm", share_att_key=True, position_biased_input=False,
+    )  # fmt: skip
+    batch = torch.randint(1, 31, (4, 9)), (torch.arange(9) < torch.tensor([[9], [7], [4], [9]])).long()
+
+    def loss(model, batch):
+        scores = model(input_ids=batch[0], attention_mask=batch[1]).logits
+        return F.cross_entropy(scores, batch[0][:, 0] % 2, reduction="none")
+
+    return transformers.DebertaV2ForSequenceClassification(config), loss, batch
+
+
 def swin():
     """Windows of pixels share a table of biases, one of its rows for each pair of places."""
     config = transformers.SwinConfig(
@@ -170,7 +186,7 @@ def exact_engine(make, compile, device="cpu"):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("make", [gemma, gemma2, t5, swin, opt])
+@pytest.mark.parametrize("make", [gemma, gemma2, t5, swin, opt, deberta])
 def test_a_model_is_proved_and_has_rules(make, device):
     report = exact_engine(make, compile=False, device=device).report
     assert "not proved apart" not in report

@@ -33,6 +33,7 @@ from discreet.learning.engine.trace.checkpointing import without_checkpointing
 from discreet.learning.engine.trace.compiling import as_compiled
 from discreet.learning.engine.trace.recorder import ForwardRecorder
 from discreet.learning.engine.trace.recurrent_layers import recurrent_layers_unchanged
+from discreet.learning.engine.trace.scripted import as_python, scripted_functions
 from discreet.learning.sharded import own_part, without_hooks
 
 _log = logging.getLogger("discreet.learning")
@@ -120,6 +121,7 @@ class Engine:
         self._reasons: dict[str, str] = {}
         self._compiled: dict[Any, Compiled] = {}
         self._model_tensors = ModelTensors(model)
+        self._scripted = scripted_functions(model, loss)
         self._modes: tuple[bool, ...] = ()
         self._outside = Outside([own_part(p) for p in model.parameters() if p.requires_grad])
         self._seconds, self._warned_of_autocast = 0.0, False
@@ -236,7 +238,8 @@ class Engine:
         hooks = without_hooks(self.model) if self._model_tensors.sharded else contextlib.nullcontext()
         covered = self._coverage is not None and self._coverage.as_compiled
         way = as_compiled() if covered else contextlib.nullcontext()
-        with cast, hooks, way, recurrent_layers_unchanged(self.model), without_checkpointing():
+        python = as_python(self._scripted)
+        with cast, hooks, way, python, recurrent_layers_unchanged(self.model), without_checkpointing():
             losses = torch.func.functional_call(self._with_loss, replaced, (batch,), tie_weights=False)
         return losses_of.checked(losses, batch_size(batch))
 

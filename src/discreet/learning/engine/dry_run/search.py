@@ -84,9 +84,9 @@ def _layout(gradients: Sequence[Tensor | None]) -> Layout | None:
 
 
 def _shared_calls(sites: Sequence[Site], layouts: Sequence[Layout | None]) -> frozenset[str]:
-    """The keys of the calls whose results all examples share."""
-    kinds = [(site.call, layout.kind) for site, layout in zip(sites, layouts, strict=True) if layout is not None]
-    return frozenset(call for call, kind in kinds if kind == "shared") - {c for c, kind in kinds if kind != "shared"}
+    """The keys of the calls whose results all examples share, or no loss depends on."""
+    apart = {s.call for s, layout in zip(sites, layouts, strict=True) if layout is not None and layout.kind != "shared"}
+    return frozenset(site.call for site in sites) - apart
 
 
 class _NothingToSee(Exception):

@@ -39,7 +39,7 @@ from discreet.learning.engine.graph.regions import compile_regions
 from discreet.learning.engine.graph.repeats import count_repeats, expand
 from discreet.learning.engine.graph.replay import FlatFunction, GraphReplay, has_room, is_launch_bound
 from discreet.learning.engine.operations.arithmetic import precision_settings
-from discreet.learning.engine.tracing import TRACE_LOCK
+from discreet.learning.engine.tracing import TRACE_LOCK, tracing
 
 _log = logging.getLogger("discreet.learning")
 
@@ -109,8 +109,7 @@ def trace_flat(function: FlatFunction, arguments: Sequence[Tensor]) -> GraphModu
         keep_freed_memory()
     trace: Any = make_fx(function, _DECOMPOSITIONS, tracing_mode="fake", _allow_non_fake_inputs=True)
     # Code is made of the graph when it runs first, after all changes: for a large model it takes half a second.
-    with TRACE_LOCK, warnings.catch_warnings(), _use_lazy_graph_module(True):
-        warnings.simplefilter("ignore")  # parts of the tracer warn about each other, never about the model
+    with tracing(), _use_lazy_graph_module(True):
         graph: GraphModule = trace(*arguments)
     return graph
 

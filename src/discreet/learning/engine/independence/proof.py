@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from discreet.learning.engine.independence.dependence import Along, Free, Mixed,
 from discreet.learning.engine.independence.gradients import check_graph, own_backward
 from discreet.learning.engine.independence.origin import Outside, Unproved
 from discreet.learning.engine.independence.watch import REMEMBERED, Watch
-from discreet.learning.engine.tracing import TRACE_LOCK
+from discreet.learning.engine.tracing import tracing
 
 Forward = Callable[[Mapping[str, Tensor], Any], Tensor]
 
@@ -81,8 +80,7 @@ def prove(
     tensors = [tensor.detach() for tensor in (*fixed.values(), *(leaves[position] for position in positions))]
     trace: Any = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)
     try:
-        with TRACE_LOCK, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # parts of the tracer warn about each other, never about the model
+        with tracing():
             trace(*tensors)
     except (Unproved, InvalidArgument):
         raise

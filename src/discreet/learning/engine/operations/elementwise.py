@@ -114,7 +114,7 @@ _EXPANDED = [
 
 
 @dataclass(frozen=True)
-class Repeated(Broadcast):
+class Tiled(Broadcast):
     """A parameter that is repeated along its dimensions, like tiles."""
 
     def per_example(self, inputs: tuple[Tensor, ...], grad: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ def repeat(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> An
     parameter = args[0]
     output = func(*args)
     padded = (1,) * (output.dim() - parameter.dim()) + tuple(parameter.shape)
-    return recorder.record("repeat", output, [ParameterUse(parameter, Repeated(tuple(parameter.shape), padded))])
+    return recorder.record("repeat", output, [ParameterUse(parameter, Tiled(tuple(parameter.shape), padded))])
 
 
 class Slope(Broadcast):

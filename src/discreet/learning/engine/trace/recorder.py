@@ -26,7 +26,7 @@ from discreet.learning.engine.layout import Layout, repeat_per_example
 from discreet.learning.engine.operations.base import Args, GradientRule, Handlers, Kwargs, ParameterUse
 from discreet.learning.engine.operations.transformed import TransformedParameter
 from discreet.learning.engine.trace.compiling import READS
-from discreet.learning.engine.trace.expressions import Expression, Expressions, value_at
+from discreet.learning.engine.trace.derived_values import Derived, DerivedValues, value_at
 from discreet.learning.engine.trace.randomness import DecidedDraws, generator_states, nothing_drawn
 
 #: Functions that let Python change gradients in the backward pass.
@@ -93,7 +93,7 @@ class ForwardRecorder(TorchFunctionMode):
         self.names = {id(tensor): name for name, tensor in parameters.items() if name not in ignored}
         self.free = set(free)
         self._shared, self._is_free = shared, is_free
-        self._expressions, self._call = Expressions(parameters.items()), ""
+        self._derived, self._call = DerivedValues(parameters.items()), ""
         self.handlers = handlers
         self.examples = examples
         self.traced = any(isinstance(tensor, FakeTensor) for tensor in parameters.values())
@@ -120,12 +120,12 @@ class ForwardRecorder(TorchFunctionMode):
                 return answer
         self.reads_values |= func in READS
         tensors = tensors_in((*args, *kwargs.values()))
-        if not any(tensor in self._expressions for tensor in tensors):
+        if not any(tensor in self._derived for tensor in tensors):
             result = func(*args, **kwargs)
             if self._draws is not None:
                 self._draws.note(func, args, result)
             return result
-        self._call = key = self._expressions.key(func, tensors)
+        self._call = key = self._derived.key(func, tensors)
         # Decided before the operation is split or recorded, and taken back if it draws random numbers or writes.
         free = self._is_free is not None and all(map(self._is_free, tensors))
         if free:
@@ -144,8 +144,8 @@ class ForwardRecorder(TorchFunctionMode):
                 self.free.discard(key)
                 free = False
         if free or key in self._shared or id(result) in self.transposed:
-            made = self._expressions.results(key, func, args, kwargs, result)
-            self._expressions.keep(made)
+            made = self._derived.results(key, func, args, kwargs, result)
+            self._derived.keep(made)
             if key in self._shared:
                 trained = [each for each in made if any(id(leaf) in self.names for leaf in each.leaves)]
                 self.names |= {id(each.tensor): each.key for each in trained}
@@ -171,7 +171,7 @@ class ForwardRecorder(TorchFunctionMode):
             return self._apply_to_copies(func, args, kwargs, used)
         before = generator_states(used[0].device) if self.layouts is None else None
         result = func(*args, **kwargs)
-        outputs = self._expressions.results(self._call, func, args, kwargs, result)
+        outputs = self._derived.results(self._call, func, args, kwargs, result)
         # A function that draws random numbers (dropout of a weight) would draw others for the gradient.
         if before is not None and not nothing_drawn(before, used[0].device):
             for tensor in used if outputs else ():
@@ -187,26 +187,26 @@ class ForwardRecorder(TorchFunctionMode):
         """
         copies: dict[int, Tensor] = {}
         for tensor in used:
-            expression = self._expressions.get(tensor)
-            if expression is None:
+            derived = self._derived.get(tensor)
+            if derived is None:
                 self.note_without_rule(tensor, _name(func))
             elif id(tensor) not in copies:
-                copies[id(tensor)] = self._record_transformed(_name(func), tensor.view_as(tensor), expression)
+                copies[id(tensor)] = self._record_transformed(_name(func), tensor.view_as(tensor), derived)
         args, kwargs = pytree.tree_map_only(Tensor, lambda tensor: copies.get(id(tensor), tensor), (args, kwargs))
         return func(*args, **kwargs)
 
-    def _record_transformed(self, operation: str, output: Tensor, expression: Expression) -> Tensor:
+    def _record_transformed(self, operation: str, output: Tensor, derived: Derived) -> Tensor:
         """Record a value that was computed from parameters."""
         claims = [
-            ParameterUse(leaf, TransformedParameter(partial(value_at, expression, leaf), leaf, None, self.examples))
-            for leaf in expression.leaves
+            ParameterUse(leaf, TransformedParameter(partial(value_at, derived, leaf), leaf, None, self.examples))
+            for leaf in derived.leaves
         ]
         return self.record(operation, output, claims)
 
     def note_without_rule(self, tensor: Tensor, operation: str) -> None:
         """Note that a parameter went through an operation without a rule."""
         source = self.transposed.get(id(tensor), tensor)
-        for leaf in self._expressions.leaves(source):
+        for leaf in self._derived.leaves(source):
             if (name := self.names.get(id(leaf))) is not None:
                 self.without_rule.setdefault(name, operation)
 
@@ -243,16 +243,16 @@ class ForwardRecorder(TorchFunctionMode):
         for claim in claims:
             if id(claim.parameter) not in self.names:
                 continue
-            expression = self._expressions.get(claim.parameter)
-            if expression is None:
+            derived = self._derived.get(claim.parameter)
+            if derived is None:
                 self.note_without_rule(claim.parameter, operation)
-            elif expression.call is None:
+            elif derived.call is None:
                 yield self.names[id(claim.parameter)], claim.rule, claim.inputs
             else:
-                for leaf in expression.leaves:
+                for leaf in derived.leaves:
                     if id(leaf) in self.names:
-                        function = partial(value_at, expression, leaf)
-                        rearranges = expression.rearranges
+                        function = partial(value_at, derived, leaf)
+                        rearranges = derived.rearranges
                         rule = TransformedParameter(function, leaf, claim.rule, self.examples, rearranges=rearranges)
                         yield self.names[id(leaf)], rule, claim.inputs
 

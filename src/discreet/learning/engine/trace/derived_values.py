@@ -33,12 +33,11 @@ _CONVERTING = {
 
 
 @dataclass(frozen=True, eq=False)
-class Expression:
-    """A trainable parameter, or what a function made of expressions and constants.
+class Derived:
+    """A trainable parameter, or what a function made of such values and constants.
 
     Attributes:
-        key: tells it from other expressions, but for its copies of other types, and is the same whenever the same code
-            runs.
+        key: tells it from other values, but for its copies of other types, and is the same whenever the same code runs.
         tensor: its value in this pass.
         version: how often the tensor had been written in place by then.
         leaves: the parameters that it was computed from.
@@ -57,10 +56,8 @@ class Expression:
         if self.call is None:
             return True
         func, args, kwargs, _ = self.call
-        operands = [
-            operand for operand in pytree.tree_leaves((args, kwargs)) if isinstance(operand, (Expression, Tensor))
-        ]
-        if len(operands) != 1 or not isinstance(operands[0], Expression):
+        operands = [operand for operand in pytree.tree_leaves((args, kwargs)) if isinstance(operand, (Derived, Tensor))]
+        if len(operands) != 1 or not isinstance(operands[0], Derived):
             return False
         sliced = func is Tensor.__getitem__ and all(
             each is None or each is Ellipsis or isinstance(each, (int, slice))
@@ -74,25 +71,25 @@ class Expression:
         return self.call is None or self.tensor._version == self.version
 
 
-class Expressions:
-    """The expressions of one pass."""
+class DerivedValues:
+    """The derived values of one pass."""
 
     def __init__(self, parameters: Iterable[tuple[str, Tensor]]) -> None:
         #: By the `id` of their tensors, which they keep alive, so that no other tensor gets that `id`.
-        self._by_id: dict[int, Expression] = {}
+        self._by_id: dict[int, Derived] = {}
         self._counts: dict[tuple[Any, ...], int] = {}
         for name, tensor in parameters:
-            self._by_id[id(tensor)] = Expression(name, tensor, tensor._version, (tensor,))
+            self._by_id[id(tensor)] = Derived(name, tensor, tensor._version, (tensor,))
 
-    def get(self, tensor: Tensor) -> Expression | None:
-        """The expression of a tensor; None if it has none, or was written in place since."""
-        expression = self._by_id.get(id(tensor))
-        return expression if expression is not None and expression.is_current else None
+    def get(self, tensor: Tensor) -> Derived | None:
+        """What is known of a tensor; None if nothing is, or if it was written in place since."""
+        derived = self._by_id.get(id(tensor))
+        return derived if derived is not None and derived.is_current else None
 
     def leaves(self, tensor: Tensor) -> tuple[Tensor, ...]:
         """The parameters that a tensor was computed from, also if it was written in place since."""
-        expression = self._by_id.get(id(tensor))
-        return () if expression is None else expression.leaves
+        derived = self._by_id.get(id(tensor))
+        return () if derived is None else derived.leaves
 
     def __contains__(self, tensor: Tensor) -> bool:
         return id(tensor) in self._by_id
@@ -104,35 +101,35 @@ class Expressions:
         count = self._counts[call] = self._counts.get(call, 0) + 1
         return hashlib.blake2b(repr((call, count)).encode(), digest_size=12).hexdigest()
 
-    def results(self, key: str, func: Any, args: Any, kwargs: Any, result: Any) -> list[Expression]:
-        """The results of a call with this key that have gradients, as expressions."""
+    def results(self, key: str, func: Any, args: Any, kwargs: Any, result: Any) -> list[Derived]:
+        """The results of a call with this key that have gradients."""
         operands = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-        known = [expression for tensor in operands if (expression := self.get(tensor)) is not None]
-        leaves = tuple({id(leaf): leaf for expression in known for leaf in expression.leaves}.values())
+        known = [derived for tensor in operands if (derived := self.get(tensor)) is not None]
+        leaves = tuple({id(leaf): leaf for derived in known for leaf in derived.leaves}.values())
         call = func, *pytree.tree_map_only(Tensor, self._operand, (args, kwargs))
         same = known[0].key if known and func in _CONVERTING else None
         return [
-            Expression(same or f"{key}[{position}]", tensor, tensor._version, leaves, (*call, position))
+            Derived(same or f"{key}[{position}]", tensor, tensor._version, leaves, (*call, position))
             for position, tensor in enumerate(pytree.tree_leaves(result))
             if isinstance(tensor, Tensor) and tensor.requires_grad and not any(tensor is each for each in operands)
         ]
 
-    def keep(self, expressions: Iterable[Expression]) -> None:
+    def keep(self, values: Iterable[Derived]) -> None:
         """From now on, these are what their tensors are."""
-        self._by_id |= {id(expression.tensor): expression for expression in expressions}
+        self._by_id |= {id(value.tensor): value for value in values}
 
-    def _operand(self, tensor: Tensor) -> Expression | Tensor:
+    def _operand(self, tensor: Tensor) -> Derived | Tensor:
         return self.get(tensor) or tensor.detach()
 
 
-def value_at(expression: Expression, leaf: Tensor, value: Tensor) -> Tensor:
-    """The expression's value if one of its parameters had this value. Computed in float32 or wider."""
+def value_at(derived: Derived, leaf: Tensor, value: Tensor) -> Tensor:
+    """What a derived value would be if one of its parameters had this value. Computed in float32 or wider."""
     computed: dict[int, Tensor] = {}
 
     def of(operand: Any) -> Any:
         if isinstance(operand, Tensor):
             return precise(operand) if operand.is_floating_point() else operand
-        if not isinstance(operand, Expression):
+        if not isinstance(operand, Derived):
             return operand
         if operand.tensor is leaf:
             return value
@@ -144,5 +141,5 @@ def value_at(expression: Expression, leaf: Tensor, value: Tensor) -> Tensor:
             computed[id(operand)] = pytree.tree_leaves(result)[position]
         return computed[id(operand)]
 
-    result: Tensor = of(expression)
+    result: Tensor = of(derived)
     return result

@@ -170,10 +170,16 @@ def test_a_parametrization_has_a_rule():
     assert "fallback" not in assert_exact(model)
 
 
-def test_conversions_that_do_nothing_in_one_type_do_not_hide_it():
+def converted_for_nothing(m, x):
+    m.scale.float()
+    return x * (1.0 + m.scale.float())
+
+
+@pytest.mark.parametrize("function", [lambda m, x: x * (1.0 + m.scale.float()), converted_for_nothing])
+def test_conversions_that_do_nothing_in_one_type_do_not_hide_it(function):
     """In float32 `float()` returns the parameter itself, in the dry run's float64 it returns a copy."""
     torch.manual_seed(0)
-    model = Model(lambda m, x: x * (1.0 + m.scale.float()), scale=(D,)).float()
+    model = Model(function, scale=(D,)).float()
     engine = Engine(model, loss, Flat(0.3), compile=False)
     engine(randn(B, T, D).float(), torch.ones(B, dtype=torch.bool))
     assert "scale: mul" in engine.report
