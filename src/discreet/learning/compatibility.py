@@ -56,6 +56,11 @@ def findings(model: nn.Module) -> tuple[Finding, ...]:
                     "fix(model, statistics=public_batches) normalizes by statistics of public data",
                 )
             )
+    reasons += [
+        Finding(name, "its numbers are complex, and norms and noise are for real ones", "store its real parts")
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and parameter.is_complex()
+    ]
     return tuple(reasons)
 
 

@@ -117,6 +117,7 @@ PROVED = {
     "rnn cell": lambda: Cells(nn.RNNCell),
     "rnn cell, relu, no bias": lambda: Cells(nn.RNNCell, nonlinearity="relu", bias=False),
     "gru cell": lambda: Cells(nn.GRUCell),
+    "layerdrop of nothing": lambda: Layerdrop(0.0),
     "lstm cell": lambda: Cells(nn.LSTMCell),
 }
 ALONE = {
@@ -125,7 +126,6 @@ ALONE = {
     "experts by index": Experts,
     "custom backward pass": Custom,
     "branch on an example": Branching,
-    "layerdrop of nothing": lambda: Layerdrop(0.0),
 }
 
 
@@ -164,7 +164,7 @@ def _all_digits():
 @pytest.mark.usefixtures("_all_digits")
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", PROVED)
-def test_a_recurrent_cell_has_rules_and_is_exact(name, device):
+def test_a_legal_model_that_is_proved_has_rules_and_is_exact(name, device):
     report = exact(PROVED[name], device=device).report
     assert "fallback" not in report
     assert "alone" not in report

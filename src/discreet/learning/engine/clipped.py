@@ -20,7 +20,7 @@ from discreet.learning.clipping import Clipping
 from discreet.learning.engine.fallback import Forward, one_example, per_example, private, row
 from discreet.learning.engine.graph.marks import mark
 from discreet.learning.engine.graph.repeats import repeated
-from discreet.learning.engine.independence import Watch, own_backward, verdict
+from discreet.learning.engine.independence import Apart, Watch, own_backward, verdict
 from discreet.learning.engine.isolation import common_state
 from discreet.learning.engine.layout import Layout
 from discreet.learning.engine.operations.arithmetic import power_sums, precision_settings, weighted_total
@@ -28,6 +28,7 @@ from discreet.learning.engine.operations.base import GradientRule
 from discreet.learning.engine.operations.memory_format import in_format_of
 from discreet.learning.engine.operations.registry import HANDLERS
 from discreet.learning.engine.shared_parameters import Use, norm_power
+from discreet.learning.engine.trace.placement import lies
 from discreet.learning.engine.trace.recorder import ForwardRecorder, Site, check_inputs_unchanged, output_gradients
 
 
@@ -82,6 +83,7 @@ class Coverage:
             self.fallback
             or self.alone
             or self.shared
+            or self.as_compiled
             or any(each is not None and each.kind == "shared" for each in self.layouts)
         )
 
@@ -276,7 +278,7 @@ def clip(
             known.layouts,
             frozenset(known.fallback),
             known.shared,
-            is_free=None if watch is None else watch.is_free,
+            watch=watch,
         )
         with recorder, contextlib.ExitStack() as proving:
             if watch is not None:
@@ -290,14 +292,14 @@ def clip(
             # Before the dry run, which runs the model's code: that could still put hooks into this graph.
             gradients = output_gradients(marked(losses), recorder.sites)
             gradients = [None if g is None else marked(g) for g in gradients]
-            check_inputs_unchanged(recorder.sites)
+            check_inputs_unchanged(recorder.sites, watch)
         except Exception:
             if not isinstance(coverage, Coverage):
-                coverage(frozenset(recorder.free))  # the pass is proved, though it cannot be traced
+                coverage(recorder.free)  # the pass is proved, though it cannot be traced
             raise
         if not isinstance(coverage, Coverage):
-            coverage = coverage(frozenset(recorder.free))
-            if coverage.changes_the_pass:
+            coverage = coverage(recorder.free)
+            if coverage.changes_the_pass or not _lie_as(recorder.sites, coverage.layouts, examples):
                 raise AnotherPass
         unexpected = recorder.without_rule.keys() - set(coverage.unused)
         if tuple(site.signature for site in recorder.sites) != coverage.signatures or unexpected:
@@ -307,8 +309,20 @@ def clip(
             )
     with torch.no_grad():
         uses = uses_by_name(recorder.sites, gradients, coverage.layouts, examples)
-        by_fallback = per_example(forward, {**frozen, **live}, coverage.fallback, batch)[0] if coverage.fallback else {}
+        by_fallback: dict[str, Tensor] = {}
+        if coverage.fallback:
+            rows = private(batch)
+            with contextlib.nullcontext() if watch is None else Apart(watch):
+                by_fallback = per_example(forward, {**frozen, **live}, coverage.fallback, rows)[0]
         return clip_uses(uses, by_fallback, trainable, losses, mask, clip_norm, clipping)
+
+
+def _lie_as(sites: Sequence[Site], layouts: Sequence[Layout | None], examples: int) -> bool:
+    """Whether the examples of all sites lie as the layouts say."""
+    pairs = zip(sites, layouts, strict=True)
+    return len(sites) == len(layouts) and all(
+        layout is None or lies(site.places, layout, examples) for site, layout in pairs
+    )
 
 
 #: Runs a function of a batch and refuses a model that keeps something of that batch; see `isolation`.

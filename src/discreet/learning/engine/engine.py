@@ -21,7 +21,8 @@ from discreet.learning.clipping import Clipping
 from discreet.learning.compatibility import check
 from discreet.learning.engine.clipped import ClippedSum, Coverage, clip, clip_alone
 from discreet.learning.engine.dry_run.search import find_coverage
-from discreet.learning.engine.flat import CoverageSearch, FlatCall, Found
+from discreet.learning.engine.fallback import private
+from discreet.learning.engine.flat import FlatCall
 from discreet.learning.engine.graph.compilation import Compiled, NotCompiled, compile_flat, run_flat, trace_flat
 from discreet.learning.engine.graph.replay import GraphReplay
 from discreet.learning.engine.independence import Outside, Unproved, Watch, general_position, prove
@@ -29,6 +30,7 @@ from discreet.learning.engine.isolation import Isolation, attributes_restored
 from discreet.learning.engine.model_tensors import ModelTensors, everywhere
 from discreet.learning.engine.nonfinite import without_nonfinite, without_sums
 from discreet.learning.engine.operations.registry import HANDLERS
+from discreet.learning.engine.proving import CoverageSearch, Found, prove_and_cover
 from discreet.learning.engine.trace.checkpointing import without_checkpointing
 from discreet.learning.engine.trace.compiling import as_compiled
 from discreet.learning.engine.trace.recorder import ForwardRecorder
@@ -264,9 +266,18 @@ class Engine:
         if self._coverage is not None and modes == self._modes:
             return
         started = time.perf_counter()
-        self._first = None
         find = partial(self._find_coverage, trainable, rest, batch)
-        found, why = self._prove(FlatCall(trainable, rest, batch, mask, norm), find)
+        call = FlatCall(trainable, rest, batch, mask, norm)
+
+        def trace(coverage: Coverage | CoverageSearch) -> GraphModule:
+            self._coverage = coverage if isinstance(coverage, Coverage) else None
+            try:
+                return trace_flat(call.function(self._forward, self.clipping, coverage, self._outside), call.arguments)
+            finally:
+                self._coverage = None
+
+        found, why, graph = prove_and_cover(trace, find, self._outside)
+        self._first = None if graph is None else (call.key, graph)
         if found is None:
             # Passes that are not proved could leave examples behind; those of the dry run must not.
             isolation = Isolation(batch)
@@ -291,6 +302,7 @@ class Engine:
         rest: Mapping[str, Tensor],
         batch: Any,
         free: frozenset[str] = frozenset(),
+        doubted: frozenset[str] = frozenset(),
         why: str = "",
     ) -> Found:
         """The dry run. Modules get back the attributes that they had before: rows of the batch must not stay there."""
@@ -298,32 +310,11 @@ class Engine:
         holders = [h for m in modules for h in (vars(m), m._parameters, m._buffers, m._modules)]
         saved = [dict(holder) for holder in holders]
         try:
-            return find_coverage(self._forward, trainable, rest, batch, why, free)
+            return find_coverage(self._forward, trainable, rest, batch, why, free, doubted)
         finally:
             for holder, attributes in zip(holders, saved, strict=True):
                 holder.clear()
                 holder.update(attributes)
-
-    def _prove(self, call: FlatCall, find: Callable[[frozenset[str]], Found]) -> tuple[Found | None, str]:
-        """Trace a call, prove that its examples do not mix, and find the coverage; or say why that is not proved.
-
-        The dry run takes place in the middle of the trace, when the model's code has run without data and is proved.
-        """
-        search = CoverageSearch(find)
-        try:
-            graph = trace_flat(call.function(self._forward, self.clipping, search, self._outside), call.arguments)
-            self._first = (call.key, graph)
-        except Exception as error:  # a model may fail in any way on tensors without data
-            if search.failed or isinstance(error, InvalidArgument):
-                raise
-            if search.found is None:
-                failure = f"the pass could not be traced without data ({type(error).__name__})"
-                return None, str(error) if isinstance(error, Unproved) else failure
-            # The trace stopped after the dry run: the model is traced once more, in the way that it needs.
-        finally:
-            self._outside.closed = True
-        self._outside.check_unchanged()
-        return search.found, ""
 
     def _unproved(self, trainable: Mapping[str, Tensor], rest: Mapping[str, Tensor], batch: Any) -> str:
         """Why the examples of this batch could not be proved not to mix; empty if they were."""
@@ -357,11 +348,16 @@ class Engine:
         call = FlatCall(trainable, rest, batch, mask, norm)
         if self._python_only:
             # The model's code runs again, so what it does now is proved now: without data, and as it runs.
-            watch = Watch(call.rows, mask.shape[0])
+            def followed(rows: Any) -> ClippedSum:
+                watch = Watch(FlatCall(trainable, rest, rows, mask, norm).rows, mask.shape[0])
+                return clip(self._forward, trainable, rest, rows, mask, norm, self.clipping, coverage, watch)
+
             reason = self._unproved(trainable, rest, batch)
             try:
+                if not reason and coverage.fallback:
+                    return self._isolated(batch, lambda rows: followed(private(rows)))
                 if not reason:
-                    return clip(self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage, watch)
+                    return followed(batch)
             except Unproved as error:
                 reason = str(error)
             raise InvalidArgument(f"examples must not affect each other, but it is no longer proved: {reason}")

@@ -7,38 +7,12 @@ from typing import Any
 
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
 
 from discreet.learning.clipping import Clipping
 from discreet.learning.engine.clipped import Coverage, clip
 from discreet.learning.engine.fallback import Forward
 from discreet.learning.engine.independence import Outside, Watch, general_position
 from discreet.learning.engine.operations.arithmetic import precision_settings
-
-#: A coverage, and why each parameter of the fallback needs it.
-Found = tuple[Coverage, dict[str, str]]
-
-
-class CoverageSearch:
-    """Finds the coverage of a model in the middle of a trace, once the pass is proved to keep examples apart.
-
-    Attributes:
-        found: what the dry run found; None before.
-        failed: whether the model cannot be covered, so that the trace ends with the error that says so.
-    """
-
-    def __init__(self, find: Callable[[frozenset[str]], Found]) -> None:
-        self._find = find
-        self.found: Found | None = None
-        self.failed = False
-
-    def __call__(self, free: frozenset[str]) -> Coverage:
-        """Run the dry run, on tensors with data, which the trace does not see; `free` is as for `ForwardRecorder`."""
-        self.failed = True
-        with _disable_current_modes():
-            self.found = self._find(free)
-        self.failed = False
-        return self.found[0]
 
 
 class FlatCall:
@@ -70,7 +44,11 @@ class FlatCall:
         return [self._leaves[position] for position in self._positions]
 
     def function(
-        self, forward: Forward, clipping: Clipping, coverage: Coverage | CoverageSearch, outside: Outside
+        self,
+        forward: Forward,
+        clipping: Clipping,
+        coverage: Coverage | Callable[[frozenset[str]], Coverage],
+        outside: Outside,
     ) -> Callable[..., Sequence[Tensor]]:
         """The clipped sum as a function of the arguments, which proves its examples apart while it is traced."""
         trainable, rest = self._trainable, self._rest

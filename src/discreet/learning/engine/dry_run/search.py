@@ -131,7 +131,9 @@ def _cover(trial: Trial, alone: str, last: bool) -> tuple[Coverage, dict[str, st
     loosely = PROVED_TOLERANCE if narrow and not alone else trial.tolerance
     if alone or not narrow:
         check_mixing(trial, exact, _SEEDS if draws() else 1, proved=not alone)
-    doubtful = dict(recorder.without_rule)
+    doubtful = dict(recorder.without_rule) | dict.fromkeys(
+        trial.doubted, "examples that lie otherwise in a larger batch"
+    )
     if alone:
         doubtful = dict.fromkeys(live, f"examples that are not proved apart: {alone}")
     elif shapes.noticed:
@@ -187,11 +189,12 @@ def find_coverage(
     batch: Any,
     alone: str = "",
     free: frozenset[str] = frozenset(),
+    doubted: frozenset[str] = frozenset(),
 ) -> tuple[Coverage, dict[str, str]]:
     """Every use of every parameter, and why the fallback's parameters need it.
 
-    With `alone`, the reason why examples could not be proved apart, every parameter goes through the fallback. `free`
-    are the keys of calls that were proved to depend on no example.
+    With `alone`, the reason why examples could not be proved apart, every parameter goes through the fallback, and
+    those in `doubted` do in any case. `free` are the keys of calls that were proved to depend on no example.
 
     Guarantee:
         Looks at three examples of the batch, and at up to nine others if the losses of those depend on no parameter,
@@ -201,8 +204,8 @@ def find_coverage(
     *rows, last = choices(batch)
     for some in rows:
         with contextlib.suppress(_NothingToSee):
-            return _find(forward, trainable, frozen, batch, alone, free, some)
-    return _find(forward, trainable, frozen, batch, alone, free, last, last=True)
+            return _find(forward, trainable, frozen, batch, alone, free, doubted, some)
+    return _find(forward, trainable, frozen, batch, alone, free, doubted, last, last=True)
 
 
 def _find(
@@ -212,10 +215,13 @@ def _find(
     batch: Any,
     alone: str,
     free: frozenset[str],
+    doubted: frozenset[str],
     rows: Tensor,
     last: bool = False,
 ) -> tuple[Coverage, dict[str, str]]:
-    trials = (replace(trial, free=free) for trial in make_trials(forward, trainable, frozen, batch, rows))
+    trials = (
+        replace(trial, free=free, doubted=doubted) for trial in make_trials(forward, trainable, frozen, batch, rows)
+    )
     first = next(trials)
     try:
         return _cover(first, alone, last)

@@ -49,6 +49,7 @@ class Trial:
         written: tensors that the forward pass writes to, with their first values; every pass starts from those.
         free: the keys of calls that depend on no example, if the pass is proved.
         shared: those of them whose results all examples share; see `ForwardRecorder`.
+        doubted: the parameters whose rules must not be used.
     """
 
     forward: Forward
@@ -60,6 +61,7 @@ class Trial:
     written: Mapping[str, Tensor] = field(default_factory=dict)
     free: frozenset[str] = frozenset()
     shared: frozenset[str] = frozenset()
+    doubted: frozenset[str] = frozenset()
 
     def reset(self) -> None:
         """Restore the values that the model had before the first pass."""

@@ -6,9 +6,27 @@ makes its result depend on all examples. `prove` accepts a model if each loss de
 nothing that outlives the pass was written from examples. docs/proofs/independence.md has the theorem.
 """
 
+from discreet.learning.engine.independence.apart import Apart
+from discreet.learning.engine.independence.dependence import Along, Dependence, Free, Mixed, settled
 from discreet.learning.engine.independence.gradients import own_backward
-from discreet.learning.engine.independence.origin import Outside, Unproved
+from discreet.learning.engine.independence.origin import Misplaced, Outside, Unproved
 from discreet.learning.engine.independence.proof import Proof, general_position, prove, verdict
 from discreet.learning.engine.independence.watch import Watch
 
-__all__ = ["Outside", "Proof", "Unproved", "Watch", "general_position", "own_backward", "prove", "verdict"]
+__all__ = [
+    "Along",
+    "Apart",
+    "Dependence",
+    "Free",
+    "Misplaced",
+    "Mixed",
+    "Outside",
+    "Proof",
+    "Unproved",
+    "Watch",
+    "general_position",
+    "own_backward",
+    "prove",
+    "settled",
+    "verdict",
+]

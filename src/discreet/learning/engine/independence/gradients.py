@@ -21,6 +21,7 @@ _OUR_OPERATIONS, _OUR_FUNCTIONS = "GeneratedBackwardFor_discreet_", "discreet.le
 
 _data: Any = Tensor.data
 _grad_fn: Any = Tensor.grad_fn
+_READ_DATA = _data.__get__
 #: What lets Python code change a backward pass, or exchange a value and keep its gradient.
 _REFUSED = {
     _data.__set__: "replaces the memory of a tensor (.data = …), and its gradient stays that of the old values",
@@ -35,6 +36,8 @@ class _Functions(TorchFunctionMode):
         why = _REFUSED.get(func)
         if why is not None:
             raise Unproved(f"the model {why} {where()}")
+        if func == _READ_DATA:  # the same values, but torch notices writes to them
+            return args[0].detach()
         return func(*args, **(kwargs or {}))
 
 

@@ -21,6 +21,12 @@ class Unproved(Exception):
     """Why the examples of a batch could not be proved independent, in words."""
 
 
+class Misplaced(Unproved):
+    """The examples do not lie where the dry run found them; `names` are the parameters that this concerns."""
+
+    names: tuple[str, ...] = ()
+
+
 def storage_of(tensor: Tensor) -> StorageWeakRef:
     """The storage of a tensor, as a key that does not keep it alive."""
     with torch._C.DisableTorchFunction():

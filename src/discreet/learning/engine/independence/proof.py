@@ -97,4 +97,5 @@ def verdict(watch: Watch, losses: Tensor) -> None:
     if not isinstance(own, Free) and own != settled(Along(0), tuple(losses.shape), watch.examples):
         why = own.reason if isinstance(own, Mixed) else "the losses are not in the order of the examples"
         raise Unproved(why)
+    watch.check_writes()
     check_graph(losses)

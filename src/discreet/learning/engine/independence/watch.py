@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ from discreet.learning.engine.independence.dependence import (
     joined,
     settled,
 )
-from discreet.learning.engine.independence.origin import Outside, Unproved, storage_of, where
+from discreet.learning.engine.independence.origin import Misplaced, Outside, Unproved, storage_of, where
 from discreet.learning.engine.independence.positions import Repeats, copied, covers, every_example, repeat_values
 from discreet.learning.engine.independence.rules.base import Call, Dependences, Rule, alike
 from discreet.learning.engine.independence.table import DRAWS, FILLS, REFILLS, RESHAPES, RULES, UNSET, name_of
@@ -41,7 +42,7 @@ REMEMBERED = 1 << 20
 #: Asks where a tensor is, more often than anything is computed.
 _DEVICE = torch.ops.prim.device.default
 #: Operations that take a constant written in Python code, `torch.tensor(2.0)`, into the trace.
-_LIFTS = {"aten.lift_fresh", "aten.lift_fresh_copy", "aten.lift"}
+LIFTS = {"aten.lift_fresh", "aten.lift_fresh_copy", "aten.lift"}
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
@@ -66,11 +67,14 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         super().__init__()  # type: ignore[no-untyped-call]  # torch's own
         self.examples = examples
         self.operations = 0
-        self._outside = outside
+        self.outside = outside
         self._memory: dict[StorageWeakRef, Memory] = {}
         self._own: set[StorageWeakRef] = set()
         self._values: dict[StorageWeakRef, list[tuple[Tensor, Tensor]]] = {}
         self._repeats = Repeats(examples)
+        #: How often each storage was written, and the tensors of this pass that were, with their versions before that.
+        self._writes: Counter[StorageWeakRef] = Counter()
+        self._written: dict[StorageWeakRef, tuple[Tensor, int]] = {}
         for tensor in batch:
             key = storage_of(tensor)
             memory = in_memory(tensor, Along(0), examples)
@@ -94,6 +98,42 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         """Whether a tensor depends on no example and on no random number."""
         return self.of(tensor) == FREE
 
+    def writes(self, tensor: Tensor) -> int:
+        """How often the storage of a tensor was written in this pass, also where torch does not count it."""
+        return self._writes[storage_of(tensor)]
+
+    def check_writes(self) -> None:
+        """Raise `Unproved` if torch did not notice a write: gradients would be computed from other values."""
+        for tensor, version in self._written.values():
+            if not tensor.is_inference() and tensor._version <= version:
+                raise Unproved("the model writes to a tensor in a way that torch does not notice")
+
+    def holds_examples(self) -> frozenset[StorageWeakRef]:
+        """The storages that hold something of an example."""
+        return frozenset(key for key, memory in self._memory.items() if not isinstance(memory, Free))
+
+    def placed(self, tensor: Tensor, along: Along) -> Tensor:
+        """A tensor whose examples are known to follow each other along a dimension, `tensor` itself if it has them.
+
+        A free tensor that is the same for each of them becomes a copy which holds one part for each. From then on a
+        part belongs to its example, so that the proof fails if it reaches another one. Raises `Misplaced`.
+        """
+        shape = tuple(tensor.shape)
+        own, wanted = self.of(tensor), settled(along, shape, self.examples)
+        if self.examples == 1 or own == wanted:
+            return tensor
+        call = Call("a parameter", {}, (tensor,), self.examples, self.of, self._value, self._repeats.along)
+        with _outside():
+            same = isinstance(own, Free) and isinstance(wanted, Along) and alike(call, tensor, wanted, tensor.dim())
+        if isinstance(own, Mixed):
+            raise Misplaced(own.reason)
+        if not same:
+            raise Misplaced(f"the examples do not lie where they did in the first three {where()}")
+        copy = tensor.clone(memory_format=torch.contiguous_format)
+        self._memory[storage_of(copy)] = in_memory(copy, wanted, self.examples)
+        self._repeats.forget(copy)
+        return copy
+
     def repeats(self, losses: Tensor) -> bool:
         """Whether losses that depend on no example are the same for each."""
         call = Call("the loss", {}, (losses,), self.examples, self.of, self._value, self._repeats.along)
@@ -108,10 +148,10 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
             return func(*args, **kwargs)
         given = _given(func, args, kwargs)
         inputs = [leaf for leaf in pytree.tree_leaves(list(given.values())) if isinstance(leaf, Tensor)]
-        if self._outside is not None and name_of(func) not in _LIFTS:
+        if self.outside is not None and name_of(func) not in LIFTS:
             for tensor in inputs:
                 if not isinstance(tensor, FakeTensor):
-                    self._outside.meet(tensor)
+                    self.outside.meet(tensor)
         before = [self.of(tensor) for tensor in inputs]
         input_storages = {storage_of(tensor) for tensor in inputs}
         schema = func._schema
@@ -253,6 +293,9 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
                 after = Mixed(f"{name} writes next to values that differ from position to position {where()}")
         self._memory[key] = after
         self._repeats.forget(tensor)
+        self._writes[key] += 1
+        if key in self._own and not tensor.is_inference():
+            self._written[key] = tensor, tensor._version
 
     def _repeats_beside(self, tensor: Tensor, stripes: Stripes) -> bool:
         """Whether the free values that a storage held before a write are the same for each example."""

@@ -65,7 +65,9 @@ def einsum(recorder: Recorder, func: Function, args: Args, kwargs: Kwargs) -> An
         or set(rows) | set(new) != set(result)
     ):
         return NotImplemented
-    sizes = dict(zip(of_x, x.shape, strict=True)) | dict(zip(of_weight, weight.shape, strict=True))
+    sizes = dict(zip(of_x, x.shape, strict=True))
+    if any(sizes.setdefault(letter, size) != size for letter, size in zip(of_weight, weight.shape, strict=True)):
+        return NotImplemented  # a size of 1 is expanded
     depth, order = prod(sizes[letter] for letter in shared), [of_weight.index(letter) for letter in new + shared]
 
     def as_matrix(value: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ run has values, and must record the same operations as the trace.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
@@ -23,6 +24,10 @@ READS = {
     Tensor.__index__,
     Tensor.item,
     Tensor.tolist,
+    Tensor.numpy,
+    Tensor.allclose,
+    torch.allclose,
+    Tensor.__format__,
     Tensor.is_nonzero,
     Tensor.equal,
     torch.is_nonzero,
@@ -30,16 +35,30 @@ READS = {
 }
 
 
+_flags: Any = torch.compiler
+_lock = threading.Lock()
+_passes = 0
+#: The flag as it was before the first of the passes that are running.
+_before = False
+
+
 @contextmanager
 def as_compiled() -> Iterator[None]:
-    """`torch.compiler.is_compiling()` is true within."""
-    flags: Any = torch.compiler
-    before = flags._is_compiling_flag
-    flags._is_compiling_flag = True
+    """`torch.compiler.is_compiling()` is true within; passes may overlap in several threads."""
+    _enter(1)
     try:
         yield
     finally:
-        flags._is_compiling_flag = before
+        _enter(-1)
+
+
+def _enter(change: int) -> None:
+    global _passes, _before
+    with _lock:
+        if not _passes:
+            _before = _flags._is_compiling_flag
+        _passes += change
+        _flags._is_compiling_flag = True if _passes else _before
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from discreet.learning.engine.independence import Watch
 from discreet.learning.engine.operations.arithmetic import precise
+from discreet.learning.engine.trace.writes import Writes, count_writes
 
 _NAMES = """chunk clone contiguous flatten movedim moveaxis narrow permute reshape select split squeeze swapaxes
     swapdims t transpose unbind unflatten unsqueeze view view_as"""
@@ -39,15 +41,17 @@ class Derived:
     Attributes:
         key: tells it from other values, but for its copies of other types, and is the same whenever the same code runs.
         tensor: its value in this pass.
-        version: how often the tensor had been written in place by then.
+        writes: how often the tensor had been written to by then.
         leaves: the parameters that it was computed from.
+        reads: the tensors that computing it again reads, each with how often it had been written to by then.
         call: the function, its arguments, and which of its results this is; None for a parameter.
     """
 
     key: str
     tensor: Tensor
-    version: int
+    writes: Writes
     leaves: tuple[Tensor, ...]
+    reads: tuple[tuple[Tensor, Writes], ...]
     call: tuple[Any, Any, Any, int] | None = None
 
     @property
@@ -65,29 +69,28 @@ class Derived:
         )
         return (sliced or func in _REARRANGING) and operands[0].rearranges
 
-    @property
-    def is_current(self) -> bool:
-        """Whether the tensor still has the value that was computed."""
-        return self.call is None or self.tensor._version == self.version
-
 
 class DerivedValues:
-    """The derived values of one pass."""
+    """The derived values of one pass, which may be watched."""
 
-    def __init__(self, parameters: Iterable[tuple[str, Tensor]]) -> None:
+    def __init__(self, parameters: Iterable[tuple[str, Tensor]], watch: Watch | None) -> None:
+        self._watch = watch
         #: By the `id` of their tensors, which they keep alive, so that no other tensor gets that `id`.
         self._by_id: dict[int, Derived] = {}
         self._counts: dict[tuple[Any, ...], int] = {}
         for name, tensor in parameters:
-            self._by_id[id(tensor)] = Derived(name, tensor, tensor._version, (tensor,))
+            writes = count_writes(tensor, watch)
+            self._by_id[id(tensor)] = Derived(name, tensor, writes, (tensor,), ((tensor, writes),))
 
     def get(self, tensor: Tensor) -> Derived | None:
-        """What is known of a tensor; None if nothing is, or if it was written in place since."""
+        """What is known of a tensor; None if nothing is, or if it was written to since."""
         derived = self._by_id.get(id(tensor))
-        return derived if derived is not None and derived.is_current else None
+        if derived is None or (derived.call is not None and count_writes(tensor, self._watch) != derived.writes):
+            return None
+        return derived
 
     def leaves(self, tensor: Tensor) -> tuple[Tensor, ...]:
-        """The parameters that a tensor was computed from, also if it was written in place since."""
+        """The parameters that a tensor was computed from, also if it was written to since."""
         derived = self._by_id.get(id(tensor))
         return () if derived is None else derived.leaves
 
@@ -106,10 +109,19 @@ class DerivedValues:
         operands = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
         known = [derived for tensor in operands if (derived := self.get(tensor)) is not None]
         leaves = tuple({id(leaf): leaf for derived in known for leaf in derived.leaves}.values())
+        read = [(tensor, count_writes(tensor, self._watch)) for tensor in operands]
+        reads = tuple({id(each[0]): each for each in (*(r for d in known for r in d.reads), *read)}.values())
         call = func, *pytree.tree_map_only(Tensor, self._operand, (args, kwargs))
         same = known[0].key if known and func in _CONVERTING else None
         return [
-            Derived(same or f"{key}[{position}]", tensor, tensor._version, leaves, (*call, position))
+            Derived(
+                same or f"{key}[{position}]",
+                tensor,
+                count_writes(tensor, self._watch),
+                leaves,
+                reads,
+                (*call, position),
+            )
             for position, tensor in enumerate(pytree.tree_leaves(result))
             if isinstance(tensor, Tensor) and tensor.requires_grad and not any(tensor is each for each in operands)
         ]

@@ -9,7 +9,7 @@ modules or parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,12 +22,15 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from discreet.errors import DiscreetError, InvalidArgument
+from discreet.learning.engine.independence import Misplaced, Watch
 from discreet.learning.engine.layout import Layout, repeat_per_example
 from discreet.learning.engine.operations.base import Args, GradientRule, Handlers, Kwargs, ParameterUse
 from discreet.learning.engine.operations.transformed import TransformedParameter
 from discreet.learning.engine.trace.compiling import READS
 from discreet.learning.engine.trace.derived_values import Derived, DerivedValues, value_at
+from discreet.learning.engine.trace.placement import Location, place_of, placed
 from discreet.learning.engine.trace.randomness import DecidedDraws, generator_states, nothing_drawn
+from discreet.learning.engine.trace.writes import Writes, count_writes
 
 #: Functions that let Python change gradients in the backward pass.
 _HOOKS = {Tensor.register_hook, Tensor.register_post_accumulate_grad_hook}
@@ -41,15 +44,17 @@ class Site:
         signature: the operation's name, then the names of the parameters that it uses.
         edge: the edge of the autograd graph that the output's gradient passes through.
         claims: the name, the rule and the rule's inputs of each parameter.
-        versions: the version counters of those inputs, which in-place writes increase.
+        reads: the tensors that the rules read later, each with how often it had been written by then.
         call: the key of the call that it is part of.
+        places: where the examples are in the output and in the inputs, if the pass is watched.
     """
 
     signature: tuple[str, ...]
     edge: GradientEdge
     claims: tuple[tuple[str, GradientRule, tuple[Tensor, ...]], ...]
-    versions: tuple[int, ...] = ()
+    reads: tuple[tuple[Tensor, Writes], ...] = ()
     call: str = ""
+    places: tuple[Location, ...] = ()
 
 
 def tensors_in(args: Sequence[Any]) -> list[Tensor]:
@@ -75,7 +80,7 @@ class ForwardRecorder(TorchFunctionMode):
         shared: the keys of calls whose results all examples share, because they are computed from parameters and
             constants alone. These are not recorded, but the operations in which their results meet the data.
         free: the keys of calls that compute from parameters and constants alone, as far as that is known.
-        is_free: whether a tensor depends on no example and on no random number, if something can tell.
+        watch: follows which example each tensor depends on. With it, layouts are proved.
     """
 
     def __init__(
@@ -87,13 +92,14 @@ class ForwardRecorder(TorchFunctionMode):
         ignored: frozenset[str] = frozenset(),
         shared: frozenset[str] = frozenset(),
         free: frozenset[str] = frozenset(),
-        is_free: Callable[[Tensor], bool] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         super().__init__()
         self.names = {id(tensor): name for name, tensor in parameters.items() if name not in ignored}
-        self.free = set(free)
-        self._shared, self._is_free = shared, is_free
-        self._derived, self._call = DerivedValues(parameters.items()), ""
+        self._free, self._shared, self._watch = set(free), shared, watch
+        #: By free call, its operands, each with how often it had been written to.
+        self._operands: dict[str, list[tuple[Tensor, Writes]]] = {}
+        self._derived, self._call = DerivedValues(parameters.items(), watch), ""
         self.handlers = handlers
         self.examples = examples
         self.traced = any(isinstance(tensor, FakeTensor) for tensor in parameters.values())
@@ -127,21 +133,22 @@ class ForwardRecorder(TorchFunctionMode):
             return result
         self._call = key = self._derived.key(func, tensors)
         # Decided before the operation is split or recorded, and taken back if it draws random numbers or writes.
-        free = self._is_free is not None and all(map(self._is_free, tensors))
+        watch = self._watch
+        free = watch is not None and all(map(watch.is_free, tensors))
         if free:
-            self.free.add(key)
-        versions = [tensor._version for tensor in tensors]
+            self._free.add(key)
+        operands = [(tensor, count_writes(tensor, watch)) for tensor in tensors]
         if key in self._shared:
-            if self._is_free is not None and not free:
+            if watch is not None and not free:
                 raise DiscreetError("a value that all examples share depends on an example now: make a new engine")
             result = func(*args, **kwargs)
         else:
             used = [t for t in tensors if id(t) in self.names or id(t) in self.transposed]
             result = self.apply(func, args, kwargs, used) if used else func(*args, **kwargs)
-        if free and self._is_free is not None:
-            results = tensors_in([result])
-            if [tensor._version for tensor in tensors] != versions or not all(map(self._is_free, results)):
-                self.free.discard(key)
+        if free and watch is not None:
+            self._operands[key] = operands
+            if _written(operands, watch) or not all(map(watch.is_free, tensors_in([result]))):
+                self._free.discard(key)
                 free = False
         if free or key in self._shared or id(result) in self.transposed:
             made = self._derived.results(key, func, args, kwargs, result)
@@ -150,6 +157,11 @@ class ForwardRecorder(TorchFunctionMode):
                 trained = [each for each in made if any(id(leaf) in self.names for leaf in each.leaves)]
                 self.names |= {id(each.tensor): each.key for each in trained}
         return result
+
+    @property
+    def free(self) -> frozenset[str]:
+        """The keys of the calls that compute from parameters and constants alone, if these still have their values."""
+        return frozenset(self._free - {key for key, each in self._operands.items() if _written(each, self._watch)})
 
     def apply(self, func: Any, args: Args, kwargs: Kwargs, used: Sequence[Tensor] | None = None) -> Any:
         """Run an operation that takes a parameter, by its handler if it has one; handlers call this too."""
@@ -167,7 +179,7 @@ class ForwardRecorder(TorchFunctionMode):
         if result is not NotImplemented:
             return result
         others = [t for t in tensors_in((*args, *kwargs.values())) if not any(t is each for each in used)]
-        if others and self._call not in self.free:
+        if others and self._call not in self._free:
             return self._apply_to_copies(func, args, kwargs, used)
         before = generator_states(used[0].device) if self.layouts is None else None
         result = func(*args, **kwargs)
@@ -201,7 +213,7 @@ class ForwardRecorder(TorchFunctionMode):
             ParameterUse(leaf, TransformedParameter(partial(value_at, derived, leaf), leaf, None, self.examples))
             for leaf in derived.leaves
         ]
-        return self.record(operation, output, claims)
+        return self.record(operation, output, claims, derived.reads)
 
     def note_without_rule(self, tensor: Tensor, operation: str) -> None:
         """Note that a parameter went through an operation without a rule."""
@@ -216,30 +228,47 @@ class ForwardRecorder(TorchFunctionMode):
         self._alive.append(transposed)  # while it lives, no other tensor has its id
         return transposed
 
-    def record(self, operation: str, output: Tensor, claims: Sequence[ParameterUse]) -> Tensor:
-        """Record a site and return its output; claims on tensors other than trainable parameters are dropped."""
+    def record(
+        self,
+        operation: str,
+        output: Tensor,
+        claims: Sequence[ParameterUse],
+        reads: Sequence[tuple[Tensor, Writes]] = (),
+    ) -> Tensor:
+        """Record a site and return its output; claims on tensors other than trainable parameters are dropped.
+
+        `reads` are tensors that the rules read beside their inputs, each with how often it had been written to.
+        """
         named = list(self._named(operation, claims))
         if not named or not output.requires_grad or not torch.is_grad_enabled():
             return output
-        layout = (
-            self.layouts[len(self.sites)] if self.layouts is not None and len(self.sites) < len(self.layouts) else None
-        )
-        if layout is not None and layout.kind == "shared":
-            output = repeat_per_example(output, self.examples)
-            named = [
-                (name, rule, tuple(repeat_per_example(x, self.examples) for x in inputs))
-                for name, rule, inputs in named
-            ]
-        named = [(name, rule, tuple(x.detach() for x in inputs)) for name, rule, inputs in named]
-        versions = tuple(x._version for _, _, inputs in named for x in inputs)
-        signature = (operation, *(name for name, _, _ in named))
-        self.sites.append(Site(signature, get_gradient_edge(output), tuple(named), versions, self._call))
+        reads = [*reads, *(read for *_, more in named for read in more)]
+        claimed = [(name, rule, tuple(x.detach() for x in inputs)) for name, rule, inputs, _ in named]
+        inputs = [x for *_, of_claim in claimed for x in of_claim]
+        reads += [(x, count_writes(x, self._watch)) for x in inputs]
+        signature = (operation, *(name for name, _, _ in claimed))
+        places = () if self._watch is None else tuple(place_of(x, self._watch) for x in (output, *inputs))
+        if self.layouts is not None and len(self.sites) < len(self.layouts):
+            layout = self.layouts[len(self.sites)]
+            if layout is not None and layout.kind == "shared":
+                output = repeat_per_example(output, self.examples)
+                claimed = [(n, rule, tuple(repeat_per_example(x, self.examples) for x in i)) for n, rule, i in claimed]
+            if layout is not None and self._watch is not None:
+                try:
+                    output = placed(output, (x for *_, of_claim in claimed for x in of_claim), layout, self._watch)
+                except Misplaced as error:
+                    error.names = signature[1:]
+                    raise
+        self.sites.append(Site(signature, get_gradient_edge(output), tuple(claimed), tuple(reads), self._call, places))
         return output
 
     def _named(
         self, operation: str, claims: Sequence[ParameterUse]
-    ) -> Iterator[tuple[str, GradientRule, tuple[Tensor, ...]]]:
-        """The claims on trainable parameters, and on what was computed from them, by the parameters' names."""
+    ) -> Iterator[tuple[str, GradientRule, tuple[Tensor, ...], tuple[tuple[Tensor, Writes], ...]]]:
+        """The claims on trainable parameters, and on what was computed from them, by the parameters' names.
+
+        With each, what its rule reads beside its inputs.
+        """
         for claim in claims:
             if id(claim.parameter) not in self.names:
                 continue
@@ -247,24 +276,29 @@ class ForwardRecorder(TorchFunctionMode):
             if derived is None:
                 self.note_without_rule(claim.parameter, operation)
             elif derived.call is None:
-                yield self.names[id(claim.parameter)], claim.rule, claim.inputs
+                yield self.names[id(claim.parameter)], claim.rule, claim.inputs, ()
             else:
                 for leaf in derived.leaves:
                     if id(leaf) in self.names:
                         function = partial(value_at, derived, leaf)
                         rearranges = derived.rearranges
                         rule = TransformedParameter(function, leaf, claim.rule, self.examples, rearranges=rearranges)
-                        yield self.names[id(leaf)], rule, claim.inputs
+                        yield self.names[id(leaf)], rule, claim.inputs, derived.reads
+
+
+def _written(tensors: Sequence[tuple[Tensor, Writes]], watch: Watch | None) -> bool:
+    """Whether one of these tensors was written to since."""
+    return any(count_writes(tensor, watch) != writes for tensor, writes in tensors)
 
 
 def _name(func: Any) -> str:
     return getattr(func, "__name__", str(func))
 
 
-def check_inputs_unchanged(sites: Sequence[Site]) -> None:
+def check_inputs_unchanged(sites: Sequence[Site], watch: Watch | None = None) -> None:
     """Refuse a model that overwrote an operation's input after use: its gradient would be that of another value."""
     for site in sites:
-        if tuple(x._version for _, _, inputs in site.claims for x in inputs) != site.versions:
+        if _written(site.reads, watch):
             raise InvalidArgument(
                 f"the input of {site.signature[0]} ({', '.join(site.signature[1:])}) must not change before the "
                 "backward pass, got an in-place change: write x = x + y instead of x += y"
