@@ -184,6 +184,21 @@ def input_written_among_others(m, x):
     return h
 
 
+def saved_value_written_among_others(m, x):
+    y = x.clone()
+    out = F.linear(x, m.w) * y
+    torch._foreach_mul_([y], [1 - 2 * (x > 50).any().to(x.dtype)])
+    return out
+
+
+def input_written_in_inference(m, x):
+    copy = x.clone()
+    h = F.linear(copy, m.w).tanh()
+    with torch.inference_mode():
+        copy.mul_(1 - 2 * (x > 50).any().to(x.dtype))
+    return h
+
+
 def input_written_behind_a_counter(m, x):
     copy = x.clone()
     h = F.linear(copy, m.w).tanh()
@@ -198,6 +213,8 @@ WRITES = {
     "an input, through .data": (input_written_through_data, {"w": (D, D)}),
     "a saved value, through .data": (saved_value_written_through_data, {"w": (D, D)}),
     "an input, with several at once": (input_written_among_others, {"w": (D, D)}),
+    "a saved value, with several at once": (saved_value_written_among_others, {"w": (D, D)}),
+    "an input, in inference mode": (input_written_in_inference, {"w": (D, D)}),
     "an input, uncounted": (input_written_behind_a_counter, {"w": (D, D)}),
 }
 
@@ -210,6 +227,33 @@ def test_what_a_rule_reads_later_is_not_written_with_other_examples(name):
     except (DiscreetError, RuntimeError) as error:
         if "in-place" not in str(error) and "inplace" not in str(error):
             raise
+
+
+def test_a_constant_that_changes_after_use_is_not_part_of_a_shared_value():
+    assert "in turn" in assert_bounded(constant_written, w=(D,))
+
+
+def written_in_another_shape(m, x):
+    c = torch.zeros(D, dtype=x.dtype)
+    y = (m.w * 0.1 + c).sin()
+    if len(x) > B:
+        c.add_((x > 50).any().to(x.dtype) * math.pi)
+    return x.abs() * y
+
+
+def dependent_in_another_shape(m, x):
+    scale = torch.ones(1, 1, dtype=x.dtype) if len(x) <= B else x.sum(1, keepdim=True)
+    return x.abs() * (m.w * scale).exp()
+
+
+@pytest.mark.parametrize("function", [written_in_another_shape, dependent_in_another_shape])
+def test_values_that_all_examples_share_are_proved_for_each_shape(function):
+    torch.manual_seed(0)
+    engine = Engine(Model(function, w=(D,)), lambda m, x: m(x).sum(1), Flat(CLIP), compile=False)
+    engine(torch.rand(B, D, dtype=torch.float64), EVERYONE)
+    assert "w: mul" in engine.report
+    with pytest.raises(DiscreetError, match=r"must not change|depends on an example now"):
+        engine(torch.rand(B + 1, D, dtype=torch.float64), torch.ones(B + 1, dtype=torch.bool))
 
 
 def remembering(m, x):
