@@ -30,6 +30,7 @@ class Model(nn.Module):
     def __init__(self, function, **shapes):
         super().__init__()
         self.function, self.calls, self.kept = function, 0, None
+        self.register_buffer("buffer", torch.zeros(D, dtype=torch.float64))
         for name, shape in shapes.items():
             self.register_parameter(name, nn.Parameter(torch.randn(shape, dtype=torch.float64) / 2))
 
@@ -304,3 +305,67 @@ def test_complex_parameters_are_refused():
     model.weight = nn.Parameter(torch.ones(2, 2, dtype=torch.complex64))
     with pytest.raises(InvalidArgument, match="complex"):
         Engine(model, lambda m, x: m(x).abs().sum(1), Flat(1.0))
+
+
+def buffer_written(m, x):
+    """The write is in the graph before the proof ends, and the model goes on."""
+    try:
+        with torch.no_grad():
+            m.buffer.copy_((x > 50).any().to(x.dtype).expand(D) * 2)
+    except Exception:  # whatever ends the proof
+        pass
+    return F.linear(x, m.w).tanh() * x * (1 - m.buffer)
+
+
+def values_read(read):
+    def function(m, x):
+        try:
+            large = max(max(row) for row in read(x)) > 50
+        except Exception:  # without data
+            large = False
+        return F.linear(x, m.w).tanh() * (-1 if large else 1)
+
+    return function
+
+
+CAUGHT = {
+    "a write into a buffer": buffer_written,
+    "tolist": values_read(lambda x: x.tolist()),
+    "numpy": values_read(lambda x: x.numpy().tolist()),
+}
+
+
+@pytest.mark.parametrize("python_only", [False, True])
+@pytest.mark.parametrize("name", CAUGHT)
+def test_a_model_cannot_catch_the_end_of_its_proof(name, python_only, monkeypatch):
+    def fails(*args, **options):
+        raise RuntimeError("no trace")
+
+    if python_only:  # then the code runs again, and is followed as it runs
+        monkeypatch.setattr("discreet.learning.engine.engine.run_flat", fails)
+    try:
+        assert_bounded(CAUGHT[name], w=(D, D))
+    except DiscreetError as error:
+        if "proved" not in str(error) and "must not" not in str(error):
+            raise
+
+
+def test_a_recurrent_layer_that_reads_no_example_is_clipped():
+    """Its gates are free, and what the layer returns is not computed from their copy."""
+    torch.manual_seed(0)
+    batch = torch.randn(B, 4, D, dtype=torch.float64)
+
+    class Answers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gru = nn.GRU(D, D, batch_first=True).double()
+
+        def forward(self, x):
+            return self.gru(torch.ones_like(x))[0] * x
+
+    model = Answers()
+    engine = Engine(model, lambda m, x: m(x).flatten(1).sum(1), Flat(1e6), compile=False)
+    found = engine(batch, EVERYONE).sums
+    model(batch).sum().backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(found[name], parameter.grad)

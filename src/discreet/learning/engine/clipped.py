@@ -20,7 +20,7 @@ from discreet.learning.clipping import Clipping
 from discreet.learning.engine.fallback import Forward, one_example, per_example, private, row
 from discreet.learning.engine.graph.marks import mark
 from discreet.learning.engine.graph.repeats import repeated
-from discreet.learning.engine.independence import Apart, Watch, own_backward, verdict
+from discreet.learning.engine.independence import Apart, Misplaced, Watch, own_backward, verdict
 from discreet.learning.engine.isolation import common_state
 from discreet.learning.engine.layout import Layout
 from discreet.learning.engine.operations.arithmetic import power_sums, precision_settings, weighted_total
@@ -282,7 +282,7 @@ def clip(
         )
         with recorder, contextlib.ExitStack() as proving:
             if watch is not None:
-                proving.enter_context(own_backward())
+                proving.enter_context(own_backward(watch))
                 proving.enter_context(watch)
             losses = forward({**frozen, **live}, batch)
         if watch is not None:
@@ -307,6 +307,9 @@ def clip(
                 "the model must run the same operations on every batch, got others than on the first one: its forward "
                 "pass depends on the data, or a mode was changed; make a new engine after such a change"
             )
+        for site, grad, layout in zip(recorder.sites, gradients, coverage.layouts, strict=True):
+            if grad is None and layout is not None:
+                raise Misplaced("no loss depends on what an operation returned", site.signature[1:])
     with torch.no_grad():
         uses = uses_by_name(recorder.sites, gradients, coverage.layouts, examples)
         by_fallback: dict[str, Tensor] = {}

@@ -24,7 +24,9 @@ class Unproved(Exception):
 class Misplaced(Unproved):
     """The examples do not lie where the dry run found them; `names` are the parameters that this concerns."""
 
-    names: tuple[str, ...] = ()
+    def __init__(self, why: str, names: tuple[str, ...] = ()) -> None:
+        super().__init__(why)
+        self.names = names
 
 
 def storage_of(tensor: Tensor) -> StorageWeakRef:

@@ -72,7 +72,7 @@ def prove(
         named = dict(zip(fixed, tensors, strict=False))
         with torch.enable_grad():
             live = {name: named[name].detach().requires_grad_() for name in trainable}
-            with record(live) if record is not None else contextlib.nullcontext(), own_backward(), watch:
+            with record(live) if record is not None else contextlib.nullcontext(), own_backward(watch), watch:
                 losses = forward({**named, **live}, pytree.tree_unflatten(filled, structure))
             verdict(watch, losses)
         return losses.detach()
@@ -91,11 +91,11 @@ def prove(
 
 def verdict(watch: Watch, losses: Tensor) -> None:
     """Raise `Unproved` unless each loss belongs to the example of its row, and torch itself differentiates it."""
+    watch.check()
     own = watch.of(losses)
     if isinstance(own, Free) and not watch.repeats(losses):
         raise Unproved("the losses depend on positions in the batch, and not on examples")
     if not isinstance(own, Free) and own != settled(Along(0), tuple(losses.shape), watch.examples):
         why = own.reason if isinstance(own, Mixed) else "the losses are not in the order of the examples"
         raise Unproved(why)
-    watch.check_writes()
     check_graph(losses)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from discreet.errors import InvalidArgument
 from discreet.learning.engine.independence.dependence import (
     FREE,
     RANDOM,
@@ -34,6 +34,7 @@ from discreet.learning.engine.independence.dependence import (
 from discreet.learning.engine.independence.origin import Misplaced, Outside, Unproved, storage_of, where
 from discreet.learning.engine.independence.positions import Repeats, copied, covers, every_example, repeat_values
 from discreet.learning.engine.independence.rules.base import Call, Dependences, Rule, alike
+from discreet.learning.engine.independence.signatures import drawn_from_nothing, named_arguments, signature
 from discreet.learning.engine.independence.table import DRAWS, FILLS, REFILLS, RESHAPES, RULES, UNSET, name_of
 
 #: Free values of up to this many elements are known while tracing: index vectors, masks of positions.
@@ -68,6 +69,10 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         self.examples = examples
         self.operations = 0
         self.outside = outside
+        #: Why the proof ended. A model may catch the exception that said so.
+        self.failure: Exception | None = None
+        #: An error of an operation itself, which then has had no effect.
+        self._refused: Exception | None = None
         self._memory: dict[StorageWeakRef, Memory] = {}
         self._own: set[StorageWeakRef] = set()
         self._values: dict[StorageWeakRef, list[tuple[Tensor, Tensor]]] = {}
@@ -102,8 +107,15 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         """How often the storage of a tensor was written in this pass, also where torch does not count it."""
         return self._writes[storage_of(tensor)]
 
-    def check_writes(self) -> None:
-        """Raise `Unproved` if torch did not notice a write: gradients would be computed from other values."""
+    def check(self) -> None:
+        """Raise why the proof ended, if it did; or `Unproved` if torch did not notice a write.
+
+        After such a write gradients would be computed from other values.
+        """
+        if isinstance(self.failure, Unproved | InvalidArgument):
+            raise self.failure
+        if self.failure is not None:
+            raise Unproved(f"the pass could not be followed ({type(self.failure).__name__})") from self.failure
         for tensor, version in self._written.values():
             if not tensor.is_inference() and tensor._version <= version:
                 raise Unproved("the model writes to a tensor in a way that torch does not notice")
@@ -143,10 +155,24 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
+        try:
+            return self._follow(func, args, kwargs or {})
+        except Exception as error:
+            if error is not self._refused:
+                self.failure = self.failure or error
+            raise
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return func(*args, **kwargs)
+        except Exception as error:
+            self._refused = error
+            raise
+
+    def _follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is _DEVICE or (name_of(func) in RESHAPES and func._schema.is_mutable):
             return func(*args, **kwargs)
-        given = _given(func, args, kwargs)
+        given = named_arguments(func, args, kwargs)
         inputs = [leaf for leaf in pytree.tree_leaves(list(given.values())) if isinstance(leaf, Tensor)]
         if self.outside is not None and name_of(func) not in LIFTS:
             for tensor in inputs:
@@ -155,7 +181,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         before = [self.of(tensor) for tensor in inputs]
         input_storages = {storage_of(tensor) for tensor in inputs}
         schema = func._schema
-        writes = [given[name] for name in _signature(func)[2]]
+        writes = [given[name] for name in signature(func)[2]]
         written = [leaf for leaf in pytree.tree_leaves(writes) if isinstance(leaf, Tensor)]
         if torch.Tag.dynamic_output_shape in func.tags and not all(isinstance(own, Free) for own in before):
             masks = [i for i in given.get("indices") or () if i is not None and i.dtype in (torch.bool, torch.uint8)]
@@ -165,7 +191,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         # An operation in place changes values that its rule looks at, so the rule is asked first.
         answers = self._answers(func, self._call(func, given, inputs, before, written), before) if in_place else []
         repeats = self._repeating(func, given, inputs, written, answers) if in_place else []
-        result = func(*args, **kwargs)
+        result = self._run(func, args, kwargs)
         self.operations += 1
         results = tuple(leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor))
         if not results and not written:
@@ -243,7 +269,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         elif name in UNSET:
             self._repeats.allocate(tensor)
         elif rule is RULES["aten.rand_like"] or (
-            name in DRAWS | {"aten.bernoulli"} and _drawn_from_nothing(func, given)
+            name in DRAWS | {"aten.bernoulli"} and drawn_from_nothing(func, given)
         ):
             self._repeats.draw(tensor)
         else:
@@ -254,7 +280,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         count = len(call.results)
         seeded = torch.Tag.nondeterministic_seeded in func.tags
         bound = [own for own in before if not isinstance(own, Free)]
-        if (call.name in DRAWS and _drawn_from_nothing(func, call.given)) or (seeded and not bound):
+        if (call.name in DRAWS and drawn_from_nothing(func, call.given)) or (seeded and not bound):
             return [RANDOM] * count
         if not bound:
             return [free_of(before)] * count
@@ -394,13 +420,6 @@ def _worst(answers: Sequence[Dependence]) -> Dependence:
     return Mixed("written from examples") if bound else FREE
 
 
-def _drawn_from_nothing(func: Any, given: Mapping[str, Any]) -> bool:
-    """Whether random numbers are drawn from sizes and numbers alone; a tensor that they overwrite is not looked at."""
-    written = set(_signature(func)[2])
-    functional = {"self"} if name_of(func) in ("aten.uniform", "aten.random") else set()
-    return not any(isinstance(value, Tensor) for name, value in given.items() if name not in written | functional)
-
-
 def _blank(tensor: Tensor) -> Tensor:
     """Zeros that look like a tensor without data."""
     with _outside():
@@ -416,18 +435,3 @@ def _outside() -> Iterator[None]:
 
 def _fits(own: Dependence, shape: tuple[int, ...]) -> bool:
     return not isinstance(own, Along) or own.dim < len(shape)
-
-
-def _given(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """An operation's arguments by name, with the defaults of those that were left out."""
-    names, defaults, _ = _signature(func)
-    return defaults | dict(zip(names, args, strict=False)) | kwargs
-
-
-@functools.cache
-def _signature(func: Any) -> tuple[tuple[str, ...], dict[str, Any], tuple[str, ...]]:
-    """The names of an operation's arguments, the defaults, and the names of those that it writes to."""
-    schema = func._schema.arguments
-    defaults = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
-    written = tuple(a.name for a in schema if a.alias_info is not None and a.alias_info.is_write)
-    return tuple(argument.name for argument in schema), defaults, written
