@@ -229,7 +229,7 @@ def _find(
         raise
     except torch.OutOfMemoryError:
         pass  # what failed is freed when this block is left
-    except (RuntimeError, ValueError, TypeError, NotImplementedError, DiscreetError) as error:
+    except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError, DiscreetError) as error:
         second = next(trials, None)  # a model that insists on float32 cannot run in float64
         if second is None:
             raise
