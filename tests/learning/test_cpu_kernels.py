@@ -5,13 +5,17 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+from unittest.mock import MagicMock
 
 import pytest
 import torch
 from torch import nn
+from torch._inductor import cpp_builder
+from torch._inductor.codecache import CppCodeCache
 from torch.nn import functional as F
 
 from discreet.learning import Engine, Flat, cpu_kernels
+from discreet.learning.engine.graph import compilation
 from discreet.learning.engine.operations import recurrent_steps
 
 
@@ -222,21 +226,44 @@ def test_freed_memory_is_used_again_without_asking_the_system():
     assert kept < 100, f"{usual} before"
 
 
-def test_without_a_compiler_a_warning_says_so_once(monkeypatch, caplog):
-    from torch._inductor.codecache import CppCodeCache
+@pytest.fixture
+def no_compiler(monkeypatch):
+    """A process in which the kernels were not built yet, and cannot be."""
 
     def fails(*args, **kwargs):
-        raise RuntimeError("no compiler")
+        raise OSError("no compiler")
 
     monkeypatch.setattr(cpu_kernels, "_library", None)
-    monkeypatch.setattr(cpu_kernels, "_failed", False)
+    monkeypatch.setattr(cpu_kernels, "_failure", "")
+    monkeypatch.setattr(cpu_kernels, "_warned", False)
     monkeypatch.setattr(CppCodeCache, "load", fails)
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_without_a_compiler_a_warning_says_so_once(caplog):
     for _ in range(2):
         cpu_kernels.build()
     assert len(caplog.records) == 1
     gates, hidden, cell, u = drawn(3, 2, 32)
     assert not cpu_kernels.supports(gates, hidden, cell, u)
     assert recurrent_steps.lstm(gates, hidden, cell, u, False)[0].isfinite().all()
+
+
+@pytest.mark.parametrize(("is_gcc", "added"), [(True, {"-ftree-loop-vectorize"}), (False, set())])
+def test_only_gcc_is_given_flags_that_only_it_knows(is_gcc, added, monkeypatch):
+    """An unknown flag is an error in clang, and then there would be no kernel on a Mac."""
+    known_to_both = {
+        "-ffp-contract=fast",
+        "-fno-finite-math-only",
+        "-fno-unsafe-math-optimizations",
+        "-fno-associative-math",
+        "-fno-math-errno",
+    }
+    given = []
+    monkeypatch.setattr(cpp_builder, "is_gcc", lambda: is_gcc)
+    monkeypatch.setattr(CppCodeCache, "load", lambda source, extra_flags: given.extend(extra_flags) or MagicMock())
+    cpu_kernels._load()
+    assert set(given) == known_to_both | added
 
 
 class Reader(nn.Module):
@@ -266,3 +293,16 @@ def test_a_compiled_graph_uses_the_kernels_and_sums_are_those_of_eager(monkeypat
     assert calls
     for name, value in eager.sums.items():
         torch.testing.assert_close(compiled.sums[name], value, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_a_missing_compiler_is_mentioned_only_if_the_graph_uses_a_kernel(monkeypatch, caplog):
+    """Noise is drawn without one. The graph itself is not compiled here."""
+    monkeypatch.setattr(compilation, "compile_regions", lambda graph, *_: (graph.forward, 0))
+    labels = torch.randint(0, 3, (6,))
+    plain = Engine(nn.Linear(20, 3), F.cross_entropy, Flat(0.1), compile=True)
+    plain((torch.randn(6, 20), labels), torch.ones(6, dtype=torch.bool))
+    assert "could not be built" not in caplog.text
+    reader = Engine(Reader(), F.cross_entropy, Flat(0.1), compile=True)
+    reader((torch.randint(0, 20, (6, 7)), labels), torch.ones(6, dtype=torch.bool))
+    assert "could not be built (OSError)" in caplog.text

@@ -23,42 +23,55 @@ from torch import Tensor
 _log = logging.getLogger("discreet.learning")
 _LOCK = threading.Lock()
 #: Products and sums of the kernels may be contracted to one operation that rounds once. Values that are not finite stay
-#: so, and sums keep their order, whatever torch's compiler is configured to allow for its own code. That code has its
-#: vectors written out, so torch turns vectorized loops off; those of normals need them, and square roots without errno.
+#: so, and sums keep their order, whatever torch's compiler is configured to allow for its own code. Loops of normals
+#: become vectors, which needs square roots without errno. Each compiler must know these: clang refuses unknown flags.
 _FLAGS = (
     "-ffp-contract=fast",
     "-fno-finite-math-only",
     "-fno-unsafe-math-optimizations",
     "-fno-associative-math",
-    "-ftree-loop-vectorize",
     "-fno-math-errno",
 )
+#: torch's own code has its vectors written out, so torch tells GCC not to vectorize loops; clang does so by default.
+_FLAGS_OF_GCC = ("-ftree-loop-vectorize",)
 
 #: For shorter rows torch's own product takes less time.
 _NARROWEST = 192
 
+#: The operations of a graph that the kernels make faster.
+OPERATIONS = frozenset({"discreet.grams.default", "discreet.lstm_steps.default", "discreet.lstm_backward.default"})
+
 _library: Any = None
-_failed = False
+_failure = ""
+_warned = False
 
 
-def build() -> None:
-    """Build the kernels, or load those that were built before."""
-    global _library, _failed
+def build(wanted: bool = True) -> None:
+    """Build the kernels, or load those that were built before.
+
+    Args:
+        wanted: warn once if that fails. Where only noise would use them, numpy draws it, and nobody needs to know.
+    """
+    global _library, _failure, _warned
     with _LOCK:
-        if _library is not None or _failed:
-            return
-        try:
-            from torch._inductor.codecache import CppCodeCache  # slow to import
+        if _library is None and not _failure:
+            try:
+                _library = _load()
+            except Exception as error:  # no C++ compiler, or one that fails in any way
+                _failure = type(error).__name__
+        if _failure and wanted and not _warned:
+            _warned = True
+            _log.warning("the kernels for CPUs could not be built (%s); continuing without them, slower", _failure)
 
-            source = resources.files(__package__).joinpath("cpu_kernels.cpp").read_text(encoding="utf-8")
-            library: Any = CppCodeCache.load(source, extra_flags=_FLAGS)
-            library.lanes.restype = ctypes.c_int64
-            _library = library
-        except Exception as error:  # no C++ compiler, or one that fails in any way
-            _failed = True
-            _log.warning(
-                "the kernels for CPUs could not be built (%s); continuing without them, slower", type(error).__name__
-            )
+
+def _load() -> Any:
+    from torch._inductor.codecache import CppCodeCache  # slow to import
+    from torch._inductor.cpp_builder import is_gcc
+
+    source = resources.files(__package__).joinpath("cpu_kernels.cpp").read_text(encoding="utf-8")
+    library: Any = CppCodeCache.load(source, extra_flags=(*_FLAGS, *(_FLAGS_OF_GCC if is_gcc() else ())))
+    library.lanes.restype = ctypes.c_int64
+    return library
 
 
 @torch.library.custom_op("discreet::grams", mutates_args=())

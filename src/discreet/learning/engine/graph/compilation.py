@@ -214,7 +214,7 @@ def _compile(graph: GraphModule, on_gpu: bool) -> FlatFunction:
         recompute_cheap(graph)
     else:
         use_faster_products(graph)
-        cpu_kernels.build()
+        cpu_kernels.build(any(str(node.target) in cpu_kernels.OPERATIONS for node in graph.graph.nodes))
     with torch.no_grad():
         return compile_regions(graph, compiler, FINITE if on_gpu else None)[0]
 
