@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from types import SimpleNamespace
 
 import mpmath
 import numpy as np
@@ -104,6 +105,17 @@ def test_normals_are_the_same_before_and_after_kernels_are_built(monkeypatch):
     monkeypatch.setattr(cpu_kernels, "_library", None)
     drawn.append(GaussianNoise(1.0).flat(_PIECE + 4_001, 3.0, secret))
     torch.testing.assert_close(*drawn, rtol=1e-6, atol=5e-6)
+
+
+def test_normals_are_drawn_by_compiled_code_once_it_is_built(monkeypatch):
+    cpu_kernels.build()
+    if not cpu_kernels.is_built():
+        pytest.skip("no C++ compiler")
+    kernel, calls = cpu_kernels._library.normals, []
+    counting = SimpleNamespace(normals=lambda *given: calls.append(given) or kernel(*given))
+    monkeypatch.setattr(cpu_kernels, "_library", counting)
+    GaussianNoise(1.0).flat(_PIECE + 3, 3.0, Secret())
+    assert len(calls) == 2, "one for each piece"
 
 
 class BothCosines(GaussianNoise):

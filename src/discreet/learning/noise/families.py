@@ -69,7 +69,9 @@ class Noise(ABC):
         Args:
             shapes: the shapes, in the order of the model's parameters.
             scale: σ, b or λ: the noise multiplier times the sensitivity.
-            secret: that of the step, `secret.at(step)`. The same secret gives the same noise, so use it once.
+            secret: that of the step, `secret.at(step)`. The same secret gives the same noise, so use it once. Normals
+                in float32 on a CPU may differ in their last bits, by 1e-6 of the number and of `scale`: from when it is
+                built, compiled code makes them.
             device: the device of the noise.
             dtype: float32, or float64 for models in float64; cast to narrower types afterwards.
 
