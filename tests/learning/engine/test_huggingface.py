@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from discreet.learning import Engine, Flat
+from discreet.learning.engine.graph import compilation
 from tests.learning.engine import truth
 from tests.learning.engine.devices import DEVICES, on
 from tests.learning.engine.test_operations import SINGLE
@@ -207,6 +208,17 @@ def test_models_of_transformers_give_exact_clipped_sums(make, compile):
     engine = exact_engine(make, compile)
     assert "fallback" not in engine.report
     assert ("\ncompiled" in engine.report) == compile
+
+
+@pytest.mark.slow
+def test_a_llama_with_a_mask_is_traced_once(monkeypatch):
+    """Its code looks at the mask where it has one, but in no way that changes the pass; a trace takes seconds."""
+    traced = []
+    trace = compilation.trace_flat
+    monkeypatch.setattr("discreet.learning.engine.engine.trace_flat", lambda *args: traced.append(1) or trace(*args))
+    config = transformers.LlamaConfig(**SMALL, intermediate_size=32, num_key_value_heads=1, use_cache=False)
+    exact_engine(lambda: masked("LlamaForCausalLM", config), compile=False)
+    assert len(traced) == 1
 
 
 def test_dropout_and_autocast_change_no_path():

@@ -83,7 +83,6 @@ class Coverage:
             self.fallback
             or self.alone
             or self.shared
-            or self.as_compiled
             or any(each is not None and each.kind == "shared" for each in self.layouts)
         )
 
