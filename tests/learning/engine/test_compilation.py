@@ -249,3 +249,30 @@ def test_threads_trace_one_by_one_because_torch_patches_modules_meanwhile(work):
         thread.join(0.3)
         assert thread.is_alive()
     thread.join()
+
+
+@torch.library.custom_op("discreet_tests::turned", mutates_args=())
+def turned(x: torch.Tensor) -> torch.Tensor:
+    return (2 * x).t().contiguous().t()
+
+
+@turned.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty(x.shape)
+
+
+def test_a_view_copies_where_an_operation_returns_other_strides_than_it_declares():
+    x = torch.randn(3, 4)
+    run = compilation.run_flat(compilation.trace_flat(lambda x: [turned(x).view(12) + 1], [x]), [x])
+    torch.testing.assert_close(run.function(x)[0], 2 * x.reshape(12) + 1)
+
+
+def test_a_view_that_is_written_to_does_not_copy():
+    def writes(x):
+        y = turned(x)
+        y.view(12).add_(1)
+        return [y]
+
+    x = torch.randn(3, 4)
+    with pytest.raises(compilation.NotCompiled, match="does not run"):
+        compilation.run_flat(compilation.trace_flat(writes, [x]), [x])

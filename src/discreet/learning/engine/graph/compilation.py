@@ -29,7 +29,7 @@ from discreet.learning import cpu_kernels
 from discreet.learning.engine.graph.announcement import Announcement
 from discreet.learning.engine.graph.copies import copied
 from discreet.learning.engine.graph.cross_entropy import fuse_cross_entropy
-from discreet.learning.engine.graph.effects import backward_draws, written_arguments
+from discreet.learning.engine.graph.effects import backward_draws, in_place_writes, written_arguments
 from discreet.learning.engine.graph.freed_memory import keep_freed_memory
 from discreet.learning.engine.graph.marks import remove_marks
 from discreet.learning.engine.graph.passes import move_norms_early, share_after_forward, share_casts
@@ -140,18 +140,40 @@ def run_flat(
     devices = [arguments[0].device] if arguments[0].is_cuda else []
     with torch.no_grad(), torch.random.fork_rng(devices=devices):
         try:
-            ready(*arguments)
+            ready = _running(ready, arguments)
         except torch.OutOfMemoryError as error:
             if background is None:
                 raise
             # Compiled code needs less memory, and the caller compiles at once.
             raise MemoryError("the traced graph needs more memory than there is") from error
-        except RuntimeError as error:  # some kernels return other results than they declare while tracing
-            raise NotCompiled("the traced graph does not run") from error
         finally:
             for argument, value in originals:  # undo the writes of this trial run
                 argument.copy_(value)
     return Compiled(ready, time.perf_counter() - start, compiled=False, later=background)
+
+
+def _running(graph: GraphModule, arguments: Sequence[Tensor]) -> GraphModule:
+    """The graph, or one with the same values, after it has run once. Raises `NotCompiled` if neither runs."""
+    try:
+        graph(*arguments)
+        return graph
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:  # some kernels return results of other types or strides than torch declares
+        views = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default)
+        if in_place_writes(list(graph.graph.nodes)) or not views:
+            raise NotCompiled("the traced graph does not run") from error
+    graph = copied(graph)
+    for view in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+        view.target = torch.ops.aten.reshape.default  # copies where it must; nothing is written through it
+    graph.recompile()
+    try:
+        graph(*arguments)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise NotCompiled("the traced graph does not run") from error
+    return graph
 
 
 def compile_flat(graph: GraphModule, arguments: Sequence[Tensor], fixed: int, lend: bool = False) -> Compiled:
