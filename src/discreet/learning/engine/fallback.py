@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._functorch import autograd_function
 from torch.utils import _pytree as pytree
+
+from discreet.learning.engine.replacement import Replacement
 
 Forward = Callable[[Mapping[str, Tensor], Any], Tensor]
 
@@ -43,8 +44,6 @@ def per_example(
 
 _functions: Any = autograd_function  # looks the name up whenever it lifts a function
 _has_own_rule = _functions.has_overridden_vmap_rule
-_lock = threading.Lock()
-_passes = 0
 
 
 def _refused(function: Any) -> bool:
@@ -53,21 +52,13 @@ def _refused(function: Any) -> bool:
     return False
 
 
-@contextlib.contextmanager
-def _without_own_rules() -> Iterator[None]:
-    """Let `vmap` fail where a function says itself how it is lifted; passes may overlap in several threads."""
-    _enter(1)
-    try:
-        yield
-    finally:
-        _enter(-1)
+def _refuse_own_rules() -> Callable[[], None]:
+    _functions.has_overridden_vmap_rule = _refused
+    return partial(setattr, _functions, "has_overridden_vmap_rule", _has_own_rule)
 
 
-def _enter(change: int) -> None:
-    global _passes
-    with _lock:
-        _passes += change
-        _functions.has_overridden_vmap_rule = _refused if _passes else _has_own_rule
+#: `vmap` fails within where a function says itself how it is lifted.
+_without_own_rules = Replacement(_refuse_own_rules)
 
 
 def row(batch: Any, position: int) -> Any:

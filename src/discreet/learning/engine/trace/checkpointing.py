@@ -8,11 +8,12 @@ checkpointing would save is not saved: `physical_batch_size` bounds it.
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from torch.utils import checkpoint
+
+from discreet.learning.engine.replacement import Replacement
 
 
 class _Direct:
@@ -24,27 +25,17 @@ class _Direct:
 
 
 _names: Any = checkpoint  # `checkpoint()` looks both names up when it is called
-_ORIGINAL = _names.CheckpointFunction, _names._checkpoint_hook
-_REPLACED = _Direct, lambda frame: contextlib.nullcontext()
-_lock = threading.Lock()
-_passes = 0
+_original = _names.CheckpointFunction, _names._checkpoint_hook
 
 
-@contextlib.contextmanager
-def without_checkpointing() -> Iterator[None]:
-    """Let `torch.utils.checkpoint.checkpoint` call its function directly, in both of its variants.
-
-    Passes may overlap in several threads; the last one to leave restores torch's own.
-    """
-    _enter(1)
-    try:
-        yield
-    finally:
-        _enter(-1)
+def _restore() -> None:
+    _names.CheckpointFunction, _names._checkpoint_hook = _original
 
 
-def _enter(change: int) -> None:
-    global _passes
-    with _lock:
-        _passes += change
-        _names.CheckpointFunction, _names._checkpoint_hook = _REPLACED if _passes else _ORIGINAL
+def _leave_out() -> Callable[[], None]:
+    _names.CheckpointFunction, _names._checkpoint_hook = _Direct, lambda frame: contextlib.nullcontext()
+    return _restore
+
+
+#: `torch.utils.checkpoint.checkpoint` calls its function directly within, in both of its variants.
+without_checkpointing = Replacement(_leave_out)

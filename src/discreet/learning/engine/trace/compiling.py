@@ -6,13 +6,14 @@ run has values, and must record the same operations as the trace.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+
+from discreet.learning.engine.replacement import Replacement
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,29 +37,15 @@ READS = {
 
 
 _flags: Any = torch.compiler
-_lock = threading.Lock()
-_passes = 0
-#: The flag as it was before the first of the passes that are running.
-_before = False
 
 
-@contextmanager
-def as_compiled() -> Iterator[None]:
-    """`torch.compiler.is_compiling()` is true within; passes may overlap in several threads."""
-    _enter(1)
-    try:
-        yield
-    finally:
-        _enter(-1)
+def _raise_flag() -> Callable[[], None]:
+    before, _flags._is_compiling_flag = _flags._is_compiling_flag, True
+    return partial(setattr, _flags, "_is_compiling_flag", before)
 
 
-def _enter(change: int) -> None:
-    global _passes, _before
-    with _lock:
-        if not _passes:
-            _before = _flags._is_compiling_flag
-        _passes += change
-        _flags._is_compiling_flag = True if _passes else _before
+#: `torch.compiler.is_compiling()` is true within.
+as_compiled = Replacement(_raise_flag)
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
