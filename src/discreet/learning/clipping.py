@@ -41,16 +41,19 @@ _SHRUNK_BY = 256.0
 
 
 def _shrunk(quotient: Tensor) -> Tensor:
-    return quotient * (1.0 - _SHRUNK_BY * torch.finfo(quotient.dtype).eps)
+    """A little less, and nothing where the type has too few digits left."""
+    info = torch.finfo(quotient.dtype)
+    return torch.where(quotient < 16 * info.tiny, 0.0, quotient * (1.0 - _SHRUNK_BY * info.eps))
+
+
+def _at_least_countable(norms: Tensor) -> Tensor:
+    """Squares of very small numbers underflow, so a computed norm of zero only means that the norm is below this."""
+    return norms.clamp_min(torch.finfo(norms.dtype).tiny ** 0.4)  # 7e-16 in float32: far above where squares underflow
 
 
 def _at_most(norms: Tensor, bound: Tensor) -> Tensor:
-    """The weight min(1, bound / norm), rounded down.
-
-    Squares of very small numbers underflow, so a computed norm of zero only means that the norm is below `smallest`.
-    """
-    smallest = torch.finfo(norms.dtype).tiny ** 0.4  # 7e-16 in float32: far above where squares underflow
-    norms = norms.clamp_min(smallest)
+    """The weight min(1, bound / norm), rounded down."""
+    norms = _at_least_countable(norms)
     return torch.where(norms <= _shrunk(bound), torch.ones_like(norms), _shrunk(bound / norms))
 
 
@@ -142,7 +145,7 @@ class Automatic(Clipping):
 
     def weights(self, norms: Tensor, clip_norm: Tensor) -> Tensor:
         """C / (‖g‖ + γ)."""
-        return _shrunk(clip_norm / (norms + self.gamma))
+        return _shrunk(clip_norm / (_at_least_countable(norms) + self.gamma))
 
 
 @dataclass(frozen=True)

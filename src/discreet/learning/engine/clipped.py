@@ -270,6 +270,7 @@ def clip(
     with torch.enable_grad():
         live = {name: tensor.detach().requires_grad_() for name, tensor in trainable.items()}
         known = coverage if isinstance(coverage, Coverage) else _NOTHING
+        rows = private(batch) if known.fallback else None  # before the pass, which may write to its batch
         recorder = ForwardRecorder(
             live,
             HANDLERS,
@@ -313,7 +314,6 @@ def clip(
         uses = uses_by_name(recorder.sites, gradients, coverage.layouts, examples)
         by_fallback: dict[str, Tensor] = {}
         if coverage.fallback:
-            rows = private(batch)
             with contextlib.nullcontext() if watch is None else Apart(watch):
                 by_fallback = per_example(forward, {**frozen, **live}, coverage.fallback, rows)[0]
         return clip_uses(uses, by_fallback, trainable, losses, mask, clip_norm, clipping)

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from discreet import _check
 from discreet.errors import InvalidArgument
 from discreet.learning import losses as losses_of
-from discreet.learning.clipping import Clipping
+from discreet.learning.clipping import Clipping, checked_norm
 from discreet.learning.compatibility import check
 from discreet.learning.engine.clipped import ClippedSum, Coverage, clip, clip_alone
 from discreet.learning.engine.dry_run.search import find_coverage
@@ -27,7 +27,7 @@ from discreet.learning.engine.graph.compilation import Compiled, NotCompiled, co
 from discreet.learning.engine.graph.replay import GraphReplay
 from discreet.learning.engine.independence import Outside, Unproved, Watch, general_position, prove
 from discreet.learning.engine.isolation import Isolation, attributes_restored
-from discreet.learning.engine.model_tensors import ModelTensors, everywhere
+from discreet.learning.engine.model_tensors import ModelTensors, everywhere, put_back
 from discreet.learning.engine.nonfinite import without_nonfinite, without_sums
 from discreet.learning.engine.operations.registry import HANDLERS
 from discreet.learning.engine.proving import CoverageSearch, Found, prove_and_cover
@@ -85,14 +85,14 @@ class Engine:
         As `clip`: neighbors add/remove or zero-out one example, sensitivity `clipping.sensitivity(clip_norm, groups)`
         in the clipping's norm. That the loss of an example depends on that example alone is proved for each shape of a
         batch (docs/proofs/independence.md); what is not proved runs example by example, or is refused. There, Python
-        code must not carry numbers from one example to the next in global variables, closures and default arguments,
-        or the other places that `Isolation` names; what it keeps in the model, in a loss that is an object, in what
-        these hold, and in their classes is put back, or the model is refused. The model's buffers (running statistics)
-        are not protected; `check` refuses the usual ones. Examples whose loss or gradient is not finite have weight
-        zero; if there are any, the batch is computed again without them, which takes longer: time is not protected. (In
-        float32, "not finite" includes norms above 1e19, whose squares overflow.) The bound includes what products
-        round in float32, bfloat16 and TF32, also where the terms of a gradient cancel
-        (docs/proofs/clipping-in-floats.md).
+        code must not carry numbers from one example to the next in global variables, closures and default arguments, or
+        the other places that `Isolation` names; what it keeps in the model, in a loss that is an object, in what these
+        hold, and in their classes is put back, or the model is refused. The model's buffers (running statistics) are
+        not protected; `check` refuses the usual ones, and what a pass writes to them is put back after it. Examples
+        whose loss or gradient is not finite have weight zero; if there are any, the batch is computed again without
+        them, which takes longer: time is not protected. (In float32, "not finite" includes norms above 1e19, whose
+        squares overflow.) The bound includes what products round in float32, bfloat16 and TF32, also where the terms of
+        a gradient cancel (docs/proofs/clipping-in-floats.md).
 
     The model's code runs a few times for each shape of a batch and each mode (training, evaluation). Anything else that
     it reads besides parameters and buffers, such as a number in an attribute, keeps the value from that run.
@@ -250,8 +250,10 @@ class Engine:
         device = next(self.model.parameters()).device
         norm = self.clipping.norm if clip_norm is None else clip_norm
         if isinstance(norm, Tensor):
-            return norm.to(device)
-        _check.positive("clip_norm", norm, "it is the largest norm that one example's gradient may have")
+            if norm.numel() != 1:
+                raise _check.fail("clip_norm", "be one number", tuple(norm.shape), "it bounds each example alike")
+            return norm.reshape(()).to(device)
+        checked_norm("clip_norm", norm)
         return torch.tensor(float(norm), dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
 
     def start(self, batch: Any) -> None:
@@ -342,9 +344,10 @@ class Engine:
         coverage, self._current = self._coverage, None
         assert coverage is not None
         if coverage.alone:
-            return clip_alone(
-                self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage, self._isolated
-            )
+            with put_back(list(self.model.buffers()), counted=True):
+                return clip_alone(
+                    self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage, self._isolated
+                )
         call = FlatCall(trainable, rest, batch, mask, norm)
         if self._python_only:
             # The model's code runs again, so what it does now is proved now: without data, and as it runs.
@@ -354,10 +357,11 @@ class Engine:
 
             reason = self._unproved(trainable, rest, batch)
             try:
-                if not reason and coverage.fallback:
-                    return self._isolated(batch, lambda rows: followed(private(rows)))
-                if not reason:
-                    return followed(batch)
+                with put_back(list(self.model.buffers()), counted=True):
+                    if not reason and coverage.fallback:
+                        return self._isolated(batch, lambda rows: followed(private(rows)))
+                    if not reason:
+                        return followed(private(batch))
             except Unproved as error:
                 reason = str(error)
             raise InvalidArgument(f"examples must not affect each other, but it is no longer proved: {reason}")
@@ -385,8 +389,14 @@ class Engine:
         self._current = function
         if function.announcement is not None:
             function.announcement.expect()
-        with torch.no_grad():
-            norms, values, finite, *sums = function.function(*call.arguments)
+        # What a pass writes must not tell how many came before it: a batch may run in pieces, or again without rows
+        # that are not finite. The batch is the caller's.
+        arguments = list(call.arguments)
+        for position in function.written:
+            if position >= call.fixed:
+                arguments[position] = arguments[position].clone()
+        with torch.no_grad(), put_back([arguments[i] for i in function.written if i < call.fixed], counted=False):
+            norms, values, finite, *sums = function.function(*arguments)
         lent = isinstance(function.function, GraphReplay) and self._lend
         return ClippedSum(dict(zip(trainable, sums, strict=True)), norms, values, finite, lent)
 

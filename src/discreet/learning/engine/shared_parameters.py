@@ -41,13 +41,16 @@ class Use:
 
 
 def join_products(uses: Sequence[Use]) -> list[Use]:
-    """The uses, with those of the same matrix product joined into one use over a longer sequence."""
+    """The uses, with those of the same matrix product joined into one use over a longer sequence.
+
+    Of the same types, too: each use is weighted in its own, and the margin for rounding is that of the type.
+    """
     joined = [use for use in uses if type(use.rule) is not LinearWeight]
-    by_rule: dict[GradientRule, list[Use]] = {}
+    by_kind: dict[tuple[GradientRule, torch.dtype, torch.dtype], list[Use]] = {}
     for use in uses:
         if type(use.rule) is LinearWeight:
-            by_rule.setdefault(use.rule, []).append(use)
-    for rule, same in by_rule.items():
+            by_kind.setdefault((use.rule, use.inputs[0].dtype, use.grad.dtype), []).append(use)
+    for (rule, _, _), same in by_kind.items():
         if len(same) == 1:
             joined.append(same[0])
             continue

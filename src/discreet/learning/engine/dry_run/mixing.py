@@ -21,7 +21,7 @@ from discreet.learning.engine.dry_run.trials import (
     ordinary_gradients,
     run,
 )
-from discreet.learning.engine.fallback import one_example, per_example, row
+from discreet.learning.engine.fallback import one_example, per_example, private, row
 from discreet.learning.engine.isolation import Isolation
 from discreet.learning.engine.trace.randomness import generator_states, nothing_drawn, seeded
 
@@ -110,7 +110,7 @@ def draws_random_numbers(trial: Trial) -> bool:
     with torch.no_grad(), seeded(device):
         before = generator_states(device)
         trial.reset()
-        trial.forward({**trial.frozen, **trial.trainable}, trial.batch)
+        trial.forward({**trial.frozen, **trial.trainable}, private(trial.batch))
         return not nothing_drawn(before, device)
 
 
@@ -129,7 +129,7 @@ def check_fallback(
     trial.reset()
     tensors, why = {**trial.frozen, **live}, ""
     try:
-        gradients, _ = per_example(trial.forward, tensors, names, trial.batch)
+        gradients, _ = per_example(trial.forward, tensors, names, private(trial.batch))
     except InvalidArgument:
         raise
     except Exception as error:  # vmap may fail in any way on code that was not written for it

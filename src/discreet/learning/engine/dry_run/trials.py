@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from discreet.learning.engine.dry_run.checked_values import CheckedValues
-from discreet.learning.engine.fallback import Forward
+from discreet.learning.engine.fallback import Forward, private
 from discreet.learning.engine.layout import Layout
 from discreet.learning.engine.operations.registry import HANDLERS
 from discreet.learning.engine.trace.randomness import seeded
@@ -169,7 +169,7 @@ def run(
     device = next(iter(live.values())).device
     checked = CheckedValues()  # type: ignore[no-untyped-call]  # torch's own
     with torch.enable_grad(), seeded(device, seed), checked, recorder:
-        losses = trial.forward({**trial.frozen, **live}, trial.batch)
+        losses = trial.forward({**trial.frozen, **live}, private(trial.batch))
     return recorder, losses, live
 
 

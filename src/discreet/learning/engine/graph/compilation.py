@@ -64,6 +64,8 @@ class Compiled:
     compiled: bool = True
     #: Compiles it in the background, while that is open.
     later: Later | None = None
+    #: The positions of the arguments that it writes to.
+    written: Sequence[int] = ()
     calls: int = 0
     fastest: float = math.inf
 
@@ -149,7 +151,7 @@ def run_flat(
         finally:
             for argument, value in originals:  # undo the writes of this trial run
                 argument.copy_(value)
-    return Compiled(ready, time.perf_counter() - start, compiled=False, later=background)
+    return Compiled(ready, time.perf_counter() - start, compiled=False, later=background, written=written)
 
 
 def _running(graph: GraphModule, arguments: Sequence[Tensor]) -> GraphModule:
@@ -187,7 +189,7 @@ def compile_flat(graph: GraphModule, arguments: Sequence[Tensor], fixed: int, le
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # parts of the compiler warn about each other, never about the model
         compiled = _tried(_compile(graph, arguments[0].is_cuda), arguments, written, fixed, lend)
-    return Compiled(compiled, time.perf_counter() - start)
+    return Compiled(compiled, time.perf_counter() - start, written=written)
 
 
 def _writes_a_scalar(arguments: Sequence[Tensor], written: Sequence[int]) -> bool:

@@ -191,7 +191,10 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         # An operation in place changes values that its rule looks at, so the rule is asked first.
         answers = self._answers(func, self._call(func, given, inputs, before, written), before) if in_place else []
         repeats = self._repeating(func, given, inputs, written, answers) if in_place else []
+        forms = [_form(tensor) for tensor in written]
         result = self._run(func, args, kwargs)
+        if forms != [_form(tensor) for tensor in written]:
+            raise Unproved(f"{name_of(func)} changes the shape or the memory of a tensor that it writes to {where()}")
         self.operations += 1
         results = tuple(leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor))
         if not results and not written:
@@ -412,6 +415,10 @@ def _range(tensor: Tensor) -> tuple[int, int]:
     first = int(tensor.storage_offset())
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
     return first, first + sum((length - 1) * stride for length, stride in pairs) + 1
+
+
+def _form(tensor: Tensor) -> tuple[Any, ...]:
+    return tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), storage_of(tensor)
 
 
 def _worst(answers: Sequence[Dependence]) -> Dependence:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from discreet.learning.engine.independence.dependence import (
     FREE,
     RANDOM,
@@ -46,7 +48,10 @@ def constant(call: Call) -> Dependences:
 
 
 def drawn(call: Call) -> Dependences:
-    """Random numbers that no value of the inputs has part in."""
+    """Random numbers that no value of the inputs has part in, but for the bounds of their range."""
+    bounds = [value for name, value in call.given.items() if name != "self" and isinstance(value, Tensor)]
+    if any(not isinstance(call.of(value), Free) for value in bounds):
+        return call.mixed("draws from a range that depends on examples")
     return RANDOM
 
 

@@ -47,6 +47,8 @@ def product(call: Call) -> Dependences:
     term = aligned(call, [added], tuple(call.out.shape))
     # A product of free matrices must be the same for every example that it is added to.
     from_end = term.dim - rank if isinstance(term, Along) and isinstance(answer, Free) else 0
+    if from_end and right.dim() == 1:
+        from_end -= 1  # the last dimension of the result is the rows of `left`
     factors = {-1: (right,), -2: (left,), -3: (left, right)}.get(from_end, ())
     for factor in factors:
         dim = from_end + factor.dim()
@@ -136,7 +138,7 @@ def rms_norm(call: Call) -> Dependences:
 def batch_norm(call: Call) -> Dependences:
     """With running statistics: element by element. With the batch's own: each channel (dimension 1) by itself."""
     names = ("weight", "bias", "running_mean", "running_var")
-    training = call.given.get("training", call.given.get("train", False))
+    training = call.given.get("training", call.given.get("train", call.name == "aten._batch_norm_with_update"))
     source = call.given["input"]
     own = call.of(source)
     if not isinstance(own, Along):
