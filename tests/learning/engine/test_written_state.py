@@ -134,15 +134,16 @@ def into_nothing(x):
 
 
 def into_another_rank(x):
-    total = torch.empty(1, B, D)
-    torch.sum(x[:, None] * torch.ones(1, B, 1), 0, out=total)
-    return x * total[0]
+    """The result is [B, B], with the examples in the first dimension, which the sum takes away."""
+    total = torch.empty(1, B, B)
+    torch.sum(x[:, :1].expand(2, B, B).contiguous(), 0, out=total)
+    return total.sum(0)
 
 
 UNSAFE = {
     "out= into nothing": into_nothing,
     "out= into another rank": into_another_rank,
-    "a bound of random integers": lambda x: x * torch.randint_like(x, x[0, 0].abs().long() + 2),
+    "a bound of random integers": lambda x: x * torch.randint_like(x, (x[:, 0].abs().long() + 2)[0]),
     "a matrix with a row per position": lambda x: torch.addmv(
         x.sum(1), torch.arange(B * 3.0).view(B, 3), torch.ones(3)
     ),
@@ -157,9 +158,16 @@ def test_it_is_not_proved(name):
 
 @pytest.mark.parametrize("gamma", [1e-30, 1e-22, 1e-10])
 def test_a_tiny_stabilizer_does_not_lengthen_gradients_whose_squares_underflow(gamma):
-    model = nn.Linear(1, 1, bias=False)
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            return x * self.weight
+
     for size in (1e-25, 1e-20, 1e-12, 1.0):
-        engine = Engine(model, linear_loss, Automatic(1.0, gamma), compile=False)
+        engine = Engine(Scale(), linear_loss, Automatic(1.0, gamma), compile=False)
         found = engine(torch.full((B, 1), size), ~WITHOUT).sums["weight"]
         assert float(found.abs()) <= 1.0
 
