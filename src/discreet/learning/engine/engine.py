@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from discreet import _check
 from discreet.errors import InvalidArgument
 from discreet.learning import losses as losses_of
-from discreet.learning.clipping import Clipping, checked_norm
+from discreet.learning.clipping import LARGEST, Clipping
 from discreet.learning.compatibility import check
 from discreet.learning.engine.clipped import ClippedSum, Coverage, clip, clip_alone
 from discreet.learning.engine.dry_run.search import find_coverage
@@ -27,10 +27,11 @@ from discreet.learning.engine.graph.compilation import Compiled, NotCompiled, co
 from discreet.learning.engine.graph.replay import GraphReplay
 from discreet.learning.engine.independence import Outside, Unproved, Watch, general_position, prove
 from discreet.learning.engine.isolation import Isolation, attributes_restored
-from discreet.learning.engine.model_tensors import ModelTensors, everywhere, put_back
+from discreet.learning.engine.model_tensors import ModelTensors, everywhere
 from discreet.learning.engine.nonfinite import without_nonfinite, without_sums
 from discreet.learning.engine.operations.registry import HANDLERS
 from discreet.learning.engine.proving import CoverageSearch, Found, prove_and_cover
+from discreet.learning.engine.restoring import for_writing, put_back, unwritten
 from discreet.learning.engine.trace.checkpointing import without_checkpointing
 from discreet.learning.engine.trace.compiling import as_compiled
 from discreet.learning.engine.trace.recorder import ForwardRecorder
@@ -252,8 +253,8 @@ class Engine:
         if isinstance(norm, Tensor):
             if norm.numel() != 1:
                 raise _check.fail("clip_norm", "be one number", tuple(norm.shape), "it bounds each example alike")
-            return norm.reshape(()).to(device)
-        checked_norm("clip_norm", norm)
+            return norm.reshape(()).to(device).nan_to_num(0.0, LARGEST, 0.0).clamp(0.0, LARGEST)
+        _check.positive("clip_norm", norm, "it is the largest norm that one example's gradient may have")
         return torch.tensor(float(norm), dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
 
     def start(self, batch: Any) -> None:
@@ -334,7 +335,7 @@ class Engine:
         """Run a pass that is not proved, so that it leaves nothing for the next one."""
         in_turn = self._coverage is not None and self._coverage.in_turn
         isolation = Isolation(batch, writes=not in_turn)
-        with attributes_restored(self.model), isolation:
+        with attributes_restored(self.model), put_back(list(self.model.buffers())), isolation:
             result = work(batch)
         isolation.finish([*result.sums.values(), result.norms, result.losses, result.finite])
         return result
@@ -344,10 +345,9 @@ class Engine:
         coverage, self._current = self._coverage, None
         assert coverage is not None
         if coverage.alone:
-            with put_back(list(self.model.buffers()), counted=True):
-                return clip_alone(
-                    self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage, self._isolated
-                )
+            return clip_alone(
+                self._forward, trainable, rest, batch, mask, norm, self.clipping, coverage, self._isolated
+            )
         call = FlatCall(trainable, rest, batch, mask, norm)
         if self._python_only:
             # The model's code runs again, so what it does now is proved now: without data, and as it runs.
@@ -357,7 +357,7 @@ class Engine:
 
             reason = self._unproved(trainable, rest, batch)
             try:
-                with put_back(list(self.model.buffers()), counted=True):
+                with put_back(list(self.model.buffers())), unwritten(list(self.model.parameters())):
                     if not reason and coverage.fallback:
                         return self._isolated(batch, lambda rows: followed(private(rows)))
                     if not reason:
@@ -391,11 +391,8 @@ class Engine:
             function.announcement.expect()
         # What a pass writes must not tell how many came before it: a batch may run in pieces, or again without rows
         # that are not finite. The batch is the caller's.
-        arguments = list(call.arguments)
-        for position in function.written:
-            if position >= call.fixed:
-                arguments[position] = arguments[position].clone()
-        with torch.no_grad(), put_back([arguments[i] for i in function.written if i < call.fixed], counted=False):
+        arguments = for_writing(call.arguments, function.written, call.fixed)
+        with torch.no_grad(), put_back([arguments[i] for i in function.written if i < call.fixed]):
             norms, values, finite, *sums = function.function(*arguments)
         lent = isinstance(function.function, GraphReplay) and self._lend
         return ClippedSum(dict(zip(trainable, sums, strict=True)), norms, values, finite, lent)

@@ -31,6 +31,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from discreet.errors import InvalidArgument
 from discreet.learning.engine.independence.origin import storage_of, where
+from discreet.learning.engine.independence.signatures import undeclared
+from discreet.learning.engine.independence.table import name_of
 from discreet.mechanisms.sampling.entropy import PythonGenerator
 
 
@@ -113,9 +115,9 @@ def _tensors(values: Any) -> list[Tensor]:
 
 def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
     """The tensors among the arguments that an operation writes to."""
-    if not func._schema.is_mutable:
-        return []
     given = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
+    if not func._schema.is_mutable:
+        return undeclared(name_of(func), given)
     names = [a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     return [t for t in _tensors([given.get(name) for name in names]) if t.layout == torch.strided]
 

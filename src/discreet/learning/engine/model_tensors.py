@@ -7,27 +7,13 @@ the same modules, parameters and buffers is much faster, so the names are collec
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from operator import is_
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from discreet.learning.sharded import any_sharded, whole
-
-
-@contextlib.contextmanager
-def put_back(tensors: Sequence[Tensor], *, counted: bool) -> Iterator[None]:
-    """Undo what is written to these tensors within; if torch counts writes, only to those that were written to."""
-    before = [(tensor, 0 if tensor.is_inference() else tensor._version, tensor.detach().clone()) for tensor in tensors]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for tensor, version, value in before:
-                if not counted or tensor.is_inference() or tensor._version != version:
-                    tensor.copy_(value)
 
 
 class ModelTensors:

@@ -38,7 +38,9 @@ from discreet.learning.engine.graph.recompute import recompute_cheap, tag_parts
 from discreet.learning.engine.graph.regions import compile_regions
 from discreet.learning.engine.graph.repeats import count_repeats, expand
 from discreet.learning.engine.graph.replay import FlatFunction, GraphReplay, has_room, is_launch_bound
+from discreet.learning.engine.independence.origin import storage_of
 from discreet.learning.engine.operations.arithmetic import precision_settings
+from discreet.learning.engine.restoring import for_writing, put_back
 from discreet.learning.engine.tracing import TRACE_LOCK, tracing
 
 _log = logging.getLogger("discreet.learning")
@@ -130,7 +132,7 @@ def run_flat(
     written = written_arguments(graph)
     background = None
     ready = graph
-    if later and not _writes_a_scalar(arguments, written):
+    if later and not _writes_uncompiled(arguments, written):
         background = Later(graph, arguments[0].is_cuda, written, fixed, lend)
         if count_repeats(graph) >= _MANY_REPEATS:  # expanding them takes seconds, so the background does it
             ready = copied(graph)
@@ -138,9 +140,9 @@ def run_flat(
     if ready is graph:
         expand(graph)
     _improve(ready)
-    originals = [(arguments[position], arguments[position].clone()) for position in written]
+    arguments = for_writing(arguments, written, fixed)
     devices = [arguments[0].device] if arguments[0].is_cuda else []
-    with torch.no_grad(), torch.random.fork_rng(devices=devices):
+    with torch.no_grad(), torch.random.fork_rng(devices=devices), put_back([arguments[i] for i in written]):
         try:
             ready = _running(ready, arguments)
         except torch.OutOfMemoryError as error:
@@ -148,9 +150,6 @@ def run_flat(
                 raise
             # Compiled code needs less memory, and the caller compiles at once.
             raise MemoryError("the traced graph needs more memory than there is") from error
-        finally:
-            for argument, value in originals:  # undo the writes of this trial run
-                argument.copy_(value)
     return Compiled(ready, time.perf_counter() - start, compiled=False, later=background, written=written)
 
 
@@ -182,7 +181,7 @@ def compile_flat(graph: GraphModule, arguments: Sequence[Tensor], fixed: int, le
     """Compile a traced function of tensors at once; the arguments are those of `run_flat`."""
     start = time.perf_counter()
     written = written_arguments(graph)
-    if backward_draws(graph) or _writes_a_scalar(arguments, written):
+    if backward_draws(graph) or _writes_uncompiled(arguments, written):
         raise NotCompiled("a compiled graph would have other values than the model itself")
     expand(graph)
     _improve(graph)
@@ -192,9 +191,16 @@ def compile_flat(graph: GraphModule, arguments: Sequence[Tensor], fixed: int, le
     return Compiled(compiled, time.perf_counter() - start, written=written)
 
 
-def _writes_a_scalar(arguments: Sequence[Tensor], written: Sequence[int]) -> bool:
-    """torch's compiler (2.13) treats a float64 scalar as a constant that nobody writes to."""
-    return any(arguments[position].dim() == 0 and arguments[position].dtype == torch.float64 for position in written)
+def _writes_uncompiled(arguments: Sequence[Tensor], written: Sequence[int]) -> bool:
+    """Whether torch's compiler (2.13) would miss a write.
+
+    It treats a float64 scalar as a constant that nobody writes to, and takes no argument for a view of another one.
+    """
+    storages = [storage_of(argument) for argument in arguments] if written else []
+    return any(
+        (arguments[i].dim() == 0 and arguments[i].dtype == torch.float64) or storages.count(storages[i]) > 1
+        for i in written
+    )
 
 
 def _improve(graph: GraphModule) -> None:
@@ -247,17 +253,15 @@ def _tried(
     compiled: FlatFunction, arguments: Sequence[Tensor], written: Sequence[int], fixed: int, lend: bool
 ) -> FlatFunction:
     """Compiled code after a trial run, as a CUDA graph where that is faster."""
-    originals = [(arguments[position], arguments[position].clone()) for position in written]
-    device = arguments[0].device
-    with torch.no_grad(), torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
+    arguments, device = for_writing(arguments, written, fixed), arguments[0].device
+    undone = put_back([arguments[i] for i in written])  # the writes of trial runs
+    with torch.no_grad(), undone, torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
         if device.type == "cuda":
             torch.cuda.empty_cache()  # what torch keeps after the trial run is then what the run needs
         compiled(*arguments)
         if device.type == "cuda" and is_launch_bound(compiled, arguments) and has_room():
             compiled = GraphReplay(compiled, arguments, fixed, lend)
             torch.cuda.empty_cache()  # gives back what the trial runs needed: the graph has memory of its own
-        for argument, value in originals:  # undo the writes of these trial runs
-            argument.copy_(value)
     return compiled
 
 

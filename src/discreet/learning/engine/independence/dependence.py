@@ -67,8 +67,6 @@ def free_of(inputs: Iterable[Dependence]) -> Free:
 
 def settled(dependence: Dependence, shape: tuple[int, ...], examples: int) -> Dependence:
     """One spelling per meaning: `Single` where the indices of a shape reach one example, and the smallest offset."""
-    if isinstance(dependence, Mixed):  # also of no element, which an operation may make room for
-        return dependence
     if 0 in shape:
         return FREE
     if not isinstance(dependence, Along):

@@ -17,6 +17,17 @@ def named_arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return defaults | dict(zip(names, args, strict=False)) | kwargs
 
 
+#: They write to running statistics, which their schemas do not say.
+_UNDECLARED = {"aten.native_batch_norm", "aten.cudnn_batch_norm", "aten.miopen_batch_norm"}
+
+
+def undeclared(name: str, given: Mapping[str, Any]) -> list[Tensor]:
+    """The tensors that an operation writes to, though its schema does not say so, and torch does not count it."""
+    if name not in _UNDECLARED or not given.get("training"):
+        return []
+    return [given[each] for each in ("running_mean", "running_var") if isinstance(given.get(each), Tensor)]
+
+
 @functools.cache
 def signature(func: Any) -> tuple[tuple[str, ...], dict[str, Any], tuple[str, ...]]:
     """The names of an operation's arguments, the defaults, and the names of those that it writes to."""

@@ -34,7 +34,7 @@ from discreet.learning.engine.independence.dependence import (
 from discreet.learning.engine.independence.origin import Misplaced, Outside, Unproved, storage_of, where
 from discreet.learning.engine.independence.positions import Repeats, copied, covers, every_example, repeat_values
 from discreet.learning.engine.independence.rules.base import Call, Dependences, Rule, alike
-from discreet.learning.engine.independence.signatures import drawn_from_nothing, named_arguments, signature
+from discreet.learning.engine.independence.signatures import drawn_from_nothing, named_arguments, signature, undeclared
 from discreet.learning.engine.independence.table import DRAWS, FILLS, REFILLS, RESHAPES, RULES, UNSET, name_of
 
 #: Free values of up to this many elements are known while tracing: index vectors, masks of positions.
@@ -191,6 +191,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         # An operation in place changes values that its rule looks at, so the rule is asked first.
         answers = self._answers(func, self._call(func, given, inputs, before, written), before) if in_place else []
         repeats = self._repeating(func, given, inputs, written, answers) if in_place else []
+        if undeclared(name_of(func), given):
+            raise Unproved(f"{name_of(func)} writes running statistics {where()}")
         forms = [_form(tensor) for tensor in written]
         result = self._run(func, args, kwargs)
         if forms != [_form(tensor) for tensor in written]:
