@@ -108,7 +108,7 @@ def test_a_model_may_write_to_its_batch_but_not_to_that_of_the_caller(name, comp
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), -1.0, 1e300])
 def test_a_clip_norm_on_the_device_bounds_too(value):
     engine = Engine(nn.Linear(D, 1), linear_loss, Flat(1.0), compile=False)
-    found = engine(torch.full((B, D), 1e35), ~WITHOUT, torch.tensor(value, dtype=torch.float64)).sums
+    found = engine(torch.ones(B, D), ~WITHOUT, torch.tensor(value, dtype=torch.float64)).sums
     assert all(bool(each.isfinite().all()) and float(each.abs().max()) <= 1e30 for each in found.values())
 
 
@@ -128,6 +128,46 @@ def test_a_count_that_numpy_writes_is_put_back_after_each_example():
     first, second = sums(engine, x, EVERYONE), sums(engine, x, WITHOUT)
     assert math.hypot(*(float((first[name] - second[name]).norm()) for name in first)) <= 1 + 1e-6
     assert model.calls == 0
+
+
+class Normalizes(Counts):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(D))
+        self.register_buffer("variance", torch.ones(D))
+
+    def forward(self, x):
+        if float(x.abs().max()) > 50:
+            F.batch_norm(torch.cat([x, x + 1]), self.mean, self.variance, training=True, momentum=1.0)
+        return self.linear(x) * torch.cos(self.mean.sum())
+
+
+def test_statistics_that_an_example_alone_would_write_are_refused():
+    engine = Engine(Normalizes(), linear_loss, Flat(1.0), compile=False)
+    engine(torch.ones(B, D), EVERYONE)
+    assert "in turn" in engine.report
+    with pytest.raises(InvalidArgument, match="must not write what it sees"):
+        engine(torch.full((B, D), 1e4), EVERYONE)
+
+
+def test_a_frozen_parameter_that_code_writes_where_no_graph_runs_is_refused(monkeypatch):
+    class Frozen(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(D, 1)
+            self.calls = nn.Parameter(torch.zeros(()), requires_grad=False)
+
+        def forward(self, x):
+            self.calls.add_(1)
+            return self.linear(x) * torch.cos(math.pi * self.calls)
+
+    def fails(*args, **options):
+        raise RuntimeError("no trace")
+
+    monkeypatch.setattr("discreet.learning.engine.engine.run_flat", fails)
+    engine = Engine(Frozen(), linear_loss, Flat(1.0), compile=False)
+    with pytest.raises(InvalidArgument, match="must not write to parameters"):
+        engine(torch.randn(B, D), EVERYONE)
 
 
 class Turns(nn.Module):
