@@ -238,6 +238,7 @@ def test_a_batch_norm_that_the_engine_does_not_see_is_caught_in_its_own_step(nor
     monkeypatch.setattr(Engine, "_unproved", lambda *arguments: "")
     monkeypatch.setattr(search, "check_mixing", lambda *arguments, **named: None)
     monkeypatch.setattr(clipped, "verdict", lambda *arguments: None)
+    monkeypatch.setattr(clipped, "_lie_as", lambda *arguments: True)
     torch.manual_seed(0)
     norm = nn.BatchNorm1d(WIDTH, affine=False, track_running_stats=False) if normalized else nn.Identity()
     net = nn.Sequential(norm, nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 2))
