@@ -57,7 +57,11 @@ def findings(model: nn.Module) -> tuple[Finding, ...]:
                 )
             )
     reasons += [
-        Finding(name, "its numbers are complex, and norms and noise are for real ones", "store its real parts")
+        Finding(
+            name,
+            "its numbers are complex, and norms and noise are for real ones",
+            "train its real and imaginary parts as two parameters",
+        )
         for name, parameter in model.named_parameters()
         if parameter.requires_grad and parameter.is_complex()
     ]
